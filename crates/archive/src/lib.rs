@@ -1,0 +1,1 @@
+//! The backup on disk: bucket layout, tarball and metadata codecs.

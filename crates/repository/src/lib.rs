@@ -1,0 +1,1 @@
+//! The restic repository format: an engine that reads and writes it.

@@ -1,0 +1,1 @@
+//! Pure decisions: which objects, in which order, changed how.

@@ -1,0 +1,1 @@
+//! Object storage: S3, GCS, Azure and directories behind one type.

@@ -1,0 +1,1 @@
+//! What the tests stand on: a real Kubernetes, real peers, fault injection.
