@@ -1,0 +1,64 @@
+# The front door. `make` alone lists what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CACHE := $(or $(PLIMSOLL_CACHE),$(HOME)/.cache/plimsoll)
+export PATH := $(CACHE)/bin:$(HOME)/.cargo/bin:$(PATH)
+CARGO := cargo
+TESTKIT := $(CARGO) run --quiet --package plimsoll-testkit --bin testkit --
+
+.PHONY: help
+help: ## list these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | while IFS=$$'\t' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
+
+.PHONY: demo
+demo: tools-base ## back up, lose everything, restore, with the server killed in the middle, on the embedded cluster
+	$(CARGO) build --release --package plimsoll-cli
+	$$($(CARGO) metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/plimsoll demo
+
+.PHONY: check
+check: tools-base ## formatting, lints, generated files fresh
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
+	hack/check-generated
+
+.PHONY: test
+test: tools-all ## install what the tests need, then run every test
+	hack/run-tests all
+
+.PHONY: test-fast
+test-fast: tools-fast ## the tests that need neither the real cluster nor the peers
+	hack/run-tests fast
+
+.PHONY: bench
+bench: tools-all ## measure, beside the peers where there is one, and print ratios
+	hack/run-benches
+
+.PHONY: bench-velero
+bench-velero: tools-all ## Velero's backup and restore rates on the standard load, beside the raw API server's
+	$(CARGO) run --release --package plimsoll-testkit --bin bench-velero
+
+.PHONY: cluster-up cluster-down cluster-status
+cluster-up: tools-cluster ## start a real single-node Kubernetes on this machine
+	$(TESTKIT) cluster-up
+cluster-down: ## stop it and remove what it left
+	$(TESTKIT) cluster-down
+cluster-status: ## say whether it runs, and how to reach it
+	$(TESTKIT) cluster-status
+
+.PHONY: static
+static: tools-base ## the static release binary (musl)
+	hack/build-static
+
+.PHONY: generate
+generate: ## write the generated files anew (CRDs, CLI reference)
+	hack/generate
+
+.PHONY: tools-base tools-fast tools-cluster tools-all
+tools-base:
+	@hack/install base
+tools-fast:
+	@hack/install fast
+tools-cluster:
+	@hack/install cluster
+tools-all:
+	@hack/install all
