@@ -1,0 +1,218 @@
+//! What can go wrong with a store, in words that name the key and the place and never a credential.
+
+use std::error::Error as _;
+
+/// The result of anything a store does.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// Why a store could not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no object under this key.
+    #[error("{key} does not exist in {location}")]
+    NotFound {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+    },
+    /// There is an object under this key, and there must not be.
+    #[error("{key} already exists in {location}")]
+    AlreadyExists {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+    },
+    /// The credentials are missing, wrong or expired.
+    #[error("{location} does not accept the credentials, for {key}: {cause}")]
+    Unauthenticated {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+        /// What the store answered.
+        cause: String,
+    },
+    /// The credentials are good but do not allow this.
+    #[error("{location} does not allow access to {key}: {cause}")]
+    PermissionDenied {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+        /// What the store answered.
+        cause: String,
+    },
+    /// The file system is full.
+    #[error("no space left in {location} for {key}")]
+    NoSpace {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+    },
+    /// A key that no store can hold: empty, or with empty, `.` or `..` parts.
+    #[error("{key:?} is not a usable key in {location}: {cause}")]
+    InvalidKey {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The location's settings cannot be used as they are.
+    #[error("{location} is not usable: {cause}")]
+    InvalidLocation {
+        /// The store's name.
+        location: String,
+        /// Which setting, and why.
+        cause: String,
+    },
+    /// The store does not know this operation.
+    #[error("{location} does not support this for {key}: {cause}")]
+    Unsupported {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+        /// What is not supported.
+        cause: String,
+    },
+    /// The store could not be reached, or went on failing until the retries were used up.
+    #[error("{location} failed for {key}: {cause}")]
+    Unavailable {
+        /// The key that was asked for.
+        key: String,
+        /// The store's name.
+        location: String,
+        /// The last failure.
+        cause: String,
+    },
+}
+
+impl StoreError {
+    /// A stable word for conditions, metric labels and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "ObjectNotFound",
+            Self::AlreadyExists { .. } => "ObjectAlreadyExists",
+            Self::Unauthenticated { .. } => "StoreCredentialsRejected",
+            Self::PermissionDenied { .. } => "StoreAccessDenied",
+            Self::NoSpace { .. } => "StoreFull",
+            Self::InvalidKey { .. } => "InvalidObjectKey",
+            Self::InvalidLocation { .. } => "InvalidStorageLocation",
+            Self::Unsupported { .. } => "StoreOperationUnsupported",
+            Self::Unavailable { .. } => "StoreUnavailable",
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Whether this says that the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
+    pub(crate) fn from_provider(error: &object_store::Error, key: &str, location: &str) -> Self {
+        use object_store::Error as E;
+        let (key, location) = (key.to_owned(), location.to_owned());
+        let cause = describe(error);
+        match error {
+            E::NotFound { .. } => Self::NotFound { key, location },
+            E::AlreadyExists { .. } | E::Precondition { .. } => Self::AlreadyExists { key, location },
+            E::Unauthenticated { .. } => Self::Unauthenticated { key, location, cause },
+            E::PermissionDenied { .. } => Self::PermissionDenied { key, location, cause },
+            E::InvalidPath { .. } => Self::InvalidKey { key, location, cause },
+            E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { key, location, cause },
+            E::UnknownConfigurationKey { .. } => Self::InvalidLocation { location, cause },
+            _ => Self::from_io_kind(io_kind(error), key, location, cause),
+        }
+    }
+
+    pub(crate) fn from_io(error: &std::io::Error, key: &str, location: &str) -> Self {
+        Self::from_io_kind(Some(error.kind()), key.to_owned(), location.to_owned(), error.to_string())
+    }
+
+    fn from_io_kind(kind: Option<std::io::ErrorKind>, key: String, location: String, cause: String) -> Self {
+        use std::io::ErrorKind;
+        match kind {
+            Some(ErrorKind::NotFound) => Self::NotFound { key, location },
+            Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+                Self::PermissionDenied { key, location, cause }
+            }
+            Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => Self::NoSpace { key, location },
+            _ => Self::Unavailable { key, location, cause },
+        }
+    }
+}
+
+fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            return Some(io.kind());
+        }
+        source = inner.source();
+    }
+    None
+}
+
+/// The provider's words without what does not belong into an error text: answers of S3 repeat the signed request with
+/// the access key in it, so of an XML answer only its code and message are kept.
+fn describe(error: &object_store::Error) -> String {
+    let text = match error.source() {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    };
+    let Some(start) = text.find("<Error>").or_else(|| text.find("<?xml")) else { return shorten(&text) };
+    let code = element(&text, "Code").unwrap_or("unknown error");
+    let message = element(&text, "Message").unwrap_or_default();
+    shorten(&format!("{}{code}: {message}", &text[..start]))
+}
+
+fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+    let after = xml.split_once(&format!("<{name}>"))?.1;
+    after.split_once(&format!("</{name}>")).map(|(value, _)| value)
+}
+
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 400;
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match one_line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &one_line[..end]),
+        None => one_line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> object_store::Error {
+        object_store::Error::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    #[test]
+    fn an_answer_that_repeats_the_access_key_is_cut_to_code_and_message() {
+        let error = generic(
+            "Server returned 403: <?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>check your \
+             key</Message><AWSAccessKeyId>AKIASECRET</AWSAccessKeyId></Error>",
+        );
+        let text = StoreError::from_provider(&error, "a/b", "s3://bucket").to_string();
+        assert_eq!(text, "s3://bucket failed for a/b: Server returned 403: SignatureDoesNotMatch: check your key");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_apart_and_not_retried() {
+        let io = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let error = object_store::Error::Generic { store: "LocalFileSystem", source: Box::new(io) };
+        let error = StoreError::from_provider(&error, "k", "/data");
+        assert_eq!((error.reason(), error.is_retryable()), ("StoreFull", false));
+    }
+}

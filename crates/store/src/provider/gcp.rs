@@ -1,0 +1,50 @@
+//! Google Cloud Storage, with the settings of Velero's GCP plugin.
+
+use std::sync::Arc;
+
+use object_store::gcp::GoogleCloudStorageBuilder;
+use secrecy::ExposeSecret;
+
+use super::{client, credentials_text};
+use crate::store::Inner;
+use crate::{Location, Result, Store};
+
+pub(super) fn open(location: &Location) -> Result<Store> {
+    location.require_bucket()?;
+    location.refuse_unknown(&["serviceAccount", "kmsKeyName", "storeEndpoint", "universeDomain"])?;
+    for key in ["kmsKeyName", "universeDomain"] {
+        if location.setting(key).is_some() {
+            return Err(location.unusable(format!("config {key} is not supported")));
+        }
+    }
+    let client = client(location, false)?;
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&location.bucket);
+    if let Some(endpoint) = location.setting("storeEndpoint") {
+        builder = builder.with_base_url(endpoint);
+    }
+    if let Some(key) = credentials_text(location)? {
+        builder = builder.with_service_account_key(service_account(location, key.expose_secret())?);
+    }
+    let observers = client.observers.clone();
+    let objects = builder
+        .with_client_options(client.options)
+        .with_retry(client.retry)
+        .with_http_connector(client.connector)
+        .build()
+        .map_err(|error| location.unusable(error.to_string()))?;
+    let objects = Arc::new(objects);
+    let mut inner = Inner::new(objects.clone(), location.display_name());
+    inner.signer = Some(objects);
+    inner.observers = observers;
+    Store::assemble(inner, &location.prefix)
+}
+
+fn service_account<'a>(location: &Location, text: &'a str) -> Result<&'a str> {
+    let kind =
+        serde_json::from_str::<serde_json::Value>(text).ok().and_then(|key| Some(key["type"].as_str()?.to_owned()));
+    match kind.as_deref() {
+        Some("service_account") => Ok(text),
+        Some(other) => Err(location.unusable(format!("credentials of type {other:?} are not supported"))),
+        None => Err(location.unusable("the credentials are not a service account key")),
+    }
+}
