@@ -1,0 +1,2 @@
+//! The cost of reporting.
+fn main() {}

@@ -1,0 +1,400 @@
+//! From cells to nodes: one pass down to read, one pass up to add, one to put everything in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cell::{Cell, Live, PARENT_ENDED, lock};
+use crate::counts::{Counts, Total};
+use crate::percent::Percent;
+use crate::rate::TimeLeft;
+use crate::sampler::Track;
+use crate::snapshot::{Ages, Folded, Node, Snapshot, depths};
+use crate::stall::{Stall, StallReason, StallRule};
+use crate::state::State;
+use crate::tree::Tree;
+
+/// A node on its way, with what its children add to it.
+struct Draft {
+    node: Node,
+    /// What was really counted by the first meter, for the rate.
+    counted: Option<Counts>,
+    /// When it last advanced.
+    advanced: Duration,
+    patience: Duration,
+    patient: bool,
+    liveness: Option<Arc<str>>,
+    equal_weights: bool,
+    /// Nodes of other processes, each list headed by its root.
+    grafts: Vec<Vec<Node>>,
+    /// Another process whose work this is, and how long it has been silent.
+    silent: Option<(Arc<str>, Duration)>,
+    /// It comes from a saved tree, and another process reports on it again.
+    hidden: bool,
+    below: Below,
+    /// Links, because ten thousand lists of children would be ten thousand allocations.
+    first_child: Option<usize>,
+    next_sibling: Option<usize>,
+}
+
+/// What the children of a task come to.
+#[derive(Default)]
+struct Below {
+    active: bool,
+    approximate: bool,
+    measured: bool,
+    advance: Option<Duration>,
+    shares: Shares,
+    left: Left,
+}
+
+/// The sums behind a weighted mean.
+#[derive(Default)]
+struct Shares {
+    all: f64,
+    count: f64,
+    weighted: f64,
+    weight: f64,
+    weighed: f64,
+    weighed_all: f64,
+}
+
+impl Shares {
+    fn add(&mut self, fraction: f64, expected: Option<Duration>) {
+        self.all += fraction;
+        self.count += 1.0;
+        if let Some(expected) = expected {
+            self.weighted += fraction * expected.as_secs_f64();
+            self.weight += expected.as_secs_f64();
+            self.weighed += 1.0;
+            self.weighed_all += fraction;
+        }
+    }
+
+    /// The mean, by expected duration where that is known. A task of unknown duration weighs as much as the average one of
+    /// known duration.
+    fn mean(&self, equal: bool) -> Option<f64> {
+        if self.count == 0.0 {
+            return None;
+        }
+        if equal || self.weight <= 0.0 {
+            return Some(self.all / self.count);
+        }
+        let usual = self.weight / self.weighed;
+        let rest = self.count - self.weighed;
+        Some((self.weighted + usual * (self.all - self.weighed_all)) / (self.weight + usual * rest))
+    }
+}
+
+/// Bounds for the time that tasks need together: all at once, or one after the other.
+#[derive(Default)]
+struct Left {
+    longest: u64,
+    sum: u64,
+    missing: bool,
+}
+
+impl Left {
+    fn add(&mut self, left: Option<TimeLeft>) {
+        match left {
+            Some(left) => {
+                self.longest = self.longest.max(left.low);
+                self.sum = self.sum.saturating_add(left.high);
+            }
+            None => self.missing = true,
+        }
+    }
+
+    fn together(&self) -> Option<TimeLeft> {
+        (!self.missing && self.longest > 0).then_some(TimeLeft { low: self.longest, high: self.sum.max(self.longest) })
+    }
+}
+
+pub(crate) fn snapshot(tree: &Tree, cells: &[Arc<Cell>], tracks: &mut [Track]) -> Snapshot {
+    let now = tree.now();
+    let rule = tree.rule();
+    let mut drafts: Vec<Draft> = Vec::with_capacity(cells.len());
+    for cell in cells {
+        let above = cell.parent.map(|parent| &drafts[parent]);
+        let draft = read(cell, &mut tracks[cell.index], above, now, &rule);
+        drafts.push(draft);
+    }
+    for index in (0..drafts.len()).rev() {
+        complete(&mut drafts[index], &mut tracks[index], now, index == 0);
+        if let Some(parent) = cells[index].parent {
+            let (above, rest) = drafts.split_at_mut(index);
+            above[parent].take_child(index, &mut rest[0], &tracks[index]);
+        }
+    }
+    let nodes = in_order(drafts);
+    let stall = deepest_stall(&nodes);
+    Snapshot { operation: Arc::clone(&tree.name), nodes, stall }
+}
+
+/// The pass down: what the cell says by itself.
+fn read(cell: &Cell, track: &mut Track, above: Option<&Draft>, now: Duration, rule: &StallRule) -> Draft {
+    let live = cell.live();
+    let counted = live.readings();
+    let rule = StallRule { floor: live.floor.unwrap_or(rule.floor), ..*rule };
+    let patience = rule.patience(track.cadence.mean());
+    let advanced = track.observe(now, live.signalled, &counted, patience);
+    let mut draft = Draft {
+        node: node(cell, &live, now),
+        counted: counted.first().copied(),
+        advanced,
+        patience,
+        patient: live.waits.last().is_some_and(|wait| wait.patient) || live.state == State::TakenOver,
+        liveness: live.liveness.clone(),
+        equal_weights: live.equal_weights,
+        grafts: Vec::new(),
+        silent: None,
+        hidden: above.is_some_and(|above| above.hides(cell, &live)),
+        below: Below::default(),
+        first_child: None,
+        next_sibling: None,
+    };
+    draft.take_grafts(&live, now);
+    drop(live);
+    // The task above may have ended since the list was taken: then this one has, too.
+    if above.is_some_and(|above| above.node.state.is_ended()) && draft.node.state.is_open() {
+        draft.node.state = State::Interrupted;
+        draft.node.reason = Some(Arc::from(PARENT_ENDED));
+    }
+    let well = draft.node.state == State::Done;
+    draft.node.meters = counted.into_iter().map(|counts| track.show(counts, well)).collect();
+    draft
+}
+
+fn node(cell: &Cell, live: &Live, now: Duration) -> Node {
+    let state = live.shown_state();
+    let waiting = live.waits.last().filter(|_| state == State::Waiting);
+    Node {
+        path: Arc::clone(&cell.path),
+        name: Arc::clone(&cell.name),
+        state,
+        reason: waiting.map(|wait| Arc::clone(&wait.reason)).or_else(|| live.reason.clone()),
+        item: live.item.clone(),
+        hint: live.hint.clone(),
+        meters: Vec::new(),
+        percent: None,
+        rate: None,
+        left: None,
+        expected: live.expected,
+        quiet: live.quiet,
+        overdue: state.is_open() && live.deadline.is_some_and(|deadline| now > deadline),
+        stall: None,
+        signals: live.signals,
+        folded: Folded::default(),
+        ages: Ages {
+            elapsed: live.started.map(|started| live.ended.unwrap_or(now).saturating_sub(started)),
+            advance: Duration::ZERO,
+        },
+    }
+}
+
+impl Draft {
+    /// Whether a task from a saved tree has made way for the process that reports on it again.
+    fn hides(&self, cell: &Cell, live: &Live) -> bool {
+        let grafted = || self.grafts.iter().filter_map(|nodes| nodes.first()).any(|root| root.name == cell.name);
+        self.hidden || (live.orphaned && grafted())
+    }
+
+    fn take_grafts(&mut self, live: &Live, now: Duration) {
+        for graft in &live.grafts {
+            let replica = lock(&graft.replica);
+            let nodes = replica.nodes_under(&self.node.path, &graft.name, now);
+            let Some(root) = nodes.first() else { continue };
+            let silence = replica.silence(now);
+            if root.state.is_active() && silence > self.patience {
+                self.silent = Some((Arc::clone(&root.name), silence));
+            }
+            self.grafts.push(nodes);
+        }
+    }
+
+    /// The pass up: what a child adds.
+    fn take_child(&mut self, index: usize, child: &mut Draft, track: &Track) {
+        if child.hidden {
+            return;
+        }
+        child.next_sibling = self.first_child.replace(index);
+        let fraction = if child.node.state == State::Skipped { 1.0 } else { track.fraction };
+        self.below.add(&child.node, fraction);
+    }
+}
+
+impl Below {
+    fn add(&mut self, child: &Node, fraction: f64) {
+        let open = child.state.is_open();
+        let unknown = child.percent.is_none() && !child.meters.is_empty();
+        self.active |= child.state.is_active();
+        self.approximate |= open && (unknown || child.percent.is_some_and(Percent::is_approximate));
+        self.measured |= child.percent.is_some() || !child.state.is_active();
+        self.advance = Some(self.advance.map_or(child.ages.advance, |age| age.min(child.ages.advance)));
+        self.shares.add(fraction, child.expected);
+        if open {
+            self.left.add(child.left);
+        }
+    }
+}
+
+/// The pass up: what needs the children to be known.
+fn complete(draft: &mut Draft, track: &mut Track, now: Duration, is_root: bool) {
+    for root in draft.grafts.iter().filter_map(|nodes| nodes.first()) {
+        draft.below.add(root, if root.state == State::Skipped { 1.0 } else { share(root) });
+    }
+    draft.below.active &= draft.silent.is_none();
+    measure(draft, track, is_root);
+    time(draft, track, now);
+    let own = now.saturating_sub(draft.advanced);
+    draft.node.ages.advance = draft.below.advance.map_or(own, |below| below.min(own));
+    draft.node.stall = judge(draft, own);
+    if draft.node.stall.is_some() {
+        draft.node.left = None;
+    }
+}
+
+fn share(node: &Node) -> f64 {
+    node.percent.map_or(0.0, Percent::fraction)
+}
+
+/// The percentage: of its own meter if that has a total, else of its children; never less than was shown.
+fn measure(draft: &mut Draft, track: &mut Track, is_root: bool) {
+    let node = &mut draft.node;
+    if node.state == State::Done {
+        node.percent = Some(Percent::COMPLETE);
+        track.percent = Percent::COMPLETE.hundredths();
+        track.fraction = 1.0;
+        return;
+    }
+    let own = node.meters.first().and_then(|counts| own_percent(counts));
+    let (fraction, percent) = match own {
+        Some((fraction, percent)) => (fraction, Some(percent)),
+        None => {
+            let mean = draft.below.shares.mean(draft.equal_weights);
+            let measured = draft.below.measured || draft.equal_weights;
+            let percent = mean.filter(|_| measured).map(Percent::of_fraction);
+            (mean.unwrap_or(0.0), percent.map(|percent| percent.approximately(draft.below.approximate)))
+        }
+    };
+    track.fraction = track.fraction.max(fraction);
+    // What was shown once stays shown, even if right now nothing is known.
+    let held = (track.percent > 0).then(|| Percent::default().approximately(node.state.is_open()));
+    let ceiling = if is_root { Percent::of_fraction(1.0).hundredths() } else { Percent::COMPLETE.hundredths() };
+    track.percent = track.percent.min(ceiling);
+    node.percent = percent.or(held).map(|percent| percent.at_least(track.percent));
+    if node.state == State::Skipped {
+        node.percent = None;
+    }
+    track.percent = node.percent.map_or(track.percent, Percent::hundredths);
+}
+
+fn own_percent(counts: &Counts) -> Option<(f64, Percent)> {
+    let total = counts.total.value()?;
+    let percent = Percent::of(counts.settled(), total).approximately(matches!(counts.total, Total::Growing(_)));
+    Some((counts.fraction()?, percent))
+}
+
+/// Rate and time left.
+fn time(draft: &mut Draft, track: &mut Track, now: Duration) {
+    let node = &mut draft.node;
+    if node.state.is_ended() {
+        track.window.clear();
+        return;
+    }
+    let counted = draft.counted.filter(|_| node.state.is_active());
+    if let Some(counted) = counted {
+        track.window.push(now, counted.settled(), counted.total.value());
+        node.rate = track.window.rate().and_then(whole_rate);
+    }
+    let own = counted.and_then(|counted| track.window.time_left(counted.total.is_final()));
+    let measured_by_itself = counted.is_some_and(|counted| counted.remaining().is_some_and(|left| left > 0));
+    node.left = own.or_else(|| if measured_by_itself { None } else { draft.below.left.together() });
+    if node.left.is_none() && draft.first_child.is_none() && !measured_by_itself {
+        node.left = expected_left(node);
+    }
+}
+
+/// A whole number a second. Something that moves, but less than once a second, has none: 0 would be a lie.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are not negative, and saturate")]
+fn whole_rate(rate: f64) -> Option<u64> {
+    (rate == 0.0 || rate >= 1.0).then_some(rate as u64)
+}
+
+/// What an expected duration is worth: half to double of what is left of it, and nothing once it is over.
+fn expected_left(node: &Node) -> Option<TimeLeft> {
+    let left = node.expected?.checked_sub(node.ages.elapsed.unwrap_or_default())?.as_secs_f64();
+    (left > 0.0).then(|| TimeLeft::between(left / 2.0, left * 2.0)).flatten()
+}
+
+/// The verdict on one task. A task with active children is judged by them, so the verdict falls on the deepest.
+fn judge(draft: &Draft, age: Duration) -> Option<Stall> {
+    let node = &draft.node;
+    if !node.state.is_active() {
+        return None;
+    }
+    if let Some(liveness) = &draft.liveness {
+        return Some(stall(node, age, StallReason::LivenessFailed, Arc::clone(liveness)));
+    }
+    if draft.below.active || draft.patient {
+        return None;
+    }
+    if let Some((who, silence)) = &draft.silent {
+        return Some(stall(node, *silence, StallReason::NoWord, format!("no word from {who}").into()));
+    }
+    if node.quiet {
+        return node.overdue.then(|| stall(node, age, StallReason::DeadlineExceeded, why(node)));
+    }
+    let reason = if node.state == State::Waiting { StallReason::WaitingTooLong } else { StallReason::NoAdvance };
+    (age > draft.patience).then(|| stall(node, age, reason, why(node)))
+}
+
+fn stall(node: &Node, age: Duration, reason: StallReason, message: Arc<str>) -> Stall {
+    Stall { task: Arc::clone(node.label()), age, reason, message }
+}
+
+/// Why, as far as it can be known.
+fn why(node: &Node) -> Arc<str> {
+    let about = node.reason.as_ref().or(node.item.as_ref());
+    match (about, &node.hint) {
+        (Some(about), Some(hint)) => format!("{about}: {hint}").into(),
+        (Some(about), None) => Arc::clone(about),
+        (None, Some(hint)) => Arc::clone(hint),
+        (None, None) => Arc::from("nothing is known about why"),
+    }
+}
+
+/// Every node after its parent, siblings in the order they were made, grafts last.
+fn in_order(drafts: Vec<Draft>) -> Vec<Node> {
+    let mut nodes = Vec::with_capacity(drafts.len());
+    let mut slots: Vec<Option<Draft>> = drafts.into_iter().map(Some).collect();
+    let mut stack: Vec<Step> = vec![Step::Visit(0)];
+    while let Some(step) = stack.pop() {
+        match step {
+            Step::Emit(grafts) => nodes.extend(grafts.into_iter().flatten()),
+            Step::Visit(index) => {
+                let Some(draft) = slots.get_mut(index).and_then(Option::take) else { continue };
+                nodes.push(draft.node);
+                stack.extend(draft.next_sibling.map(Step::Visit));
+                if !draft.grafts.is_empty() {
+                    stack.push(Step::Emit(draft.grafts));
+                }
+                stack.extend(draft.first_child.map(Step::Visit));
+            }
+        }
+    }
+    nodes
+}
+
+enum Step {
+    Visit(usize),
+    Emit(Vec<Vec<Node>>),
+}
+
+/// The verdict on the whole tree: the deepest stalled task; among equals the one that has been so for longest.
+pub(crate) fn deepest_stall(nodes: &[Node]) -> Option<Stall> {
+    if nodes.iter().all(|node| node.stall.is_none()) {
+        return None;
+    }
+    let stalls = nodes.iter().zip(depths(nodes)).filter_map(|(node, depth)| Some((depth, node.stall.as_ref()?)));
+    stalls.max_by_key(|(depth, stall)| (*depth, stall.age)).map(|(_, stall)| stall.clone())
+}

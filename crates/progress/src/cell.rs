@@ -1,0 +1,142 @@
+//! The shared state of one task, behind a lock of its own that is held for an assignment at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::counts::{Counts, Total, Unit};
+use crate::meter::MeterCell;
+use crate::replica::Replica;
+use crate::state::State;
+
+/// A lock whose holder may have panicked: the data is plain values, none of them half-written.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One task in the tree.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    /// Its index in the tree; parents have smaller ones than their children.
+    pub(crate) index: usize,
+    pub(crate) parent: Option<usize>,
+    pub(crate) path: Arc<str>,
+    pub(crate) name: Arc<str>,
+    live: Mutex<Live>,
+}
+
+/// What can change about a task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Live {
+    pub(crate) state: State,
+    pub(crate) reason: Option<Arc<str>>,
+    pub(crate) item: Option<Arc<str>>,
+    pub(crate) hint: Option<Arc<str>>,
+    pub(crate) waits: Vec<Waiting>,
+    pub(crate) meters: Vec<Arc<MeterCell>>,
+    /// The readings at the moment it ended; what is counted later is not shown.
+    pub(crate) frozen: Option<Vec<Counts>>,
+    pub(crate) started: Option<Duration>,
+    pub(crate) ended: Option<Duration>,
+    /// When it last gave a sign of life other than by counting.
+    pub(crate) signalled: Duration,
+    pub(crate) signals: u64,
+    pub(crate) expected: Option<Duration>,
+    pub(crate) equal_weights: bool,
+    pub(crate) quiet: bool,
+    pub(crate) liveness: Option<Arc<str>>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) floor: Option<Duration>,
+    pub(crate) children: Vec<Arc<Cell>>,
+    pub(crate) grafts: Vec<Grafted>,
+    /// Comes from a saved tree, and nobody has taken it up again.
+    pub(crate) orphaned: bool,
+}
+
+/// The tree of another process, and its name here.
+#[derive(Clone, Debug)]
+pub(crate) struct Grafted {
+    pub(crate) name: Arc<str>,
+    pub(crate) replica: Arc<Mutex<Replica>>,
+}
+
+/// One reason to wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) id: u64,
+    pub(crate) reason: Arc<str>,
+    /// Waiting like this may take any time.
+    pub(crate) patient: bool,
+}
+
+impl Cell {
+    pub(crate) fn new(index: usize, parent: Option<usize>, path: Arc<str>, name: Arc<str>, live: Live) -> Self {
+        Self { index, parent, path, name, live: Mutex::new(live) }
+    }
+
+    pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
+        lock(&self.live)
+    }
+
+    /// Ends it and everything open below it. Says whether it was still open.
+    pub(crate) fn end(&self, state: State, reason: Option<Arc<str>>, now: Duration) -> bool {
+        let children = {
+            let mut live = self.live();
+            if live.state.is_ended() {
+                return false;
+            }
+            live.close(state, reason, now);
+            std::mem::take(&mut live.children)
+        };
+        for child in children {
+            child.end(State::Interrupted, Some(Arc::from(PARENT_ENDED)), now);
+        }
+        true
+    }
+}
+
+/// The reason of a task that outlived its parent.
+pub(crate) const PARENT_ENDED: &str = "the task above it has ended";
+
+impl Live {
+    pub(crate) fn new(state: State, now: Duration) -> Self {
+        let started = (state != State::Pending).then_some(now);
+        Self { state, started, signalled: now, ..Self::default() }
+    }
+
+    fn close(&mut self, state: State, reason: Option<Arc<str>>, now: Duration) {
+        self.frozen = Some(self.readings());
+        self.state = state;
+        self.reason = reason;
+        self.waits.clear();
+        self.ended = Some(now);
+        self.signal(now);
+    }
+
+    /// A sign of life.
+    pub(crate) fn signal(&mut self, now: Duration) {
+        self.signalled = now;
+        self.signals += 1;
+        self.liveness = None;
+    }
+
+    pub(crate) fn readings(&self) -> Vec<Counts> {
+        match &self.frozen {
+            Some(frozen) => frozen.clone(),
+            None => self.meters.iter().map(|meter| meter.read()).collect(),
+        }
+    }
+
+    /// The state as shown: waiting is a state of its own.
+    pub(crate) fn shown_state(&self) -> State {
+        if self.waits.is_empty() || self.state.is_ended() { self.state } else { State::Waiting }
+    }
+
+    pub(crate) fn meter(&mut self, unit: Unit) -> Arc<MeterCell> {
+        if let Some(meter) = self.meters.iter().find(|meter| meter.unit() == unit) {
+            return Arc::clone(meter);
+        }
+        let meter = Arc::new(MeterCell::new(unit, Total::Unknown));
+        self.meters.push(Arc::clone(&meter));
+        meter
+    }
+}

@@ -1,0 +1,1 @@
+//! A tree that is small enough to store.

@@ -1,0 +1,45 @@
+//! The tree of another process, shown below a task of this one.
+
+use std::sync::{Arc, Mutex};
+
+use crate::cell::{Grafted, lock};
+use crate::frame::{Frame, FrameError};
+use crate::replica::{Applied, Replica};
+use crate::snapshot::join;
+use crate::task::Task;
+
+/// A place in a tree where another process's frames are shown.
+///
+/// Frames may come by several ways, fresh by a stream and durable from a CR: the newer (epoch, sequence) wins. The graft
+/// keeps its task from being interrupted, and leaves what it showed when it is dropped.
+#[derive(Clone, Debug)]
+pub struct Graft {
+    task: Task,
+    replica: Arc<Mutex<Replica>>,
+}
+
+impl Graft {
+    pub(crate) fn new(task: &Task, name: &str) -> Self {
+        let tree = task.tree();
+        let name = tree.reserve(task.cell(), name);
+        let floors = tree.saved_below(&join(task.path(), &name));
+        let replica = Arc::new(Mutex::new(Replica::with_floors(tree.clock.clone(), floors)));
+        task.cell().live().grafts.push(Grafted { name, replica: Arc::clone(&replica) });
+        Self { task: task.clone(), replica }
+    }
+
+    /// Shows a frame, if it is newer than what is shown.
+    pub fn apply(&self, frame: &Frame) -> Result<Applied, FrameError> {
+        lock(&self.replica).apply(frame)
+    }
+
+    /// The (epoch, sequence) of what is shown.
+    pub fn position(&self) -> Option<(u64, u64)> {
+        lock(&self.replica).position()
+    }
+
+    /// The task it hangs under.
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+}

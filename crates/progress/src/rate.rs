@@ -1,0 +1,134 @@
+//! Rate over a sliding window, and the time left as a range.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How far back a rate looks.
+const WINDOW: Duration = Duration::from_secs(30);
+/// How far back the second opinion looks.
+const RECENT: Duration = Duration::from_secs(8);
+/// Samples closer together than this are merged.
+const SPACING: Duration = Duration::from_millis(500);
+/// No rate is told from less than this.
+const SHORTEST_FOR_RATE: Duration = Duration::from_secs(1);
+/// No time left is told from less than this.
+const SHORTEST_FOR_LEFT: Duration = Duration::from_secs(3);
+/// A time left beyond this is no information.
+const LONGEST_LEFT: f64 = 30.0 * 86_400.0;
+
+/// How long it will take: between `low` and `high` seconds. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeLeft {
+    /// At least this many seconds, if all goes as well as it went at its best.
+    pub low: u64,
+    /// At most this many, if it goes on as slowly as it went at its slowest.
+    pub high: u64,
+}
+
+impl TimeLeft {
+    /// A range from two estimates in seconds; nothing if they say nothing.
+    pub(crate) fn between(low: f64, high: f64) -> Option<Self> {
+        if !low.is_finite() || !high.is_finite() || high > LONGEST_LEFT {
+            return None;
+        }
+        let low = whole_seconds(low.floor()).max(1);
+        Some(Self { low, high: whole_seconds(high.ceil()).max(low) })
+    }
+
+    /// The middle, for fields that hold one number.
+    pub fn middle(self) -> u64 {
+        self.low.midpoint(self.high)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by LONGEST_LEFT, never negative")]
+fn whole_seconds(seconds: f64) -> u64 {
+    seconds.clamp(0.0, LONGEST_LEFT) as u64
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Duration,
+    settled: u64,
+    total: Option<u64>,
+}
+
+/// The last half minute of one meter.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    samples: VecDeque<Sample>,
+}
+
+impl Window {
+    /// Takes a sample; old ones leave, but one from before the window stays as its edge.
+    pub(crate) fn push(&mut self, at: Duration, settled: u64, total: Option<u64>) {
+        let sample = Sample { at, settled, total };
+        match self.samples.len() {
+            0 | 1 => self.samples.push_back(sample),
+            len => {
+                // The newest sample is provisional until it is far enough from the one before it.
+                let settled_down = self.samples[len - 1].at.saturating_sub(self.samples[len - 2].at) >= SPACING;
+                if settled_down {
+                    self.samples.push_back(sample);
+                } else {
+                    self.samples[len - 1] = sample;
+                }
+            }
+        }
+        let edge = at.saturating_sub(WINDOW);
+        while self.samples.len() > 2 && self.samples[1].at <= edge {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Forgets everything, for a task that has ended.
+    pub(crate) fn clear(&mut self) {
+        self.samples = VecDeque::new();
+    }
+
+    /// Units a second over the window.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        self.rate_over(WINDOW, SHORTEST_FOR_RATE)
+    }
+
+    fn rate_over(&self, span: Duration, shortest: Duration) -> Option<f64> {
+        let newest = self.samples.back()?;
+        let edge = newest.at.saturating_sub(span);
+        // The youngest sample that is at least as old as the edge, or the oldest there is.
+        let oldest = self.samples.iter().take_while(|sample| sample.at <= edge).last().or(self.samples.front())?;
+        let elapsed = newest.at.saturating_sub(oldest.at);
+        (elapsed >= shortest).then(|| as_f64(newest.settled.saturating_sub(oldest.settled)) / elapsed.as_secs_f64())
+    }
+
+    /// Whether the total has stayed the same all through the window.
+    fn total_is_steady(&self) -> bool {
+        let mut totals = self.samples.iter().map(|sample| sample.total);
+        let first = totals.next();
+        totals.all(|total| Some(total) == first)
+    }
+
+    /// The time for what remains, from the rate of the whole window and of its most recent part.
+    ///
+    /// Absent when it would be a guess: no rate yet, nothing moving, or a total that is still changing. An estimated total
+    /// (`exact` is false) widens the range.
+    pub(crate) fn time_left(&self, exact: bool) -> Option<TimeLeft> {
+        let newest = self.samples.back()?;
+        let remaining = newest.total?.saturating_sub(newest.settled);
+        let whole = self.rate_over(WINDOW, SHORTEST_FOR_LEFT)?;
+        let recent = self.rate_over(RECENT, SHORTEST_FOR_LEFT).unwrap_or(whole);
+        let (slow, fast) = (whole.min(recent), whole.max(recent));
+        if remaining == 0 || slow <= 0.0 || !(exact || self.total_is_steady()) {
+            return None;
+        }
+        let remaining = as_f64(remaining);
+        let slack = if exact { 1.1 } else { 1.5 };
+        TimeLeft::between(remaining / fast * 0.9, remaining / slow * slack)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for display needs no more than 53 bits")]
+fn as_f64(value: u64) -> f64 {
+    value as f64
+}

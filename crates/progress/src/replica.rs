@@ -1,0 +1,238 @@
+//! Another process's tree, kept up to date from its frames.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::assemble::deepest_stall;
+use crate::clock::Clock;
+use crate::counts::Counts;
+use crate::frame::{Frame, FrameError};
+use crate::snapshot::{Node, Snapshot, join};
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// It is shown.
+    Fresh,
+    /// It is shown, but a frame before it is missing: parts may be old until a full frame comes.
+    AfterGap,
+    /// It is not newer than what is shown, and was ignored.
+    Stale,
+    /// It is a change to a tree that was never seen: a full frame is needed first.
+    NeedsFull,
+}
+
+/// A copy of a tree that lives in another process.
+///
+/// Nothing it shows goes back: a newer process that counts from the start again has to catch up first.
+#[derive(Debug)]
+pub struct Replica {
+    clock: Clock,
+    operation: Option<Arc<str>>,
+    position: Option<(u64, u64)>,
+    heard: Duration,
+    held: Vec<Held>,
+    by_path: HashMap<Arc<str>, usize>,
+    floors: HashMap<Arc<str>, Node>,
+}
+
+/// A node, and when it came.
+#[derive(Debug)]
+struct Held {
+    node: Node,
+    at: Duration,
+}
+
+impl Replica {
+    /// An empty copy.
+    pub fn new(clock: Clock) -> Self {
+        Self::with_floors(clock, Vec::new())
+    }
+
+    /// An empty copy that will show nothing less than these nodes did.
+    pub(crate) fn with_floors(clock: Clock, floors: Vec<Node>) -> Self {
+        Self {
+            heard: clock.now(),
+            clock,
+            operation: None,
+            position: None,
+            held: Vec::new(),
+            by_path: HashMap::new(),
+            floors: floors.into_iter().map(|node| (Arc::clone(&node.path), node)).collect(),
+        }
+    }
+
+    /// Takes a frame, if it is newer than what is shown.
+    pub fn apply(&mut self, frame: &Frame) -> Result<Applied, FrameError> {
+        frame.check()?;
+        self.check_operation(frame)?;
+        let next = frame.position();
+        if self.position.is_some_and(|shown| next <= shown) {
+            return Ok(Applied::Stale);
+        }
+        let same_epoch = self.position.is_some_and(|(epoch, _)| epoch == frame.epoch);
+        if !frame.full && !same_epoch {
+            return Ok(Applied::NeedsFull);
+        }
+        let gap = !frame.full && self.position.is_some_and(|(_, sequence)| sequence + 1 != frame.sequence);
+        self.take(frame);
+        Ok(if gap { Applied::AfterGap } else { Applied::Fresh })
+    }
+
+    fn check_operation(&self, frame: &Frame) -> Result<(), FrameError> {
+        match &self.operation {
+            Some(expected) if *expected != frame.operation => {
+                Err(FrameError::OtherOperation { expected: expected.to_string(), found: frame.operation.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, frame: &Frame) {
+        let now = self.clock.now();
+        self.operation = Some(Arc::clone(&frame.operation));
+        self.position = Some(frame.position());
+        self.heard = now;
+        if frame.full {
+            self.forget_all();
+        }
+        for path in &frame.removed {
+            self.forget(path);
+        }
+        for node in &frame.nodes {
+            self.put(node, now);
+        }
+    }
+
+    /// Before a whole new tree, what was shown becomes the floor.
+    fn forget_all(&mut self) {
+        for held in self.held.drain(..) {
+            self.floors.insert(Arc::clone(&held.node.path), held.node);
+        }
+        self.by_path.clear();
+    }
+
+    fn forget(&mut self, path: &str) {
+        if let Some(index) = self.by_path.remove(path) {
+            let held = self.held.remove(index);
+            self.floors.insert(Arc::clone(&held.node.path), held.node);
+            self.by_path.values_mut().filter(|at| **at > index).for_each(|at| *at -= 1);
+        }
+    }
+
+    fn put(&mut self, node: &Node, at: Duration) {
+        let known = self.by_path.get(&node.path).copied();
+        let floor = known.map(|index| &self.held[index].node).or_else(|| self.floors.get(&node.path));
+        let held = Held { node: floor.map_or_else(|| node.clone(), |floor| raised(node, floor)), at };
+        match known {
+            Some(index) => self.held[index] = held,
+            None => {
+                self.by_path.insert(Arc::clone(&node.path), self.held.len());
+                self.held.push(held);
+            }
+        }
+    }
+
+    /// The (epoch, sequence) of what is shown.
+    pub fn position(&self) -> Option<(u64, u64)> {
+        self.position
+    }
+
+    /// How long ago the last frame came.
+    pub fn silence(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.heard)
+    }
+
+    /// The tree as it is by now, as far as the last frame tells; nothing before the first one.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let operation = Arc::clone(self.operation.as_ref()?);
+        let nodes = self.nodes(self.clock.now());
+        let stall = deepest_stall(&nodes);
+        Some(Snapshot { operation, nodes, stall })
+    }
+
+    /// The nodes with paths as seen from above: below `parent`, the root under `name`.
+    pub(crate) fn nodes_under(&self, parent: &str, name: &Arc<str>, now: Duration) -> Vec<Node> {
+        let mut nodes = self.nodes(now);
+        let place: Arc<str> = join(parent, name).into();
+        for node in &mut nodes {
+            let path: Arc<str> =
+                if node.path.is_empty() { Arc::clone(&place) } else { join(&place, &node.path).into() };
+            if let Some(stall) = &mut node.stall {
+                stall.task = Arc::clone(&path);
+            }
+            if node.path.is_empty() {
+                node.name = Arc::clone(name);
+            }
+            node.path = path;
+        }
+        nodes
+    }
+
+    /// Every node after its parent, older by the time since it came. Nodes without a parent are left out.
+    fn nodes(&self, now: Duration) -> Vec<Node> {
+        let mut children: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, held) in self.held.iter().enumerate() {
+            if let Some(parent) = held.node.parent_path() {
+                children.entry(parent).or_default().push(index);
+            }
+        }
+        let mut nodes = Vec::with_capacity(self.held.len());
+        let mut stack: Vec<usize> = self.by_path.get("").copied().into_iter().collect();
+        while let Some(index) = stack.pop() {
+            let held = &self.held[index];
+            nodes.push(held.aged(now));
+            if let Some(below) = children.get(&*held.node.path) {
+                stack.extend(below.iter().rev());
+            }
+        }
+        younger_parents(&mut nodes);
+        nodes
+    }
+}
+
+impl Held {
+    fn aged(&self, now: Duration) -> Node {
+        let mut node = self.node.clone();
+        let since = now.saturating_sub(self.at);
+        node.ages.advance = node.ages.advance.saturating_add(since);
+        if node.state.is_open() {
+            node.ages.elapsed = node.ages.elapsed.map(|elapsed| elapsed.saturating_add(since));
+        }
+        if let Some(stall) = &mut node.stall {
+            stall.age = stall.age.saturating_add(since);
+        }
+        node
+    }
+}
+
+/// A task has advanced when anything below it has. A frame tells of the child alone, so the parents are put right here.
+fn younger_parents(nodes: &mut [Node]) {
+    let index: HashMap<Arc<str>, usize> =
+        nodes.iter().enumerate().map(|(index, node)| (Arc::clone(&node.path), index)).collect();
+    for child in (1..nodes.len()).rev() {
+        let age = nodes[child].ages.advance;
+        let parent = nodes[child].parent_path().and_then(|path| index.get(path)).copied();
+        if let Some(parent) = parent {
+            let above = &mut nodes[parent].ages.advance;
+            *above = (*above).min(age);
+        }
+    }
+}
+
+/// A node, showing nothing less than `floor` did.
+fn raised(node: &Node, floor: &Node) -> Node {
+    let mut node = node.clone();
+    for counts in &mut node.meters {
+        let shown = floor.counts(counts.unit).copied().unwrap_or_else(|| Counts::zero(counts.unit));
+        *counts = counts.raised_over(&shown);
+        if node.state == crate::State::Done {
+            *counts = counts.ended_well();
+        }
+    }
+    if let Some(shown) = floor.percent {
+        node.percent = Some(node.percent.unwrap_or(shown).at_least(shown.hundredths()));
+    }
+    node
+}

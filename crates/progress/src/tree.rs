@@ -1,0 +1,200 @@
+//! The structure of a tree: which tasks there are.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::cell::{Cell, Live, PARENT_ENDED, lock};
+use crate::clock::Clock;
+use crate::sampler::Sampler;
+use crate::snapshot::{Node, Snapshot, join};
+use crate::stall::StallRule;
+use crate::state::State;
+use crate::text::clean_name;
+
+/// All tasks of one operation.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) name: Arc<str>,
+    pub(crate) clock: Clock,
+    rule: Mutex<StallRule>,
+    structure: Mutex<Structure>,
+    /// The tree this one was taken up from: floors for the processes that will report on parts of it again.
+    saved: Mutex<Vec<Node>>,
+    /// What is remembered from one snapshot to the next. Only those who take snapshots ever wait for it.
+    sampler: Mutex<Sampler>,
+}
+
+/// The list is shared with whoever takes a snapshot, and copied only if it grows meanwhile: a snapshot keeps no worker
+/// from adding a task.
+#[derive(Debug, Default)]
+struct Structure {
+    cells: Arc<Vec<Arc<Cell>>>,
+    by_path: HashMap<Arc<str>, usize>,
+}
+
+/// Stands for a name that is taken, but not by a cell.
+const NO_CELL: usize = usize::MAX;
+
+impl Structure {
+    fn add(&mut self, parent: Option<usize>, path: Arc<str>, name: Arc<str>, live: Live) -> Arc<Cell> {
+        let cell = Arc::new(Cell::new(self.cells.len(), parent, Arc::clone(&path), name, live));
+        self.by_path.insert(path, cell.index);
+        Arc::make_mut(&mut self.cells).push(Arc::clone(&cell));
+        cell
+    }
+
+    fn at(&self, path: &str) -> Option<&Arc<Cell>> {
+        self.by_path.get(path).and_then(|index| self.cells.get(*index))
+    }
+
+    /// The name and path for a new child: a second one of the same name gets a number.
+    fn free_name(&self, parent: &str, wanted: &Arc<str>) -> (Arc<str>, Arc<str>) {
+        let path = join(parent, wanted);
+        if !self.by_path.contains_key(path.as_str()) {
+            return (Arc::clone(wanted), path.into());
+        }
+        let mut number = 2_u64;
+        loop {
+            let name = format!("{wanted}#{number}");
+            let path = join(parent, &name);
+            if !self.by_path.contains_key(path.as_str()) {
+                return (name.into(), path.into());
+            }
+            number += 1;
+        }
+    }
+}
+
+impl Tree {
+    pub(crate) fn new(name: &str, clock: Clock, root: State) -> (Arc<Self>, Arc<Cell>) {
+        let name = clean_name(name);
+        let mut structure = Structure::default();
+        let root = structure.add(None, "".into(), Arc::clone(&name), Live::new(root, clock.now()));
+        let tree = Self {
+            name,
+            clock,
+            rule: Mutex::default(),
+            structure: Mutex::new(structure),
+            saved: Mutex::default(),
+            sampler: Mutex::default(),
+        };
+        (Arc::new(tree), root)
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    pub(crate) fn rule(&self) -> StallRule {
+        *lock(&self.rule)
+    }
+
+    pub(crate) fn set_rule(&self, rule: StallRule) {
+        *lock(&self.rule) = rule;
+    }
+
+    pub(crate) fn keep_saved(&self, nodes: Vec<Node>) {
+        *lock(&self.saved) = nodes;
+    }
+
+    /// The saved nodes at and below a path, with paths as seen from there.
+    pub(crate) fn saved_below(&self, path: &str) -> Vec<Node> {
+        let below = |node: &Node| {
+            let rest = node.path.strip_prefix(path)?;
+            let inner = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
+            Some(Node { path: inner.into(), ..node.clone() })
+        };
+        lock(&self.saved).iter().filter_map(below).collect()
+    }
+
+    pub(crate) fn cells(&self) -> Arc<Vec<Arc<Cell>>> {
+        Arc::clone(&lock(&self.structure).cells)
+    }
+
+    pub(crate) fn with_sampler<T>(&self, work: impl FnOnce(&mut Sampler) -> T) -> T {
+        work(&mut lock(&self.sampler))
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        // The sampler first: two snapshots must not see the tree in one order and remember it in the other.
+        self.with_sampler(|sampler| sampler.snapshot(self))
+    }
+
+    /// A task below `parent`: the one of that name in a saved tree that nobody has taken up yet, or a new one.
+    pub(crate) fn child(&self, parent: &Arc<Cell>, name: &str, state: State) -> Arc<Cell> {
+        let wanted = clean_name(name);
+        let now = self.now();
+        let mut structure = lock(&self.structure);
+        if let Some(cell) = structure.at(&join(&parent.path, &wanted))
+            && adopt(cell, parent, state, now)
+        {
+            let cell = Arc::clone(cell);
+            attach(parent, &cell, false, now);
+            return cell;
+        }
+        let (name, path) = structure.free_name(&parent.path, &wanted);
+        let cell = structure.add(Some(parent.index), path, name, Live::new(state, now));
+        attach(parent, &cell, true, now);
+        cell
+    }
+
+    /// A name below `parent` for the tree of another process: one that no task has, or that only a saved task has.
+    pub(crate) fn reserve(&self, parent: &Cell, name: &str) -> Arc<str> {
+        let wanted = clean_name(name);
+        let mut structure = lock(&self.structure);
+        if structure.at(&join(&parent.path, &wanted)).is_some_and(|cell| cell.live().orphaned) {
+            return wanted;
+        }
+        let (name, path) = structure.free_name(&parent.path, &wanted);
+        structure.by_path.insert(path, NO_CELL);
+        name
+    }
+
+    /// A task of a saved tree, put back in its place.
+    pub(crate) fn put_back(&self, parent: &str, name: &Arc<str>, live: Live) -> Option<Arc<Cell>> {
+        let mut structure = lock(&self.structure);
+        let above = Arc::clone(structure.at(parent)?);
+        let path = join(parent, name);
+        if structure.by_path.contains_key(path.as_str()) {
+            return None;
+        }
+        let cell = structure.add(Some(above.index), path.into(), Arc::clone(name), live);
+        above.live().children.push(Arc::clone(&cell));
+        Some(cell)
+    }
+}
+
+/// Takes up a task of a saved tree again.
+fn adopt(cell: &Arc<Cell>, parent: &Arc<Cell>, state: State, now: Duration) -> bool {
+    let mut live = cell.live();
+    if !live.orphaned || cell.parent != Some(parent.index) {
+        return false;
+    }
+    live.orphaned = false;
+    live.frozen = None;
+    live.ended = None;
+    live.reason = None;
+    live.state = state;
+    live.started = live.started.or((state != State::Pending).then_some(now));
+    live.signal(now);
+    true
+}
+
+/// Hangs a task under its parent, unless it hangs there already. Under one that has ended it is over before it began.
+fn attach(parent: &Arc<Cell>, cell: &Arc<Cell>, new: bool, now: Duration) {
+    let open = {
+        let mut above = parent.live();
+        let open = above.state.is_open();
+        if open {
+            if new {
+                above.children.push(Arc::clone(cell));
+            }
+            above.signal(now);
+        }
+        open
+    };
+    if !open {
+        cell.end(State::Interrupted, Some(Arc::from(PARENT_ENDED)), now);
+    }
+}

@@ -1,0 +1,36 @@
+//! Waiting, with a reason.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cell::Waiting;
+use crate::task::Handle;
+
+/// A task waits for as long as this guard lives.
+#[derive(Debug)]
+pub struct Wait {
+    task: Arc<Handle>,
+    id: u64,
+}
+
+impl Wait {
+    pub(crate) fn new(task: Arc<Handle>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { task, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    pub(crate) fn waiting(&self, reason: Arc<str>, patient: bool) -> Waiting {
+        Waiting { id: self.id, reason, patient }
+    }
+
+    /// Ends the waiting; the same as dropping the guard.
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.task.stop_waiting(self.id);
+    }
+}

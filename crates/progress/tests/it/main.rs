@@ -1,0 +1,1 @@
+//! Every rule of the progress model, as a property or a story.
