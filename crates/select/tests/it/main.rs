@@ -1,0 +1,3 @@
+//! Tests of the decisions, as tables.
+
+mod strategic;
