@@ -1,0 +1,67 @@
+//! The CustomResourceDefinitions: what is derived from the Rust types, made into what upstream's programs expect to find.
+//!
+//! ```text
+//!   derive ──► tidy (structural, Go's nulls) ──► upstream's required fields and columns ──► crds()
+//! ```
+//!
+//! Every definition accepts whatever upstream's accepts. It adds our optional fields and a `Progress` column, and keeps
+//! fields it does not know, so that a filter of a newer version is reported rather than dropped without a word.
+
+mod definitions;
+mod schema;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
+    CustomResourceSubresourceStatus, CustomResourceSubresources, CustomResourceValidation,
+};
+use kube::CustomResourceExt;
+
+use definitions::{Column, Definition};
+
+/// Every CustomResourceDefinition Plimsoll installs, by name.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let mut crds = definitions::all();
+    crds.sort_by(|left, right| left.metadata.name.cmp(&right.metadata.name));
+    crds
+}
+
+/// The file name a definition has in `deploy/crds`: `<group>_<plural>.yaml`.
+pub fn file_name(crd: &CustomResourceDefinition) -> String {
+    format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
+}
+
+fn define<K: CustomResourceExt>(definition: &Definition) -> CustomResourceDefinition {
+    let mut crd = K::crd();
+    let group = crd.spec.group.clone();
+    for version in &mut crd.spec.versions {
+        complete(version, definition, &group);
+    }
+    crd
+}
+
+fn complete(version: &mut CustomResourceDefinitionVersion, definition: &Definition, group: &str) {
+    version.additional_printer_columns =
+        (!definition.columns.is_empty()).then(|| definition.columns.iter().map(Column::to_wire).collect());
+    version.subresources = definition.status_subresource.then(status_subresource);
+    version.selectable_fields = None;
+    if let Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }) = &mut version.schema {
+        schema::tidy(schema, definition, group);
+    }
+}
+
+fn status_subresource() -> CustomResourceSubresources {
+    CustomResourceSubresources { status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))), scale: None }
+}
+
+impl Column {
+    fn to_wire(&self) -> CustomResourceColumnDefinition {
+        CustomResourceColumnDefinition {
+            name: self.name.to_owned(),
+            type_: self.type_.to_owned(),
+            format: self.format.map(str::to_owned),
+            json_path: self.path.to_owned(),
+            priority: self.priority,
+            description: None,
+        }
+    }
+}

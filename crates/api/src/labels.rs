@@ -1,0 +1,63 @@
+//! Names of labels, annotations and finalizers, and the one rule about their values.
+
+use sha2::{Digest, Sha256};
+
+/// Label: the backup an object belongs to.
+pub const BACKUP_NAME: &str = "velero.io/backup-name";
+/// Label: the uid of that backup.
+pub const BACKUP_UID: &str = "velero.io/backup-uid";
+/// Label: the restore an object was created by or belongs to.
+pub const RESTORE_NAME: &str = "velero.io/restore-name";
+/// Label: the uid of that restore.
+pub const RESTORE_UID: &str = "velero.io/restore-uid";
+/// Label: the schedule a backup was made by.
+pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
+/// Label: the BackupStorageLocation a backup or repository is kept in.
+pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
+/// Label: the namespace whose volumes a repository holds.
+pub const VOLUME_NAMESPACE: &str = "velero.io/volume-namespace";
+/// Label: the type (`kopia`, `restic`) of a repository.
+pub const REPOSITORY_TYPE: &str = "velero.io/repository-type";
+/// Label: the pod a volume transfer belongs to.
+pub const POD_UID: &str = "velero.io/pod-uid";
+/// Label: the persistent volume claim a volume transfer belongs to.
+pub const PVC_UID: &str = "velero.io/pvc-uid";
+/// Label: the asynchronous operation a transfer belongs to.
+pub const ASYNC_OPERATION_ID: &str = "velero.io/async-operation-id";
+/// Label: set to `true`, leaves an object out of every backup.
+pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
+/// Label on ConfigMaps that remember a moved snapshot until its backup is deleted.
+pub const DATA_UPLOAD_SNAPSHOT_INFO: &str = "velero.io/data-upload-snapshot-info";
+/// Annotation: the restored object's pod volumes to back up, separated by commas.
+pub const BACKUP_VOLUMES: &str = "backup.velero.io/backup-volumes";
+/// Annotation: pod volumes to leave out, separated by commas.
+pub const BACKUP_VOLUMES_EXCLUDES: &str = "backup.velero.io/backup-volumes-excludes";
+/// Annotation: set to `true` on a backed-up item that must be restored whatever the filters say.
+pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
+/// Annotation on a backup: version of the server's cluster (`v1.34.1`).
+pub const SOURCE_CLUSTER_K8S_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";
+/// Annotation on a backup: major version of the server's cluster.
+pub const SOURCE_CLUSTER_K8S_MAJOR: &str = "velero.io/source-cluster-k8s-major-version";
+/// Annotation on a backup: minor version of the server's cluster.
+pub const SOURCE_CLUSTER_K8S_MINOR: &str = "velero.io/source-cluster-k8s-minor-version";
+/// Annotation on a backup: the resource timeout it was made with.
+pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
+/// Finalizer on a Restore: its files in the bucket are deleted before it is.
+pub const RESTORE_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
+
+/// Longest value a label may have.
+const LABEL_VALUE_MAX: usize = 63;
+/// Hex digits of the hash that ends a shortened value.
+const HASH_DIGITS: usize = 6;
+
+/// The label value for a name: the name itself, or for one longer than a label may be its first 57 bytes and six hex digits
+/// of its SHA-256. Every Velero label that carries a name is made like this, so ours must be found by the same selector.
+pub fn valid_name(name: &str) -> String {
+    if name.len() <= LABEL_VALUE_MAX {
+        return name.to_owned();
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let hash: String = digest.iter().take(HASH_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+    // Names of Kubernetes objects are ASCII; anything else is cut at a whole character rather than refused.
+    format!("{}{hash}", &name[..name.floor_char_boundary(LABEL_VALUE_MAX - HASH_DIGITS)])
+}

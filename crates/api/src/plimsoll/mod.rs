@@ -1,0 +1,3 @@
+//! `plimsoll.dev`: our own kinds.
+
+pub mod v1alpha1;

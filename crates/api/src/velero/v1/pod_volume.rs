@@ -1,0 +1,168 @@
+//! `PodVolumeBackup` and `PodVolumeRestore`: the files of one pod volume on their way.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+
+use crate::macros::{open_enum, wire_struct};
+use crate::summary::ProgressSummary;
+
+wire_struct! {
+    /// Which volume to back up and where to.
+    #[derive(CustomResource)]
+    #[kube(
+        group = "velero.io", version = "v1", kind = "PodVolumeBackup", plural = "podvolumebackups", namespaced,
+        status = "PodVolumeBackupStatus",
+        doc = "The files of one pod volume on their way into a repository.",
+        derive = "Default", derive = "PartialEq"
+    )]
+    pub struct PodVolumeBackupSpec {
+        /// Node the pod runs on.
+        pub node: Option<String>,
+        /// The pod.
+        pub pod: Option<ObjectReference>,
+        /// Name of the volume in the pod's spec.
+        pub volume: Option<String>,
+        /// Name of the BackupStorageLocation that holds the repository.
+        pub backup_storage_location: Option<String>,
+        /// Address of the repository.
+        pub repo_identifier: Option<String>,
+        /// What moves the data.
+        pub uploader_type: Option<UploaderType>,
+        /// Tags of the snapshot.
+        pub tags: BTreeMap<String, String>,
+        /// Settings of the uploader.
+        pub uploader_settings: BTreeMap<String, String>,
+        /// Whether the transfer is to be cancelled.
+        pub cancel: Option<bool>,
+    }
+
+    /// How far a pod volume backup is and how it ended.
+    pub struct PodVolumeBackupStatus {
+        /// State of the transfer.
+        pub phase: Option<TransferPhase>,
+        /// Path of the volume on its node.
+        pub path: Option<String>,
+        /// Snapshot in the repository.
+        #[serde(rename = "snapshotID")]
+        pub snapshot_id: Option<String>,
+        /// Why it stands as it does.
+        pub message: Option<String>,
+        /// When the work began.
+        pub start_timestamp: Option<Time>,
+        /// When the work ended, well or not.
+        pub completion_timestamp: Option<Time>,
+        /// Bytes planned and moved.
+        pub progress: Option<TransferProgress>,
+        /// Bytes that were not in the repository before.
+        pub incremental_bytes: Option<i64>,
+        /// When a node took it up.
+        pub accepted_timestamp: Option<Time>,
+        /// Plimsoll: rate, time left, stalls.
+        pub plimsoll: Option<ProgressSummary>,
+    }
+
+    /// Which volume to restore and from what.
+    #[derive(CustomResource)]
+    #[kube(
+        group = "velero.io", version = "v1", kind = "PodVolumeRestore", plural = "podvolumerestores", namespaced,
+        status = "PodVolumeRestoreStatus",
+        doc = "The files of one pod volume on their way out of a repository.",
+        derive = "Default", derive = "PartialEq"
+    )]
+    pub struct PodVolumeRestoreSpec {
+        /// The pod.
+        pub pod: Option<ObjectReference>,
+        /// Name of the volume in the pod's spec.
+        pub volume: Option<String>,
+        /// Name of the BackupStorageLocation that holds the repository.
+        pub backup_storage_location: Option<String>,
+        /// Address of the repository.
+        pub repo_identifier: Option<String>,
+        /// What moves the data.
+        pub uploader_type: Option<UploaderType>,
+        /// Snapshot in the repository.
+        #[serde(rename = "snapshotID")]
+        pub snapshot_id: Option<String>,
+        /// Bytes in the snapshot.
+        pub snapshot_size: Option<i64>,
+        /// Namespace the volume was backed up from.
+        pub source_namespace: Option<String>,
+        /// Settings of the uploader.
+        pub uploader_settings: BTreeMap<String, String>,
+        /// Whether the transfer is to be cancelled.
+        pub cancel: Option<bool>,
+    }
+
+    /// How far a pod volume restore is and how it ended.
+    pub struct PodVolumeRestoreStatus {
+        /// State of the transfer.
+        pub phase: Option<TransferPhase>,
+        /// Why it stands as it does.
+        pub message: Option<String>,
+        /// When the work began.
+        pub start_timestamp: Option<Time>,
+        /// When the work ended, well or not.
+        pub completion_timestamp: Option<Time>,
+        /// Bytes planned and moved.
+        pub progress: Option<TransferProgress>,
+        /// When a node took it up.
+        pub accepted_timestamp: Option<Time>,
+        /// Node that does the work.
+        pub node: Option<String>,
+        /// Plimsoll: rate, time left, stalls.
+        pub plimsoll: Option<ProgressSummary>,
+    }
+
+    /// Bytes of a transfer. `bytesDone` stays below `totalBytes` until the transfer has succeeded.
+    pub struct TransferProgress {
+        /// Bytes planned.
+        pub total_bytes: Option<i64>,
+        /// Bytes moved.
+        pub bytes_done: Option<i64>,
+    }
+}
+
+open_enum! {
+    /// State of a volume transfer.
+    pub enum TransferPhase {
+        New = "New",
+        Accepted = "Accepted",
+        Prepared = "Prepared",
+        InProgress = "InProgress",
+        Canceling = "Canceling",
+        Canceled = "Canceled",
+        Completed = "Completed",
+        Failed = "Failed",
+    }
+
+    /// What moves the data of a volume.
+    pub enum UploaderType {
+        Unset = "",
+        Kopia = "kopia",
+        Restic = "restic",
+    }
+}
+
+impl TransferPhase {
+    /// Whether the transfer will not change any more.
+    pub fn is_ended(&self) -> bool {
+        matches!(self, Self::Canceled | Self::Completed | Self::Failed)
+    }
+}
+
+impl PodVolumeBackup {
+    /// The phase, where an object nobody has touched yet is `New`.
+    pub fn phase(&self) -> TransferPhase {
+        self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
+    }
+}
+
+impl PodVolumeRestore {
+    /// The phase, where an object nobody has touched yet is `New`.
+    pub fn phase(&self) -> TransferPhase {
+        self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
+    }
+}
