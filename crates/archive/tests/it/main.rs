@@ -1,0 +1,3 @@
+//! Tests of the backup on disk.
+
+mod tarball;
