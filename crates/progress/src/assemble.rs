@@ -13,11 +13,11 @@ use crate::stall::{Stall, StallReason, StallRule};
 use crate::state::State;
 use crate::tree::Tree;
 
-/// A node on its way, with what its children add to it.
-struct Draft {
-    node: Node,
-    /// What was really counted by the first meter, for the rate.
-    counted: Option<Counts>,
+/// What is known about a node on its way, and what its children add to it.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// What was really counted by the first meter, for the rate: settled and total.
+    counted: Option<(u64, Total)>,
     /// When it last advanced.
     advanced: Duration,
     patience: Duration,
@@ -37,7 +37,7 @@ struct Draft {
 }
 
 /// What the children of a task come to.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Below {
     active: bool,
     approximate: bool,
@@ -48,7 +48,7 @@ struct Below {
 }
 
 /// The sums behind a weighted mean.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shares {
     all: f64,
     count: f64,
@@ -86,7 +86,7 @@ impl Shares {
 }
 
 /// Bounds for the time that tasks need together: all at once, or one after the other.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Left {
     longest: u64,
     sum: u64,
@@ -109,37 +109,46 @@ impl Left {
     }
 }
 
-pub(crate) fn snapshot(tree: &Tree, cells: &[Arc<Cell>], tracks: &mut [Track]) -> Snapshot {
+pub(crate) fn snapshot(tree: &Tree, cells: &[Arc<Cell>], tracks: &mut [Track], drafts: &mut Vec<Draft>) -> Snapshot {
     let now = tree.now();
     let rule = tree.rule();
-    let mut drafts: Vec<Draft> = Vec::with_capacity(cells.len());
+    let mut nodes: Vec<Option<Node>> = Vec::with_capacity(cells.len());
+    drafts.clear();
     for cell in cells {
-        let above = cell.parent.map(|parent| &drafts[parent]);
-        let draft = read(cell, &mut tracks[cell.index], above, now, &rule);
+        let above = cell.parent.and_then(|parent| Some((&drafts[parent], nodes[parent].as_ref()?)));
+        let (draft, node) = read(cell, &mut tracks[cell.index], above, now, &rule);
         drafts.push(draft);
+        nodes.push(Some(node));
     }
-    for index in (0..drafts.len()).rev() {
-        complete(&mut drafts[index], &mut tracks[index], now, index == 0);
+    for index in (0..nodes.len()).rev() {
+        let Some(node) = nodes[index].as_mut() else { continue };
+        complete(&mut drafts[index], node, &mut tracks[index], now);
         if let Some(parent) = cells[index].parent {
             let (above, rest) = drafts.split_at_mut(index);
-            above[parent].take_child(index, &mut rest[0], &tracks[index]);
+            above[parent].take_child(index, &mut rest[0], node, &tracks[index]);
         }
     }
-    let nodes = in_order(drafts);
+    let nodes = in_order(nodes, drafts);
     let stall = deepest_stall(&nodes);
     Snapshot { operation: Arc::clone(&tree.name), nodes, stall }
 }
 
 /// The pass down: what the cell says by itself.
-fn read(cell: &Cell, track: &mut Track, above: Option<&Draft>, now: Duration, rule: &StallRule) -> Draft {
+fn read(
+    cell: &Cell,
+    track: &mut Track,
+    above: Option<(&Draft, &Node)>,
+    now: Duration,
+    rule: &StallRule,
+) -> (Draft, Node) {
     let live = cell.live();
     let counted = live.readings();
     let rule = StallRule { floor: live.floor.unwrap_or(rule.floor), ..*rule };
     let patience = rule.patience(track.cadence.mean());
     let advanced = track.observe(now, live.signalled, &counted, patience);
+    let mut node = node(cell, &live, now);
     let mut draft = Draft {
-        node: node(cell, &live, now),
-        counted: counted.first().copied(),
+        counted: counted.first().map(|counts| (counts.settled(), counts.total)),
         advanced,
         patience,
         patient: live.waits.last().is_some_and(|wait| wait.patient) || live.state == State::TakenOver,
@@ -147,21 +156,21 @@ fn read(cell: &Cell, track: &mut Track, above: Option<&Draft>, now: Duration, ru
         equal_weights: live.equal_weights,
         grafts: Vec::new(),
         silent: None,
-        hidden: above.is_some_and(|above| above.hides(cell, &live)),
+        hidden: above.is_some_and(|(above, _)| above.hides(cell, &live)),
         below: Below::default(),
         first_child: None,
         next_sibling: None,
     };
-    draft.take_grafts(&live, now);
+    draft.take_grafts(&live, &node, now);
     drop(live);
     // The task above may have ended since the list was taken: then this one has, too.
-    if above.is_some_and(|above| above.node.state.is_ended()) && draft.node.state.is_open() {
-        draft.node.state = State::Interrupted;
-        draft.node.reason = Some(Arc::from(PARENT_ENDED));
+    if above.is_some_and(|(_, above)| above.state.is_ended()) && node.state.is_open() {
+        node.state = State::Interrupted;
+        node.reason = Some(Arc::from(PARENT_ENDED));
     }
-    let well = draft.node.state == State::Done;
-    draft.node.meters = counted.into_iter().map(|counts| track.show(counts, well)).collect();
-    draft
+    let well = node.state == State::Done;
+    node.meters = counted.into_iter().map(|counts| track.show(counts, well)).collect();
+    (draft, node)
 }
 
 fn node(cell: &Cell, live: &Live, now: Duration) -> Node {
@@ -198,10 +207,10 @@ impl Draft {
         self.hidden || (live.orphaned && grafted())
     }
 
-    fn take_grafts(&mut self, live: &Live, now: Duration) {
+    fn take_grafts(&mut self, live: &Live, node: &Node, now: Duration) {
         for graft in &live.grafts {
             let replica = lock(&graft.replica);
-            let nodes = replica.nodes_under(&self.node.path, &graft.name, now);
+            let nodes = replica.nodes_under(&node.path, &graft.name, now);
             let Some(root) = nodes.first() else { continue };
             let silence = replica.silence(now);
             if root.state.is_active() && silence > self.patience {
@@ -212,13 +221,12 @@ impl Draft {
     }
 
     /// The pass up: what a child adds.
-    fn take_child(&mut self, index: usize, child: &mut Draft, track: &Track) {
+    fn take_child(&mut self, index: usize, child: &mut Draft, node: &Node, track: &Track) {
         if child.hidden {
             return;
         }
         child.next_sibling = self.first_child.replace(index);
-        let fraction = if child.node.state == State::Skipped { 1.0 } else { track.fraction };
-        self.below.add(&child.node, fraction);
+        self.below.add(node, if node.state == State::Skipped { 1.0 } else { track.fraction });
     }
 }
 
@@ -228,7 +236,7 @@ impl Below {
         let unknown = child.percent.is_none() && !child.meters.is_empty();
         self.active |= child.state.is_active();
         self.approximate |= open && (unknown || child.percent.is_some_and(Percent::is_approximate));
-        self.measured |= child.percent.is_some() || !child.state.is_active();
+        self.measured |= child.percent.is_some() || matches!(child.state, State::Pending | State::Skipped);
         self.advance = Some(self.advance.map_or(child.ages.advance, |age| age.min(child.ages.advance)));
         self.shares.add(fraction, child.expected);
         if open {
@@ -238,18 +246,18 @@ impl Below {
 }
 
 /// The pass up: what needs the children to be known.
-fn complete(draft: &mut Draft, track: &mut Track, now: Duration, is_root: bool) {
+fn complete(draft: &mut Draft, node: &mut Node, track: &mut Track, now: Duration) {
     for root in draft.grafts.iter().filter_map(|nodes| nodes.first()) {
         draft.below.add(root, if root.state == State::Skipped { 1.0 } else { share(root) });
     }
     draft.below.active &= draft.silent.is_none();
-    measure(draft, track, is_root);
-    time(draft, track, now);
+    measure(draft, node, track);
+    time(draft, node, track, now);
     let own = now.saturating_sub(draft.advanced);
-    draft.node.ages.advance = draft.below.advance.map_or(own, |below| below.min(own));
-    draft.node.stall = judge(draft, own);
-    if draft.node.stall.is_some() {
-        draft.node.left = None;
+    node.ages.advance = draft.below.advance.map_or(own, |below| below.min(own));
+    node.stall = judge(draft, node, own);
+    if node.stall.is_some() {
+        node.left = None;
     }
 }
 
@@ -258,11 +266,10 @@ fn share(node: &Node) -> f64 {
 }
 
 /// The percentage: of its own meter if that has a total, else of its children; never less than was shown.
-fn measure(draft: &mut Draft, track: &mut Track, is_root: bool) {
-    let node = &mut draft.node;
+fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
     if node.state == State::Done {
         node.percent = Some(Percent::COMPLETE);
-        track.percent = Percent::COMPLETE.hundredths();
+        track.percent = Some(Percent::COMPLETE.hundredths());
         track.fraction = 1.0;
         return;
     }
@@ -278,14 +285,12 @@ fn measure(draft: &mut Draft, track: &mut Track, is_root: bool) {
     };
     track.fraction = track.fraction.max(fraction);
     // What was shown once stays shown, even if right now nothing is known.
-    let held = (track.percent > 0).then(|| Percent::default().approximately(node.state.is_open()));
-    let ceiling = if is_root { Percent::of_fraction(1.0).hundredths() } else { Percent::COMPLETE.hundredths() };
-    track.percent = track.percent.min(ceiling);
-    node.percent = percent.or(held).map(|percent| percent.at_least(track.percent));
-    if node.state == State::Skipped {
-        node.percent = None;
-    }
-    track.percent = node.percent.map_or(track.percent, Percent::hundredths);
+    let guess = !node.meters.is_empty() || draft.below.approximate;
+    let held = track.percent.map(|_| Percent::default().approximately(guess));
+    let shown = percent.or(held).map(|percent| percent.at_least(track.percent.unwrap_or(0)));
+    let shown = shown.map(|percent| if node.path.is_empty() { percent.below_whole() } else { percent });
+    track.percent = shown.map(Percent::hundredths);
+    node.percent = shown.filter(|_| node.state != State::Skipped);
 }
 
 fn own_percent(counts: &Counts) -> Option<(f64, Percent)> {
@@ -295,19 +300,18 @@ fn own_percent(counts: &Counts) -> Option<(f64, Percent)> {
 }
 
 /// Rate and time left.
-fn time(draft: &mut Draft, track: &mut Track, now: Duration) {
-    let node = &mut draft.node;
+fn time(draft: &Draft, node: &mut Node, track: &mut Track, now: Duration) {
     if node.state.is_ended() {
         track.window.clear();
         return;
     }
     let counted = draft.counted.filter(|_| node.state.is_active());
-    if let Some(counted) = counted {
-        track.window.push(now, counted.settled(), counted.total.value());
+    if let Some((settled, total)) = counted {
+        track.window.push(now, settled, total.value());
         node.rate = track.window.rate().and_then(whole_rate);
     }
-    let own = counted.and_then(|counted| track.window.time_left(counted.total.is_final()));
-    let measured_by_itself = counted.is_some_and(|counted| counted.remaining().is_some_and(|left| left > 0));
+    let own = counted.and_then(|(_, total)| track.window.time_left(total.is_final()));
+    let measured_by_itself = counted.is_some_and(|(settled, total)| total.value().is_some_and(|total| total > settled));
     node.left = own.or_else(|| if measured_by_itself { None } else { draft.below.left.together() });
     if node.left.is_none() && draft.first_child.is_none() && !measured_by_itself {
         node.left = expected_left(node);
@@ -327,8 +331,7 @@ fn expected_left(node: &Node) -> Option<TimeLeft> {
 }
 
 /// The verdict on one task. A task with active children is judged by them, so the verdict falls on the deepest.
-fn judge(draft: &Draft, age: Duration) -> Option<Stall> {
-    let node = &draft.node;
+fn judge(draft: &Draft, node: &Node, age: Duration) -> Option<Stall> {
     if !node.state.is_active() {
         return None;
     }
@@ -364,30 +367,31 @@ fn why(node: &Node) -> Arc<str> {
 }
 
 /// Every node after its parent, siblings in the order they were made, grafts last.
-fn in_order(drafts: Vec<Draft>) -> Vec<Node> {
-    let mut nodes = Vec::with_capacity(drafts.len());
-    let mut slots: Vec<Option<Draft>> = drafts.into_iter().map(Some).collect();
-    let mut stack: Vec<Step> = vec![Step::Visit(0)];
+fn in_order(mut made: Vec<Option<Node>>, drafts: &mut [Draft]) -> Vec<Node> {
+    let mut nodes = Vec::with_capacity(made.len());
+    let mut stack = vec![Step::Visit(0)];
     while let Some(step) = stack.pop() {
-        match step {
-            Step::Emit(grafts) => nodes.extend(grafts.into_iter().flatten()),
-            Step::Visit(index) => {
-                let Some(draft) = slots.get_mut(index).and_then(Option::take) else { continue };
-                nodes.push(draft.node);
-                stack.extend(draft.next_sibling.map(Step::Visit));
-                if !draft.grafts.is_empty() {
-                    stack.push(Step::Emit(draft.grafts));
-                }
-                stack.extend(draft.first_child.map(Step::Visit));
+        let index = match step {
+            Step::Visit(index) => index,
+            Step::Grafts(index) => {
+                nodes.extend(std::mem::take(&mut drafts[index].grafts).into_iter().flatten());
+                continue;
             }
+        };
+        nodes.extend(made[index].take());
+        let draft = &drafts[index];
+        stack.extend(draft.next_sibling.map(Step::Visit));
+        if !draft.grafts.is_empty() {
+            stack.push(Step::Grafts(index));
         }
+        stack.extend(draft.first_child.map(Step::Visit));
     }
     nodes
 }
 
 enum Step {
     Visit(usize),
-    Emit(Vec<Vec<Node>>),
+    Grafts(usize),
 }
 
 /// The verdict on the whole tree: the deepest stalled task; among equals the one that has been so for longest.

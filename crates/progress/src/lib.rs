@@ -41,6 +41,7 @@ mod wait;
 pub use clock::{Clock, VirtualClock};
 pub use counts::{Counts, Total, Unit};
 
+pub use cut::Limits;
 pub use frame::{Encoder, FRAME_VERSION, Frame, FrameError};
 pub use graft::Graft;
 pub use meter::Meter;

@@ -150,14 +150,15 @@ impl Meter {
     }
 
     /// Says how much there is. Ignored, and answered with `false`, once the total is final. A final total below what is
-    /// settled already is raised to that.
+    /// settled already is raised to that; what was known once does not become unknown again.
     ///
     /// Say it before counting against it.
     pub fn set_total(&self, total: Total) -> bool {
         let settled = self.cell.read().settled();
-        self.cell.total.change(|_| match total {
+        self.cell.total.change(|now| match total {
+            Total::Unknown => now,
+            Total::Growing(value) => Total::Growing(value),
             Total::Final(value) => Total::Final(value.max(settled)),
-            other => other,
         })
     }
 

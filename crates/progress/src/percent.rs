@@ -64,6 +64,12 @@ impl Percent {
         self.approximately(false).to_string()
     }
 
+    /// At most 99.99.
+    #[must_use]
+    pub(crate) fn below_whole(self) -> Self {
+        Self { hundredths: self.hundredths.min(WHOLE - 1), ..self }
+    }
+
     /// The greater value of the two, with the mark of `self`.
     #[must_use]
     pub(crate) fn at_least(self, floor: u16) -> Self {

@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::counts::Counts;
 use crate::frame::{Frame, FrameError};
 use crate::snapshot::{Node, Snapshot, join};
+use crate::state::State;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,12 +228,14 @@ fn raised(node: &Node, floor: &Node) -> Node {
     for counts in &mut node.meters {
         let shown = floor.counts(counts.unit).copied().unwrap_or_else(|| Counts::zero(counts.unit));
         *counts = counts.raised_over(&shown);
-        if node.state == crate::State::Done {
+        if node.state == State::Done {
             *counts = counts.ended_well();
         }
     }
-    if let Some(shown) = floor.percent {
-        node.percent = Some(node.percent.unwrap_or(shown).at_least(shown.hundredths()));
+    if let Some(shown) = floor.percent.filter(|_| node.state != State::Skipped) {
+        let percent = node.percent.unwrap_or(shown).at_least(shown.hundredths());
+        // An operation that is at work again is not complete, whatever an earlier process thought.
+        node.percent = Some(if node.path.is_empty() && node.state.is_open() { percent.below_whole() } else { percent });
     }
     node
 }

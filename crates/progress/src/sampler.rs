@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::assemble;
+use crate::assemble::{self, Draft};
 use crate::counts::Counts;
 use crate::rate::Window;
 use crate::snapshot::{Node, Snapshot};
@@ -13,6 +13,8 @@ use crate::tree::Tree;
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
     tracks: Vec<Track>,
+    /// Room for the next snapshot, kept because asking for megabytes anew each time costs more than filling them.
+    drafts: Vec<Draft>,
 }
 
 /// The memory of one task.
@@ -20,23 +22,43 @@ pub(crate) struct Sampler {
 pub(crate) struct Track {
     /// What was shown last: floors from now on.
     pub(crate) shown: Vec<Counts>,
-    /// The greatest percentage shown, in hundredths.
-    pub(crate) percent: u16,
+    /// The greatest percentage shown, in hundredths; nothing before the first.
+    pub(crate) percent: Option<u16>,
     /// The greatest share shown.
     pub(crate) fraction: f64,
     pub(crate) window: Window,
     pub(crate) cadence: Cadence,
-    counted: Vec<Counts>,
+    counted: Fingerprint,
     signalled: Option<Duration>,
     /// When it last advanced, as far as anybody looked.
     advanced: Duration,
+}
+
+/// Enough of a task's readings to see that they changed. The counters only rise, so their sum tells; totals may go both
+/// ways, but hardly so that their sum with the kinds stays the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Fingerprint {
+    settled: u64,
+    totals: u64,
+}
+
+impl Fingerprint {
+    fn of(counted: &[Counts]) -> Self {
+        counted.iter().fold(Self::default(), |sum, counts| Self {
+            settled: sum.settled.wrapping_add(counts.settled()),
+            totals: sum
+                .totals
+                .wrapping_mul(31)
+                .wrapping_add(counts.total.value().map_or(0, |total| total.wrapping_add(1))),
+        })
+    }
 }
 
 impl Sampler {
     pub(crate) fn snapshot(&mut self, tree: &Tree) -> Snapshot {
         let cells = tree.cells();
         self.tracks.resize_with(cells.len(), Track::default);
-        assemble::snapshot(tree, &cells, &mut self.tracks)
+        assemble::snapshot(tree, &cells, &mut self.tracks, &mut self.drafts)
     }
 
     /// Nothing shown for this task may fall below what `saved` showed.
@@ -47,7 +69,7 @@ impl Sampler {
         let track = &mut self.tracks[index];
         track.shown.clone_from(&saved.meters);
         if let Some(percent) = saved.percent {
-            track.percent = percent.hundredths();
+            track.percent = Some(percent.hundredths());
             track.fraction = percent.fraction();
         }
     }
@@ -62,22 +84,18 @@ impl Track {
         counted: &[Counts],
         patience: Duration,
     ) -> Duration {
-        let Some(before) = self.signalled else {
-            self.signalled = Some(signalled);
-            self.counted = counted.to_vec();
-            self.advanced = if counted.iter().any(|counts| counts.settled() > 0) { now } else { signalled };
+        let counted = Fingerprint::of(counted);
+        let Some(before) = self.signalled.replace(signalled) else {
+            self.counted = counted;
+            self.advanced = if counted.settled > 0 { now } else { signalled };
             return self.advanced;
         };
-        let moved = if self.counted != counted { Some(now) } else { None };
+        let moved = (self.counted != counted).then_some(now);
         let signal = (signalled != before).then_some(signalled);
+        self.counted = counted;
         if let Some(at) = moved.max(signal).filter(|at| *at > self.advanced) {
             self.cadence.note(at - self.advanced, patience);
             self.advanced = at;
-        }
-        self.signalled = Some(signalled);
-        if moved.is_some() {
-            self.counted.clear();
-            self.counted.extend_from_slice(counted);
         }
         self.advanced
     }

@@ -203,18 +203,26 @@ pub(crate) fn parent_path<'p>(path: &'p str, name: &str) -> Option<&'p str> {
 
 /// How deep each node is, for nodes that come after their parents. The root is at 0.
 pub(crate) fn depths(nodes: &[Node]) -> Vec<usize> {
-    let mut above: Vec<&str> = Vec::new();
-    nodes
-        .iter()
-        .map(|node| {
-            let parent = node.parent_path();
-            while above.last().is_some_and(|path| Some(*path) != parent) {
-                above.pop();
-            }
-            above.push(&node.path);
-            above.len() - 1
-        })
-        .collect()
+    let mut depths: Vec<usize> = Vec::with_capacity(nodes.len());
+    for parent in parents(nodes) {
+        depths.push(parent.map_or(0, |parent| depths[parent] + 1));
+    }
+    depths
+}
+
+/// The index of each node's parent, for nodes that come after their parents.
+pub(crate) fn parents(nodes: &[Node]) -> Vec<Option<usize>> {
+    let mut above: Vec<usize> = Vec::new();
+    let mut parents = Vec::with_capacity(nodes.len());
+    for (index, node) in nodes.iter().enumerate() {
+        let parent = node.parent_path();
+        while above.last().is_some_and(|above| Some(&*nodes[*above].path) != parent) {
+            above.pop();
+        }
+        parents.push(above.last().copied());
+        above.push(index);
+    }
+    parents
 }
 
 /// A child's path.
@@ -249,12 +257,32 @@ impl Snapshot {
         active.max_by_key(|(node, depth)| (*depth, std::cmp::Reverse(node.ages.advance))).map(|(node, _)| node)
     }
 
-    /// All meters of one unit together. The total is final only if every one is, and unknown if any one is.
+    /// All meters of one unit together; below a task that has one, its children's are not counted again. The total is
+    /// final only if every one is, and unknown if any one is.
     pub fn sum(&self, unit: Unit) -> Option<Counts> {
-        let mut readings = self.nodes.iter().filter_map(|node| node.counts(unit));
-        let first = *readings.next()?;
-        Some(readings.fold(first, |sum, next| add(sum, next)))
+        gather(&self.nodes, unit).first().copied().flatten()
     }
+}
+
+/// For each node its own meter of a unit, or else those of its children together.
+pub(crate) fn gather(nodes: &[Node], unit: Unit) -> Vec<Option<Counts>> {
+    let mut sums: Vec<Option<Counts>> = nodes.iter().map(|node| node.counts(unit).copied()).collect();
+    let parents = parents(nodes);
+    for index in (1..nodes.len()).rev() {
+        let (Some(counts), Some(parent)) = (sums[index], parents[index]) else { continue };
+        if nodes[parent].counts(unit).is_none() {
+            sums[parent] = Some(sums[parent].map_or(counts, |sum| add(sum, &counts)));
+        }
+    }
+    sums
+}
+
+/// The nodes at and below a path: they follow one another.
+pub(crate) fn subtree<'n>(nodes: &'n [Node], path: &str) -> &'n [Node] {
+    let Some(top) = nodes.iter().position(|node| &*node.path == path) else { return &[] };
+    let nodes = &nodes[top..];
+    let end = parents(nodes).iter().skip(1).position(Option::is_none).map_or(nodes.len(), |inside| inside + 1);
+    &nodes[..end]
 }
 
 fn add(mut sum: Counts, next: &Counts) -> Counts {

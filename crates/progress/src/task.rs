@@ -8,7 +8,7 @@ use crate::counts::Unit;
 use crate::graft::Graft;
 use crate::meter::Meter;
 use crate::state::State;
-use crate::text::clean;
+use crate::text::{clean, clean_reason};
 use crate::tree::Tree;
 use crate::wait::Wait;
 
@@ -59,7 +59,7 @@ impl Handle {
 
     fn end(&self, state: State, reason: Option<&str>) {
         let now = self.tree.now();
-        if self.cell.end(state, reason.map(clean), now)
+        if self.cell.end(state, reason.map(clean_reason), now)
             && let Some(parent) = &self.parent
         {
             parent.change(|live| live.signal(now));
@@ -176,7 +176,7 @@ impl Task {
 
     fn begin_wait(&self, reason: &str, patient: bool) -> Wait {
         let wait = Wait::new(Arc::clone(&self.0));
-        self.0.advance(|live| live.waits.push(wait.waiting(clean(reason), patient)));
+        self.0.advance(|live| live.waits.push(wait.waiting(clean_reason(reason), patient)));
         wait
     }
 
@@ -187,7 +187,7 @@ impl Task {
 
     /// A check found the work dead. It is stalled from now on, until it gives a sign of life.
     pub fn liveness_failed(&self, reason: impl AsRef<str>) {
-        let reason = clean(reason.as_ref());
+        let reason = clean_reason(reason.as_ref());
         self.0.change(|live| live.liveness = Some(reason));
     }
 

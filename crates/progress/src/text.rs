@@ -22,6 +22,12 @@ pub(crate) fn clean_name(text: &str) -> Arc<str> {
     if name.is_empty() { "unnamed".into() } else { name }
 }
 
+/// A reason: like any text, but never empty. Nothing waits or fails in silence.
+pub(crate) fn clean_reason(text: &str) -> Arc<str> {
+    let reason = clean(text);
+    if reason.is_empty() { "no reason was given".into() } else { reason }
+}
+
 /// Milliseconds, saturating.
 pub(crate) fn as_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cell::{Cell, Live, PARENT_ENDED, lock};
 use crate::clock::Clock;
 use crate::sampler::Sampler;
-use crate::snapshot::{Node, Snapshot, join};
+use crate::snapshot::{Node, Snapshot, join, subtree};
 use crate::stall::StallRule;
 use crate::state::State;
 use crate::text::clean_name;
@@ -100,12 +100,12 @@ impl Tree {
 
     /// The saved nodes at and below a path, with paths as seen from there.
     pub(crate) fn saved_below(&self, path: &str) -> Vec<Node> {
-        let below = |node: &Node| {
-            let rest = node.path.strip_prefix(path)?;
-            let inner = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
-            Some(Node { path: inner.into(), ..node.clone() })
+        let saved = lock(&self.saved);
+        let from_there = |node: &Node| {
+            let inner = &node.path[path.len()..];
+            Node { path: inner.strip_prefix('/').unwrap_or(inner).into(), ..node.clone() }
         };
-        lock(&self.saved).iter().filter_map(below).collect()
+        subtree(&saved, path).iter().map(from_there).collect()
     }
 
     pub(crate) fn cells(&self) -> Arc<Vec<Arc<Cell>>> {

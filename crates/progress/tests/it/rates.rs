@@ -1,0 +1,137 @@
+//! Rate and time left.
+
+use std::time::Duration;
+
+use plimsoll_progress::{Meter, Operation, Total, Unit, VirtualClock};
+use proptest::prelude::*;
+
+struct Transfer {
+    clock: VirtualClock,
+    operation: Operation,
+    meter: Meter,
+}
+
+impl Transfer {
+    fn of(total: Total) -> Self {
+        let clock = VirtualClock::new();
+        let operation = Operation::new("transfer", clock.clock());
+        let meter = operation.root().meter(Unit::Bytes);
+        meter.set_total(total);
+        operation.snapshot();
+        Self { clock, operation, meter }
+    }
+
+    /// Works at this speed, looked at every second.
+    fn run(&self, seconds: u64, speed: u64) {
+        for _ in 0..seconds {
+            self.clock.advance(Duration::from_secs(1));
+            self.meter.add(speed);
+            self.operation.snapshot();
+        }
+    }
+
+    fn rate(&self) -> Option<u64> {
+        self.operation.snapshot().nodes[0].rate
+    }
+
+    fn left(&self) -> Option<(u64, u64)> {
+        self.operation.snapshot().nodes[0].left.map(|left| (left.low, left.high))
+    }
+}
+
+proptest! {
+    #[test]
+    fn at_a_steady_speed_the_rate_is_that_speed_and_the_range_holds_the_truth(speed in 1..1_000_000_u64, seconds in 4..200_u64, more in 1..5000_u64) {
+        let transfer = Transfer::of(Total::Final(speed * (seconds + more)));
+        transfer.run(seconds, speed);
+        prop_assert_eq!(transfer.rate(), Some(speed));
+        let (low, high) = transfer.left().expect("steady");
+        prop_assert!(low <= more && more <= high, "{} is not in {}..{}", more, low, high);
+        prop_assert!(low >= 1);
+    }
+
+    #[test]
+    fn the_time_left_is_never_zero_while_work_remains(speeds in prop::collection::vec(0..500_u64, 1..80), extra in 1..1000_u64) {
+        let total = speeds.iter().sum::<u64>() + extra;
+        let transfer = Transfer::of(Total::Final(total));
+        for speed in speeds {
+            transfer.run(1, speed);
+            if let Some((low, high)) = transfer.left() {
+                prop_assert!(low >= 1 && high >= low);
+            }
+        }
+    }
+
+    #[test]
+    fn the_rate_forgets_what_is_older_than_its_window(before in 0..100_000_u64, now in 1..100_000_u64) {
+        let transfer = Transfer::of(Total::Unknown);
+        transfer.run(50, before);
+        transfer.run(31, now);
+        prop_assert_eq!(transfer.rate(), Some(now));
+    }
+}
+
+#[test]
+fn there_is_no_time_left_without_a_total_a_rate_or_a_little_history() {
+    let unknown = Transfer::of(Total::Unknown);
+    unknown.run(20, 100);
+    assert_eq!(unknown.left(), None, "no total");
+    let young = Transfer::of(Total::Final(1000));
+    young.run(2, 10);
+    assert_eq!(young.left(), None, "two seconds are no history");
+    let still = Transfer::of(Total::Final(1000));
+    still.run(20, 0);
+    assert_eq!(still.left(), None, "nothing moves");
+    assert_eq!(still.rate(), Some(0));
+}
+
+#[test]
+fn there_is_no_time_left_while_the_total_is_still_growing() {
+    let transfer = Transfer::of(Total::Growing(10_000));
+    for round in 1..10 {
+        transfer.meter.set_total(Total::Growing(10_000 + round));
+        transfer.run(1, 10);
+    }
+    assert_eq!(transfer.left(), None);
+    transfer.run(40, 10);
+    assert!(transfer.left().is_some(), "an estimate that has stood for the whole window is good enough");
+}
+
+#[test]
+fn when_speeds_differ_the_range_spans_both() {
+    let transfer = Transfer::of(Total::Final(1_000_000));
+    transfer.run(22, 1000);
+    transfer.run(8, 100);
+    let (low, high) = transfer.left().expect("moving");
+    let remaining = 1_000_000 - 22_000 - 800;
+    assert!(high >= remaining / 100, "at the pace of the last seconds: {high}");
+    assert!(low <= remaining / 700, "at the pace of the window: {low}");
+}
+
+#[test]
+fn children_bound_the_time_of_their_parent() {
+    let clock = VirtualClock::new();
+    let operation = Operation::new("backup", clock.clock());
+    let tasks: Vec<_> = [100, 300]
+        .map(|total| {
+            let task = operation.root().child(format!("volume {total}"));
+            let meter = task.meter(Unit::Bytes);
+            meter.set_total(Total::Final(total));
+            (task, meter)
+        })
+        .into();
+    for _ in 0..11 {
+        operation.snapshot();
+        tasks.iter().for_each(|(_, meter)| meter.add(1));
+        clock.advance(Duration::from_secs(1));
+    }
+    let snapshot = operation.snapshot();
+    let [short, long] =
+        ["volume 100", "volume 300"].map(|path| snapshot.node(path).and_then(|node| node.left).expect("moving"));
+    let whole = snapshot.nodes[0].left.expect("both are known");
+    assert_eq!((whole.low, whole.high), (long.low, short.high + long.high));
+    let quiet = operation.root().child("hook");
+    assert_eq!(operation.snapshot().nodes[0].left, None, "a hook of unknown length makes the sum a guess");
+    quiet.finish();
+    assert!(operation.snapshot().nodes[0].left.is_some());
+}
