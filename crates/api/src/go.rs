@@ -191,15 +191,27 @@ fn scaled(whole: &str, fraction: &str, scale: u64) -> Option<u64> {
     whole.checked_mul(scale)?.checked_add(fraction_nanoseconds(fraction, scale))
 }
 
-/// Digits beyond a nanosecond are cut, as Go cuts them.
-fn fraction_nanoseconds(fraction: &str, scale: u64) -> u64 {
-    let mut place = u128::from(scale) * 1_000_000_000_000;
-    let mut total: u128 = 0;
+/// Go computes fractions in floating point, and so a third of an hour is 20 minutes and not one nanosecond less.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the same conversions as Go's, for the same result"
+)]
+fn fraction_nanoseconds(fraction: &str, unit: u64) -> u64 {
+    let (mut digits, mut scale) = (0_u64, 1_f64);
     for digit in fraction.bytes() {
-        place /= 10;
-        total += u128::from(digit - b'0') * place;
+        // Digits that do not fit any more are too small to matter.
+        let Some(next) = digits.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit - b'0'))) else {
+            break;
+        };
+        if next > 1 << 63 {
+            break;
+        }
+        digits = next;
+        scale *= 10.0;
     }
-    u64::try_from(total / 1_000_000_000_000).unwrap_or(u64::MAX)
+    (digits as f64 * (unit as f64 / scale)) as u64
 }
 
 fn write_nanoseconds(f: &mut fmt::Formatter<'_>, nanoseconds: i64) -> fmt::Result {

@@ -61,3 +61,27 @@ pub fn valid_name(name: &str) -> String {
     // Names of Kubernetes objects are ASCII; anything else is cut at a whole character rather than refused.
     format!("{}{hash}", &name[..name.floor_char_boundary(LABEL_VALUE_MAX - HASH_DIGITS)])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_fits_is_its_own_label_value() {
+        let name = "a".repeat(63);
+        assert_eq!(valid_name(&name), name);
+    }
+
+    #[test]
+    fn a_longer_name_ends_in_its_hash() {
+        let name = "the-quick-brown-fox-jumps-over-the-lazy-dog-the-quick-brown-fox-jumps";
+        let value = valid_name(name);
+        assert_eq!(value.len(), 63);
+        assert_eq!(value, "the-quick-brown-fox-jumps-over-the-lazy-dog-the-quick-bro9c91a6");
+    }
+
+    #[test]
+    fn a_name_is_never_cut_inside_a_character() {
+        assert!(valid_name(&"é".repeat(40)).len() <= 63);
+    }
+}

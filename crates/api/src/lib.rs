@@ -18,12 +18,15 @@
 mod macros;
 
 mod crd;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
 pub mod go;
 pub mod kanister;
 pub mod labels;
 pub mod plimsoll;
 pub mod summary;
+pub mod validate;
 pub mod velero;
 pub mod wire;
 
-pub use crd::{crds, file_name};
+pub use crd::{crds, file_name, manifest};

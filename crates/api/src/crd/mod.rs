@@ -30,9 +30,16 @@ pub fn file_name(crd: &CustomResourceDefinition) -> String {
     format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
 }
 
+/// The text of a definition's file in `deploy/crds`.
+pub fn manifest(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::SerializeError> {
+    let yaml = serde_saphyr::to_string(crd)?;
+    Ok(format!("# Generated from crates/api: cargo run -p plimsoll-api --example crds -- deploy/crds\n{yaml}"))
+}
+
 fn define<K: CustomResourceExt>(definition: &Definition) -> CustomResourceDefinition {
     let mut crd = K::crd();
     let group = crd.spec.group.clone();
+    crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     for version in &mut crd.spec.versions {
         complete(version, definition, &group);
     }

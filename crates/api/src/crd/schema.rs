@@ -35,6 +35,9 @@ impl Tidier {
     /// `name` is that of the property the schema is for, also inside a list.
     fn visit(&self, name: &str, schema: &mut JSONSchemaProps) {
         schema.default = None;
+        schema.title = None;
+        // The derive lists null among the values of an optional enum; upstream does not.
+        schema.enum_.iter_mut().for_each(|values| values.retain(|value| !value.0.is_null()));
         self.tidy_format(name, schema);
         keep_unknown(schema);
         self.visit_children(name, schema);
@@ -73,7 +76,8 @@ impl Tidier {
             schema.x_kubernetes_map_type = Some("atomic".to_owned());
         } else if is("array") && ATOMIC_LISTS.contains(&name) {
             schema.x_kubernetes_list_type = Some("atomic".to_owned());
-        } else if has_properties(schema, &["key", "name", "optional"]) {
+        }
+        if has_properties(schema, &["key", "name", "optional"]) {
             set_default(schema, "name", "");
         }
     }
@@ -108,6 +112,7 @@ fn set_default(schema: &mut JSONSchemaProps, name: &str, value: &str) {
         // A null would not be replaced by the default.
         field.nullable = None;
     }
+    schema.required.iter_mut().for_each(|required| required.retain(|required| required != name));
 }
 
 fn add_object_fields(root: &mut JSONSchemaProps) {
