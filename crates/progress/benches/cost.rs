@@ -83,7 +83,9 @@ fn tree() -> (Operation, Vec<Task>) {
 fn snapshot_times(operation: &Operation, tasks: &[Task]) -> Vec<f64> {
     let mut times: Vec<f64> = (0..60)
         .map(|_| {
-            tasks.iter().for_each(|task| task.meter(Unit::Bytes).add(4096));
+            for task in tasks {
+                task.meter(Unit::Bytes).add(4096);
+            }
             let start = Instant::now();
             let snapshot = operation.snapshot();
             let elapsed = start.elapsed();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::cell::{Cell, Live, PARENT_ENDED, lock};
 use crate::counts::{Counts, Total};
+use crate::order::Order;
 use crate::percent::Percent;
 use crate::rate::TimeLeft;
 use crate::sampler::Track;
@@ -31,9 +32,6 @@ pub(crate) struct Draft {
     /// It comes from a saved tree, and another process reports on it again.
     hidden: bool,
     below: Below,
-    /// Links, because ten thousand lists of children would be ten thousand allocations.
-    first_child: Option<usize>,
-    next_sibling: Option<usize>,
 }
 
 /// What the children of a task come to.
@@ -109,26 +107,34 @@ impl Left {
     }
 }
 
-pub(crate) fn snapshot(tree: &Tree, cells: &[Arc<Cell>], tracks: &mut [Track], drafts: &mut Vec<Draft>) -> Snapshot {
+pub(crate) fn snapshot(
+    tree: &Tree,
+    cells: &[Arc<Cell>],
+    order: &Order,
+    tracks: &mut [Track],
+    drafts: &mut Vec<Draft>,
+) -> Snapshot {
     let now = tree.now();
     let rule = tree.rule();
-    let mut nodes: Vec<Option<Node>> = Vec::with_capacity(cells.len());
+    let mut nodes: Vec<Node> = Vec::with_capacity(cells.len());
     drafts.clear();
-    for cell in cells {
-        let above = cell.parent.and_then(|parent| Some((&drafts[parent], nodes[parent].as_ref()?)));
-        let (draft, node) = read(cell, &mut tracks[cell.index], above, now, &rule);
+    for (index, parent) in order.cells.iter().zip(&order.parents) {
+        let above = parent.map(|parent| (&drafts[parent], &nodes[parent]));
+        let (draft, node) = read(&cells[*index], &mut tracks[*index], above, now, &rule);
         drafts.push(draft);
-        nodes.push(Some(node));
+        nodes.push(node);
     }
-    for index in (0..nodes.len()).rev() {
-        let Some(node) = nodes[index].as_mut() else { continue };
-        complete(&mut drafts[index], node, &mut tracks[index], now);
-        if let Some(parent) = cells[index].parent {
-            let (above, rest) = drafts.split_at_mut(index);
-            above[parent].take_child(index, &mut rest[0], node, &tracks[index]);
+    for place in (0..nodes.len()).rev() {
+        let track = &mut tracks[order.cells[place]];
+        complete(&mut drafts[place], &mut nodes[place], track, now);
+        if let Some(parent) = order.parents[place] {
+            let (above, rest) = drafts.split_at_mut(place);
+            above[parent].take_child(&rest[0], &nodes[place], track);
         }
     }
-    let nodes = in_order(nodes, drafts);
+    if drafts.iter().any(|draft| draft.hidden || !draft.grafts.is_empty()) {
+        nodes = with_grafts(nodes, drafts, &order.parents);
+    }
     let stall = deepest_stall(&nodes);
     Snapshot { operation: Arc::clone(&tree.name), nodes, stall }
 }
@@ -158,8 +164,6 @@ fn read(
         silent: None,
         hidden: above.is_some_and(|(above, _)| above.hides(cell, &live)),
         below: Below::default(),
-        first_child: None,
-        next_sibling: None,
     };
     draft.take_grafts(&live, &node, now);
     drop(live);
@@ -220,13 +224,26 @@ impl Draft {
         }
     }
 
+    fn take_grafted(&mut self) -> impl Iterator<Item = Node> + use<> {
+        let grafts = if self.hidden { Vec::new() } else { std::mem::take(&mut self.grafts) };
+        grafts.into_iter().flatten()
+    }
+
     /// The pass up: what a child adds.
-    fn take_child(&mut self, index: usize, child: &mut Draft, node: &Node, track: &Track) {
-        if child.hidden {
-            return;
+    fn take_child(&mut self, child: &Draft, node: &Node, track: &Track) {
+        if !child.hidden {
+            self.below.add(node, if node.state == State::Skipped { 1.0 } else { track.fraction });
         }
-        child.next_sibling = self.first_child.replace(index);
-        self.below.add(node, if node.state == State::Skipped { 1.0 } else { track.fraction });
+    }
+}
+
+impl Draft {
+    /// The share its children have reached, and the percentage if that says anything.
+    fn mean(&self) -> (f64, Option<Percent>) {
+        let mean = self.below.shares.mean(self.equal_weights);
+        let measured = self.below.measured || self.equal_weights;
+        let percent = mean.filter(|_| measured).map(Percent::of_fraction);
+        (mean.unwrap_or(0.0), percent.map(|percent| percent.approximately(self.below.approximate)))
     }
 }
 
@@ -273,16 +290,8 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
         track.fraction = 1.0;
         return;
     }
-    let own = node.meters.first().and_then(|counts| own_percent(counts));
-    let (fraction, percent) = match own {
-        Some((fraction, percent)) => (fraction, Some(percent)),
-        None => {
-            let mean = draft.below.shares.mean(draft.equal_weights);
-            let measured = draft.below.measured || draft.equal_weights;
-            let percent = mean.filter(|_| measured).map(Percent::of_fraction);
-            (mean.unwrap_or(0.0), percent.map(|percent| percent.approximately(draft.below.approximate)))
-        }
-    };
+    let own = node.meters.first().and_then(own_percent);
+    let (fraction, percent) = own.map_or_else(|| draft.mean(), |(fraction, percent)| (fraction, Some(percent)));
     track.fraction = track.fraction.max(fraction);
     // What was shown once stays shown, even if right now nothing is known.
     let guess = !node.meters.is_empty() || draft.below.approximate;
@@ -313,7 +322,7 @@ fn time(draft: &Draft, node: &mut Node, track: &mut Track, now: Duration) {
     let own = counted.and_then(|(_, total)| track.window.time_left(total.is_final()));
     let measured_by_itself = counted.is_some_and(|(settled, total)| total.value().is_some_and(|total| total > settled));
     node.left = own.or_else(|| if measured_by_itself { None } else { draft.below.left.together() });
-    if node.left.is_none() && draft.first_child.is_none() && !measured_by_itself {
+    if node.left.is_none() && draft.below.shares.count == 0.0 && !measured_by_itself {
         node.left = expected_left(node);
     }
 }
@@ -366,32 +375,23 @@ fn why(node: &Node) -> Arc<str> {
     }
 }
 
-/// Every node after its parent, siblings in the order they were made, grafts last.
-fn in_order(mut made: Vec<Option<Node>>, drafts: &mut [Draft]) -> Vec<Node> {
-    let mut nodes = Vec::with_capacity(made.len());
-    let mut stack = vec![Step::Visit(0)];
-    while let Some(step) = stack.pop() {
-        let index = match step {
-            Step::Visit(index) => index,
-            Step::Grafts(index) => {
-                nodes.extend(std::mem::take(&mut drafts[index].grafts).into_iter().flatten());
-                continue;
-            }
-        };
-        nodes.extend(made[index].take());
-        let draft = &drafts[index];
-        stack.extend(draft.next_sibling.map(Step::Visit));
-        if !draft.grafts.is_empty() {
-            stack.push(Step::Grafts(index));
+/// The nodes without the hidden ones, and with the grafts, each after the last node below its task.
+fn with_grafts(nodes: Vec<Node>, drafts: &mut [Draft], parents: &[Option<usize>]) -> Vec<Node> {
+    let mut all = Vec::with_capacity(nodes.len());
+    let mut open: Vec<usize> = Vec::new();
+    for (place, node) in nodes.into_iter().enumerate() {
+        while open.last().is_some_and(|above| Some(*above) != parents[place]) {
+            all.extend(open.pop().into_iter().flat_map(|above| drafts[above].take_grafted()));
         }
-        stack.extend(draft.first_child.map(Step::Visit));
+        open.push(place);
+        if !drafts[place].hidden {
+            all.push(node);
+        }
     }
-    nodes
-}
-
-enum Step {
-    Visit(usize),
-    Grafts(usize),
+    while let Some(above) = open.pop() {
+        all.extend(drafts[above].take_grafted());
+    }
+    all
 }
 
 /// The verdict on the whole tree: the deepest stalled task; among equals the one that has been so for longest.

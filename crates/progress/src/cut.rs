@@ -89,7 +89,9 @@ fn choose(nodes: &[Node], parents: &[Option<usize>], order: &[usize], most: usiz
         if count + line.len() <= most && size + line_size <= bytes {
             count += line.len();
             size += line_size;
-            line.into_iter().for_each(|index| kept[index] = true);
+            for index in line {
+                kept[index] = true;
+            }
         }
     }
     kept

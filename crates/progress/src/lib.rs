@@ -24,6 +24,7 @@ mod frame;
 mod graft;
 mod meter;
 mod operation;
+mod order;
 pub mod percent;
 mod rate;
 mod replica;

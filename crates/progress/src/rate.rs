@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 const WINDOW: Duration = Duration::from_secs(30);
 /// How far back the second opinion looks.
 const RECENT: Duration = Duration::from_secs(8);
-/// Samples closer together than this are merged.
-const SPACING: Duration = Duration::from_millis(500);
+/// Samples closer together than this are merged: fifteen tell as much as a hundred.
+const SPACING: Duration = Duration::from_secs(2);
 /// No rate is told from less than this.
 const SHORTEST_FOR_RATE: Duration = Duration::from_secs(1);
 /// No time left is told from less than this.
@@ -52,30 +52,30 @@ fn whole_seconds(seconds: f64) -> u64 {
 struct Sample {
     at: Duration,
     settled: u64,
-    total: Option<u64>,
 }
 
 /// The last half minute of one meter.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     samples: VecDeque<Sample>,
+    total: Option<u64>,
+    total_since: Duration,
 }
 
 impl Window {
     /// Takes a sample; old ones leave, but one from before the window stays as its edge.
     pub(crate) fn push(&mut self, at: Duration, settled: u64, total: Option<u64>) {
-        let sample = Sample { at, settled, total };
-        match self.samples.len() {
-            0 | 1 => self.samples.push_back(sample),
-            len => {
-                // The newest sample is provisional until it is far enough from the one before it.
-                let settled_down = self.samples[len - 1].at.saturating_sub(self.samples[len - 2].at) >= SPACING;
-                if settled_down {
-                    self.samples.push_back(sample);
-                } else {
-                    self.samples[len - 1] = sample;
-                }
-            }
+        if self.total != total {
+            self.total = total;
+            self.total_since = at;
+        }
+        let sample = Sample { at, settled };
+        let len = self.samples.len();
+        // The newest sample is provisional until it is far enough from the one before it.
+        if len >= 2 && self.samples[len - 1].at.saturating_sub(self.samples[len - 2].at) < SPACING {
+            self.samples[len - 1] = sample;
+        } else {
+            self.samples.push_back(sample);
         }
         let edge = at.saturating_sub(WINDOW);
         while self.samples.len() > 2 && self.samples[1].at <= edge {
@@ -102,11 +102,9 @@ impl Window {
         (elapsed >= shortest).then(|| as_f64(newest.settled.saturating_sub(oldest.settled)) / elapsed.as_secs_f64())
     }
 
-    /// Whether the total has stayed the same all through the window.
+    /// Whether the total has stayed the same all through the window, or since the first look at it.
     fn total_is_steady(&self) -> bool {
-        let mut totals = self.samples.iter().map(|sample| sample.total);
-        let first = totals.next();
-        totals.all(|total| Some(total) == first)
+        self.samples.front().is_some_and(|oldest| self.total_since <= oldest.at)
     }
 
     /// The time for what remains, from the rate of the whole window and of its most recent part.
@@ -115,7 +113,7 @@ impl Window {
     /// (`exact` is false) widens the range.
     pub(crate) fn time_left(&self, exact: bool) -> Option<TimeLeft> {
         let newest = self.samples.back()?;
-        let remaining = newest.total?.saturating_sub(newest.settled);
+        let remaining = self.total?.saturating_sub(newest.settled);
         let whole = self.rate_over(WINDOW, SHORTEST_FOR_LEFT)?;
         let recent = self.rate_over(RECENT, SHORTEST_FOR_LEFT).unwrap_or(whole);
         let (slow, fast) = (whole.min(recent), whole.max(recent));

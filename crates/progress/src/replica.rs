@@ -126,12 +126,11 @@ impl Replica {
         let known = self.by_path.get(&node.path).copied();
         let floor = known.map(|index| &self.held[index].node).or_else(|| self.floors.get(&node.path));
         let held = Held { node: floor.map_or_else(|| node.clone(), |floor| raised(node, floor)), at };
-        match known {
-            Some(index) => self.held[index] = held,
-            None => {
-                self.by_path.insert(Arc::clone(&node.path), self.held.len());
-                self.held.push(held);
-            }
+        if let Some(index) = known {
+            self.held[index] = held;
+        } else {
+            self.by_path.insert(Arc::clone(&node.path), self.held.len());
+            self.held.push(held);
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::assemble::{self, Draft};
 use crate::counts::Counts;
+use crate::order::Order;
 use crate::rate::Window;
 use crate::snapshot::{Node, Snapshot};
 use crate::stall::Cadence;
@@ -15,6 +16,7 @@ pub(crate) struct Sampler {
     tracks: Vec<Track>,
     /// Room for the next snapshot, kept because asking for megabytes anew each time costs more than filling them.
     drafts: Vec<Draft>,
+    order: Order,
 }
 
 /// The memory of one task.
@@ -58,7 +60,8 @@ impl Sampler {
     pub(crate) fn snapshot(&mut self, tree: &Tree) -> Snapshot {
         let cells = tree.cells();
         self.tracks.resize_with(cells.len(), Track::default);
-        assemble::snapshot(tree, &cells, &mut self.tracks, &mut self.drafts)
+        self.order.update(&cells);
+        assemble::snapshot(tree, &cells, &self.order, &mut self.tracks, &mut self.drafts)
     }
 
     /// Nothing shown for this task may fall below what `saved` showed.
@@ -94,7 +97,7 @@ impl Track {
         let signal = (signalled != before).then_some(signalled);
         self.counted = counted;
         if let Some(at) = moved.max(signal).filter(|at| *at > self.advanced) {
-            self.cadence.note(at - self.advanced, patience);
+            self.cadence.note(at.saturating_sub(self.advanced), patience);
             self.advanced = at;
         }
         self.advanced

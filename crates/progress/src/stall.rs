@@ -80,10 +80,11 @@ pub struct Stall {
 /// How many intervals between advances are remembered.
 const REMEMBERED: usize = 16;
 
-/// The recent intervals between a task's advances.
+/// The recent intervals between a task's advances, and their sum.
 #[derive(Debug, Default)]
 pub(crate) struct Cadence {
     gaps: VecDeque<Duration>,
+    sum: Duration,
 }
 
 impl Cadence {
@@ -93,14 +94,17 @@ impl Cadence {
             return;
         }
         if self.gaps.len() == REMEMBERED {
-            self.gaps.pop_front();
+            let oldest = self.gaps.pop_front().unwrap_or_default();
+            self.sum = self.sum.saturating_sub(oldest);
         }
-        self.gaps.push_back(gap.min(patience));
+        let gap = gap.min(patience);
+        self.gaps.push_back(gap);
+        self.sum = self.sum.saturating_add(gap);
     }
 
     /// The mean interval, once there is one.
     pub(crate) fn mean(&self) -> Option<Duration> {
         let count = u32::try_from(self.gaps.len()).ok().filter(|count| *count > 0)?;
-        Some(self.gaps.iter().sum::<Duration>() / count)
+        Some(self.sum / count)
     }
 }

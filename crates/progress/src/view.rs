@@ -127,17 +127,14 @@ fn counts_text(node: &Node) -> String {
 
 fn count_text(counts: &Counts) -> String {
     let settled = counts.settled();
-    let mut text = match counts.total {
+    let main = match counts.total {
         Total::Unknown => format!("{settled} {}", unit_word(counts.unit, settled)),
         Total::Growing(total) => format!("{settled}/~{total} {}", unit_word(counts.unit, total)),
         Total::Final(total) => format!("{settled}/{total} {}", unit_word(counts.unit, total)),
     };
-    for (number, word) in [(counts.skipped, "skipped"), (counts.failed, "failed")] {
-        if number > 0 {
-            text.push_str(&format!(", {number} {word}"));
-        }
-    }
-    text
+    let others = [(counts.skipped, "skipped"), (counts.failed, "failed")];
+    let others = others.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{number} {word}"));
+    std::iter::once(main).chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// What a unit is called, for this many of it.

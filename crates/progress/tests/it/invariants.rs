@@ -56,9 +56,9 @@ fn check_counts(node: &Node, counts: &Counts) {
 /// Holds between an earlier and a later snapshot, even if another process took over in between.
 pub fn check_nothing_goes_back(earlier: &Snapshot, later: &Snapshot) {
     for before in &earlier.nodes {
-        let after = later.node(&before.path).unwrap_or_else(|| panic!("{} has gone", before.path));
+        let after = later.node(&before.path).expect("a task does not go");
         for counts in &before.meters {
-            let now = after.counts(counts.unit).unwrap_or_else(|| panic!("a meter of {} has gone", before.path));
+            let now = after.counts(counts.unit).expect("a meter does not go");
             assert!(now.done >= counts.done, "done fell: {counts:?} -> {now:?}");
             assert!(now.skipped >= counts.skipped, "skipped fell: {counts:?} -> {now:?}");
             assert!(now.failed >= counts.failed, "failed fell: {counts:?} -> {now:?}");
@@ -66,7 +66,7 @@ pub fn check_nothing_goes_back(earlier: &Snapshot, later: &Snapshot) {
         if after.state != State::Skipped
             && let Some(shown) = before.percent
         {
-            let now = after.percent.unwrap_or_else(|| panic!("the percentage of {} has gone", before.path));
+            let now = after.percent.expect("a percentage does not go");
             assert!(now.hundredths() >= shown.hundredths(), "{} fell from {shown} to {now}", before.path);
         }
     }
@@ -75,13 +75,13 @@ pub fn check_nothing_goes_back(earlier: &Snapshot, later: &Snapshot) {
 /// Holds between two snapshots of one process: what is final or ended stays so.
 pub fn check_final_stays(earlier: &Snapshot, later: &Snapshot) {
     for before in &earlier.nodes {
-        let after = later.node(&before.path).unwrap_or_else(|| panic!("{} has gone", before.path));
+        let after = later.node(&before.path).expect("a task does not go");
         if before.state.is_ended() {
             assert_eq!(before.state, after.state, "an ended task changed");
             assert_eq!(before.meters, after.meters, "an ended task counted");
         }
         for counts in before.meters.iter().filter(|counts| counts.total.is_final()) {
-            let now = after.counts(counts.unit).unwrap_or_else(|| panic!("a meter of {} has gone", before.path));
+            let now = after.counts(counts.unit).expect("a meter does not go");
             assert!(now.total == counts.total || after.state == State::Done, "a final total changed: {before:?}");
         }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_progress::{
-    Applied, Encoder, Ending, Frame, Limits, Operation, Replica, Snapshot, State, Task, Total, Unit, VirtualClock,
-    Wait, cut,
+    Applied, Encoder, Ending, Frame, Limits, Operation, Percent, Replica, Snapshot, State, Task, Total, Unit,
+    VirtualClock, Wait, cut,
 };
 use proptest::prelude::*;
 
@@ -109,12 +109,14 @@ impl World {
             Step::Skip(at, n) => self.task(at).meter(Unit::Items).skip(n),
             Step::Fail(at, n) => self.task(at).meter(Unit::Items).fail(n),
             Step::SetDone(at, n) => self.task(at).meter(Unit::Items).set_done(n),
-            Step::SetTotal(at, total) => drop(self.task(at).meter(Unit::Items).set_total(total)),
+            Step::SetTotal(at, total) => {
+                self.task(at).meter(Unit::Items).set_total(total);
+            }
             Step::AddBytes(at, n) => self.task(at).meter(Unit::Bytes).add(n),
             Step::Say(at, n) => self.task(at).say(format!("item {n}")),
             Step::Wait(at) => self.waits.push(self.task(at).wait("waiting for a pod")),
             Step::StopWaiting => drop(self.waits.pop()),
-            Step::Finish(at) => self.unless_root(at, |task| task.finish()),
+            Step::Finish(at) => self.unless_root(at, Task::finish),
             Step::FailTask(at) => self.unless_root(at, |task| task.fail("it broke")),
             Step::SkipTask(at) => self.unless_root(at, |task| task.skip("not needed")),
             Step::Drop(at) if self.tasks.len() > 1 => drop(self.tasks.remove(1 + at % (self.tasks.len() - 1))),
@@ -202,7 +204,7 @@ proptest! {
         if well {
             prop_assert_eq!(ended.percent().map(|percent| percent.to_string()), Some("100.00".to_owned()));
         } else {
-            prop_assert_eq!(ended.percent().map(|percent| percent.plain()), reached.map(|percent| percent.plain()));
+            prop_assert_eq!(ended.percent().map(Percent::plain), reached.map(Percent::plain));
         }
     }
 }
