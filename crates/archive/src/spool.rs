@@ -1,1 +1,0 @@
-//! What a restore selected, on disk.

@@ -1,0 +1,113 @@
+use plimsoll_archive::codec::{gunzip, gzip, gzip_json, pretty_json, read_gzip_json, read_gzip_list};
+use plimsoll_archive::operations::{BackupOperation, ResourceIdentifier};
+use plimsoll_archive::resource_list::{Action, ResourceList};
+use plimsoll_archive::results::Results;
+use plimsoll_archive::volumes::{BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo, PodVolumeInfo, VolumeSnapshot};
+use serde_json::{Value, json};
+
+#[test]
+fn null_reads_as_an_empty_list() {
+    for list in [json!(null), json!([])] {
+        let packed = gzip_json(&list).unwrap();
+        assert_eq!(read_gzip_list::<VolumeSnapshot>(packed.as_slice()).unwrap(), []);
+        assert_eq!(read_gzip_list::<Value>(packed.as_slice()).unwrap(), Vec::<Value>::new());
+    }
+}
+
+#[test]
+fn results_leave_out_what_is_empty_and_count_what_is_there() {
+    assert_eq!(serde_json::to_value(Results::default()).unwrap(), json!({"errors": {}, "warnings": {}}));
+    let mut results = Results::default();
+    results.errors.add(Some("demo"), "no");
+    results.errors.add(None, "nope");
+    results.warnings.add_own("hm");
+    let value = json!({
+        "errors": {"cluster": ["nope"], "namespaces": {"demo": ["no"]}},
+        "warnings": {"velero": ["hm"]},
+    });
+    assert_eq!(serde_json::to_value(&results).unwrap(), value);
+    assert_eq!((results.errors.count(), results.warnings.count()), (2, 1));
+    let read: Results = read_gzip_json(gzip_json(&value).unwrap().as_slice()).unwrap();
+    assert_eq!(read, results);
+    let sparse: Results = serde_json::from_value(json!({"errors": null, "warnings": {"namespaces": null}})).unwrap();
+    assert_eq!(sparse, Results::default());
+}
+
+#[test]
+fn a_resource_list_is_sorted_and_says_what_became_of_an_item() {
+    let mut list = ResourceList::default();
+    list.add("v1/Pod", Some("b"), "x");
+    list.add("v1/Pod", Some("a"), "y");
+    list.add("apps/v1/Deployment", Some("a"), "d");
+    list.add("v1/Namespace", None, "a");
+    assert_eq!(
+        serde_json::to_string(&list).unwrap(),
+        r#"{"apps/v1/Deployment":["a/d"],"v1/Namespace":["a"],"v1/Pod":["a/y","b/x"]}"#
+    );
+    let mut list = ResourceList::default();
+    for (name, action) in
+        [("d", Action::Skipped), ("a", Action::Created), ("b", Action::Updated), ("c", Action::Failed)]
+    {
+        list.add_restored("v1/Pod", Some("ns"), name, action);
+    }
+    assert_eq!(
+        serde_json::to_value(&list).unwrap(),
+        json!({"v1/Pod": ["ns/a(created)", "ns/b(updated)", "ns/c(failed)", "ns/d(skipped)"]})
+    );
+    assert_eq!(list.count(), 4);
+}
+
+#[test]
+fn item_operations_keep_the_capitals_of_their_identifiers() {
+    let value = json!({
+        "spec": {
+            "backupName": "b", "backupUID": "u", "backupItemAction": "velero.io/csi-pvc-backupper",
+            "resourceIdentifier": {"Group": "", "Resource": "persistentvolumeclaims", "Namespace": "demo", "Name": "data"},
+            "operationID": "du-1.2",
+            "postOperationItems": [{"Group": "velero.io", "Resource": "datauploads", "Namespace": "velero", "Name": "x"}],
+        },
+        "status": {"phase": "InProgress", "nCompleted": 5, "nTotal": 10, "operationUnits": "Bytes",
+            "created": "2026-01-01T00:00:00Z"},
+    });
+    let operation: BackupOperation = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(operation.spec.resource_identifier.resource, "persistentvolumeclaims");
+    assert_eq!(serde_json::to_value(&operation).unwrap(), value);
+    let none: BackupOperation = serde_json::from_value(json!({"spec": {"postOperationItems": null}})).unwrap();
+    assert_eq!(none.spec.post_operation_items, Vec::<ResourceIdentifier>::new());
+}
+
+#[test]
+fn volume_infos_keep_the_capitals_that_others_look_for() {
+    let info = BackupVolumeInfo {
+        pv_name: "pv".into(),
+        csi_snapshot_info: Some(CsiSnapshotInfo { ready_to_use: Some(true), ..CsiSnapshotInfo::default() }),
+        native_snapshot_info: Some(NativeSnapshotInfo { phase: "Completed".into(), ..NativeSnapshotInfo::default() }),
+        pvb_info: Some(PodVolumeInfo { phase: "Completed".into(), ..PodVolumeInfo::default() }),
+        ..BackupVolumeInfo::default()
+    };
+    let value = serde_json::to_value(&info).unwrap();
+    assert_eq!(value["csiSnapshotInfo"]["ReadyToUse"], json!(true));
+    assert_eq!(value["nativeSnapshotInfo"]["Phase"], json!("Completed"));
+    assert_eq!(value["nativeSnapshotInfo"]["volumeAZ"], json!(""));
+    assert_eq!(value["pvbInfo"]["Phase"], json!("Completed"));
+    assert_eq!(value.get("pvcName"), None);
+    assert_eq!((value["skipped"].clone(), value["snapshotDataMoved"].clone()), (json!(false), json!(false)));
+    assert_eq!(serde_json::from_value::<BackupVolumeInfo>(value).unwrap(), info);
+}
+
+#[test]
+fn the_metadata_is_indented_by_two_and_ends_a_line() {
+    let text = String::from_utf8(pretty_json(&json!({"kind": "Backup", "spec": {}})).unwrap()).unwrap();
+    assert_eq!(text, "{\n  \"kind\": \"Backup\",\n  \"spec\": {}\n}\n");
+}
+
+#[test]
+fn foreign_gzip_is_unpacked_up_to_a_limit() {
+    let packed = gzip(&vec![b'a'; 5000]).unwrap();
+    assert_eq!(gunzip(packed.as_slice(), 5000).unwrap().len(), 5000);
+    assert_eq!(gunzip(packed.as_slice(), 4999).unwrap_err().reason(), "ArchiveTooLarge");
+    assert_eq!(gunzip(&packed[..packed.len() - 4], 5000).unwrap_err().reason(), "ArchiveTruncated");
+    assert_eq!(gunzip(b"nothing of the sort".as_slice(), 5000).unwrap_err().reason(), "ArchiveNotGzip");
+    let bad = read_gzip_json::<Value>(gzip(b"{").unwrap().as_slice()).unwrap_err();
+    assert_eq!(bad.reason(), "ArchiveInvalidMetadata");
+}
