@@ -1,0 +1,15 @@
+//! Talking to the API server from destructors.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+
+/// Runs a short request to its end on a thread and a runtime of its own: the caller's runtime may be waiting for this very drop.
+pub fn run(request: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), request).await? })
+    };
+    std::thread::spawn(work).join().map_err(|_| anyhow!("the request panicked"))?
+}

@@ -1,0 +1,24 @@
+//! The programs of others that our tests run beside: S3 servers, Velero.
+
+pub mod s3;
+pub mod velero;
+
+pub use s3::{S3Program, S3Server};
+pub use velero::Velero;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::Result;
+
+/// A directory name below the cache that no other process of these tests uses.
+fn own_directory(of: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    crate::cache::directory().join("run").join(format!("{of}-{}-{number}", std::process::id()))
+}
+
+/// A port that was free a moment ago.
+fn free_port(address: &str) -> Result<u16> {
+    Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
+}

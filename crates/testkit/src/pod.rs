@@ -1,0 +1,168 @@
+//! Pods for tests: made from one image, watched to their end, entered with exec.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::Pod as KubernetesPod;
+use kube::api::{AttachParams, LogParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+
+use crate::image::BUSYBOX;
+use crate::wait;
+
+/// How long a pod may take to get where it is expected. Mostly the machine's load decides.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A pod to be created.
+#[derive(Debug, Clone)]
+pub struct Pod {
+    name: String,
+    image: String,
+    command: Vec<String>,
+    mounts: Vec<(String, String)>,
+    labels: Value,
+}
+
+impl Pod {
+    /// One that runs this shell script in busybox and is not started again when that ends.
+    pub fn script(name: impl Into<String>, script: impl Into<String>) -> Self {
+        let command = vec!["sh".into(), "-ec".into(), script.into()];
+        Self { name: name.into(), image: BUSYBOX.into(), command, mounts: Vec::new(), labels: json!({}) }
+    }
+
+    /// One that waits until it is deleted.
+    pub fn idle(name: impl Into<String>) -> Self {
+        Self::script(name, "trap exit TERM; sleep 2147483647 & wait")
+    }
+
+    /// Uses another image.
+    #[must_use]
+    pub fn image(mut self, image: impl Into<String>) -> Self {
+        self.image = image.into();
+        self
+    }
+
+    /// Runs another command.
+    #[must_use]
+    pub fn command<S: Into<String>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.command = words.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Mounts a claim.
+    #[must_use]
+    pub fn mount(mut self, claim: impl Into<String>, path: impl Into<String>) -> Self {
+        self.mounts.push((claim.into(), path.into()));
+        self
+    }
+
+    /// Adds a label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels[key] = value.into();
+        self
+    }
+
+    /// Creates it.
+    pub async fn create(self, client: &Client, namespace: &str) -> Result<Running> {
+        let pods: Api<KubernetesPod> = Api::namespaced(client.clone(), namespace);
+        let pod = serde_json::from_value(self.manifest())?;
+        pods.create(&PostParams::default(), &pod).await.with_context(|| format!("failed to create pod {}", self.name))?;
+        Ok(Running { pods, name: self.name })
+    }
+
+    fn manifest(&self) -> Value {
+        let mounts: Vec<Value> = self.mounts.iter().map(|(claim, path)| json!({"name": claim, "mountPath": path})).collect();
+        let volume = |(claim, _): &(String, String)| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+        json!({
+            "metadata": {"name": self.name, "labels": self.labels},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{
+                    "name": "main", "image": self.image, "imagePullPolicy": "Never",
+                    "command": self.command, "volumeMounts": mounts,
+                }],
+                "volumes": self.mounts.iter().map(volume).collect::<Vec<Value>>(),
+            },
+        })
+    }
+}
+
+/// A pod that was created.
+#[derive(Debug, Clone)]
+pub struct Running {
+    pods: Api<KubernetesPod>,
+    name: String,
+}
+
+/// What a command in a pod left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// Whether it ended with 0.
+    pub success: bool,
+}
+
+impl Running {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until its container runs.
+    pub async fn ready(&self) -> Result<KubernetesPod> {
+        self.reach("Ready", |pod| {
+            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        })
+        .await
+    }
+
+    /// Waits until it has ended well, and returns what it printed. A failure's output is part of the error.
+    pub async fn finished(&self) -> Result<String> {
+        let pod = self.reach("ended", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await?;
+        let logs = self.pods.logs(&self.name, &LogParams::default()).await?;
+        if phase(&pod) == "Failed" {
+            bail!("pod {} failed and printed: {logs}", self.name);
+        }
+        Ok(logs)
+    }
+
+    /// Runs a command in it.
+    pub async fn exec<S: Into<String>>(&self, command: impl IntoIterator<Item = S>) -> Result<Output> {
+        let command: Vec<String> = command.into_iter().map(Into::into).collect();
+        let mut process = self.pods.exec(&self.name, command, &AttachParams::default().stderr(true)).await?;
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let mut out = process.stdout().context("exec has no standard output")?;
+        let mut err = process.stderr().context("exec has no standard error")?;
+        tokio::try_join!(out.read_to_string(&mut stdout), err.read_to_string(&mut stderr))?;
+        let status = process.take_status().context("exec has no status")?.await;
+        let success = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
+        Ok(Output { stdout, stderr, success })
+    }
+
+    async fn reach(&self, what: &str, accept: impl Fn(&KubernetesPod) -> bool) -> Result<KubernetesPod> {
+        let what = format!("pod {} to be {what}", self.name);
+        let outcome = wait::until(what, LIMIT, || async { self.pods.get(&self.name).await.map(|pod| Some(pod).filter(&accept)) });
+        match outcome.await {
+            Ok(pod) => Ok(pod),
+            Err(error) => Err(error.context(self.last_words().await)),
+        }
+    }
+
+    /// The status as the node wrote it: it names what a pod waits for.
+    async fn last_words(&self) -> String {
+        let status = self.pods.get(&self.name).await.ok().and_then(|pod| pod.status);
+        serde_json::to_string(&status).unwrap_or_default()
+    }
+}
+
+fn phase(pod: &KubernetesPod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}

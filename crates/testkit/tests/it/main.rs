@@ -1,0 +1,8 @@
+//! The test kit, tested: nobody should trust tests that stand on something untested.
+
+mod cluster;
+mod faults;
+mod leftovers;
+mod peers;
+mod proxy;
+mod skip;

@@ -1,0 +1,53 @@
+//! The peers run beside the cluster.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use plimsoll_testkit::peers::{S3Program, S3Server, Velero};
+use plimsoll_testkit::{cache, cluster, require};
+use std::time::Duration;
+
+#[tokio::test]
+async fn velero_backs_up_to_an_s3_server_and_restores_what_was_deleted() {
+    let cluster = require!(cluster().await);
+    require!(Velero::preflight());
+    require!(cache::program("versitygw"));
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    let velero = Velero::start(cluster, &store, "backups").await.unwrap();
+    let namespace = cluster.namespace("subject").await.unwrap();
+    let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client().await.unwrap(), namespace.name());
+    let mut precious = ConfigMap { data: Some([("key".into(), "value".into())].into()), ..ConfigMap::default() };
+    precious.metadata.name = Some("precious".into());
+    config_maps.create(&PostParams::default(), &precious).await.unwrap();
+
+    velero.cli(["backup", "create", "one", "--include-namespaces", namespace.name(), "--wait"]).unwrap();
+    assert!(velero.cli(["backup", "get", "one"]).unwrap().contains("Completed"));
+    config_maps.delete("precious", &DeleteParams::default()).await.unwrap();
+    velero.cli(["restore", "create", "back", "--from-backup", "one", "--wait"]).unwrap();
+    assert_eq!(config_maps.get("precious").await.unwrap().data, precious.data);
+}
+
+#[test]
+fn both_s3_servers_start_and_end() {
+    for (program, name) in [(S3Program::S3sFs, "s3s-fs"), (S3Program::Versity, "versitygw")] {
+        require!(cache::program(name));
+        let server = S3Server::start(program, "127.0.0.1").unwrap();
+        let process = plimsoll_testkit::process::Process::find(server.process().id()).unwrap();
+        assert!(server.create_bucket("bucket").unwrap().is_dir());
+        drop(server);
+        plimsoll_testkit::wait::until_blocking("its end", Duration::from_secs(5), || (!process.is_alive()).then_some(())).unwrap();
+    }
+}
+
+#[test]
+fn chromium_draws_a_page_without_a_screen() {
+    let chromium = require!(cache::system_program("chromium"));
+    let profile = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(chromium)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg("data:text/html,<p id=x></p><script>x.textContent=6*7</script>")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains(">42</p>"), "{output:?}");
+}
