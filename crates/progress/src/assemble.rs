@@ -3,108 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::below::Below;
 use crate::cell::{Cell, Live, PARENT_ENDED, lock};
 use crate::counts::{Counts, Total};
 use crate::order::Order;
 use crate::percent::Percent;
 use crate::rate::TimeLeft;
 use crate::sampler::Track;
-use crate::snapshot::{Ages, Folded, Node, Snapshot, depths};
-use crate::stall::{Stall, StallReason, StallRule};
+use crate::snapshot::{Ages, Folded, Node, Snapshot};
+use crate::stall::StallRule;
 use crate::state::State;
 use crate::tree::Tree;
+use crate::verdict::{deepest_stall, judge};
 
 /// What is known about a node on its way, and what its children add to it.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    /// What was really counted by the first meter, for the rate: settled and total.
-    counted: Option<(u64, Total)>,
+    /// What its first meter says.
+    own: Own,
     /// When it last advanced.
     advanced: Duration,
-    patience: Duration,
-    patient: bool,
-    liveness: Option<Arc<str>>,
+    pub(crate) patience: Duration,
+    pub(crate) patient: bool,
+    pub(crate) liveness: Option<Arc<str>>,
     equal_weights: bool,
     /// Nodes of other processes, each list headed by its root.
     grafts: Vec<Vec<Node>>,
     /// Another process whose work this is, and how long it has been silent.
-    silent: Option<(Arc<str>, Duration)>,
+    pub(crate) silent: Option<(Arc<str>, Duration)>,
     /// It comes from a saved tree, and another process reports on it again.
     hidden: bool,
-    below: Below,
-}
-
-/// What the children of a task come to.
-#[derive(Debug, Default)]
-struct Below {
-    active: bool,
-    approximate: bool,
-    measured: bool,
-    advance: Option<Duration>,
-    shares: Shares,
-    left: Left,
-}
-
-/// The sums behind a weighted mean.
-#[derive(Debug, Default)]
-struct Shares {
-    all: f64,
-    count: f64,
-    weighted: f64,
-    weight: f64,
-    weighed: f64,
-    weighed_all: f64,
-}
-
-impl Shares {
-    fn add(&mut self, fraction: f64, expected: Option<Duration>) {
-        self.all += fraction;
-        self.count += 1.0;
-        if let Some(expected) = expected {
-            self.weighted += fraction * expected.as_secs_f64();
-            self.weight += expected.as_secs_f64();
-            self.weighed += 1.0;
-            self.weighed_all += fraction;
-        }
-    }
-
-    /// The mean, by expected duration where that is known. A task of unknown duration weighs as much as the average one of
-    /// known duration.
-    fn mean(&self, equal: bool) -> Option<f64> {
-        if self.count == 0.0 {
-            return None;
-        }
-        if equal || self.weight <= 0.0 {
-            return Some(self.all / self.count);
-        }
-        let usual = self.weight / self.weighed;
-        let rest = self.count - self.weighed;
-        Some((self.weighted + usual * (self.all - self.weighed_all)) / (self.weight + usual * rest))
-    }
-}
-
-/// Bounds for the time that tasks need together: all at once, or one after the other.
-#[derive(Debug, Default)]
-struct Left {
-    longest: u64,
-    sum: u64,
-    missing: bool,
-}
-
-impl Left {
-    fn add(&mut self, left: Option<TimeLeft>) {
-        match left {
-            Some(left) => {
-                self.longest = self.longest.max(left.low);
-                self.sum = self.sum.saturating_add(left.high);
-            }
-            None => self.missing = true,
-        }
-    }
-
-    fn together(&self) -> Option<TimeLeft> {
-        (!self.missing && self.longest > 0).then_some(TimeLeft { low: self.longest, high: self.sum.max(self.longest) })
-    }
+    pub(crate) below: Below,
 }
 
 pub(crate) fn snapshot(
@@ -154,7 +83,7 @@ fn read(
     let advanced = track.observe(now, live.signalled, &counted, patience);
     let mut node = node(cell, &live, now);
     let mut draft = Draft {
-        counted: counted.first().map(|counts| (counts.settled(), counts.total)),
+        own: Own::default(),
         advanced,
         patience,
         patient: live.waits.last().is_some_and(|wait| wait.patient) || live.state == State::TakenOver,
@@ -172,8 +101,10 @@ fn read(
         node.state = State::Interrupted;
         node.reason = Some(Arc::from(PARENT_ENDED));
     }
+    let first = counted.first().copied();
     let well = node.state == State::Done;
     node.meters = counted.into_iter().map(|counts| track.show(counts, well)).collect();
+    draft.own = Own::of(first, &mut node, track, now);
     (draft, node)
 }
 
@@ -240,25 +171,10 @@ impl Draft {
 impl Draft {
     /// The share its children have reached, and the percentage if that says anything.
     fn mean(&self) -> (f64, Option<Percent>) {
-        let mean = self.below.shares.mean(self.equal_weights);
+        let mean = self.below.mean(self.equal_weights);
         let measured = self.below.measured || self.equal_weights;
         let percent = mean.filter(|_| measured).map(Percent::of_fraction);
         (mean.unwrap_or(0.0), percent.map(|percent| percent.approximately(self.below.approximate)))
-    }
-}
-
-impl Below {
-    fn add(&mut self, child: &Node, fraction: f64) {
-        let open = child.state.is_open();
-        let unknown = child.percent.is_none() && !child.meters.is_empty();
-        self.active |= child.state.is_active();
-        self.approximate |= open && (unknown || child.percent.is_some_and(Percent::is_approximate));
-        self.measured |= child.percent.is_some() || matches!(child.state, State::Pending | State::Skipped);
-        self.advance = Some(self.advance.map_or(child.ages.advance, |age| age.min(child.ages.advance)));
-        self.shares.add(fraction, child.expected);
-        if open {
-            self.left.add(child.left);
-        }
     }
 }
 
@@ -269,13 +185,10 @@ fn complete(draft: &mut Draft, node: &mut Node, track: &mut Track, now: Duration
     }
     draft.below.active &= draft.silent.is_none();
     measure(draft, node, track);
-    time(draft, node, track, now);
-    let own = now.saturating_sub(draft.advanced);
-    node.ages.advance = draft.below.advance.map_or(own, |below| below.min(own));
-    node.stall = judge(draft, node, own);
-    if node.stall.is_some() {
-        node.left = None;
-    }
+    let age = now.saturating_sub(draft.advanced);
+    node.ages.advance = draft.below.advance.map_or(age, |below| below.min(age));
+    node.stall = judge(draft, node, age);
+    node.left = time_left(draft, node).filter(|_| node.stall.is_none());
 }
 
 fn share(node: &Node) -> f64 {
@@ -290,8 +203,8 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
         track.fraction = 1.0;
         return;
     }
-    let own = node.meters.first().and_then(own_percent);
-    let (fraction, percent) = own.map_or_else(|| draft.mean(), |(fraction, percent)| (fraction, Some(percent)));
+    let (fraction, percent) =
+        draft.own.share.map_or_else(|| draft.mean(), |(fraction, percent)| (fraction, Some(percent)));
     track.fraction = track.fraction.max(fraction);
     // What was shown once stays shown, even if right now nothing is known.
     let guess = !node.meters.is_empty() || draft.below.approximate;
@@ -302,29 +215,43 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
     node.percent = shown.filter(|_| node.state != State::Skipped);
 }
 
+/// What a task's first meter says by itself. Found out on the way down, while the meter is still at hand in the cache.
+#[derive(Debug, Default)]
+struct Own {
+    share: Option<(f64, Percent)>,
+    left: Option<TimeLeft>,
+    /// There is a total, and something left of it.
+    unsettled: bool,
+}
+
+impl Own {
+    /// The share is taken from what is shown; the rate from what was really counted, which may lag behind a floor.
+    fn of(counted: Option<Counts>, node: &mut Node, track: &mut Track, now: Duration) -> Self {
+        let share = node.meters.first().and_then(own_percent);
+        let at_work = matches!(node.state, State::Running | State::Waiting);
+        let Some(counted) = counted.filter(|_| at_work) else {
+            track.window.clear();
+            return Self { share, ..Self::default() };
+        };
+        track.window.push(now, counted.settled(), counted.total.value());
+        node.rate = track.window.rate().and_then(whole_rate);
+        let left = track.window.time_left(counted.total.is_final());
+        Self { share, left, unsettled: counted.remaining().is_some_and(|left| left > 0) }
+    }
+}
+
 fn own_percent(counts: &Counts) -> Option<(f64, Percent)> {
     let total = counts.total.value()?;
     let percent = Percent::of(counts.settled(), total).approximately(matches!(counts.total, Total::Growing(_)));
     Some((counts.fraction()?, percent))
 }
 
-/// Rate and time left.
-fn time(draft: &Draft, node: &mut Node, track: &mut Track, now: Duration) {
-    if node.state.is_ended() {
-        track.window.clear();
-        return;
+/// The time left: by its own meter if that can tell, else by its children, else by what was expected.
+fn time_left(draft: &Draft, node: &Node) -> Option<TimeLeft> {
+    if node.state.is_ended() || draft.own.unsettled {
+        return draft.own.left;
     }
-    let counted = draft.counted.filter(|_| node.state.is_active());
-    if let Some((settled, total)) = counted {
-        track.window.push(now, settled, total.value());
-        node.rate = track.window.rate().and_then(whole_rate);
-    }
-    let own = counted.and_then(|(_, total)| track.window.time_left(total.is_final()));
-    let measured_by_itself = counted.is_some_and(|(settled, total)| total.value().is_some_and(|total| total > settled));
-    node.left = own.or_else(|| if measured_by_itself { None } else { draft.below.left.together() });
-    if node.left.is_none() && draft.below.shares.count == 0.0 && !measured_by_itself {
-        node.left = expected_left(node);
-    }
+    if draft.below.is_empty() { expected_left(node) } else { draft.below.left.together() }
 }
 
 /// A whole number a second. Something that moves, but less than once a second, has none: 0 would be a lie.
@@ -337,42 +264,6 @@ fn whole_rate(rate: f64) -> Option<u64> {
 fn expected_left(node: &Node) -> Option<TimeLeft> {
     let left = node.expected?.checked_sub(node.ages.elapsed.unwrap_or_default())?.as_secs_f64();
     (left > 0.0).then(|| TimeLeft::between(left / 2.0, left * 2.0)).flatten()
-}
-
-/// The verdict on one task. A task with active children is judged by them, so the verdict falls on the deepest.
-fn judge(draft: &Draft, node: &Node, age: Duration) -> Option<Stall> {
-    if !node.state.is_active() {
-        return None;
-    }
-    if let Some(liveness) = &draft.liveness {
-        return Some(stall(node, age, StallReason::LivenessFailed, Arc::clone(liveness)));
-    }
-    if draft.below.active || draft.patient {
-        return None;
-    }
-    if let Some((who, silence)) = &draft.silent {
-        return Some(stall(node, *silence, StallReason::NoWord, format!("no word from {who}").into()));
-    }
-    if node.quiet {
-        return node.overdue.then(|| stall(node, age, StallReason::DeadlineExceeded, why(node)));
-    }
-    let reason = if node.state == State::Waiting { StallReason::WaitingTooLong } else { StallReason::NoAdvance };
-    (age > draft.patience).then(|| stall(node, age, reason, why(node)))
-}
-
-fn stall(node: &Node, age: Duration, reason: StallReason, message: Arc<str>) -> Stall {
-    Stall { task: Arc::clone(node.label()), age, reason, message }
-}
-
-/// Why, as far as it can be known.
-fn why(node: &Node) -> Arc<str> {
-    let about = node.reason.as_ref().or(node.item.as_ref());
-    match (about, &node.hint) {
-        (Some(about), Some(hint)) => format!("{about}: {hint}").into(),
-        (Some(about), None) => Arc::clone(about),
-        (None, Some(hint)) => Arc::clone(hint),
-        (None, None) => Arc::from("nothing is known about why"),
-    }
 }
 
 /// The nodes without the hidden ones, and with the grafts, each after the last node below its task.
@@ -392,13 +283,4 @@ fn with_grafts(nodes: Vec<Node>, drafts: &mut [Draft], parents: &[Option<usize>]
         all.extend(drafts[above].take_grafted());
     }
     all
-}
-
-/// The verdict on the whole tree: the deepest stalled task; among equals the one that has been so for longest.
-pub(crate) fn deepest_stall(nodes: &[Node]) -> Option<Stall> {
-    if nodes.iter().all(|node| node.stall.is_none()) {
-        return None;
-    }
-    let stalls = nodes.iter().zip(depths(nodes)).filter_map(|(node, depth)| Some((depth, node.stall.as_ref()?)));
-    stalls.max_by_key(|(depth, stall)| (*depth, stall.age)).map(|(_, stall)| stall.clone())
 }

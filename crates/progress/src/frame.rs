@@ -141,7 +141,7 @@ impl Frame {
 
     /// The tree of a full frame, as it stood when the frame was made.
     pub fn snapshot(&self) -> Snapshot {
-        let stall = crate::assemble::deepest_stall(&self.nodes);
+        let stall = crate::verdict::deepest_stall(&self.nodes);
         Snapshot { operation: Arc::clone(&self.operation), nodes: self.nodes.clone(), stall }
     }
 }

@@ -16,6 +16,7 @@
 //! show a percentage that falls, 100 % before the end, a time left of zero while work remains, or a wait without a reason.
 
 mod assemble;
+mod below;
 mod cell;
 mod clock;
 mod counts;
@@ -36,6 +37,7 @@ mod state;
 mod task;
 mod text;
 mod tree;
+mod verdict;
 pub mod view;
 mod wait;
 

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::assemble::deepest_stall;
 use crate::clock::Clock;
 use crate::counts::Counts;
 use crate::frame::{Frame, FrameError};
 use crate::snapshot::{Node, Snapshot, join};
 use crate::state::State;
+use crate::verdict::deepest_stall;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -101,7 +101,7 @@ impl World {
     fn play(&mut self, step: &Step) {
         match *step {
             Step::Child(at) => {
-                self.tasks.push(self.task(at).child(format!("task {}.{}", self.epoch, self.tasks.len())))
+                self.tasks.push(self.task(at).child(format!("task {}.{}", self.epoch, self.tasks.len())));
             }
             Step::Planned(at) => self.tasks.push(self.task(at).planned(format!("planned/later {}", self.epoch))),
             Step::Start(at) => self.task(at).start(),

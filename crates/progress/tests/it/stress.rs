@@ -111,10 +111,9 @@ fn a_total_changes_kind_and_number_at_once() {
             stop.store(true, Ordering::Release);
         });
         while !stop.load(Ordering::Acquire) {
-            let totals = meters.iter().map(|meter| meter.counts().total);
-            totals.for_each(|total| {
-                assert!(matches!(total, Total::Unknown | Total::Growing(7) | Total::Final(9)), "{total:?}")
-            });
+            for total in meters.iter().map(|meter| meter.counts().total) {
+                assert!(matches!(total, Total::Unknown | Total::Growing(7) | Total::Final(9)), "{total:?}");
+            }
         }
     });
     assert!(meters.iter().all(|meter| meter.counts().total == Total::Final(9)));
