@@ -4,10 +4,24 @@
 //!   Backup / Restore spec ──compile──▶ Selection ──ask, item by item──▶ Include | Exclude(why)
 //!   group-resources       ──order────▶ run order
 //!   object + patch        ──apply────▶ object        (merge, JSON and strategic patches; resource modifiers)
+//!   volume                ──policies─▶ what to do with it
 //! ```
 //!
 //! Everything here is a function of its arguments: no cluster, no clock, no file, no async. Names of custom resources'
 //! fields are the callers' affair; this crate takes strings and JSON.
 
+mod error;
+pub mod glob;
+pub mod includes;
+pub mod labels;
 pub mod merge_patch;
+pub mod modifiers;
+pub mod order;
+pub mod policies;
+mod quantity;
+pub mod resources;
+pub mod selection;
 pub mod strategic;
+
+pub use error::Error;
+pub use selection::{Selection, Verdict};
