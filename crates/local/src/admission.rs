@@ -1,0 +1,111 @@
+//! What the API does to a few built-in kinds by itself when they are written.
+
+use crate::{
+    definition,
+    failure::{About, Cause, Failure},
+    kind::Kind,
+    object::{field, metadata, text},
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+
+/// Namespaces that are always there.
+pub(crate) const PERMANENT_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// Fills in a new object.
+pub(crate) fn on_create(kind: &Kind, object: &mut Value) {
+    if kind.is_custom() {
+        if kind.status {
+            drop_status(object);
+        }
+        return;
+    }
+    if kind.status && kind.kind != "Node" {
+        drop_status(object);
+    }
+    match kind.group_resource().as_str() {
+        "namespaces" => namespace(object),
+        "pods" | "persistentvolumeclaims" | "persistentvolumes" => {
+            object["status"] = json!({"phase": "Pending"});
+        }
+        definition::RESOURCE => {
+            definition::complete(object);
+            definition::establish(object);
+            metadata(object).insert("finalizers".to_owned(), json!([definition::CLEANUP]));
+        }
+        _ => {}
+    }
+    default(kind, object);
+}
+
+/// Fills in a changed object.
+pub(crate) fn on_update(kind: &Kind, object: &mut Value) {
+    if kind.is(definition::RESOURCE) {
+        definition::complete(object);
+        definition::establish(object);
+    }
+    if !kind.is_custom() {
+        default(kind, object);
+    }
+}
+
+/// Everything that is wrong with an object, beyond its metadata.
+pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<Cause> {
+    match kind.schema() {
+        Some(schema) => schema.validate(object),
+        None if kind.is(definition::RESOURCE) => definition::causes(object),
+        None => Vec::new(),
+    }
+}
+
+/// Refuses the deletion of what must stay.
+pub(crate) fn may_delete(kind: &Kind, name: &str) -> Result<(), Failure> {
+    if kind.is("namespaces") && PERMANENT_NAMESPACES[..3].contains(&name) {
+        let about = About { group: "", kind: "namespaces", name };
+        return Err(Failure::forbidden(about, "this namespace may not be deleted"));
+    }
+    Ok(())
+}
+
+fn drop_status(object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+}
+
+fn namespace(object: &mut Value) {
+    let name = json!(text(object, "/metadata/name"));
+    let mut labels = object.pointer_mut("/metadata/labels").map(Value::take).unwrap_or_default();
+    if !labels.is_object() {
+        labels = json!({});
+    }
+    labels["kubernetes.io/metadata.name"] = name;
+    metadata(object).insert("labels".to_owned(), labels);
+    field(object, "spec").insert("finalizers".to_owned(), json!(["kubernetes"]));
+    object["status"] = json!({"phase": "Active"});
+}
+
+fn default(kind: &Kind, object: &mut Value) {
+    match kind.group_resource().as_str() {
+        "secrets" => secret(object),
+        "services" => {
+            field(object, "spec").entry("type").or_insert_with(|| json!("ClusterIP"));
+        }
+        "deployments.apps" | "replicasets.apps" | "statefulsets.apps" | "replicationcontrollers" => {
+            field(object, "spec").entry("replicas").or_insert_with(|| json!(1));
+        }
+        _ => {}
+    }
+}
+
+/// `stringData` is written, never read: it becomes data.
+fn secret(object: &mut Value) {
+    let plain = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
+    for (key, value) in plain.as_ref().and_then(Value::as_object).into_iter().flatten() {
+        let encoded = BASE64_STANDARD.encode(value.as_str().unwrap_or_default());
+        field(object, "data").insert(key.clone(), json!(encoded));
+    }
+    if text(object, "/type").is_empty() {
+        object["type"] = json!("Opaque");
+    }
+}

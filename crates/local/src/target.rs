@@ -1,0 +1,164 @@
+//! What a request is about: its path and its query.
+
+use crate::failure::Failure;
+
+/// A path below `/api` or `/apis`, taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub group: String,
+    pub version: String,
+    pub plural: String,
+    pub namespace: Option<String>,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+}
+
+impl Target {
+    /// `None` for paths that do not lead to objects.
+    pub fn parse(path: &str) -> Option<Self> {
+        let decoded: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let parts: Vec<&str> = decoded.iter().map(String::as_str).collect();
+        let (group, version, rest) = match parts.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = split_namespace(rest);
+        let (plural, rest) = rest.split_first()?;
+        let owned = |part: Option<&&str>| part.map(|part| (*part).to_owned());
+        Some(Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural: (*plural).to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: owned(rest.first()),
+            subresource: (rest.len() > 1).then(|| rest[1..].join("/")),
+        })
+    }
+}
+
+/// `namespaces/x/pods` is in a namespace, `namespaces/x` and `namespaces/x/status` are the namespace itself.
+fn split_namespace<'a, 'b>(parts: &'a [&'b str]) -> (Option<&'b str>, &'a [&'b str]) {
+    match parts {
+        ["namespaces", _, "status" | "finalize"] => (None, parts),
+        ["namespaces", namespace, _, ..] => (Some(namespace), &parts[2..]),
+        _ => (None, parts),
+    }
+}
+
+fn decode(part: &str) -> String {
+    // A `+` in a path is a plus.
+    let escaped = part.replace('+', "%2B");
+    url::form_urlencoded::parse(escaped.as_bytes()).next().map_or_else(String::new, |(name, value)| {
+        if part.contains('=') { format!("{name}={value}") } else { name.into_owned() }
+    })
+}
+
+/// The query parameters that mean something here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query {
+    pub labels: String,
+    pub fields: String,
+    pub limit: usize,
+    pub token: String,
+    pub revision: String,
+    pub revision_match: String,
+    pub watch: bool,
+    pub bookmarks: bool,
+    pub initial_events: Option<bool>,
+    pub timeout: Option<u64>,
+    pub dry_run: bool,
+    pub validation: Validation,
+    pub include_object: String,
+    /// `DeleteOptions` may come as parameters too.
+    pub propagation: Option<String>,
+}
+
+/// What happens to fields that the schema does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Validation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+impl Query {
+    pub fn parse(raw: &str) -> Result<Self, Failure> {
+        let mut query = Self::default();
+        for (name, value) in url::form_urlencoded::parse(raw.as_bytes()) {
+            query.set(&name, value.into_owned())?;
+        }
+        Ok(query)
+    }
+
+    fn set(&mut self, name: &str, value: String) -> Result<(), Failure> {
+        match name {
+            "labelSelector" => self.labels = value,
+            "fieldSelector" => self.fields = value,
+            "limit" => self.limit = number(name, &value)?,
+            "continue" => self.token = value,
+            "resourceVersion" => self.revision = value,
+            "resourceVersionMatch" => self.revision_match = value,
+            "watch" => self.watch = truth(&value),
+            "allowWatchBookmarks" => self.bookmarks = truth(&value),
+            "sendInitialEvents" => self.initial_events = Some(truth(&value)),
+            "timeoutSeconds" => self.timeout = Some(number(name, &value)?),
+            "dryRun" => self.dry_run = dry_run(&value)?,
+            "fieldValidation" => self.validation = Validation::parse(&value)?,
+            "includeObject" => self.include_object = value,
+            "propagationPolicy" => self.propagation = Some(value),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The resource version as a number; empty counts as none.
+    pub fn revision(&self) -> Result<Option<u64>, Failure> {
+        if self.revision.is_empty() {
+            return Ok(None);
+        }
+        let parsed = self.revision.parse();
+        parsed.map(Some).map_err(|_| Failure::bad_request(format!("invalid resource version: {:?}", self.revision)))
+    }
+}
+
+impl Validation {
+    fn parse(value: &str) -> Result<Self, Failure> {
+        match value {
+            "Ignore" => Ok(Self::Ignore),
+            "" | "Warn" => Ok(Self::Warn),
+            "Strict" => Ok(Self::Strict),
+            _ => Err(invalid_option(&format!(
+                "fieldValidation: Unsupported value: {value:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            ))),
+        }
+    }
+}
+
+/// The only dry run there is.
+pub(crate) fn dry_run(value: &str) -> Result<bool, Failure> {
+    match value {
+        "" => Ok(false),
+        "All" => Ok(true),
+        _ => Err(invalid_option(&format!("dryRun: Unsupported value: {value:?}: supported values: \"All\""))),
+    }
+}
+
+fn invalid_option(message: &str) -> Failure {
+    Failure::new(422, "Invalid", format!("Options.meta.k8s.io \"\" is invalid: {message}"))
+}
+
+fn truth(value: &str) -> bool {
+    !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F")
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Failure>
+where
+    T: Default,
+{
+    if value.is_empty() {
+        return Ok(T::default());
+    }
+    value.parse().map_err(|_| Failure::bad_request(format!("parameter {name} is not a number: {value:?}")))
+}

@@ -1,0 +1,4 @@
+//! The embedded API, held against what Kubernetes does.
+
+mod conformance;
+mod embedded;
