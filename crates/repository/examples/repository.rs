@@ -1,0 +1,75 @@
+//! The engine by hand: `repository <command> <repository directory> <password> …`, for benchmarks and for looking.
+#![expect(clippy::print_stdout, reason = "a command-line tool")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use plimsoll_progress::{Clock, Operation};
+use plimsoll_repository::backup::{BackupOptions, DeviceIds, Target};
+use plimsoll_repository::restore::RestoreOptions;
+use plimsoll_repository::{Cancel, OpenOptions, ReadData, Repository};
+use plimsoll_store::{Location, Store};
+
+fn store(place: &str) -> Result<Store, plimsoll_store::StoreError> {
+    let Some(rest) = place.strip_prefix("s3:") else { return Store::directory(place, "") };
+    // s3:http://host:port/bucket with the keys in the environment.
+    let (endpoint, bucket) = rest.rsplit_once('/').unwrap_or((rest, ""));
+    let mut location = Location { provider: "aws".into(), bucket: bucket.into(), ..Location::default() };
+    location.config.insert("s3Url".into(), endpoint.into());
+    location.config.insert("s3ForcePathStyle".into(), "true".into());
+    location.config.insert("region".into(), "us-east-1".into());
+    Store::open(&location)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let [command, place, password, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: repository init|backup|restore|check|snapshots <repository> <password> …".into());
+    };
+    let runtime = tokio::runtime::Runtime::new()?;
+    let (store, handle) = (store(place)?, runtime.handle().clone());
+    if command == "init" {
+        Repository::init(store, handle, password.as_bytes())?;
+        return Ok(());
+    }
+    let started = Instant::now();
+    let repository = Arc::new(Repository::open(store, handle, password.as_bytes(), OpenOptions::default())?);
+    println!("opened after {:?}", started.elapsed());
+    let operation = Operation::new(command, Clock::system());
+    let (task, cancel) = (operation.root(), Cancel::default());
+    match (command.as_str(), rest) {
+        ("backup", [path, more @ ..]) => {
+            let mut options = BackupOptions::new(Target::Paths(vec![path.into()]));
+            options.verify = !more.iter().any(|flag| flag == "no-verify");
+            if more.iter().any(|flag| flag == "all-devices") {
+                options.device_ids = DeviceIds::All;
+            }
+            let outcome = repository.backup(&options, &task, &cancel)?;
+            println!("snapshot {}\n{:#?}", outcome.snapshot, outcome.summary);
+            outcome.problems.iter().for_each(|problem| println!("{problem:?}"));
+        }
+        ("restore", [snapshot, target]) => {
+            let (id, _) = repository.find_snapshot(snapshot)?;
+            let outcome = repository.restore(&RestoreOptions::new(id, target), &task, &cancel)?;
+            println!("{} files, {} bytes", outcome.files, outcome.bytes);
+            outcome.problems.iter().for_each(|problem| println!("{problem:?}"));
+        }
+        ("check", []) => println!("{:#?}", repository.check(ReadData::Everything, &task, &cancel)?),
+        ("snapshots", []) => {
+            for (id, snapshot) in repository.snapshots()? {
+                println!("{id} {} {:?}", snapshot.time, snapshot.paths);
+            }
+        }
+        ("ls", [snapshot]) => {
+            let (_, snapshot) = repository.find_snapshot(snapshot)?;
+            let browser = repository.browse(&task, &cancel)?;
+            browser.list(&snapshot, Path::new(""), &mut |path, node| {
+                println!("{} {}", node.kind.word(), path.display())
+            })?;
+        }
+        _ => return Err("wrong arguments".into()),
+    }
+    println!("done after {:?}", started.elapsed());
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! Reading files: cut, hashed, and their chunks stored if nobody has them yet.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::directory::{Directory, settle};
+use super::node::attributes;
+use super::packer::{Packer, Saver};
+use super::pool::{ChunkJob, FileJob, Work};
+use super::run::Run;
+use crate::Result;
+use crate::format::blob::BlobKind;
+use crate::format::chunker::LONGEST;
+use crate::format::id::Id;
+use crate::format::tree::Node;
+
+/// How much is read at a time once a file is known to be large.
+const READ_SIZE: usize = 512 * 1024;
+
+/// A file of several chunks, some of which other workers may hold.
+pub(super) struct OpenFile {
+    directory: Arc<Directory>,
+    progress: Mutex<FileProgress>,
+    /// Chunks not stored yet, and one for the reader.
+    open: AtomicUsize,
+}
+
+struct FileProgress {
+    node: Option<Node>,
+    chunks: Vec<Id>,
+}
+
+/// One thread that saves files.
+pub(super) struct Worker<'r, 'a> {
+    run: &'r Run<'a>,
+    saver: Saver,
+    packer: Packer,
+}
+
+/// What reading a chunk ended with.
+enum Piece {
+    /// A chunk of this length; the rest of what is filled belongs to the next.
+    Cut(usize),
+    /// The file ends with what is filled.
+    End,
+}
+
+impl<'r, 'a> Worker<'r, 'a> {
+    pub(super) fn new(run: &'r Run<'a>) -> Result<Self> {
+        Ok(Self { run, saver: run.saver()?, packer: run.packer(BlobKind::Data) })
+    }
+
+    /// Works until there is nothing left to do.
+    pub(super) fn work(mut self) {
+        while let Some(work) = self.run.pool.take(|| self.run.is_stopped()) {
+            let done = match work {
+                Work::Files(files) => files.into_iter().try_for_each(|file| self.save_file(&file)),
+                Work::Chunk(chunk) => self.save_chunk_job(chunk),
+            };
+            if let Err(error) = done {
+                self.run.fail(error);
+            }
+            self.run.pool.done();
+        }
+        if !self.run.is_stopped()
+            && let Some(pack) = self.packer.finish(&self.run.repository.key)
+            && let Err(error) = self.run.uploads.submit(pack, self.run.cancel)
+        {
+            self.run.fail(error);
+        }
+    }
+
+    fn save_file(&mut self, job: &FileJob) -> Result<()> {
+        self.run.check()?;
+        let file = match open(job) {
+            Ok(file) => file,
+            Err(error) => return self.give_up(job, 0, &error),
+        };
+        let metadata = match file.metadata() {
+            Ok(metadata) if metadata.is_file() => metadata,
+            Ok(_) => return self.give_up(job, 0, &std::io::Error::other("it is no longer a regular file")),
+            Err(error) => return self.give_up(job, 0, &error),
+        };
+        let mut node = self.run.maker.make(&job.name, &metadata);
+        match attributes(&job.path) {
+            Ok(found) => node.attributes = found,
+            Err(error) => self.run.problem(&job.path, &error),
+        }
+        self.save_content(job, &file, node, metadata.len())
+    }
+
+    /// Leaves a file out: gone in the meantime is no problem, anything else is one.
+    fn give_up(&mut self, job: &FileJob, read: u64, error: &std::io::Error) -> Result<()> {
+        if error.kind() != std::io::ErrorKind::NotFound || read > 0 {
+            self.run.problem(&job.path, error);
+            self.run.meters.files.fail(1);
+        }
+        settle(self.run, &mut self.saver, job.directory.clone(), None)
+    }
+
+    fn save_content(&mut self, job: &FileJob, file: &File, mut node: Node, expected: u64) -> Result<()> {
+        let mut buffer = self.run.chunk_buffer();
+        let mut filled = 0;
+        let first = match self.read_chunk(file, &mut buffer, &mut filled, expected) {
+            Ok(piece) => piece,
+            Err(error) => return self.give_up(job, 1, &error),
+        };
+        if let Piece::Cut(length) = first {
+            return self.save_large(job, file, node, buffer, filled, length);
+        }
+        let content = match filled {
+            0 => Vec::new(),
+            _ => vec![self.save_chunk(&buffer[..filled])?],
+        };
+        self.run.chunk_buffers.give(buffer);
+        node.size = filled as u64;
+        node.content = Some(content);
+        self.run.count_file(job.known, node.size);
+        settle(self.run, &mut self.saver, job.directory.clone(), Some(node))
+    }
+
+    /// Fills the buffer until it holds a whole chunk or the rest of the file.
+    fn read_chunk(
+        &self,
+        mut file: &File,
+        buffer: &mut [u8],
+        filled: &mut usize,
+        expected: u64,
+    ) -> std::io::Result<Piece> {
+        let mut tested = 0;
+        loop {
+            if let Some(length) = self.run.chunker.cut(&buffer[..*filled], tested) {
+                return Ok(Piece::Cut(length));
+            }
+            tested = *filled;
+            // One byte more than expected: a short answer then says that this is the end, without another call.
+            let rest = usize::try_from(expected).unwrap_or(usize::MAX).saturating_add(1).max(4096);
+            let wanted = READ_SIZE.min(rest).min(buffer.len() - *filled);
+            let read = file.read(&mut buffer[*filled..*filled + wanted])?;
+            *filled += read;
+            if read == 0 || (read < wanted && *filled as u64 == expected) {
+                return Ok(Piece::End);
+            }
+            if self.run.is_stopped() {
+                return Err(std::io::ErrorKind::Interrupted.into());
+            }
+        }
+    }
+
+    fn save_large(
+        &mut self,
+        job: &FileJob,
+        file: &File,
+        node: Node,
+        mut buffer: Vec<u8>,
+        mut filled: usize,
+        mut length: usize,
+    ) -> Result<()> {
+        let progress = Mutex::new(FileProgress { node: Some(node), chunks: Vec::new() });
+        let open = Arc::new(OpenFile { directory: job.directory.clone(), progress, open: AtomicUsize::new(1) });
+        let mut size = 0;
+        let mut failure = None;
+        for position in 0.. {
+            size += length as u64;
+            let mut next = self.run.chunk_buffer();
+            let rest = filled - length;
+            next[..rest].copy_from_slice(&buffer[length..filled]);
+            self.hand_over(ChunkJob { file: open.clone(), position, buffer, length })?;
+            (buffer, filled) = (next, rest);
+            match self.read_chunk(file, &mut buffer, &mut filled, u64::MAX) {
+                Ok(Piece::Cut(found)) => length = found,
+                Ok(Piece::End) if filled > 0 => {
+                    size += filled as u64;
+                    self.hand_over(ChunkJob { file: open.clone(), position: position + 1, buffer, length: filled })?;
+                    break;
+                }
+                Ok(Piece::End) => break,
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        self.run.check()?;
+        self.end_large(job, &open, size, failure)
+    }
+
+    fn end_large(
+        &mut self,
+        job: &FileJob,
+        open: &Arc<OpenFile>,
+        size: u64,
+        failure: Option<std::io::Error>,
+    ) -> Result<()> {
+        {
+            let mut progress = open.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            match failure {
+                Some(error) => {
+                    self.run.problem(&job.path, &error);
+                    self.run.meters.files.fail(1);
+                    progress.node = None;
+                }
+                None => {
+                    self.run.count_file(job.known, size);
+                    if let Some(node) = &mut progress.node {
+                        node.size = size;
+                    }
+                }
+            }
+        }
+        self.close_file(open)
+    }
+
+    /// Gives a chunk to an idle worker if there is one, else saves it here, while it is in the cache.
+    fn hand_over(&mut self, chunk: ChunkJob) -> Result<()> {
+        chunk.file.open.fetch_add(1, Ordering::Relaxed);
+        if self.run.pool.has_idle() {
+            self.run.pool.push_chunk(chunk);
+            return Ok(());
+        }
+        self.save_chunk_job(chunk)
+    }
+
+    fn save_chunk_job(&mut self, chunk: ChunkJob) -> Result<()> {
+        let ChunkJob { file, position, buffer, length } = chunk;
+        let id = self.save_chunk(&buffer[..length])?;
+        self.run.chunk_buffers.give(buffer);
+        {
+            let mut progress = file.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            if progress.chunks.len() <= position {
+                progress.chunks.resize(position + 1, Id::default());
+            }
+            progress.chunks[position] = id;
+        }
+        self.close_file(&file)
+    }
+
+    fn close_file(&mut self, file: &Arc<OpenFile>) -> Result<()> {
+        if file.open.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Ok(());
+        }
+        let node = {
+            let mut progress = file.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            let chunks = std::mem::take(&mut progress.chunks);
+            progress.node.take().map(|node| Node { content: Some(chunks), ..node })
+        };
+        settle(self.run, &mut self.saver, file.directory.clone(), node)
+    }
+
+    fn save_chunk(&mut self, plain: &[u8]) -> Result<Id> {
+        let id = Id::of(plain);
+        if self.run.claim(BlobKind::Data, id) {
+            self.run.store_blob(&mut self.saver, &mut self.packer, BlobKind::Data, id, plain)?;
+        }
+        self.run.meters.bytes.add(plain.len() as u64);
+        Ok(id)
+    }
+}
+
+/// Opens without following a link that took the file's place, and without changing its access time where that is
+/// allowed.
+fn open(job: &FileJob) -> std::io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let open = |flags: rustix::fs::OFlags| {
+        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&job.path)
+    };
+    match open(flags | rustix::fs::OFlags::NOATIME) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => open(flags),
+        opened => opened,
+    }
+}
+
+/// A buffer for one chunk of any length.
+pub(super) fn new_chunk_buffer() -> Vec<u8> {
+    vec![0; LONGEST]
+}

@@ -1,0 +1,167 @@
+//! What to back up, and how.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::format::id::Id;
+use crate::format::time::Time;
+
+/// Decides what is left out: answers `true` for a path that is not wanted.
+pub type Filter = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
+
+/// What to back up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Files and directories, each found in the snapshot under its full path.
+    Paths(Vec<PathBuf>),
+    /// The content of a directory, found directly in the root of the snapshot.
+    Content(PathBuf),
+}
+
+impl Target {
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Paths(paths) => paths.clone(),
+            Self::Content(path) => vec![path.clone()],
+        }
+    }
+}
+
+/// Which snapshot to compare with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parent {
+    /// The newest one of the same host and paths.
+    #[default]
+    Newest,
+    /// None: read everything.
+    None,
+    /// This one.
+    Snapshot(Id),
+}
+
+/// How much time to spend on compression.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Data is stored as it is.
+    Off,
+    /// Fast; data that does not shrink is stored as it is.
+    #[default]
+    Auto,
+    /// Slow and small.
+    Max,
+}
+
+/// Which nodes keep the number of the device they were on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceIds {
+    /// Only hard links, which need it: a volume gets another number with every attach, and each would make new trees.
+    #[default]
+    HardLinks,
+    /// All, as restic does by default: then trees are the same byte for byte.
+    All,
+}
+
+/// How to back up.
+#[derive(Clone)]
+pub struct BackupOptions {
+    /// What to back up.
+    pub target: Target,
+    /// Paths to write into the snapshot instead of the target's own.
+    pub record_paths: Option<Vec<String>>,
+    /// The host's name in the snapshot.
+    pub hostname: String,
+    /// Words to find the snapshot by.
+    pub tags: Vec<String>,
+    /// What to leave out.
+    pub exclude: Option<Filter>,
+    /// The same in words, for the snapshot.
+    pub excludes: Vec<String>,
+    /// The time of the snapshot, if it is not now.
+    pub time: Option<Time>,
+    /// Which snapshot to compare with.
+    pub parent: Parent,
+    /// Do not look at inode numbers when comparing: they change when a volume is restored or cloned.
+    pub ignore_inode: bool,
+    /// Do not look at ctime when comparing.
+    pub ignore_ctime: bool,
+    /// Keep access times.
+    pub access_times: bool,
+    /// Do not cross into other file systems.
+    pub one_file_system: bool,
+    /// Which nodes keep their device number.
+    pub device_ids: DeviceIds,
+    /// How much time to spend on compression.
+    pub compression: Compression,
+    /// Bytes after which a pack is closed.
+    pub pack_size: usize,
+    /// Threads that read, compress and seal; 0 means one for each processor, as far as the memory allows.
+    pub workers: usize,
+    /// Open and hash every new blob again before its pack is closed.
+    pub verify: bool,
+    /// Write no snapshot if nothing differs from the parent.
+    pub skip_if_unchanged: bool,
+    /// The program's name in the snapshot.
+    pub program: String,
+}
+
+/// The usual size of a pack.
+const PACK_SIZE: usize = 16 * 1024 * 1024;
+/// More workers would not fit into the memory a backup may use.
+const MOST_WORKERS: usize = 4;
+
+impl BackupOptions {
+    /// The defaults for this target.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            record_paths: None,
+            hostname: crate::system::hostname(),
+            tags: Vec::new(),
+            exclude: None,
+            excludes: Vec::new(),
+            time: None,
+            parent: Parent::Newest,
+            ignore_inode: false,
+            ignore_ctime: false,
+            access_times: false,
+            one_file_system: false,
+            device_ids: DeviceIds::HardLinks,
+            compression: Compression::Auto,
+            pack_size: PACK_SIZE,
+            workers: 0,
+            verify: true,
+            skip_if_unchanged: false,
+            program: concat!("plimsoll ", env!("CARGO_PKG_VERSION")).into(),
+        }
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        if self.workers > 0 { self.workers } else { processors.clamp(1, MOST_WORKERS) }
+    }
+
+    pub(crate) fn leaves_out(&self, path: &Path) -> bool {
+        self.exclude.as_ref().is_some_and(|unwanted| unwanted(path))
+    }
+
+    pub(crate) fn recorded_paths(&self) -> Vec<String> {
+        let own = || self.target.paths().iter().map(|path| absolute(path)).collect();
+        self.record_paths.clone().unwrap_or_else(own)
+    }
+}
+
+fn absolute(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.to_string_lossy().into_owned()
+}
+
+impl fmt::Debug for BackupOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("BackupOptions")
+            .field("target", &self.target)
+            .field("hostname", &self.hostname)
+            .field("tags", &self.tags)
+            .finish_non_exhaustive()
+    }
+}

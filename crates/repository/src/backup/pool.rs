@@ -1,0 +1,130 @@
+//! Work for the workers: batches of files, and chunks of large files that an idle worker takes over.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::directory::Directory;
+use super::files::OpenFile;
+
+/// A file to read.
+pub(super) struct FileJob {
+    pub path: PathBuf,
+    pub name: Vec<u8>,
+    pub directory: Arc<Directory>,
+    /// Whether the parent snapshot has a file at this path.
+    pub known: bool,
+}
+
+/// A chunk somebody else has read.
+pub(super) struct ChunkJob {
+    pub file: Arc<OpenFile>,
+    pub position: usize,
+    pub buffer: Vec<u8>,
+    pub length: usize,
+}
+
+pub(super) enum Work {
+    Files(Vec<FileJob>),
+    Chunk(ChunkJob),
+}
+
+#[derive(Default)]
+struct State {
+    files: VecDeque<Vec<FileJob>>,
+    chunks: VecDeque<ChunkJob>,
+    /// Workers that hold work, and so may still make more of it.
+    active: usize,
+    closed: bool,
+}
+
+/// The queue between the walker and the workers.
+pub(super) struct Pool {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Workers that wait, less the chunks already put aside for them.
+    idle: AtomicUsize,
+    limit: usize,
+}
+
+impl Pool {
+    pub(super) fn new(workers: usize) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), idle: AtomicUsize::new(0), limit: workers * 2 }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds files; waits while there are enough. Gives up when `stopped` says so.
+    pub(super) fn push_files(&self, batch: Vec<FileJob>, stopped: impl Fn() -> bool) {
+        let mut state = self.state();
+        while state.files.len() >= self.limit {
+            if stopped() {
+                return;
+            }
+            let (guard, _) =
+                self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+        }
+        state.files.push_back(batch);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Whether a worker has nothing to do: then a chunk is better given away.
+    pub(super) fn has_idle(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn push_chunk(&self, chunk: ChunkJob) {
+        self.state().chunks.push_back(chunk);
+        self.changed.notify_all();
+    }
+
+    /// No more files will come.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The next piece of work; nothing once there can be none any more, or `stopped` says so.
+    pub(super) fn take(&self, stopped: impl Fn() -> bool) -> Option<Work> {
+        let mut state = self.state();
+        loop {
+            if stopped() {
+                return None;
+            }
+            if let Some(work) = state.next() {
+                state.active += 1;
+                drop(state);
+                self.changed.notify_all();
+                return Some(work);
+            }
+            if state.closed && state.active == 0 {
+                self.changed.notify_all();
+                return None;
+            }
+            self.idle.fetch_add(1, Ordering::Relaxed);
+            let (guard, _) =
+                self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A worker is done with what it took.
+    pub(super) fn done(&self) {
+        self.state().active -= 1;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Option<Work> {
+        let chunk = self.chunks.pop_front().map(Work::Chunk);
+        chunk.or_else(|| self.files.pop_front().map(Work::Files))
+    }
+}

@@ -1,0 +1,413 @@
+//! One backup from beginning to end.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use plimsoll_progress::{Meter, Task, Total, Unit};
+
+use super::files::{Worker, new_chunk_buffer};
+use super::node::NodeMaker;
+use super::options::{BackupOptions, Parent};
+use super::packer::{BufferPool, Packer, Saver};
+use super::pool::Pool;
+use super::scan::scan;
+use super::upload::Uploads;
+use super::walk::Walker;
+use crate::blob_index::BlobIndex;
+use crate::blob_read::BlobReader;
+use crate::cancel::Cancel;
+use crate::format::blob::BlobKind;
+use crate::format::chunker::Chunker;
+use crate::format::id::Id;
+use crate::format::snapshot::{Snapshot, Summary};
+use crate::format::time::Time;
+use crate::lock::{Lock, LockKind};
+use crate::repository::{FileKind, Repository};
+use crate::{RepositoryError, Result, system};
+
+/// Something that was left out or is incomplete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file or directory.
+    pub path: String,
+    /// What the system said.
+    pub cause: String,
+}
+
+/// How a backup ended.
+#[derive(Clone, Debug)]
+pub struct BackupOutcome {
+    /// The new snapshot; the parent, if nothing differed and that was asked for.
+    pub snapshot: Id,
+    /// The root tree.
+    pub tree: Id,
+    /// What was found and done.
+    pub summary: Summary,
+    /// What was left out, the first thousand.
+    pub problems: Vec<Problem>,
+    /// How many problems there were in all.
+    pub problem_count: u64,
+    /// Whether a lock file was kept: not where the store refuses deletes.
+    pub locked: bool,
+}
+
+/// Problems kept in words; the rest is only counted.
+const MOST_PROBLEMS: usize = 1000;
+/// Claimed blobs are spread over so many sets that threads rarely meet.
+const SHARDS: usize = 16;
+
+pub(super) struct Meters {
+    pub task: Task,
+    pub bytes: Meter,
+    pub files: Meter,
+}
+
+#[derive(Default)]
+struct Counters {
+    files_new: AtomicU64,
+    files_changed: AtomicU64,
+    files_unmodified: AtomicU64,
+    dirs_new: AtomicU64,
+    dirs_changed: AtomicU64,
+    dirs_unmodified: AtomicU64,
+    data_blobs: AtomicU64,
+    tree_blobs: AtomicU64,
+    data_added: AtomicU64,
+    data_added_packed: AtomicU64,
+    total_bytes: AtomicU64,
+}
+
+/// What all threads of one backup share.
+pub(super) struct Run<'a> {
+    pub repository: &'a Arc<Repository>,
+    pub index: &'a BlobIndex,
+    pub options: &'a BackupOptions,
+    pub cancel: &'a Cancel,
+    pub chunker: Chunker,
+    pub maker: NodeMaker,
+    pub reader: BlobReader<'a>,
+    pub uploads: Uploads,
+    pub pool: Pool,
+    pub trees: Mutex<Packer>,
+    pub meters: Meters,
+    pub chunk_buffers: BufferPool,
+    pack_buffers: BufferPool,
+    claimed: [Mutex<HashSet<Id>>; SHARDS],
+    counters: Counters,
+    problems: Mutex<Vec<Problem>>,
+    problem_count: AtomicU64,
+    failure: Mutex<Option<RepositoryError>>,
+    stopped: AtomicBool,
+    over: AtomicBool,
+    root: OnceLock<Id>,
+}
+
+impl Run<'_> {
+    pub(super) fn saver(&self) -> Result<Saver> {
+        Saver::new(self.options.compression, self.options.verify)
+    }
+
+    pub(super) fn packer(&self, kind: BlobKind) -> Packer {
+        Packer::new(kind, self.options.pack_size, self.pack_buffers.clone())
+    }
+
+    pub(super) fn chunk_buffer(&self) -> Vec<u8> {
+        self.chunk_buffers.take().unwrap_or_else(new_chunk_buffer)
+    }
+
+    /// Whether this blob is new and the caller is the one to store it.
+    pub(super) fn claim(&self, kind: BlobKind, id: Id) -> bool {
+        if self.index.contains(kind, &id) {
+            return false;
+        }
+        let shard = usize::from(id.0[31]) % SHARDS;
+        self.claimed[shard].lock().unwrap_or_else(PoisonError::into_inner).insert(id)
+    }
+
+    pub(super) fn store_blob(
+        &self,
+        saver: &mut Saver,
+        packer: &mut Packer,
+        kind: BlobKind,
+        id: Id,
+        plain: &[u8],
+    ) -> Result<()> {
+        let saved = saver.save(&self.repository.key, packer, id, plain)?;
+        let blobs = if kind == BlobKind::Tree { &self.counters.tree_blobs } else { &self.counters.data_blobs };
+        blobs.fetch_add(1, Ordering::Relaxed);
+        self.counters.data_added.fetch_add(plain.len() as u64, Ordering::Relaxed);
+        self.counters.data_added_packed.fetch_add(saved.stored as u64, Ordering::Relaxed);
+        match saved.full {
+            Some(pack) => self.uploads.submit(pack, self.cancel),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn count_file(&self, known: bool, size: u64) {
+        let counter = if known { &self.counters.files_changed } else { &self.counters.files_new };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.counters.total_bytes.fetch_add(size, Ordering::Relaxed);
+        self.meters.files.add(1);
+    }
+
+    pub(super) fn count_unchanged(&self, size: u64) {
+        self.counters.files_unmodified.fetch_add(1, Ordering::Relaxed);
+        self.counters.total_bytes.fetch_add(size, Ordering::Relaxed);
+        self.meters.files.add(1);
+        self.meters.bytes.add(size);
+    }
+
+    pub(super) fn count_directory(&self, previous: Option<Id>, now: Id) {
+        let counter = match previous {
+            None => &self.counters.dirs_new,
+            Some(previous) if previous == now => &self.counters.dirs_unmodified,
+            Some(_) => &self.counters.dirs_changed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something is left out or incomplete; the backup goes on.
+    pub(super) fn problem(&self, path: &Path, error: &impl ToString) {
+        self.problem_count.fetch_add(1, Ordering::Relaxed);
+        self.note(path, &error.to_string());
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        if problems.len() < MOST_PROBLEMS {
+            problems.push(Problem { path: path.display().to_string(), cause: error.to_string() });
+        }
+    }
+
+    /// Worth knowing, but nothing is missing.
+    pub(super) fn note(&self, path: &Path, text: &str) {
+        tracing::warn!(path = %path.display(), text);
+        self.meters.task.hint(format!("{}: {text}", path.display()));
+    }
+
+    pub(super) fn set_root(&self, tree: Id) {
+        let _ = self.root.set(tree);
+    }
+
+    pub(super) fn fail(&self, error: RepositoryError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) || self.cancel.is_cancelled()
+    }
+
+    /// Whether the walk is over, so that counting ahead is of no more use.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// An error if work should stop, whatever the reason: the first failure is what is reported.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_stopped() { Err(RepositoryError::Cancelled) } else { Ok(()) }
+    }
+
+    fn take_failure(&self) -> Result<()> {
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(failure) => Err(failure),
+            None => self.cancel.check(),
+        }
+    }
+
+    /// Reads and stores everything; answers with the root tree.
+    fn read_everything(&self, previous: Option<Id>, lock: &Lock) -> Result<Id> {
+        let workers = self.options.worker_count();
+        std::thread::scope(|scope| {
+            scope.spawn(|| scan(self));
+            let walker = std::thread::Builder::new().stack_size(64 * 1024 * 1024);
+            let walking = walker.spawn_scoped(scope, move || {
+                if let Err(error) = Walker::new(self).and_then(|walker| walker.walk(previous)) {
+                    self.fail(error);
+                }
+                self.pool.close();
+            });
+            if let Err(error) = walking {
+                self.fail(RepositoryError::local(Path::new("a thread"), &error));
+                self.pool.close();
+            }
+            let working: Vec<_> = (0..workers).map(|_| scope.spawn(|| self.work())).collect();
+            self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
+            self.over.store(true, Ordering::Release);
+        });
+        self.take_failure()?;
+        self.root.get().copied().ok_or_else(|| RepositoryError::corrupt("the new tree", "it was not completed"))
+    }
+
+    fn work(&self) {
+        match Worker::new(self) {
+            Ok(worker) => worker.work(),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Writes index files when they are due, and stops everything when the lock is lost.
+    fn watch(&self, lock: &Lock, done: impl Fn() -> bool) {
+        while !done() {
+            std::thread::park_timeout(Duration::from_millis(5));
+            if let Err(error) = lock.check().and_then(|()| self.uploads.index_if_due()) {
+                self.fail(error);
+            }
+        }
+    }
+
+    /// Stores what is still open, names it, and only then is there something to refer to.
+    fn store_everything(&self) -> Result<()> {
+        let pack = self.trees.lock().unwrap_or_else(PoisonError::into_inner).finish(&self.repository.key);
+        if let Some(pack) = pack {
+            self.uploads.submit(pack, self.cancel)?;
+        }
+        self.uploads.finish(self.cancel)
+    }
+
+    fn summary(&self, start: Time) -> Summary {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let files = [&counters.files_new, &counters.files_changed, &counters.files_unmodified];
+        Summary {
+            backup_start: start,
+            backup_end: Time::now(),
+            files_new: get(&counters.files_new),
+            files_changed: get(&counters.files_changed),
+            files_unmodified: get(&counters.files_unmodified),
+            dirs_new: get(&counters.dirs_new),
+            dirs_changed: get(&counters.dirs_changed),
+            dirs_unmodified: get(&counters.dirs_unmodified),
+            data_blobs: get(&counters.data_blobs),
+            tree_blobs: get(&counters.tree_blobs),
+            data_added: get(&counters.data_added),
+            data_added_packed: get(&counters.data_added_packed),
+            total_files_processed: files.into_iter().map(get).sum(),
+            total_bytes_processed: get(&counters.total_bytes),
+        }
+    }
+}
+
+impl Repository {
+    /// Backs up. What cannot be read is left out and listed in the outcome; what cannot be stored ends it with an
+    /// error and without a snapshot.
+    ///
+    /// # Cancel safety
+    /// After a cancel the call returns within about a second. What was stored stays, and the next backup uses it.
+    pub fn backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<BackupOutcome> {
+        self.require_writable()?;
+        let start = Time::now();
+        let lock = Lock::take(self, LockKind::Shared)?;
+        let preparing = task.child("loading the index");
+        // The snapshots before the index: what a snapshot refers to is then in the index.
+        let parent = self.choose_parent(options)?;
+        let mut index = self.load_index(&preparing, cancel)?;
+        let adopted = self.orphan_packs(&index, cancel)?;
+        adopted.iter().for_each(|pack| index.add(pack));
+        preparing.finish();
+        let meters = meters(task);
+        let run = Run {
+            repository: self,
+            index: &index,
+            options,
+            cancel,
+            chunker: Chunker::new(self.config.polynomial),
+            maker: NodeMaker::new(options),
+            reader: BlobReader::new(self, &index, cancel),
+            uploads: Uploads::new(self.clone(), meters.task.clone(), adopted),
+            pool: Pool::new(options.worker_count()),
+            trees: Mutex::new(Packer::new(BlobKind::Tree, options.pack_size, BufferPool::default())),
+            meters,
+            chunk_buffers: BufferPool::default(),
+            pack_buffers: BufferPool::default(),
+            claimed: std::array::from_fn(|_| Mutex::default()),
+            counters: Counters::default(),
+            problems: Mutex::default(),
+            problem_count: AtomicU64::new(0),
+            failure: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            root: OnceLock::new(),
+        };
+        let previous = parent.as_ref().map(|(_, snapshot)| snapshot.tree);
+        let stored = run.read_everything(previous, &lock).and_then(|tree| run.store_everything().map(|()| tree));
+        let tree = match stored {
+            Ok(tree) => tree,
+            Err(error) => {
+                run.uploads.keep_what_is_stored();
+                return Err(error);
+            }
+        };
+        self.finish_backup(&run, parent, tree, start, &lock)
+    }
+
+    fn finish_backup(
+        &self,
+        run: &Run<'_>,
+        parent: Option<(Id, Snapshot)>,
+        tree: Id,
+        start: Time,
+        lock: &Lock,
+    ) -> Result<BackupOutcome> {
+        let summary = run.summary(start);
+        let unchanged = parent.as_ref().filter(|(_, snapshot)| run.options.skip_if_unchanged && snapshot.tree == tree);
+        lock.check()?;
+        run.cancel.check()?;
+        let snapshot = match unchanged {
+            Some((id, _)) => *id,
+            None => self.save_snapshot(run.options, parent.map(|(id, _)| id), tree, &summary)?,
+        };
+        let settled = |meter: &Meter| meter.set_total(Total::Final(meter.counts().settled()));
+        settled(&run.meters.bytes);
+        settled(&run.meters.files);
+        run.meters.task.finish();
+        let problems = std::mem::take(&mut *run.problems.lock().unwrap_or_else(PoisonError::into_inner));
+        let problem_count = run.problem_count.load(Ordering::Relaxed);
+        Ok(BackupOutcome { snapshot, tree, summary, problems, problem_count, locked: lock.is_visible() })
+    }
+
+    fn save_snapshot(&self, options: &BackupOptions, parent: Option<Id>, tree: Id, summary: &Summary) -> Result<Id> {
+        let (uid, gid, username) = system::current_user();
+        let snapshot = Snapshot {
+            time: options.time.unwrap_or(summary.backup_start),
+            parent,
+            tree,
+            paths: options.recorded_paths(),
+            hostname: options.hostname.clone(),
+            username,
+            uid,
+            gid,
+            excludes: options.excludes.clone(),
+            tags: options.tags.clone(),
+            original: None,
+            program_version: options.program.clone(),
+            summary: Some(summary.clone()),
+        };
+        let json = snapshot.encode().map_err(|cause| RepositoryError::corrupt("the new snapshot", cause))?;
+        self.runtime.block_on(self.save(FileKind::Snapshot, &json))
+    }
+
+    /// The snapshot to compare with.
+    fn choose_parent(&self, options: &BackupOptions) -> Result<Option<(Id, Snapshot)>> {
+        match options.parent {
+            Parent::None => Ok(None),
+            Parent::Snapshot(id) => self.find_snapshot(&id.to_string()).map(Some),
+            Parent::Newest => {
+                let paths = options.recorded_paths();
+                let limit = options.time.unwrap_or_else(Time::now);
+                let fits = |snapshot: &Snapshot| {
+                    snapshot.hostname == options.hostname
+                        && snapshot.time <= limit
+                        && paths.iter().all(|path| snapshot.paths.contains(path))
+                };
+                Ok(self.snapshots()?.into_iter().rfind(|(_, snapshot)| fits(snapshot)))
+            }
+        }
+    }
+}
+
+fn meters(task: &Task) -> Meters {
+    let task = task.child("backing up");
+    let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
+    Meters { task, bytes, files }
+}

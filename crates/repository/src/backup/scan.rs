@@ -1,0 +1,49 @@
+//! Counting beside the backup, so that there is a total to compare with. Its errors stop nothing.
+
+use std::path::Path;
+
+use super::run::Run;
+
+/// Adds up what there is; the totals grow with every directory and are final at the end.
+pub(super) fn scan(run: &Run<'_>) {
+    for path in run.options.target.paths() {
+        match path.symlink_metadata() {
+            Ok(metadata) if metadata.is_dir() => scan_directory(run, &path),
+            Ok(metadata) if metadata.is_file() => grow(run, 1, metadata.len()),
+            _ => {}
+        }
+    }
+    if !run.is_stopped() {
+        run.meters.bytes.finalize_total();
+        run.meters.files.finalize_total();
+    }
+}
+
+fn scan_directory(run: &Run<'_>, path: &Path) {
+    let Ok(entries) = std::fs::read_dir(path) else { return };
+    let (mut files, mut bytes, mut folders) = (0, 0, Vec::new());
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        if !(kind.is_dir() || kind.is_file()) || run.options.leaves_out(&entry.path()) {
+            continue;
+        }
+        if kind.is_dir() {
+            folders.push(entry.file_name());
+        } else if let Ok(metadata) = entry.metadata() {
+            files += 1;
+            bytes += metadata.len();
+        }
+    }
+    grow(run, files, bytes);
+    for folder in folders {
+        if run.is_stopped() || run.is_over() {
+            return;
+        }
+        scan_directory(run, &path.join(folder));
+    }
+}
+
+fn grow(run: &Run<'_>, files: u64, bytes: u64) {
+    run.meters.files.grow_total(files);
+    run.meters.bytes.grow_total(bytes);
+}

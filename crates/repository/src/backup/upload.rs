@@ -1,0 +1,157 @@
+//! Storing packs, a few at a time, and the index files that name them afterwards.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use plimsoll_progress::Task;
+
+use super::packer::FinishedPack;
+use crate::cancel::Cancel;
+use crate::format::index::{self, IndexedPack};
+use crate::repository::{FileKind, Repository};
+use crate::{RepositoryError, Result};
+
+/// Packs on their way at the same time.
+const UNDER_WAY: usize = 3;
+/// An index file is written when this many blobs are stored but not yet named …
+const INDEXED_AT_ONCE: usize = 50_000;
+/// … or after this time: what is named need not be found again by listing after a crash.
+const INDEXED_AFTER: Duration = Duration::from_mins(2);
+
+pub(super) struct Uploads {
+    repository: Arc<Repository>,
+    task: Task,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+struct State {
+    under_way: usize,
+    /// Stored, and named by no index file.
+    stored: Vec<IndexedPack>,
+    blobs: usize,
+    indexed: Instant,
+    failure: Option<RepositoryError>,
+}
+
+impl Uploads {
+    /// `adopted` are packs of an earlier run that no index file names yet.
+    pub(super) fn new(repository: Arc<Repository>, task: Task, adopted: Vec<IndexedPack>) -> Self {
+        let blobs = adopted.iter().map(|pack| pack.blobs.len()).sum();
+        let state = State { under_way: 0, stored: adopted, blobs, indexed: Instant::now(), failure: None };
+        Self { repository, task, state: Arc::new((Mutex::new(state), Condvar::new())) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a pack to store it; waits while enough are on their way. Says no more once a store failed.
+    pub(super) fn submit(&self, pack: FinishedPack, cancel: &Cancel) -> Result<()> {
+        self.wait_below(UNDER_WAY, cancel)?;
+        self.state().under_way += 1;
+        let (repository, state) = (self.repository.clone(), self.state.clone());
+        let FinishedPack { id, content, blobs } = pack;
+        self.repository.runtime.spawn(async move {
+            let done = repository.store.put(&FileKind::Pack.key_of(&id), content).await;
+            let mut now = state.0.lock().unwrap_or_else(PoisonError::into_inner);
+            now.under_way -= 1;
+            match done {
+                Ok(()) => {
+                    now.blobs += blobs.len();
+                    now.stored.push(IndexedPack { id, blobs });
+                }
+                Err(error) => now.failure = now.failure.take().or(Some(error.into())),
+            }
+            drop(now);
+            state.1.notify_all();
+        });
+        Ok(())
+    }
+
+    /// Waits until fewer than `limit` packs are on their way.
+    fn wait_below(&self, limit: usize, cancel: &Cancel) -> Result<()> {
+        let mut state = self.state();
+        let mut waiting = None;
+        while state.under_way >= limit {
+            cancel.check()?;
+            let (guard, _) =
+                self.state.1.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            if waiting.is_none() && state.under_way >= limit {
+                waiting = Some(self.task.wait(format!("waiting for {} to store packs", self.repository.store.name())));
+            }
+        }
+        match state.failure.take() {
+            Some(failure) => Err(failure),
+            None => cancel.check(),
+        }
+    }
+
+    /// Names what is stored in an index file, if there is enough of it.
+    pub(super) fn index_if_due(&self) -> Result<()> {
+        let due = {
+            let state = self.state();
+            state.blobs >= INDEXED_AT_ONCE || (state.blobs > 0 && state.indexed.elapsed() >= INDEXED_AFTER)
+        };
+        if due { self.write_index() } else { Ok(()) }
+    }
+
+    fn write_index(&self) -> Result<()> {
+        let stored = {
+            let mut state = self.state();
+            state.blobs = 0;
+            state.indexed = Instant::now();
+            std::mem::take(&mut state.stored)
+        };
+        for packs in portions(&stored) {
+            let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
+            self.repository.runtime.block_on(self.repository.save(FileKind::Index, &json))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all packs, then names them.
+    pub(super) fn finish(&self, cancel: &Cancel) -> Result<()> {
+        self.wait_below(1, cancel)?;
+        self.write_index()
+    }
+
+    /// After a cancel or a failure: names what is stored, so that the next run need not do it again, as far as that
+    /// takes no time. What is missed is found by listing.
+    pub(super) fn keep_what_is_stored(&self) {
+        let deadline = Instant::now() + Duration::from_millis(300);
+        let mut state = self.state();
+        while state.under_way > 0 && Instant::now() < deadline {
+            let (guard, _) =
+                self.state.1.wait_timeout(state, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+        }
+        let stored = std::mem::take(&mut state.stored);
+        drop(state);
+        let Ok(json) = index::encode(&stored) else { return };
+        if stored.is_empty() {
+            return;
+        }
+        let write = tokio::time::timeout(Duration::from_millis(500), self.repository.save(FileKind::Index, &json));
+        let _runtime = self.repository.runtime.enter();
+        if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
+            tracing::debug!("stored packs are not in the index; the next run finds them by listing");
+        }
+    }
+}
+
+/// Index files of a bounded size, whole packs each.
+fn portions(stored: &[IndexedPack]) -> Vec<&[IndexedPack]> {
+    let (mut portions, mut start, mut blobs) = (Vec::new(), 0, 0);
+    for (at, pack) in stored.iter().enumerate() {
+        blobs += pack.blobs.len();
+        if blobs >= INDEXED_AT_ONCE {
+            portions.push(&stored[start..=at]);
+            (start, blobs) = (at + 1, 0);
+        }
+    }
+    if start < stored.len() {
+        portions.push(&stored[start..]);
+    }
+    portions
+}

@@ -1,0 +1,218 @@
+//! Where every blob is, in memory: 48 bytes for each and one slot of a hash table.
+
+use std::collections::HashMap;
+
+use crate::format::blob::{BlobKind, PackedBlob};
+use crate::format::id::Id;
+use crate::format::index::IndexedPack;
+
+/// Where a blob lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Number of the pack within the index.
+    pub pack: u32,
+    pub offset: u32,
+    pub length: u32,
+    pub uncompressed: u32,
+}
+
+impl Place {
+    pub(crate) fn of(pack: u32, blob: &PackedBlob) -> Self {
+        Self { pack, offset: blob.offset, length: blob.length, uncompressed: blob.uncompressed }
+    }
+
+    pub(crate) fn range(&self) -> std::ops::Range<u64> {
+        let start = u64::from(self.offset);
+        start..start + u64::from(self.length)
+    }
+
+    pub(crate) fn plain_length(&self) -> u64 {
+        let sealed = u64::from(self.length).saturating_sub(crate::format::crypto::OVERHEAD as u64);
+        if self.uncompressed > 0 { u64::from(self.uncompressed) } else { sealed }
+    }
+}
+
+/// The union of all index files.
+#[derive(Default)]
+pub(crate) struct BlobIndex {
+    packs: Vec<Id>,
+    numbers: HashMap<Id, u32>,
+    data: Table,
+    trees: Table,
+    /// Second and further copies: rare, but what a damaged first copy is replaced with.
+    copies: HashMap<Id, Vec<Place>>,
+}
+
+impl BlobIndex {
+    /// Takes in a pack; one that is known already changes nothing.
+    pub(crate) fn add(&mut self, pack: &IndexedPack) {
+        if self.numbers.contains_key(&pack.id) {
+            return;
+        }
+        let Ok(number) = u32::try_from(self.packs.len()) else { return };
+        self.packs.push(pack.id);
+        self.numbers.insert(pack.id, number);
+        for blob in &pack.blobs {
+            self.add_blob(number, blob);
+        }
+    }
+
+    fn add_blob(&mut self, pack: u32, blob: &PackedBlob) {
+        let place = Place::of(pack, blob);
+        if !self.table_mut(blob.kind).insert(blob.id, place) {
+            self.copies.entry(blob.id).or_default().push(place);
+        }
+    }
+
+    pub(crate) fn contains(&self, kind: BlobKind, id: &Id) -> bool {
+        self.table(kind).get(id).is_some()
+    }
+
+    pub(crate) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
+        self.table(kind).get(id)
+    }
+
+    /// All places of a blob, the preferred one first.
+    pub(crate) fn places(&self, kind: BlobKind, id: &Id) -> Vec<Place> {
+        let copies = self.copies.get(id).into_iter().flatten().copied();
+        self.find(kind, id).into_iter().chain(copies).collect()
+    }
+
+    pub(crate) fn pack(&self, number: u32) -> Id {
+        self.packs.get(number as usize).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn packs(&self) -> &[Id] {
+        &self.packs
+    }
+
+    pub(crate) fn has_pack(&self, id: &Id) -> bool {
+        self.numbers.contains_key(id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.data.len + self.trees.len
+    }
+
+    fn table(&self, kind: BlobKind) -> &Table {
+        match kind {
+            BlobKind::Data => &self.data,
+            BlobKind::Tree => &self.trees,
+        }
+    }
+
+    fn table_mut(&mut self, kind: BlobKind) -> &mut Table {
+        match kind {
+            BlobKind::Data => &mut self.data,
+            BlobKind::Tree => &mut self.trees,
+        }
+    }
+}
+
+struct Entry {
+    id: Id,
+    place: Place,
+}
+
+/// Entries in blocks that never move, found through a table of their numbers: growing doubles four bytes for each
+/// entry, not forty-eight.
+#[derive(Default)]
+struct Table {
+    blocks: Vec<Vec<Entry>>,
+    /// Number of the entry plus one; 0 is free. Its length is a power of two.
+    slots: Vec<u32>,
+    len: usize,
+}
+
+const BLOCK: usize = 1 << 13;
+
+impl Table {
+    fn entry(&self, number: usize) -> &Entry {
+        &self.blocks[number / BLOCK][number % BLOCK]
+    }
+
+    /// The slot that holds this ID, or the free one where it belongs.
+    fn slot(&self, id: &Id) -> Option<usize> {
+        let mask = self.slots.len().checked_sub(1)?;
+        let mut at = (id.head() as usize) & mask;
+        while let Some(number) = self.slots[at].checked_sub(1) {
+            if self.entry(number as usize).id == *id {
+                break;
+            }
+            at = (at + 1) & mask;
+        }
+        Some(at)
+    }
+
+    fn get(&self, id: &Id) -> Option<Place> {
+        let number = self.slots[self.slot(id)?].checked_sub(1)?;
+        Some(self.entry(number as usize).place)
+    }
+
+    fn insert(&mut self, id: Id, place: Place) -> bool {
+        if self.len * 4 >= self.slots.len() * 3 {
+            self.grow();
+        }
+        let Some(slot) = self.slot(&id) else { return false };
+        if self.slots[slot] != 0 {
+            return false;
+        }
+        if self.len.is_multiple_of(BLOCK) {
+            self.blocks.push(Vec::with_capacity(BLOCK));
+        }
+        let Some(block) = self.blocks.last_mut() else { return false };
+        block.push(Entry { id, place });
+        self.len += 1;
+        self.slots[slot] = u32::try_from(self.len).unwrap_or(u32::MAX);
+        true
+    }
+
+    fn grow(&mut self) {
+        self.slots = vec![0; (self.slots.len() * 2).max(16)];
+        for number in 0..self.len {
+            let id = self.entry(number).id;
+            if let Some(slot) = self.slot(&id) {
+                self.slots[slot] = u32::try_from(number + 1).unwrap_or(u32::MAX);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blob(word: u32) -> PackedBlob {
+        PackedBlob { id: Id::of(&word.to_le_bytes()), kind: BlobKind::Data, offset: word, length: 100, uncompressed: 0 }
+    }
+
+    #[test]
+    fn every_blob_is_found_again_and_second_copies_are_kept() {
+        let blobs: Vec<_> = (0..50_000).map(blob).collect();
+        let mut index = BlobIndex::default();
+        index.add(&IndexedPack { id: Id::of(b"one"), blobs: blobs.clone() });
+        index.add(&IndexedPack { id: Id::of(b"one"), blobs: blobs.clone() });
+        index.add(&IndexedPack { id: Id::of(b"two"), blobs: vec![blob(7)] });
+        assert_eq!((index.len(), index.packs().len()), (50_000, 2));
+        for blob in &blobs {
+            assert_eq!(index.find(BlobKind::Data, &blob.id), Some(Place::of(0, blob)));
+        }
+        assert_eq!(index.find(BlobKind::Tree, &blob(7).id), None);
+        let places = index.places(BlobKind::Data, &blob(7).id);
+        assert_eq!(
+            places.iter().map(|place| index.pack(place.pack)).collect::<Vec<_>>(),
+            [Id::of(b"one"), Id::of(b"two")]
+        );
+    }
+
+    #[test]
+    fn a_blob_costs_at_most_sixty_bytes() {
+        let mut table = Table::default();
+        let place = Place::of(0, &blob(0));
+        for word in 0_u32..200_000 {
+            table.insert(Id::of(&word.to_le_bytes()), place);
+        }
+        let bytes = table.blocks.len() * BLOCK * size_of::<Entry>() + table.slots.len() * 4;
+        assert!(bytes <= 200_000 * 60, "{} bytes each", bytes / 200_000);
+    }
+}

@@ -1,0 +1,190 @@
+//! Reading blobs: opened, unpacked and compared with their names, and read from another copy if one is damaged.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use plimsoll_store::StoreError;
+
+use crate::blob_index::{BlobIndex, Place};
+use crate::cancel::Cancel;
+use crate::format::blob::BlobKind;
+use crate::format::crypto::Key;
+use crate::format::id::Id;
+use crate::format::tree::Tree;
+use crate::format::unpacked;
+use crate::repository::{FileKind, Repository};
+use crate::{RepositoryError, Result};
+
+/// Frames that unpack into more are unpacked in steps, so that a lie about the length costs nothing.
+const UNPACKED_AT_ONCE: usize = 64 * 1024 * 1024;
+
+/// Buffers of one thread that decodes.
+pub(crate) struct Decoder {
+    opened: Vec<u8>,
+    unpacked: Vec<u8>,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl Decoder {
+    pub(crate) fn new() -> Self {
+        Self { opened: Vec::new(), unpacked: Vec::new(), zstd: zstd::bulk::Decompressor::new().ok() }
+    }
+
+    /// Without buffers, to stand in for one that is in use.
+    pub(crate) fn new_empty() -> Self {
+        Self { opened: Vec::new(), unpacked: Vec::new(), zstd: None }
+    }
+
+    /// The plain bytes of a blob, proved to be what their ID says; the error says what is wrong with them.
+    pub(crate) fn decode(&mut self, key: &Key, sealed: &[u8], uncompressed: u32, id: &Id) -> Result<&[u8], String> {
+        key.open(sealed, &mut self.opened).map_err(|error| error.to_string())?;
+        let plain = if uncompressed > 0 {
+            self.unpack(uncompressed as usize)?;
+            &self.unpacked
+        } else {
+            &self.opened
+        };
+        if Id::of(plain) == *id { Ok(plain) } else { Err("its content does not have the hash that is its name".into()) }
+    }
+
+    fn unpack(&mut self, length: usize) -> Result<(), String> {
+        let Self { opened, unpacked, zstd } = self;
+        unpacked.clear();
+        if length > UNPACKED_AT_ONCE {
+            *unpacked = unpacked::decompress(opened, length)?;
+        } else {
+            unpacked.reserve(length);
+            let decoder = zstd.as_mut().ok_or("no decompressor")?;
+            decoder.decompress_to_buffer(opened, unpacked).map_err(|error| error.to_string())?;
+        }
+        if unpacked.len() == length { Ok(()) } else { Err(format!("{} bytes instead of {length}", unpacked.len())) }
+    }
+}
+
+/// Packs of trees, kept as a whole: trees of one directory walk lie together, and on a distant store one large read is
+/// much cheaper than many small ones.
+#[derive(Default)]
+struct PackCache {
+    packs: HashMap<u32, Bytes>,
+    order: std::collections::VecDeque<u32>,
+    bytes: usize,
+}
+
+const CACHED_TREE_BYTES: usize = 32 * 1024 * 1024;
+
+impl PackCache {
+    fn keep(&mut self, pack: u32, content: Bytes) {
+        self.bytes += content.len();
+        self.order.push_back(pack);
+        self.packs.insert(pack, content);
+        while self.bytes > CACHED_TREE_BYTES && self.order.len() > 1 {
+            if let Some(content) = self.order.pop_front().and_then(|oldest| self.packs.remove(&oldest)) {
+                self.bytes -= content.len();
+            }
+        }
+    }
+}
+
+/// Reads trees (and single blobs) of one repository.
+pub(crate) struct BlobReader<'a> {
+    repository: &'a Repository,
+    index: &'a BlobIndex,
+    cancel: Cancel,
+    trees: Mutex<PackCache>,
+}
+
+impl<'a> BlobReader<'a> {
+    pub(crate) fn new(repository: &'a Repository, index: &'a BlobIndex, cancel: &Cancel) -> Self {
+        Self { repository, index, cancel: cancel.clone(), trees: Mutex::default() }
+    }
+
+    /// A tree, from any copy of it that is good.
+    pub(crate) fn tree(&self, id: &Id) -> Result<Arc<Tree>> {
+        let json = self.blob(BlobKind::Tree, id)?;
+        let tree = Tree::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("tree {id}"), cause))?;
+        Ok(Arc::new(tree))
+    }
+
+    /// The plain bytes of a blob, from any copy of it that is good.
+    pub(crate) fn blob(&self, kind: BlobKind, id: &Id) -> Result<Vec<u8>> {
+        let mut decoder = Decoder::new();
+        let mut cause = "it is in no index file".to_owned();
+        for place in self.index.places(kind, id) {
+            self.cancel.check()?;
+            let decoded = self.sealed(kind, &place).and_then(|sealed| {
+                let plain = decoder.decode(&self.repository.key, &sealed, place.uncompressed, id);
+                plain.map(<[u8]>::to_vec).map_err(|cause| self.damaged(&place, cause))
+            });
+            match decoded {
+                Ok(plain) => return Ok(plain),
+                Err(RepositoryError::Cancelled) => return Err(RepositoryError::Cancelled),
+                Err(error) if error.is_retryable() => return Err(error),
+                Err(error) => cause = error.to_string(),
+            }
+        }
+        let what = if kind == BlobKind::Tree { "tree" } else { "data blob" };
+        Err(RepositoryError::corrupt(format!("{what} {id}"), cause))
+    }
+
+    fn damaged(&self, place: &Place, cause: String) -> RepositoryError {
+        RepositoryError::corrupt(format!("a blob of pack {}", self.index.pack(place.pack)), cause)
+    }
+
+    fn sealed(&self, kind: BlobKind, place: &Place) -> Result<Bytes> {
+        match kind {
+            BlobKind::Tree => self.from_cached_pack(place),
+            BlobKind::Data => self.read_range(place),
+        }
+    }
+
+    fn read_range(&self, place: &Place) -> Result<Bytes> {
+        let pack = self.index.pack(place.pack);
+        self.repository.wait(&self.cancel, self.repository.read_pack_range(pack, place.range()))
+    }
+
+    fn from_cached_pack(&self, place: &Place) -> Result<Bytes> {
+        let cached = self.trees.lock().unwrap_or_else(PoisonError::into_inner).packs.get(&place.pack).cloned();
+        let pack = match cached {
+            Some(pack) => pack,
+            None => self.read_tree_pack(place.pack)?,
+        };
+        let (start, end) = (place.offset as usize, place.offset as usize + place.length as usize);
+        if end > pack.len() {
+            return Err(self.damaged(place, "the pack is too short".into()));
+        }
+        Ok(pack.slice(start..end))
+    }
+
+    fn read_tree_pack(&self, number: u32) -> Result<Bytes> {
+        let key = FileKind::Pack.key_of(&self.index.pack(number));
+        let store = &self.repository.store;
+        let missing = |error: StoreError| match error {
+            error if error.is_not_found() => RepositoryError::corrupt(key.clone(), "it is missing"),
+            error => error.into(),
+        };
+        let pack = self.repository.wait(&self.cancel, async { store.get(&key).await.map_err(missing) })?;
+        self.trees.lock().unwrap_or_else(PoisonError::into_inner).keep(number, pack.clone());
+        Ok(pack)
+    }
+}
+
+impl Repository {
+    /// A part of a pack. A pack that is missing or too short is damage, not a failure of the store.
+    pub(crate) async fn read_pack_range(&self, pack: Id, range: std::ops::Range<u64>) -> Result<Bytes> {
+        let key = FileKind::Pack.key_of(&pack);
+        let end = range.end;
+        let failure = match self.store.get_range(&key, range).await {
+            Ok(bytes) => return Ok(bytes),
+            Err(failure) if failure.is_not_found() => return Err(RepositoryError::corrupt(key, "it is missing")),
+            Err(failure) => failure,
+        };
+        match self.store.head(&key).await {
+            Ok(info) if info.size < end => {
+                let cause = format!("it ends at byte {} and should reach byte {end}", info.size);
+                Err(RepositoryError::corrupt(key, cause))
+            }
+            _ => Err(failure.into()),
+        }
+    }
+}

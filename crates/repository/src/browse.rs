@@ -1,0 +1,224 @@
+//! Looking into snapshots: listing, finding, reading one file, adding up.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use plimsoll_progress::Task;
+
+use crate::blob_index::BlobIndex;
+use crate::blob_read::BlobReader;
+use crate::cancel::Cancel;
+use crate::format::blob::BlobKind;
+use crate::format::id::Id;
+use crate::format::snapshot::Snapshot;
+use crate::format::tree::{Node, NodeKind};
+use crate::repository::Repository;
+use crate::{RepositoryError, Result};
+
+/// A repository with its index loaded, for any number of questions.
+pub struct Browser<'a> {
+    repository: &'a Repository,
+    index: BlobIndex,
+    cancel: Cancel,
+}
+
+impl std::fmt::Debug for Browser<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Browser").field("repository", self.repository).finish_non_exhaustive()
+    }
+}
+
+/// What snapshots amount to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Files and other entries that are no directories.
+    pub files: u64,
+    /// What restoring them would write; a file with several names counts once.
+    pub restore_size: u64,
+    /// Blobs they use, each counted once.
+    pub blobs: u64,
+    /// The stored bytes of these blobs.
+    pub stored_size: u64,
+}
+
+impl Repository {
+    /// Loads the index in order to look into snapshots. Takes no lock: what is deleted meanwhile is an error, not a lie.
+    pub fn browse(&self, task: &Task, cancel: &Cancel) -> Result<Browser<'_>> {
+        Ok(Browser { repository: self, index: self.load_index(task, cancel)?, cancel: cancel.clone() })
+    }
+}
+
+impl Browser<'_> {
+    /// Calls `visit` with the path and node of everything below `path`, directories before their entries.
+    pub fn list(&self, snapshot: &Snapshot, path: &Path, visit: &mut dyn FnMut(&Path, &Node)) -> Result<()> {
+        let reader = self.reader();
+        match reader.node_at(&snapshot.tree, path)? {
+            None => reader.walk(&snapshot.tree, Path::new("/"), visit),
+            Some(node) => {
+                let path = Path::new("/").join(path);
+                visit(&path, &node);
+                match &node.subtree {
+                    Some(subtree) => reader.walk(subtree, &path, visit),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Everything whose name matches a pattern with `*` and `?`.
+    pub fn find(&self, snapshot: &Snapshot, pattern: &str) -> Result<Vec<(PathBuf, Node)>> {
+        let mut found = Vec::new();
+        self.list(snapshot, Path::new(""), &mut |path, node| {
+            if matches(pattern.as_bytes(), &node.name) {
+                found.push((path.to_owned(), node.clone()));
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Writes the content of one file.
+    pub fn dump(&self, snapshot: &Snapshot, path: &Path, out: &mut dyn Write) -> Result<u64> {
+        let reader = self.reader();
+        let node = reader.node_at(&snapshot.tree, path)?.filter(|node| node.kind == NodeKind::File);
+        let node = node.ok_or_else(|| RepositoryError::NoSuchPath { path: path.display().to_string() })?;
+        let mut written = 0;
+        for id in node.content.iter().flatten() {
+            let plain = reader.blob(BlobKind::Data, id)?;
+            out.write_all(&plain).map_err(|error| RepositoryError::local(path, &error))?;
+            written += plain.len() as u64;
+        }
+        Ok(written)
+    }
+
+    /// Adds up what these snapshots hold.
+    pub fn stats(&self, snapshots: &[Snapshot]) -> Result<Stats> {
+        let reader = self.reader();
+        let mut tally =
+            Tally { index: &self.index, stats: Stats::default(), blobs: HashSet::new(), linked: HashSet::new() };
+        for snapshot in snapshots {
+            tally.linked.clear();
+            tally.tree(&snapshot.tree);
+            reader.walk(&snapshot.tree, Path::new("/"), &mut |_, node| tally.node(node))?;
+        }
+        Ok(tally.stats)
+    }
+
+    fn reader(&self) -> BlobReader<'_> {
+        BlobReader::new(self.repository, &self.index, &self.cancel)
+    }
+}
+
+struct Tally<'a> {
+    index: &'a BlobIndex,
+    stats: Stats,
+    blobs: HashSet<(bool, Id)>,
+    linked: HashSet<(u64, u64)>,
+}
+
+impl Tally<'_> {
+    fn node(&mut self, node: &Node) {
+        if let Some(subtree) = &node.subtree {
+            self.tree(subtree);
+            return;
+        }
+        self.stats.files += 1;
+        if node.hard_link_key().is_none_or(|key| self.linked.insert(key)) {
+            self.stats.restore_size += node.size;
+        }
+        node.content.iter().flatten().for_each(|id| self.blob(BlobKind::Data, id));
+    }
+
+    fn tree(&mut self, id: &Id) {
+        self.blob(BlobKind::Tree, id);
+    }
+
+    fn blob(&mut self, kind: BlobKind, id: &Id) {
+        if self.blobs.insert((kind == BlobKind::Tree, *id)) {
+            self.stats.blobs += 1;
+            self.stats.stored_size += self.index.find(kind, id).map_or(0, |place| u64::from(place.length));
+        }
+    }
+}
+
+impl BlobReader<'_> {
+    /// The node at a path of a snapshot; nothing for the root.
+    pub(crate) fn node_at(&self, root: &Id, path: &Path) -> Result<Option<Node>> {
+        let missing = || RepositoryError::NoSuchPath { path: path.display().to_string() };
+        let mut tree = *root;
+        let mut found: Option<Node> = None;
+        for component in path.components() {
+            let name = match component {
+                Component::Normal(name) => name.as_bytes(),
+                Component::RootDir | Component::CurDir => continue,
+                _ => return Err(missing()),
+            };
+            if let Some(node) = &found {
+                tree = node.subtree.ok_or_else(missing)?;
+            }
+            found = Some(self.tree(&tree)?.find(name).cloned().ok_or_else(missing)?);
+        }
+        Ok(found)
+    }
+
+    /// Everything below a tree, directories before their entries.
+    pub(crate) fn walk(&self, tree: &Id, path: &Path, visit: &mut dyn FnMut(&Path, &Node)) -> Result<()> {
+        let tree = self.tree(tree)?;
+        for node in &tree.nodes {
+            let path = path.join(std::ffi::OsStr::from_bytes(&node.name));
+            visit(&path, node);
+            if let Some(subtree) = &node.subtree {
+                self.walk(subtree, &path, visit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Shell patterns with `*` and `?` only, in time linear in the product of both lengths.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut position) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while position < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, position));
+                at += 1;
+            }
+            Some(wanted) if *wanted == b'?' || *wanted == name[position] => {
+                at += 1;
+                position += 1;
+            }
+            _ => match &mut star {
+                Some((star, from)) => {
+                    *from += 1;
+                    (at, position) = (*star + 1, *from);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|rest| *rest == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        for (pattern, name, expected) in [
+            ("*.log", "a.log", true),
+            ("*.log", "a.log.1", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("", "", true),
+            ("*", "", true),
+            ("*aaa*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaac", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+}

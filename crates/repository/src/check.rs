@@ -1,0 +1,308 @@
+//! Checking: everything that is named must be there, and be what its name says.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_progress::{Meter, Task, Total, Unit};
+
+use crate::blob_index::{BlobIndex, Place};
+use crate::blob_read::{BlobReader, Decoder};
+use crate::cancel::Cancel;
+use crate::format::blob::{BlobKind, PackedBlob};
+use crate::format::id::Id;
+use crate::format::index::IndexedPack;
+use crate::format::pack;
+use crate::format::snapshot::Snapshot;
+use crate::format::tree::{Node, NodeKind};
+use crate::lock::{Lock, LockKind};
+use crate::repository::{FileKind, Listed, Repository};
+use crate::{RepositoryError, Result};
+
+/// How much of the data is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadData {
+    /// None: only the structure is checked.
+    #[default]
+    Nothing,
+    /// About this share of the packs, in percent, chosen at random.
+    Sample(u8),
+    /// All of it.
+    Everything,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckOutcome {
+    /// Damage: something that is named is missing or wrong.
+    pub errors: Vec<String>,
+    /// Untidy, but nothing is lost.
+    pub hints: Vec<String>,
+    /// Packs the index names.
+    pub packs: usize,
+    /// Blobs the index names.
+    pub blobs: usize,
+    /// Snapshots looked at.
+    pub snapshots: usize,
+    /// Bytes of packs that were read.
+    pub bytes_read: u64,
+}
+
+impl CheckOutcome {
+    /// Whether no damage was found.
+    pub fn is_good(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+/// Trees are walked, and packs read, by so many threads: each may wait for the store.
+const READERS: usize = 4;
+
+struct Check<'a> {
+    repository: &'a Arc<Repository>,
+    cancel: &'a Cancel,
+    task: &'a Task,
+    index: BlobIndex,
+    /// What the index makes of each pack: its size.
+    expected: HashMap<Id, u64>,
+    outcome: Mutex<CheckOutcome>,
+}
+
+impl Repository {
+    /// Checks the repository. Damage is in the outcome; only what prevents checking is an error.
+    pub fn check(self: &Arc<Self>, read: ReadData, task: &Task, cancel: &Cancel) -> Result<CheckOutcome> {
+        let _lock = Lock::take(self, LockKind::Exclusive)?;
+        let (index, expected, outcome) = Default::default();
+        let mut check = Check { repository: self, cancel, task, index, expected, outcome };
+        check.load_index()?;
+        let packs = check.compare_packs()?;
+        check.walk_snapshots()?;
+        check.read_packs(&choose(packs, read))?;
+        let mut outcome = check.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+        outcome.packs = check.index.packs().len();
+        outcome.blobs = check.index.len();
+        Ok(outcome)
+    }
+}
+
+impl Check<'_> {
+    fn error(&self, text: impl ToString) {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.errors.push(text.to_string());
+    }
+
+    fn hint(&self, text: impl ToString) {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.hints.push(text.to_string());
+    }
+
+    /// Damage is noted; what prevents checking goes on upwards.
+    fn note_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error @ RepositoryError::Corrupt { .. }) => {
+                self.error(error);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn load_index(&mut self) -> Result<()> {
+        let task = self.task.child("loading the index");
+        let (mut index, mut expected) = (BlobIndex::default(), HashMap::new());
+        self.repository.each_index_file(&task, self.cancel, |_, packs| {
+            for pack in self.note_damage(packs)?.into_iter().flatten() {
+                if expected.insert(pack.id, pack::file_size_of(&pack.blobs)).is_some() {
+                    self.hint(format!("pack {} is in more than one index file", pack.id));
+                }
+                if is_mixed(&pack) {
+                    self.hint(format!("pack {} holds both data and trees", pack.id));
+                }
+                index.add(&pack);
+            }
+            Ok(())
+        })?;
+        (self.index, self.expected) = (index, expected);
+        task.finish();
+        Ok(())
+    }
+
+    /// Compares the packs that are there with those that should be.
+    fn compare_packs(&self) -> Result<Vec<Listed>> {
+        let packs = self.repository.list(FileKind::Pack)?;
+        let present: HashMap<_, _> = packs.iter().map(|pack| (pack.id, pack.size)).collect();
+        for (id, expected) in &self.expected {
+            match present.get(id) {
+                None => self.error(format!("pack {id} is missing")),
+                Some(size) if size != expected => {
+                    self.error(format!("pack {id} has {size} bytes instead of {expected}"));
+                }
+                Some(_) => {}
+            }
+        }
+        for pack in packs.iter().filter(|pack| !self.expected.contains_key(&pack.id)) {
+            self.hint(format!("pack {} is in no index file", pack.id));
+        }
+        Ok(packs)
+    }
+
+    fn walk_snapshots(&self) -> Result<()> {
+        let task = self.task.child("checking snapshots and trees");
+        let snapshots = self.repository.load_all(FileKind::Snapshot)?;
+        let steps = task.meter(Unit::Items);
+        steps.set_total(Total::Final(snapshots.len() as u64));
+        let reader = BlobReader::new(self.repository, &self.index, self.cancel);
+        let mut seen = HashSet::new();
+        for (id, json) in snapshots {
+            let snapshot = json.and_then(|json| {
+                Snapshot::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
+            });
+            if let Some(snapshot) = self.note_damage(snapshot)? {
+                self.walk_tree(&reader, snapshot.tree, &format!("snapshot {}", id.short()), &mut seen)?;
+            }
+            self.outcome.lock().unwrap_or_else(PoisonError::into_inner).snapshots += 1;
+            steps.add(1);
+        }
+        task.finish();
+        Ok(())
+    }
+
+    fn walk_tree(&self, reader: &BlobReader<'_>, root: Id, whose: &str, seen: &mut HashSet<Id>) -> Result<()> {
+        let mut pending = vec![root];
+        while let Some(id) = pending.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            let Some(tree) = self.note_damage(reader.tree(&id))? else { continue };
+            for node in &tree.nodes {
+                for fault in self.faults(node) {
+                    self.error(format!(
+                        "{whose}: tree {}: {:?}: {fault}",
+                        id.short(),
+                        String::from_utf8_lossy(&node.name)
+                    ));
+                }
+                pending.extend(node.subtree);
+            }
+        }
+        Ok(())
+    }
+
+    fn faults(&self, node: &Node) -> Vec<String> {
+        let mut faults = Vec::new();
+        if node.name.is_empty() {
+            faults.push("it has no name".into());
+        }
+        match (node.kind, &node.content, &node.subtree) {
+            (NodeKind::File, None, _) => faults.push("the file has no content list".into()),
+            (NodeKind::File, Some(content), _) => self.content_faults(node, content, &mut faults),
+            (NodeKind::Directory, _, None) => faults.push("the directory has no tree".into()),
+            _ => {}
+        }
+        faults
+    }
+
+    fn content_faults(&self, node: &Node, content: &[Id], faults: &mut Vec<String>) {
+        let mut size = 0;
+        for id in content {
+            match self.index.find(BlobKind::Data, id) {
+                Some(place) => size += place.plain_length(),
+                None => faults.push(format!("data blob {id} is in no index file")),
+            }
+        }
+        if faults.is_empty() && size != node.size {
+            self.hint(format!(
+                "{:?}: {size} bytes of content for a size of {}",
+                String::from_utf8_lossy(&node.name),
+                node.size
+            ));
+        }
+    }
+
+    fn read_packs(&self, packs: &[Listed]) -> Result<()> {
+        if packs.is_empty() {
+            return Ok(());
+        }
+        let task = self.task.child("reading packs");
+        let bytes = task.meter(Unit::Bytes);
+        bytes.set_total(Total::Final(packs.iter().map(|pack| pack.size).sum()));
+        let next = AtomicUsize::new(0);
+        let failure = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..READERS.min(packs.len()) {
+                scope.spawn(|| {
+                    if let Err(error) = self.read_some(packs, &next, &bytes) {
+                        next.store(packs.len(), Ordering::Relaxed);
+                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                });
+            }
+        });
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => {
+                task.finish();
+                Ok(())
+            }
+        }
+    }
+
+    fn read_some(&self, packs: &[Listed], next: &AtomicUsize, bytes: &Meter) -> Result<()> {
+        let mut decoder = Decoder::new();
+        while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            self.read_pack(pack, &mut decoder)?;
+            self.outcome.lock().unwrap_or_else(PoisonError::into_inner).bytes_read += pack.size;
+            bytes.add(pack.size);
+        }
+        Ok(())
+    }
+
+    fn read_pack(&self, pack: &Listed, decoder: &mut Decoder) -> Result<()> {
+        let key = FileKind::Pack.key_of(&pack.id);
+        let content = self.repository.wait(self.cancel, async { Ok(self.repository.store.get(&key).await?) })?;
+        if Id::of(&content) != pack.id {
+            self.error(format!("pack {}: its content does not have the hash that is its name", pack.id));
+        }
+        let header = pack::header_size(&content, content.len() as u64).and_then(|size| {
+            let tail = content.get(content.len() - size..).ok_or("too short")?;
+            pack::parse_header(tail, content.len() as u64, &self.repository.key)
+        });
+        match header {
+            Ok(blobs) => self.read_blobs(pack, &content, &blobs, decoder),
+            Err(cause) => self.error(format!("pack {}: {cause}", pack.id)),
+        }
+        Ok(())
+    }
+
+    fn read_blobs(&self, pack: &Listed, content: &[u8], blobs: &[PackedBlob], decoder: &mut Decoder) {
+        for blob in blobs {
+            let range = blob.offset as usize..blob.offset as usize + blob.length as usize;
+            let sealed = content.get(range).unwrap_or_default();
+            if let Err(cause) = decoder.decode(&self.repository.key, sealed, blob.uncompressed, &blob.id) {
+                self.error(format!("pack {}: blob {}: {cause}", pack.id, blob.id));
+            }
+            if self.expected.contains_key(&pack.id) && !self.is_indexed(pack.id, blob) {
+                self.error(format!("pack {}: blob {} is not in the index as it lies here", pack.id, blob.id));
+            }
+        }
+    }
+
+    fn is_indexed(&self, pack: Id, blob: &PackedBlob) -> bool {
+        let places = self.index.places(blob.kind, &blob.id);
+        places.iter().any(|place| self.index.pack(place.pack) == pack && *place == Place::of(place.pack, blob))
+    }
+}
+
+fn is_mixed(pack: &IndexedPack) -> bool {
+    pack.blobs.iter().any(|blob| Some(blob.kind) != pack.blobs.first().map(|first| first.kind))
+}
+
+fn choose(mut packs: Vec<Listed>, read: ReadData) -> Vec<Listed> {
+    match read {
+        ReadData::Nothing => packs.clear(),
+        ReadData::Everything => {}
+        ReadData::Sample(percent) => packs.retain(|_| rand::random_range(0..100) < u32::from(percent)),
+    }
+    packs
+}

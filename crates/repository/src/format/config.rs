@@ -1,0 +1,48 @@
+//! The `config` file: version, name and chunker polynomial of a repository.
+
+use serde::{Deserialize, Serialize};
+
+use super::id::Id;
+use super::polynomial::Polynomial;
+
+/// What a repository says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// 1 or 2.
+    pub version: u32,
+    /// A random name.
+    pub id: Id,
+    /// What the chunker hashes with.
+    pub polynomial: Polynomial,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    version: u32,
+    id: Id,
+    chunker_polynomial: String,
+}
+
+impl Config {
+    /// For a new repository of version 2.
+    pub fn generate() -> Self {
+        Self { version: 2, id: Id::random(), polynomial: Polynomial::random() }
+    }
+
+    /// Reads the opened bytes of the file; the error is what is wrong with them.
+    pub fn parse(plain: &[u8]) -> Result<Self, String> {
+        let wire: Wire = serde_json::from_slice(plain).map_err(|error| error.to_string())?;
+        if !(1..=2).contains(&wire.version) {
+            return Err(format!("repository version {} is not known", wire.version));
+        }
+        let bits = u64::from_str_radix(&wire.chunker_polynomial, 16).map_err(|error| error.to_string())?;
+        let polynomial = Polynomial::new(bits).ok_or("the chunker polynomial is not irreducible")?;
+        Ok(Self { version: wire.version, id: wire.id, polynomial })
+    }
+
+    /// The bytes to seal.
+    pub fn encode(&self) -> Vec<u8> {
+        let polynomial = self.polynomial.bits();
+        format!(r#"{{"version":{},"id":"{}","chunker_polynomial":"{polynomial:x}"}}"#, self.version, self.id).into()
+    }
+}

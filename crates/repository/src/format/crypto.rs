@@ -1,0 +1,163 @@
+//! Sealing: AES-256 in counter mode, then Poly1305 over the ciphertext. Adds 32 bytes to whatever is sealed.
+
+use std::fmt;
+
+use aes::cipher::{BlockCipherEncrypt, InnerIvInit, KeyInit, StreamCipher};
+use aes::{Aes128, Aes256};
+use ctr::Ctr128BE;
+use poly1305::Poly1305;
+
+/// Bytes before the ciphertext.
+pub const IV_SIZE: usize = 16;
+/// Bytes after the ciphertext.
+pub const TAG_SIZE: usize = 16;
+/// What sealing adds.
+pub const OVERHEAD: usize = IV_SIZE + TAG_SIZE;
+
+/// The three secrets that seal and open.
+#[derive(Clone)]
+pub struct Key {
+    encrypt: [u8; 32],
+    mac_k: [u8; 16],
+    mac_r: [u8; 16],
+    cipher: Aes256,
+    nonce_cipher: Aes128,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Key")
+    }
+}
+
+/// Sealed bytes that do not open: another key, or damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the seal is broken")]
+pub struct BrokenSeal;
+
+impl Key {
+    /// From the three secrets; all-zero ones are no key.
+    pub fn new(encrypt: [u8; 32], mac_k: [u8; 16], mac_r: [u8; 16]) -> Option<Self> {
+        if encrypt == [0; 32] || mac_k == [0; 16] || mac_r == [0; 16] {
+            return None;
+        }
+        let (cipher, nonce_cipher) = (Aes256::new(&encrypt.into()), Aes128::new(&mac_k.into()));
+        Some(Self { encrypt, mac_k, mac_r, cipher, nonce_cipher })
+    }
+
+    /// A new random key.
+    pub fn random() -> Self {
+        loop {
+            if let Some(key) = Self::new(rand::random(), rand::random(), rand::random()) {
+                return key;
+            }
+        }
+    }
+
+    /// The secrets again, for a key file.
+    pub(crate) fn secrets(&self) -> (&[u8; 32], &[u8; 16], &[u8; 16]) {
+        (&self.encrypt, &self.mac_k, &self.mac_r)
+    }
+
+    /// Appends the sealed form of `plain`.
+    pub fn seal(&self, plain: &[u8], out: &mut Vec<u8>) {
+        self.seal_with(random_iv(), plain, out);
+    }
+
+    fn seal_with(&self, iv: [u8; IV_SIZE], plain: &[u8], out: &mut Vec<u8>) {
+        out.reserve(plain.len() + OVERHEAD);
+        out.extend_from_slice(&iv);
+        let start = out.len();
+        out.extend_from_slice(plain);
+        self.stream(&iv, &mut out[start..]);
+        let tag = self.tag(&iv, &out[start..]);
+        out.extend_from_slice(&tag);
+    }
+
+    /// Puts the plain form of `sealed` into `out`, replacing what is there. Nothing is decrypted unless the tag is right.
+    pub fn open(&self, sealed: &[u8], out: &mut Vec<u8>) -> Result<(), BrokenSeal> {
+        out.clear();
+        let (iv, rest) = sealed.split_first_chunk::<IV_SIZE>().ok_or(BrokenSeal)?;
+        let (ciphertext, tag) = rest.split_last_chunk::<TAG_SIZE>().ok_or(BrokenSeal)?;
+        if *iv == [0; IV_SIZE] || !same(&self.tag(iv, ciphertext), tag) {
+            return Err(BrokenSeal);
+        }
+        out.extend_from_slice(ciphertext);
+        self.stream(iv, out);
+        Ok(())
+    }
+
+    fn stream(&self, iv: &[u8; IV_SIZE], text: &mut [u8]) {
+        let core = ctr::CtrCore::inner_iv_init(self.cipher.clone(), iv.into());
+        Ctr128BE::<Aes256>::from_core(core).apply_keystream(text);
+    }
+
+    fn tag(&self, iv: &[u8; IV_SIZE], ciphertext: &[u8]) -> [u8; TAG_SIZE] {
+        let mut nonce = (*iv).into();
+        self.nonce_cipher.encrypt_block(&mut nonce);
+        let mut key = [0; 32];
+        key[..16].copy_from_slice(&self.mac_r);
+        key[16..].copy_from_slice(&nonce);
+        Poly1305::new(&key.into()).compute_unpadded(ciphertext).into()
+    }
+}
+
+fn random_iv() -> [u8; IV_SIZE] {
+    loop {
+        let iv: [u8; IV_SIZE] = rand::random();
+        if iv != [0; IV_SIZE] {
+            return iv;
+        }
+    }
+}
+
+/// Compares without telling by its duration where the difference is.
+fn same(one: &[u8; TAG_SIZE], other: &[u8; TAG_SIZE]) -> bool {
+    one.iter().zip(other).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn bytes<const N: usize>(first: u8) -> [u8; N] {
+        std::array::from_fn(|i| first + u8::try_from(i).expect("small"))
+    }
+
+    pub(crate) fn fixed_key() -> Key {
+        Key::new(bytes(0), bytes(0x20), bytes(0x30)).expect("not zero")
+    }
+
+    pub(crate) fn hex(bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        crate::format::id::push_hex(bytes, &mut out);
+        String::from_utf8(out).expect("hex")
+    }
+
+    #[test]
+    fn sealing_gives_the_known_bytes() {
+        let mut sealed = Vec::new();
+        fixed_key().seal_with(bytes(0x40), b"Plimsoll restic vector\n", &mut sealed);
+        assert_eq!(
+            hex(&sealed),
+            "404142434445464748494a4b4c4d4e4ff312b652e435d683b30907b4f932d277c6107de7c79c6e0b40e94f84e2e4c510a135ac1308fb1f"
+        );
+        sealed.clear();
+        fixed_key().seal_with(bytes(0x40), b"", &mut sealed);
+        assert_eq!(hex(&sealed), "404142434445464748494a4b4c4d4e4f859469c07743c7e45b318d151d3d87e9");
+    }
+
+    #[test]
+    fn every_flipped_bit_breaks_the_seal() {
+        let (mut sealed, mut plain) = (Vec::new(), Vec::new());
+        fixed_key().seal(b"some text", &mut sealed);
+        assert_eq!(fixed_key().open(&sealed, &mut plain), Ok(()));
+        assert_eq!(plain, b"some text");
+        for bit in 0..sealed.len() * 8 {
+            let mut damaged = sealed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(fixed_key().open(&damaged, &mut plain), Err(BrokenSeal), "bit {bit}");
+        }
+        assert_eq!(fixed_key().open(&sealed[..31], &mut plain), Err(BrokenSeal));
+    }
+}

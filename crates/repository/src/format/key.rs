@@ -1,0 +1,214 @@
+//! Key files: how a password leads to the master key.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::crypto::Key;
+
+/// A file under `keys/`: plain JSON around the sealed master key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeyFile {
+    created: String,
+    username: String,
+    hostname: String,
+    kdf: String,
+    #[serde(rename = "N")]
+    n: u64,
+    r: u32,
+    p: u32,
+    salt: String,
+    data: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MasterKey {
+    mac: MacKey,
+    encrypt: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MacKey {
+    k: String,
+    r: String,
+}
+
+/// Why a key file does not give the master key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Another password, most likely.
+    #[error("the password does not open this key")]
+    WrongPassword,
+    /// It is not a key file.
+    #[error("not a key file: {0}")]
+    Malformed(String),
+}
+
+/// A key file may not make us spend more memory than this: a repository is foreign input.
+const MOST_MEMORY: u64 = 512 * 1024 * 1024;
+const MOST_PASSES: u32 = 128;
+const SALT_SIZE: usize = 64;
+
+/// The cost of a new key: about a tenth of a second and 32 MiB.
+const LOG_N: u8 = 15;
+
+impl KeyFile {
+    /// Wraps a master key with a password.
+    pub fn create(master: &Key, password: &[u8], created: String, hostname: String) -> Result<Self, KeyError> {
+        Self::create_with_cost(master, password, created, hostname, LOG_N)
+    }
+
+    fn create_with_cost(
+        master: &Key,
+        password: &[u8],
+        created: String,
+        hostname: String,
+        log_n: u8,
+    ) -> Result<Self, KeyError> {
+        let salt: [u8; SALT_SIZE] = rand::random();
+        let mut file = Self {
+            created,
+            username: "plimsoll".into(),
+            hostname,
+            kdf: "scrypt".into(),
+            n: 1 << log_n,
+            r: 8,
+            p: 1,
+            salt: STANDARD.encode(salt),
+            data: String::new(),
+        };
+        let mut sealed = Vec::new();
+        file.user_key(password)?.seal(&master_json(master)?, &mut sealed);
+        file.data = STANDARD.encode(sealed);
+        Ok(file)
+    }
+
+    /// Reads a key file.
+    pub fn parse(bytes: &[u8]) -> Result<Self, KeyError> {
+        serde_json::from_slice(bytes).map_err(|error| KeyError::Malformed(error.to_string()))
+    }
+
+    /// The bytes to store.
+    pub fn encode(&self) -> Result<Vec<u8>, KeyError> {
+        serde_json::to_vec(self).map_err(|error| KeyError::Malformed(error.to_string()))
+    }
+
+    /// The master key, if the password is right.
+    pub fn unlock(&self, password: &[u8]) -> Result<Key, KeyError> {
+        let user = self.user_key(password)?;
+        let sealed = decode(&self.data)?;
+        let mut plain = Vec::new();
+        user.open(&sealed, &mut plain).map_err(|_| KeyError::WrongPassword)?;
+        parse_master(&plain)
+    }
+
+    fn user_key(&self, password: &[u8]) -> Result<Key, KeyError> {
+        let salt = decode(&self.salt)?;
+        if self.kdf != "scrypt" || salt.len() != SALT_SIZE {
+            return Err(KeyError::Malformed("not scrypt with a salt of 64 bytes".into()));
+        }
+        let mut derived = [0; 64];
+        let params = self.cost()?;
+        scrypt::scrypt(password, &salt, &params, &mut derived)
+            .map_err(|error| KeyError::Malformed(error.to_string()))?;
+        split_key(&derived)
+    }
+
+    /// The cost as the key file states it, refused before anything is allocated if it is out of bounds.
+    fn cost(&self) -> Result<scrypt::Params, KeyError> {
+        let out_of_bounds = || KeyError::Malformed(format!("scrypt cost {}/{}/{}", self.n, self.r, self.p));
+        let memory = self.n.checked_mul(128).and_then(|size| size.checked_mul(u64::from(self.r)));
+        let bounded = memory.is_some_and(|size| size <= MOST_MEMORY) && (1..=MOST_PASSES).contains(&self.p);
+        if !bounded || self.r == 0 || self.n < 2 || !self.n.is_power_of_two() {
+            return Err(out_of_bounds());
+        }
+        let log_n = u8::try_from(self.n.trailing_zeros()).map_err(|_| out_of_bounds())?;
+        scrypt::Params::new(log_n, self.r, self.p).map_err(|_| out_of_bounds())
+    }
+}
+
+fn split_key(derived: &[u8; 64]) -> Result<Key, KeyError> {
+    let (mut encrypt, mut mac_k, mut mac_r) = ([0; 32], [0; 16], [0; 16]);
+    encrypt.copy_from_slice(&derived[..32]);
+    mac_k.copy_from_slice(&derived[32..48]);
+    mac_r.copy_from_slice(&derived[48..]);
+    Key::new(encrypt, mac_k, mac_r).ok_or_else(|| KeyError::Malformed("an all-zero key".into()))
+}
+
+fn master_json(master: &Key) -> Result<Vec<u8>, KeyError> {
+    let (encrypt, k, r) = master.secrets();
+    let mac = MacKey { k: STANDARD.encode(k), r: STANDARD.encode(r) };
+    let master = MasterKey { mac, encrypt: STANDARD.encode(encrypt) };
+    serde_json::to_vec(&master).map_err(|error| KeyError::Malformed(error.to_string()))
+}
+
+fn parse_master(plain: &[u8]) -> Result<Key, KeyError> {
+    let master: MasterKey =
+        serde_json::from_slice(plain).map_err(|_| KeyError::Malformed("the master key is not JSON".into()))?;
+    let key = Key::new(fixed(&master.encrypt)?, fixed(&master.mac.k)?, fixed(&master.mac.r)?);
+    key.ok_or_else(|| KeyError::Malformed("an all-zero key".into()))
+}
+
+fn fixed<const N: usize>(text: &str) -> Result<[u8; N], KeyError> {
+    decode(text)?.try_into().map_err(|_| KeyError::Malformed("a key of the wrong length".into()))
+}
+
+fn decode(text: &str) -> Result<Vec<u8>, KeyError> {
+    STANDARD.decode(text).map_err(|_| KeyError::Malformed("not base64".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::crypto::tests::{fixed_key, hex};
+
+    fn file(n: u64, r: u32, p: u32) -> KeyFile {
+        let salt: Vec<u8> = (0..64).collect();
+        KeyFile {
+            created: String::new(),
+            username: String::new(),
+            hostname: String::new(),
+            kdf: "scrypt".into(),
+            n,
+            r,
+            p,
+            salt: STANDARD.encode(salt),
+            data: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_password_gives_the_known_user_key() {
+        let key = file(1024, 8, 1).user_key(b"geheim").expect("good cost");
+        let (encrypt, k, r) = key.secrets();
+        assert_eq!(hex(encrypt), "afd9918d07af99c41fe53ea3e2602702a2cc0f1d68f2c224f4f4bdff8a4bea38");
+        assert_eq!(hex(k), "e522565c84ab5b1070e2da80cfd4ef48");
+        assert_eq!(hex(r), "e369ce349fb98016146594b711346c99");
+    }
+
+    #[test]
+    fn the_master_key_is_written_as_the_known_json() {
+        let json = String::from_utf8(master_json(&fixed_key()).expect("encodes")).expect("text");
+        assert_eq!(
+            json,
+            r#"{"mac":{"k":"ICEiIyQlJicoKSorLC0uLw==","r":"MDEyMzQ1Njc4OTo7PD0+Pw=="},"encrypt":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}"#
+        );
+    }
+
+    #[test]
+    fn a_cost_that_would_exhaust_the_machine_is_refused_before_it_is_paid() {
+        for (n, r, p) in
+            [(1 << 40, 8, 1), (1 << 20, 1 << 20, 1), (1024, 8, 1 << 30), (1000, 8, 1), (0, 8, 1), (1024, 0, 1)]
+        {
+            assert!(matches!(file(n, r, p).user_key(b"x"), Err(KeyError::Malformed(_))), "{n}/{r}/{p}");
+        }
+    }
+
+    #[test]
+    fn only_the_right_password_opens() {
+        let made = KeyFile::create_with_cost(&fixed_key(), b"right", String::new(), String::new(), 4).expect("made");
+        let again = KeyFile::parse(&made.encode().expect("encodes")).expect("parses");
+        assert_eq!(again.unlock(b"right").expect("opens").secrets(), fixed_key().secrets());
+        assert_eq!(again.unlock(b"wrong").expect_err("stays closed"), KeyError::WrongPassword);
+    }
+}

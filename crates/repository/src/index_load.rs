@@ -1,0 +1,126 @@
+//! Loading the index, from the store or from the copy on this machine's disk.
+
+use std::path::{Path, PathBuf};
+
+use futures::stream::StreamExt;
+use plimsoll_progress::Task;
+
+use crate::blob_index::BlobIndex;
+use crate::cancel::Cancel;
+use crate::format::id::Id;
+use crate::format::index::{self, IndexedPack};
+use crate::format::pack;
+use crate::repository::{FileKind, LOADS_AT_ONCE, Listed, Repository};
+use crate::{RepositoryError, Result};
+
+impl Repository {
+    /// The union of all index files. One that is damaged is an error: what it lists would be missed silently.
+    pub(crate) fn load_index(&self, task: &Task, cancel: &Cancel) -> Result<BlobIndex> {
+        let mut index = BlobIndex::default();
+        self.each_index_file(task, cancel, |_, packs| {
+            packs?.iter().for_each(|pack| index.add(pack));
+            Ok(())
+        })?;
+        Ok(index)
+    }
+
+    /// Hands every index file's packs, or what is wrong with it, to `take`.
+    pub(crate) fn each_index_file(
+        &self,
+        task: &Task,
+        cancel: &Cancel,
+        mut take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
+    ) -> Result<()> {
+        let files = self.list(FileKind::Index)?;
+        let steps = task.meter(plimsoll_progress::Unit::Items);
+        steps.set_total(plimsoll_progress::Total::Final(files.len() as u64));
+        self.wait(cancel, async {
+            let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id).await) });
+            let mut loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
+            while let Some((id, json)) = loads.next().await {
+                let packs = json.and_then(|json| {
+                    index::parse(&json).map_err(|cause| RepositoryError::corrupt(FileKind::Index.key_of(&id), cause))
+                });
+                take(id, packs)?;
+                steps.add(1);
+            }
+            Ok(())
+        })?;
+        self.forget_cached(&files);
+        Ok(())
+    }
+
+    async fn load_index_file(&self, id: Id) -> Result<Vec<u8>> {
+        let cached = self.cache_folder().map(|folder| folder.join(id.to_string()));
+        if let Some(sealed) = cached.as_deref().and_then(|file| read_verified(file, id)) {
+            return self.open_file(FileKind::Index, id, &sealed);
+        }
+        let sealed = self.load_sealed(FileKind::Index, id).await?;
+        if let Some(file) = cached {
+            keep(&file, &sealed);
+        }
+        self.open_file(FileKind::Index, id, &sealed)
+    }
+
+    fn cache_folder(&self) -> Option<PathBuf> {
+        self.options.cache.as_ref().map(|root| root.join(self.config.id.to_string()).join("index"))
+    }
+
+    /// Removes cached files that the repository no longer has.
+    fn forget_cached(&self, files: &[Listed]) {
+        let Some(entries) = self.cache_folder().and_then(|folder| std::fs::read_dir(folder).ok()) else { return };
+        for entry in entries.flatten() {
+            let known = entry.file_name().to_str().and_then(Id::parse);
+            if known.is_none_or(|id| files.iter().all(|file| file.id != id)) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Packs that no index file names, with their blobs: what an interrupted backup had stored.
+    pub(crate) fn orphan_packs(&self, index: &BlobIndex, cancel: &Cancel) -> Result<Vec<IndexedPack>> {
+        let orphans: Vec<_> = self.list(FileKind::Pack)?.into_iter().filter(|pack| !index.has_pack(&pack.id)).collect();
+        self.wait(cancel, async {
+            let reads = orphans.iter().map(|pack| async move { (pack.id, self.read_header(pack.id, pack.size).await) });
+            let mut reads = futures::stream::iter(reads).buffer_unordered(LOADS_AT_ONCE);
+            let mut adopted = Vec::new();
+            while let Some((id, blobs)) = reads.next().await {
+                match blobs {
+                    Ok(blobs) => adopted.push(IndexedPack { id, blobs }),
+                    // It is used by nothing; check names it, prune removes it.
+                    Err(error) => tracing::warn!(pack = %id, %error, "a pack outside the index is not readable"),
+                }
+            }
+            Ok(adopted)
+        })
+    }
+
+    /// The blobs a pack says it holds.
+    pub(crate) async fn read_header(&self, id: Id, size: u64) -> Result<Vec<crate::format::blob::PackedBlob>> {
+        let key = FileKind::Pack.key_of(&id);
+        let damaged = |cause| RepositoryError::corrupt(key.clone(), cause);
+        let mut tail = self.store.get_range(&key, size.saturating_sub(pack::FIRST_READ)..size).await?;
+        let needed = pack::header_size(&tail, size).map_err(damaged)?;
+        if needed > tail.len() {
+            tail = self.store.get_range(&key, size - needed as u64..size).await?;
+        }
+        pack::parse_header(&tail[tail.len() - needed..], size, &self.key).map_err(damaged)
+    }
+}
+
+fn read_verified(file: &Path, id: Id) -> Option<Vec<u8>> {
+    let content = std::fs::read(file).ok()?;
+    (Id::of(&content) == id).then_some(content)
+}
+
+/// Keeps a copy. Failing costs a download later, nothing else; half a copy is noticed by its hash.
+fn keep(file: &Path, content: &[u8]) {
+    let Some(folder) = file.parent() else { return };
+    let temporary = folder.join(format!("tmp-{:016x}", rand::random::<u64>()));
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&temporary, content))
+        .and_then(|()| std::fs::rename(&temporary, file));
+    if let Err(error) = written {
+        tracing::debug!(file = %file.display(), %error, "index file not cached");
+    }
+}

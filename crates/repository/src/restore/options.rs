@@ -1,0 +1,66 @@
+//! What to restore, and where to.
+
+use std::path::PathBuf;
+
+use crate::backup::Problem;
+use crate::format::id::Id;
+
+/// What happens to a file that is there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overwrite {
+    /// It is replaced.
+    #[default]
+    Always,
+    /// It is replaced unless size and mtime are those of the snapshot: takes up an interrupted restore.
+    IfChanged,
+    /// It is replaced if the snapshot's is newer.
+    IfNewer,
+    /// It stays.
+    Never,
+}
+
+/// What to restore, and where to.
+#[derive(Clone, Debug)]
+pub struct RestoreOptions {
+    /// The snapshot.
+    pub snapshot: Id,
+    /// A file or directory of the snapshot; empty for all. A directory's content comes directly into the target.
+    pub path: PathBuf,
+    /// Where to; made if it is missing.
+    pub target: PathBuf,
+    /// What happens to files that are there already.
+    pub overwrite: Overwrite,
+    /// Remove what the snapshot does not have.
+    pub delete: bool,
+    /// Threads that decode and write; 0 means one for each processor.
+    pub workers: usize,
+}
+
+impl RestoreOptions {
+    /// A whole snapshot into this directory.
+    pub fn new(snapshot: Id, target: impl Into<PathBuf>) -> Self {
+        Self {
+            snapshot,
+            path: PathBuf::new(),
+            target: target.into(),
+            overwrite: Overwrite::Always,
+            delete: false,
+            workers: 0,
+        }
+    }
+}
+
+/// How a restore ended.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreOutcome {
+    /// Files restored completely.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were left as they are.
+    pub skipped: u64,
+    /// What could not be restored, or not completely: the first thousand.
+    pub problems: Vec<Problem>,
+    /// How many problems there were in all.
+    pub problem_count: u64,
+}

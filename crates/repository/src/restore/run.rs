@@ -1,0 +1,373 @@
+//! One restore from beginning to end.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::DirBuilder;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_progress::{Meter, Task, Unit};
+
+use super::fetch::Fetcher;
+use super::metadata::Metadata;
+use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
+use super::plan::Portion;
+use super::write::{Writer, create};
+use crate::backup::Problem;
+use crate::blob_index::BlobIndex;
+use crate::blob_read::BlobReader;
+use crate::cancel::Cancel;
+use crate::format::id::Id;
+use crate::format::tree::{Node, NodeKind};
+use crate::lock::{Lock, LockKind};
+use crate::repository::Repository;
+use crate::{RepositoryError, Result};
+
+const MOST_PROBLEMS: usize = 1000;
+
+pub(super) struct Meters {
+    pub task: Task,
+    pub bytes: Meter,
+    pub files: Meter,
+}
+
+/// What all threads of one restore share.
+pub(super) struct Run<'a> {
+    pub repository: &'a Arc<Repository>,
+    pub index: &'a BlobIndex,
+    pub options: &'a RestoreOptions,
+    pub cancel: &'a Cancel,
+    pub reader: BlobReader<'a>,
+    pub meters: Meters,
+    outcome: Mutex<RestoreOutcome>,
+    failure: Mutex<Option<RepositoryError>>,
+    stopped: AtomicBool,
+    skipped: AtomicU64,
+}
+
+impl Run<'_> {
+    pub(super) fn problem(&self, path: &Path, error: &impl ToString) {
+        self.meters.task.hint(format!("{}: {}", path.display(), error.to_string()));
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.problem_count += 1;
+        if outcome.problems.len() < MOST_PROBLEMS {
+            outcome.problems.push(Problem { path: path.display().to_string(), cause: error.to_string() });
+        }
+    }
+
+    pub(super) fn count_file(&self, good: bool, size: u64) {
+        if !good {
+            return self.meters.files.fail(1);
+        }
+        self.meters.files.add(1);
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.files += 1;
+        outcome.bytes += size;
+    }
+
+    pub(super) fn fail(&self, error: RepositoryError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) || self.cancel.is_cancelled()
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_stopped() { Err(RepositoryError::Cancelled) } else { Ok(()) }
+    }
+
+    fn take_failure(&self) -> Result<()> {
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(failure) => Err(failure),
+            None => self.cancel.check(),
+        }
+    }
+
+    fn workers(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        if self.options.workers > 0 { self.options.workers } else { processors.min(8) }
+    }
+
+    /// Fetches and writes all files of a portion.
+    fn write_portion(&self, mut portion: Portion) -> Result<()> {
+        let ranges = portion.ranges();
+        let fetcher = Fetcher::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| fetcher.fetch_all(self.repository, self.index, ranges, || self.is_stopped()));
+            for _ in 0..self.workers() {
+                scope.spawn(|| Writer::new(self, &portion).work(&fetcher));
+            }
+        });
+        self.take_failure()
+    }
+}
+
+/// A directory whose metadata is set after everything in it.
+struct Folder {
+    path: PathBuf,
+    metadata: Metadata,
+}
+
+/// Walks the snapshot and plans.
+struct Planner<'r, 'a> {
+    run: &'r Run<'a>,
+    portion: Portion,
+    links: Vec<(PathBuf, PathBuf)>,
+    first_names: HashMap<(u64, u64), PathBuf>,
+    folders: Vec<Folder>,
+}
+
+impl Planner<'_, '_> {
+    /// Restores the entries of a tree into a directory; `fresh` says that it is known to be empty.
+    fn tree(&mut self, id: &Id, path: &Path, fresh: bool) -> Result<()> {
+        let tree = match self.run.reader.tree(id) {
+            Ok(tree) => tree,
+            Err(error @ RepositoryError::Corrupt { .. }) => {
+                self.run.problem(path, &error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.run.meters.task.say(path.to_string_lossy());
+        if self.run.options.delete && !fresh {
+            self.delete_others(path, tree.nodes.iter().map(|node| node.name.as_slice()).collect());
+        }
+        for node in &tree.nodes {
+            self.run.check()?;
+            if !node.has_safe_name() {
+                self.run.problem(
+                    path,
+                    &format!("an entry with the name {:?} is not restored", String::from_utf8_lossy(&node.name)),
+                );
+                continue;
+            }
+            self.node(node, path.join(std::ffi::OsStr::from_bytes(&node.name)), fresh)?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: &Node, path: PathBuf, fresh: bool) -> Result<()> {
+        match node.kind {
+            NodeKind::Directory => return self.directory(node, path, fresh),
+            NodeKind::File => self.file(node, path, fresh),
+            NodeKind::Socket => {}
+            _ => {
+                if let Err(error) = make_special(node, &path, fresh) {
+                    self.run.problem(&path, &error);
+                }
+            }
+        }
+        if self.portion.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    fn directory(&mut self, node: &Node, path: PathBuf, fresh: bool) -> Result<()> {
+        let made = match make_directory(&path, fresh) {
+            Ok(made) => made,
+            Err(error) => {
+                self.run.problem(&path, &error);
+                return Ok(());
+            }
+        };
+        self.folders.push(Folder { path: path.clone(), metadata: Metadata::of(node) });
+        match &node.subtree {
+            Some(subtree) => self.tree(subtree, &path, made),
+            None => {
+                self.run.problem(&path, &"the directory has no tree");
+                Ok(())
+            }
+        }
+    }
+
+    fn file(&mut self, node: &Node, path: PathBuf, fresh: bool) {
+        self.run.meters.files.grow_total(1);
+        let Some(content) = &node.content else {
+            self.run.meters.files.fail(1);
+            return self.run.problem(&path, &"the file has no content list");
+        };
+        if !fresh && self.is_kept(node, &path) {
+            self.run.meters.files.skip(1);
+            self.run.skipped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if let Some(key) = node.hard_link_key() {
+            if let Some(first) = self.first_names.get(&key) {
+                self.links.push((first.clone(), path));
+                return self.run.meters.files.add(1);
+            }
+            self.first_names.insert(key, path.clone());
+        }
+        self.plan(node, path, content);
+    }
+
+    fn plan(&mut self, node: &Node, path: PathBuf, content: &[Id]) {
+        let planned = self.portion.add(path.clone(), Metadata::of(node), content, self.run.index);
+        match planned {
+            Ok(size) => {
+                self.run.meters.bytes.grow_total(size);
+                if content.is_empty() {
+                    self.empty_file();
+                }
+            }
+            Err(missing) => {
+                self.run.meters.files.fail(1);
+                self.run.problem(&path, &format!("data blob {missing} is in no index file"));
+            }
+        }
+    }
+
+    fn empty_file(&mut self) {
+        let Some(planned) = self.portion.files.pop() else { return };
+        let made = create(&planned).and_then(|file| planned.metadata.apply_to_file(&file));
+        if let Err(error) = &made {
+            self.run.problem(&planned.path, error);
+        }
+        self.run.count_file(made.is_ok(), 0);
+    }
+
+    /// Whether what is there stays; if not, it is removed.
+    fn is_kept(&self, node: &Node, path: &Path) -> bool {
+        let Ok(existing) = path.symlink_metadata() else { return false };
+        let mtime = crate::format::time::Time::utc(existing.mtime(), u32::try_from(existing.mtime_nsec()).unwrap_or(0));
+        let keep = match self.run.options.overwrite {
+            Overwrite::Always => false,
+            Overwrite::Never => true,
+            Overwrite::IfNewer => existing.is_file() && mtime >= node.mtime,
+            Overwrite::IfChanged => existing.is_file() && existing.len() == node.size && mtime.same_moment(&node.mtime),
+        };
+        if !keep && let Err(error) = remove(path) {
+            self.run.problem(path, &error);
+        }
+        keep
+    }
+
+    fn delete_others(&self, path: &Path, keep: HashSet<&[u8]>) {
+        let Ok(entries) = std::fs::read_dir(path) else { return };
+        for entry in entries.flatten() {
+            if !keep.contains(entry.file_name().as_bytes())
+                && let Err(error) = remove(&entry.path())
+            {
+                self.run.problem(&entry.path(), &error);
+            }
+        }
+    }
+
+    /// Restores what is planned so far.
+    fn flush(&mut self) -> Result<()> {
+        let portion = std::mem::take(&mut self.portion);
+        self.run.write_portion(portion)?;
+        for (first, path) in self.links.drain(..) {
+            if let Err(error) = std::fs::hard_link(&first, &path) {
+                self.run.problem(&path, &error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Metadata of directories, the deepest first: writing into a directory would change its times again.
+    fn finish(mut self) -> Result<()> {
+        self.run.meters.bytes.finalize_total();
+        self.flush()?;
+        self.run.meters.files.finalize_total();
+        for folder in self.folders.iter().rev() {
+            if let Err(error) = folder.metadata.apply_to_path(&folder.path, false) {
+                self.run.problem(&folder.path, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a directory; says whether it is new. What is in its way is removed, also a link to a directory: following it
+/// would lead out of the target.
+fn make_directory(path: &Path, fresh: bool) -> std::io::Result<bool> {
+    if !fresh {
+        match path.symlink_metadata() {
+            Ok(existing) if existing.is_dir() => return Ok(false),
+            Ok(_) => std::fs::remove_file(path)?,
+            Err(_) => {}
+        }
+    }
+    DirBuilder::new().mode(0o700).create(path).map(|()| true)
+}
+
+fn make_special(node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    if !fresh && path.symlink_metadata().is_ok() {
+        remove(path)?;
+    }
+    let mode = Mode::from_raw_mode(0o600);
+    match node.kind {
+        NodeKind::Symlink => std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&node.link_target), path)?,
+        NodeKind::Fifo => mknodat(CWD, path, FileType::Fifo, mode, 0)?,
+        NodeKind::BlockDevice => mknodat(CWD, path, FileType::BlockDevice, mode, node.device)?,
+        NodeKind::CharacterDevice => mknodat(CWD, path, FileType::CharacterDevice, mode, node.device)?,
+        _ => return Ok(()),
+    }
+    Metadata::of(node).apply_to_path(path, node.kind == NodeKind::Symlink)
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(existing) if existing.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Repository {
+    /// Restores a snapshot, or a part of it. What is damaged is named in the outcome; everything else is restored.
+    ///
+    /// # Cancel safety
+    /// After a cancel the call returns within about a second; complete files stay, and [`Overwrite::IfChanged`] takes
+    /// up where it was.
+    pub fn restore(self: &Arc<Self>, options: &RestoreOptions, task: &Task, cancel: &Cancel) -> Result<RestoreOutcome> {
+        let lock = Lock::take(self, LockKind::Shared)?;
+        let (_, snapshot) = self.find_snapshot(&options.snapshot.to_string())?;
+        let preparing = task.child("loading the index");
+        let index = self.load_index(&preparing, cancel)?;
+        preparing.finish();
+        let task = task.child("restoring");
+        let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
+        let run = Run {
+            repository: self,
+            index: &index,
+            options,
+            cancel,
+            reader: BlobReader::new(self, &index, cancel),
+            meters: Meters { task, bytes, files },
+            outcome: Mutex::default(),
+            failure: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            skipped: AtomicU64::new(0),
+        };
+        let start = run.reader.node_at(&snapshot.tree, &options.path)?;
+        restore_node(&run, &snapshot.tree, start)?;
+        run.meters.task.finish();
+        drop(lock);
+        let mut outcome = run.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+        outcome.skipped = run.skipped.load(Ordering::Relaxed);
+        Ok(outcome)
+    }
+}
+
+fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>) -> Result<()> {
+    let target = &run.options.target;
+    let fresh = !target.exists();
+    std::fs::create_dir_all(target).map_err(|error| RepositoryError::local(target, &error))?;
+    let (portion, links, first_names, folders) = Default::default();
+    let mut planner = Planner { run, portion, links, first_names, folders };
+    match start {
+        None => planner.tree(root, target, fresh)?,
+        Some(node) if node.kind == NodeKind::Directory => {
+            planner.folders.push(Folder { path: target.clone(), metadata: Metadata::of(&node) });
+            planner.tree(&node.subtree.unwrap_or_default(), target, fresh)?;
+        }
+        Some(node) => planner.node(&node, target.join(std::ffi::OsStr::from_bytes(&node.name)), fresh)?,
+    }
+    planner.finish()
+}

@@ -1,0 +1,179 @@
+//! The workers: blobs of a range are decoded and written; the last blob of a file completes it.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::atomic::Ordering;
+
+use super::fetch::{Fetched, Fetcher};
+use super::plan::{PackRange, PlannedFile, Portion, Wanted};
+use super::run::Run;
+use crate::blob_read::Decoder;
+use crate::format::blob::BlobKind;
+use crate::{RepositoryError, Result};
+
+pub(super) struct Writer<'r, 'a> {
+    run: &'r Run<'a>,
+    portion: &'r Portion,
+    decoder: Decoder,
+    /// The file written to last: the next blob is often for the same one.
+    current: Option<(u32, File)>,
+}
+
+impl<'r, 'a> Writer<'r, 'a> {
+    pub(super) fn new(run: &'r Run<'a>, portion: &'r Portion) -> Self {
+        Self { run, portion, decoder: Decoder::new(), current: None }
+    }
+
+    /// Works until all ranges are done.
+    pub(super) fn work(mut self, fetcher: &Fetcher) {
+        loop {
+            match fetcher.next(self.run.cancel) {
+                Ok(Some(fetched)) => {
+                    let size = fetched.range.size();
+                    if let Err(error) = self.write_range(fetched) {
+                        self.run.fail(error);
+                    }
+                    fetcher.release(size);
+                }
+                Ok(None) => return,
+                Err(error) => return self.run.fail(error),
+            }
+        }
+    }
+
+    fn write_range(&mut self, fetched: Fetched) -> Result<()> {
+        let Fetched { range, content } = fetched;
+        if self.run.is_stopped() {
+            return Ok(());
+        }
+        match content {
+            Ok(content) => self.write_blobs(&range, &content),
+            Err(error @ RepositoryError::Corrupt { .. }) => self.rescue_all(&range, &error.to_string()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_blobs(&mut self, range: &PackRange, content: &[u8]) -> Result<()> {
+        let wanted = &self.portion.wanted[range.wanted.clone()];
+        for same in wanted.chunk_by(|one, other| one.id == other.id && one.place == other.place) {
+            self.run.check()?;
+            let place = same[0].place;
+            let start = usize::try_from(place.range().start - range.bytes.start).unwrap_or(usize::MAX);
+            let sealed = content.get(start..start.saturating_add(place.length as usize)).unwrap_or_default();
+            let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new_empty());
+            let decoded = decoder.decode(&self.run.repository.key, sealed, place.uncompressed, &same[0].id);
+            let done = match decoded {
+                Ok(plain) => self.write_everywhere(same, plain),
+                Err(cause) => self.rescue(same, &cause),
+            };
+            self.decoder = decoder;
+            done?;
+        }
+        Ok(())
+    }
+
+    /// The whole range could not be read: each of its blobs may still be found elsewhere.
+    fn rescue_all(&mut self, range: &PackRange, cause: &str) -> Result<()> {
+        let wanted = &self.portion.wanted[range.wanted.clone()];
+        for same in wanted.chunk_by(|one, other| one.id == other.id && one.place == other.place) {
+            self.rescue(same, cause)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a blob again, from any copy; if none is good, the files that need it are named.
+    fn rescue(&mut self, same: &[Wanted], cause: &str) -> Result<()> {
+        match self.run.reader.blob(BlobKind::Data, &same[0].id) {
+            Ok(plain) => self.write_everywhere(same, &plain),
+            Err(error @ RepositoryError::Corrupt { .. }) => {
+                tracing::warn!(%error, cause, "a blob is lost");
+                for wanted in same {
+                    let file = &self.portion.files[wanted.file as usize];
+                    if !file.damaged.swap(true, Ordering::AcqRel) {
+                        self.run.problem(&file.path, &error);
+                    }
+                    self.complete(wanted.file)?;
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_everywhere(&mut self, same: &[Wanted], plain: &[u8]) -> Result<()> {
+        for wanted in same {
+            self.write(wanted, plain)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, wanted: &Wanted, plain: &[u8]) -> Result<()> {
+        let file = &self.portion.files[wanted.file as usize];
+        if !file.damaged.load(Ordering::Acquire)
+            && let Err(error) = self.write_at(wanted, plain)
+        {
+            // A full disk ends it; anything else is this file's own problem.
+            if matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
+                return Err(RepositoryError::local(&file.path, &error));
+            }
+            file.damaged.store(true, Ordering::Release);
+            self.run.problem(&file.path, &error);
+        }
+        self.run.meters.bytes.add(plain.len() as u64);
+        self.complete(wanted.file)
+    }
+
+    fn write_at(&mut self, wanted: &Wanted, plain: &[u8]) -> std::io::Result<()> {
+        let file = self.file(wanted.file)?;
+        // Zeros are already there: the file is new, and grows to its size at the end.
+        if plain.len() >= 4096 && is_zero(plain) {
+            return Ok(());
+        }
+        file.write_all_at(plain, wanted.offset)
+    }
+
+    fn file(&mut self, number: u32) -> std::io::Result<&File> {
+        let file = match self.current.take() {
+            Some((current, file)) if current == number => file,
+            _ => create(&self.portion.files[number as usize])?,
+        };
+        Ok(&self.current.insert((number, file)).1)
+    }
+
+    /// One blob of a file is settled; after the last one the file gets its size and metadata.
+    fn complete(&mut self, number: u32) -> Result<()> {
+        let planned = &self.portion.files[number as usize];
+        if planned.open.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Ok(());
+        }
+        let finished = !planned.damaged.load(Ordering::Acquire)
+            && match self.finish(number, planned) {
+                Ok(()) => true,
+                Err(error) => {
+                    self.run.problem(&planned.path, &error);
+                    false
+                }
+            };
+        self.current = None;
+        self.run.count_file(finished, planned.size);
+        Ok(())
+    }
+
+    fn finish(&mut self, number: u32, planned: &PlannedFile) -> std::io::Result<()> {
+        let file = self.file(number)?;
+        if file.metadata()?.len() != planned.size {
+            file.set_len(planned.size)?;
+        }
+        planned.metadata.apply_to_file(file)
+    }
+}
+
+/// Opens a file to write to. What was in its way has been removed while planning.
+pub(super) fn create(planned: &PlannedFile) -> std::io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(&planned.path)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(4096).all(|chunk| chunk.iter().fold(0, |sum, byte| sum | byte) == 0)
+}

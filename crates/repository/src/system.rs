@@ -1,0 +1,50 @@
+//! What this machine says about itself and its users.
+
+use std::collections::HashMap;
+
+/// The machine's name.
+pub(crate) fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Names of users or groups by number, from the local files: asking the network for names would make a tree depend on
+/// what answered.
+#[derive(Debug, Default)]
+pub(crate) struct Names(HashMap<u32, Vec<u8>>);
+
+impl Names {
+    pub(crate) fn of_users() -> Self {
+        Self::read("/etc/passwd")
+    }
+
+    pub(crate) fn of_groups() -> Self {
+        Self::read("/etc/group")
+    }
+
+    fn read(file: &str) -> Self {
+        Self::parse(&std::fs::read(file).unwrap_or_default())
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        let mut names = HashMap::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            let mut fields = line.split(|byte| *byte == b':');
+            let (name, number) = (fields.next(), fields.nth(1));
+            let number = number.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+            if let (Some(name), Some(number)) = (name, number) {
+                names.entry(number).or_insert_with(|| name.to_vec());
+            }
+        }
+        Self(names)
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Vec<u8> {
+        self.0.get(&number).cloned().unwrap_or_default()
+    }
+}
+
+/// Who runs this process: number, group and name.
+pub(crate) fn current_user() -> (u32, u32, String) {
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    (uid, gid, String::from_utf8_lossy(&Names::of_users().get(uid)).into_owned())
+}
