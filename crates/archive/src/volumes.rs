@@ -60,7 +60,6 @@ pub struct VolumeSnapshotStatus {
 /// How a volume was backed up: an entry of a backup's volume-info file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(clippy::struct_excessive_bools, reason = "the file has these fields")]
 pub struct BackupVolumeInfo {
     /// The claim's name.
     #[serde(skip_serializing_if = "String::is_empty")]

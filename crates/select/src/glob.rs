@@ -70,7 +70,7 @@ fn translate(pattern: &str, separator: Option<char>) -> Result<String, &'static 
     while let Some(c) = rest.next() {
         match c {
             '*' if rest.next_if_eq(&'*').is_some() => regex.push_str(".*"),
-            '*' => regex.push_str(&format!("{any}*")),
+            '*' => regex.extend([any.as_str(), "*"]),
             '?' => regex.push_str(&any),
             '[' => regex.push_str(&class(&mut rest)?),
             '{' => {

@@ -206,7 +206,9 @@ impl Patch {
             Self::Json(patch) => apply_json_patch(object, patch),
             Self::Merge(patches) => {
                 let mut patched = object.clone();
-                patches.iter().for_each(|patch| merge_patch::apply_in_place(&mut patched, patch));
+                for patch in patches {
+                    merge_patch::apply_in_place(&mut patched, patch);
+                }
                 Ok(patched)
             }
             Self::Strategic(patches) => {

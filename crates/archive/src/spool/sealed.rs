@@ -124,13 +124,13 @@ impl Sealed {
     }
 
     fn load(&self, place: u64) -> Result<Vec<u8>, Error> {
-        let mut lengths = [0; BLOCK_HEADER];
-        self.file.read_exact_at(&mut lengths, place)?;
-        let [a, b, c, d, e, f, g, h] = lengths;
-        let (packed, raw) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        let mut content = vec![0; packed as usize];
+        let (mut packed, mut raw) = ([0; 4], [0; 4]);
+        self.file.read_exact_at(&mut packed, place)?;
+        self.file.read_exact_at(&mut raw, place + 4)?;
+        let mut content = vec![0; u32::from_le_bytes(packed) as usize];
         self.file.read_exact_at(&mut content, place + BLOCK_HEADER as u64)?;
-        zstd::bulk::decompress(&content, raw as usize).map_err(|_| Error::SpoolDamaged("a block does not unpack"))
+        zstd::bulk::decompress(&content, u32::from_le_bytes(raw) as usize)
+            .map_err(|_| Error::SpoolDamaged("a block does not unpack"))
     }
 }
 

@@ -1,4 +1,4 @@
-use plimsoll_archive::spool::{MOST_BYTES_A_ROW, Spool};
+use plimsoll_archive::spool::Spool;
 use proptest::prelude::*;
 
 fn rank(group_resource: &str) -> u32 {
@@ -48,11 +48,6 @@ fn rows_come_back_in_run_order_with_what_was_appended() {
     );
     assert_eq!(sealed.read(4).unwrap().json, b"pods/z");
     assert_eq!(sealed.read(7).unwrap_err().reason(), "SpoolDamaged");
-}
-
-#[test]
-fn a_row_costs_at_most_a_hundred_bytes() {
-    assert!(MOST_BYTES_A_ROW <= 100);
 }
 
 #[test]

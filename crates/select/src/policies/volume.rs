@@ -86,7 +86,7 @@ pub struct Volume {
     storage_class: String,
     nfs: Option<Nfs>,
     csi: Option<Csi>,
-    volume_type: &'static str,
+    source: &'static str,
     claim: Option<Claim>,
 }
 
@@ -138,13 +138,13 @@ impl Volume {
         Self {
             capacity: spec["capacity"]["storage"].as_str().and_then(Quantity::parse).unwrap_or_default(),
             storage_class: text(&spec["storageClassName"]),
-            ..Self::source(spec, claim)
+            ..Self::from_source(spec, claim)
         }
     }
 
     /// An entry of a pod's `spec.volumes`, and the claim it names.
     pub fn of_pod(volume: &Value, claim: Option<&Value>) -> Self {
-        Self::source(volume, claim)
+        Self::from_source(volume, claim)
     }
 
     /// A claim that has no volume yet.
@@ -152,14 +152,14 @@ impl Volume {
         Self { claim: Some(Claim::read(claim)), ..Self::default() }
     }
 
-    fn source(fields: &Value, claim: Option<&Value>) -> Self {
+    fn from_source(fields: &Value, claim: Option<&Value>) -> Self {
         let nfs = fields.get("nfs").map(|nfs| Nfs { server: text(&nfs["server"]), path: text(&nfs["path"]) });
         let csi = fields
             .get("csi")
             .map(|csi| Csi { driver: text(&csi["driver"]), volume_attributes: Some(texts(&csi["volumeAttributes"])) });
         let known = TYPES.iter().find(|(field, _)| fields.get(field).is_some_and(|value| !value.is_null()));
-        let volume_type = known.map_or("", |(_, name)| name);
-        Self { nfs, csi, volume_type, claim: claim.map(Claim::read), ..Self::default() }
+        let source = known.map_or("", |(_, name)| name);
+        Self { nfs, csi, source, claim: claim.map(Claim::read), ..Self::default() }
     }
 }
 
@@ -199,7 +199,7 @@ impl VolumePolicy {
             && (storage_class.is_empty() || storage_class.contains(&volume.storage_class))
             && nfs.as_ref().is_none_or(|wanted| volume.nfs.as_ref().is_some_and(|own| wanted.matches(own)))
             && csi.as_ref().is_none_or(|wanted| volume.csi.as_ref().is_some_and(|own| wanted.matches(own)))
-            && (volume_types.is_empty() || volume_types.iter().any(|wanted| wanted == volume.volume_type))
+            && (volume_types.is_empty() || volume_types.iter().any(|wanted| wanted == volume.source))
             && self.claim_matches(volume.claim.as_ref())
     }
 

@@ -182,9 +182,8 @@ fn merge_ordered_list(
     path: &Path<'_>,
 ) -> Result<(), Error> {
     let bad = |problem| Error::BadDirective { directive: "$setElementOrder", path: path.to_string(), problem };
-    let order = match patch.remove(&format!("{SET_ORDER}{name}")) {
-        Some(Value::Array(order)) => order,
-        _ => return Err(bad("it must be a list")),
+    let Some(Value::Array(order)) = patch.remove(&format!("{SET_ORDER}{name}")) else {
+        return Err(bad("it must be a list"));
     };
     let key = match ty.field(name) {
         Some(Field::Keyed(key, _)) => Some(key),
@@ -230,23 +229,23 @@ fn merge_list(
     path: &Path<'_>,
 ) -> Result<Vec<Value>, Error> {
     match ty.field(name) {
-        Some(Field::Set) => merge_set(old, new, path),
+        Some(Field::Set) => merge_set(&old, &new, path),
         Some(Field::Keyed(key, element)) => merge_keyed(old, new, key, element, path),
         _ => Ok(new),
     }
 }
 
-fn merge_set(old: Vec<Value>, new: Vec<Value>, path: &Path<'_>) -> Result<Vec<Value>, Error> {
-    if old.iter().chain(&new).any(|item| item.is_object() || item.is_array()) {
+fn merge_set(old: &[Value], new: &[Value], path: &Path<'_>) -> Result<Vec<Value>, Error> {
+    if old.iter().chain(new).any(|item| item.is_object() || item.is_array()) {
         return Err(Error::MixedList { path: path.to_string() });
     }
     let mut merged: Vec<Value> = Vec::with_capacity(old.len() + new.len());
-    for item in old.iter().chain(&new) {
+    for item in old.iter().chain(new) {
         if !merged.contains(item) {
             merged.push(item.clone());
         }
     }
-    Ok(order::arrange(merged, &new, &old, None))
+    Ok(order::arrange(merged, new, old, None))
 }
 
 fn merge_keyed(

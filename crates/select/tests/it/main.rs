@@ -1,5 +1,11 @@
 //! Tests of the decisions, as tables.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests may fail as tests do, and take literals"
+)]
+
 mod includes;
 mod labels;
 mod modifiers;

@@ -123,7 +123,7 @@ fn the_flag_separates_high_from_low_by_a_dash() {
         let parsed: Priorities = text.parse().unwrap();
         assert_eq!(
             (parsed.high, parsed.low),
-            (high.iter().map(|s| s.to_string()).collect(), low.iter().map(|s| s.to_string()).collect()),
+            (high.iter().map(ToString::to_string).collect(), low.iter().map(ToString::to_string).collect()),
             "{text}"
         );
     }
