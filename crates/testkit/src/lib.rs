@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod enclosure;
 pub mod image;
 pub mod keeper;
+pub mod load;
 pub mod namespace;
 pub mod peers;
 pub mod pod;

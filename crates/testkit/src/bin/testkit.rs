@@ -19,6 +19,8 @@ fn main() -> Result<ExitCode> {
         // For the test kit's own tests, which kill this process.
         Some("hold") => hold(),
         Some("keep") => keep(&std::env::args().nth(2).context("keep needs a directory")?),
+        // And which run it in a pod.
+        Some("in-cluster") => in_cluster(),
         _ => bail!("usage: testkit cluster-up | cluster-down | cluster-status"),
     }
 }
@@ -89,4 +91,14 @@ fn keep(directory: &str) -> Result<ExitCode> {
     loop {
         std::thread::park();
     }
+}
+
+/// Asks the API server for its version, as any program in a pod would: with the injected address, account and authority.
+fn in_cluster() -> Result<ExitCode> {
+    plimsoll_testkit::install_crypto();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let config = kube::Config::incluster_env()?;
+    let version = runtime.block_on(async { kube::Client::try_from(config)?.apiserver_version().await })?;
+    println!("{}", version.git_version);
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,10 @@
 //! The node and the control plane as processes: started, killed, paused, cut off.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Node;
@@ -105,7 +106,8 @@ impl Machine {
         self.process(component)?.kill()
     }
 
-    /// Starts a component that was killed. It takes up its work by itself, in its own time.
+    /// Starts a component that was killed. It takes up its work by itself, in its own time; only containerd is waited for,
+    /// because a kubelet that does not find it gives up.
     pub fn start_component(&self, component: Component) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_file(component))?;
         let mut command = self.command(component.program()?);
@@ -117,7 +119,14 @@ impl Machine {
         let child = until_blocking(what, Duration::from_secs(10), || parent.children().into_iter().next());
         // Somebody has to wait for it, or it would stay a zombie after the component has been killed.
         std::thread::spawn(move || entry.wait());
-        Ok(fs::write(self.process_file(component), serde_json::to_vec(&child?)?)?)
+        fs::write(self.process_file(component), serde_json::to_vec(&child?)?)?;
+        if component == Component::Containerd { self.containerd_answers() } else { Ok(()) }
+    }
+
+    fn containerd_answers(&self) -> Result<()> {
+        // The way into a mount namespace from outside.
+        let socket = format!("/proc/{}/root/run/containerd/containerd.sock", self.init().id());
+        until_blocking("containerd", LIMIT, || UnixStream::connect(&socket).ok()).map(|_| ())
     }
 
     /// Stops a component until the result is dropped: it keeps its connections and answers nobody.
@@ -163,30 +172,16 @@ impl Machine {
 
     fn start_all(&self) -> Result<()> {
         fs::create_dir_all(self.directory().join("processes"))?;
-        for component in [Component::Etcd, Component::Containerd, Component::ApiServer] {
+        for component in [Component::Etcd, Component::ApiServer, Component::Containerd] {
             self.start_component(component)?;
         }
-        self.load_built_in_images()?;
+        image::built_in().iter().try_for_each(|image| self.load_image(image))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(self.answering_client())?;
         for component in [Component::ControllerManager, Component::Scheduler, Component::Kubelet, Component::KubeProxy] {
             self.start_component(component)?;
         }
         runtime.block_on(node_ready(client))
-    }
-
-    fn load_built_in_images(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        for image in image::built_in() {
-            // Containerd opens its socket when all its plugins are there.
-            while let Err(error) = self.load_image(&image) {
-                if Instant::now() > deadline {
-                    return Err(error);
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        }
-        Ok(())
     }
 
     async fn answering_client(&self) -> Result<Client> {

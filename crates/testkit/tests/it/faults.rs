@@ -69,7 +69,7 @@ async fn pods_are_scheduled_once_a_killed_scheduler_is_back() {
 }
 
 #[tokio::test]
-async fn a_pod_keeps_running_while_kubelet_and_containerd_die_and_return() {
+async fn a_pod_keeps_running_while_containerd_and_kubelet_die_and_return() {
     require!(Cluster::preflight());
     let _turn = ONE_AT_A_TIME.lock().await;
     let cluster = start().await;
@@ -78,7 +78,7 @@ async fn a_pod_keeps_running_while_kubelet_and_containerd_die_and_return() {
     let pod = Pod::idle("steady").create(&client, namespace.name()).await.unwrap();
     pod.ready().await.unwrap();
     pod.exec(["touch", "/tmp/mark"]).await.unwrap();
-    for component in [Component::Kubelet, Component::Containerd] {
+    for component in [Component::Containerd, Component::Kubelet] {
         machine.kill(component).unwrap();
         machine.start_component(component).unwrap();
     }

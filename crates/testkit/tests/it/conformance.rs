@@ -1,0 +1,22 @@
+//! The suite that holds the embedded API to Kubernetes, on Kubernetes: what it asserts must be true there first.
+
+use plimsoll_testkit::{cluster, require};
+
+#[path = "../../../local/tests/it/conformance/mod.rs"]
+mod suite;
+
+macro_rules! on_the_real_cluster {
+    ($($module:ident: $case:ident,)*) => {
+        $(
+            #[tokio::test]
+            async fn $case() {
+                let cluster = require!(cluster().await);
+                let scope = suite::Scope::new(cluster.client().await.unwrap(), "conformance").await;
+                suite::$module::$case(&scope).await;
+                scope.end().await;
+            }
+        )*
+    };
+}
+
+suite::for_each_case!(on_the_real_cluster);
