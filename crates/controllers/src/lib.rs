@@ -1,1 +1,28 @@
 //! One module for each custom resource: observe, decide, act.
+//!
+//! ```text
+//!  watch ──▶ observe ──▶ decide (pure) ──▶ act: start, queue, refuse, stop, tidy
+//!                                           │
+//!                        subject: engine run ── tree ──▶ report: CR status, Operation   (at most one write a second)
+//!                                           └── effects ─▶ journal, behind the leader's fence
+//! ```
+//!
+//! Only the leader runs controllers. Work survives it: a leader that dies in the middle leaves subject, Operation and journal
+//! behind, and the next one goes on from there. Nothing here prints, and nothing here decides which objects are selected.
+
+mod context;
+mod decide;
+pub mod journal;
+pub mod leader;
+mod location;
+mod operation;
+pub mod project;
+mod report;
+mod server;
+mod subject;
+mod subjects;
+
+pub use context::Settings;
+pub use operation::operation_name;
+pub use plimsoll_engine::Error;
+pub use server::{Server, install_crds};

@@ -1,1 +1,26 @@
 //! Backup and restore as plan, run and outcome.
+//!
+//! ```text
+//!  Selection ──▶ plan ──▶ run ──▶ outcome
+//!                 │        │        └ for each item: succeeded, skipped or failed, with a stable reason; spooled, never held
+//!                 │        └ meters (progress), a cancellation token, and ports to whoever journals and fences
+//!                 └ a value: small enough to show (`--dry-run`), to keep and to make again after a crash
+//! ```
+//!
+//! The engine knows nothing of controllers, leases or custom resources' status: it reports to [`plimsoll_progress`] and asks its
+//! [`ports`] before anything that cannot be repeated. It must never hold all items in memory, never write progress to the
+//! API server itself, and never print.
+
+pub mod backup;
+pub mod cluster;
+mod error;
+pub mod kill;
+pub mod log;
+pub mod outcome;
+mod patience;
+pub mod selection;
+pub mod ports;
+pub mod restore;
+
+pub use error::Error;
+pub use patience::Patience;

@@ -1,0 +1,25 @@
+//! `plimsoll crds`.
+
+use anyhow::Context;
+
+use crate::args::{Crds, Global};
+use crate::exit::Outcome;
+use crate::{connect, output};
+
+/// Prints or installs the custom resource definitions.
+pub async fn run(global: &Global, verb: Crds) -> anyhow::Result<Outcome> {
+    match verb {
+        Crds::Print => {
+            for crd in plimsoll_api::crds() {
+                output::line("---");
+                output::object(&crd, crate::args::ObjectFormat::Yaml)?;
+            }
+        }
+        Crds::Apply => {
+            let client = connect::client(global).await?;
+            plimsoll_controllers::install_crds(client).await.context("cannot install the definitions")?;
+            output::line(format!("{} custom resource definitions are up to date", plimsoll_api::crds().len()));
+        }
+    }
+    Ok(Outcome::Success)
+}

@@ -1,0 +1,78 @@
+//! `plimsoll local`.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use plimsoll_api::velero::v1::{BackupStorageLocation, BackupStorageLocationSpec, ObjectStorageLocation};
+
+use super::server;
+use crate::args::{Global, Local};
+use crate::exit::Outcome;
+use crate::output;
+
+/// Runs the API until a signal.
+pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
+    ensure!(
+        options.listen.ip().is_loopback(),
+        "{} is not a loopback address: the local cluster has no isolation and is not for other machines",
+        options.listen
+    );
+    let stop = server::stop_on_signal()?;
+    std::fs::create_dir_all(&options.data_dir)
+        .with_context(|| format!("cannot make directory {}", options.data_dir.display()))?;
+    let directory = options.data_dir.canonicalize()?;
+    let api = plimsoll_local::Api::open(&directory).await.context("cannot open the local cluster")?;
+    let client = api.client(&global.namespace);
+    prepare(&client, &global.namespace, &directory).await?;
+    let served = api.serve(options.listen, &directory).await.context("cannot listen")?;
+    output::line(format!("listening on https://{}", served.address()));
+    output::line(format!("export KUBECONFIG={}", served.kubeconfig_path().display()));
+    if options.no_server {
+        stop.cancelled().await;
+    } else {
+        output::line("try: plimsoll backup create first --wait");
+        let settings = server::local_settings(global, directory.join("scratch"));
+        server::serve(client, settings, stop).await?;
+    }
+    served.shutdown().await;
+    Ok(Outcome::Success)
+}
+
+/// What a server needs: its definitions, its namespace and a location for backups. Done again at every start, harmlessly.
+async fn prepare(client: &Client, namespace: &str, directory: &Path) -> anyhow::Result<()> {
+    plimsoll_controllers::install_crds(client.clone()).await.context("cannot install the definitions")?;
+    for name in ["default", namespace] {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let object = Namespace { metadata, ..Namespace::default() };
+        create_once(&Api::all(client.clone()), &object).await?;
+    }
+    let backups = directory.join("backups");
+    std::fs::create_dir_all(&backups)?;
+    let spec = BackupStorageLocationSpec {
+        provider: Some("directory".into()),
+        default: Some(true),
+        object_storage: Some(ObjectStorageLocation {
+            bucket: Some(backups.display().to_string()),
+            ..ObjectStorageLocation::default()
+        }),
+        ..BackupStorageLocationSpec::default()
+    };
+    let metadata =
+        ObjectMeta { name: Some("default".into()), namespace: Some(namespace.into()), ..ObjectMeta::default() };
+    let location = BackupStorageLocation { metadata, spec, status: None };
+    create_once(&Api::namespaced(client.clone(), namespace), &location).await
+}
+
+async fn create_once<K>(api: &Api<K>, object: &K) -> anyhow::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    match api.create(&PostParams::default(), object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(error).context("cannot prepare the local cluster"),
+    }
+}

@@ -1,0 +1,73 @@
+//! `plimsoll server`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::Client;
+use plimsoll_controllers::{Server, Settings};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{self, Global};
+use crate::connect;
+use crate::exit::Outcome;
+
+/// Runs until a signal, or until another server leads.
+pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    serve(client, settings(global, &options), stop_on_signal()?).await?;
+    Ok(Outcome::Success)
+}
+
+/// Runs a server with these settings.
+pub async fn serve(client: Client, settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
+    Server::new(client, settings).run(stop).await.context("the server ended")
+}
+
+/// From what was typed.
+pub fn settings(global: &Global, options: &args::Server) -> Settings {
+    let scratch = options.scratch_dir.clone().unwrap_or_else(|| std::env::temp_dir().join("plimsoll"));
+    Settings {
+        namespace: global.namespace.clone(),
+        scratch,
+        lease_term: options.lease_duration.max(Duration::from_secs(1)),
+        concurrency: options.concurrency.into(),
+        default_ttl: options.default_backup_ttl,
+        identity: identity(),
+    }
+}
+
+/// The settings of the server inside `plimsoll local`.
+pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
+    Settings {
+        namespace: global.namespace.clone(),
+        scratch,
+        lease_term: Duration::from_secs(3),
+        concurrency: 1,
+        default_ttl: Duration::from_hours(720),
+        identity: identity(),
+    }
+}
+
+/// The machine and something that no other process has.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).unwrap_or(host);
+    format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
+}
+
+/// Cancelled by Ctrl-C and by SIGTERM.
+pub fn stop_on_signal() -> anyhow::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        stopped.cancel();
+    });
+    Ok(stop)
+}

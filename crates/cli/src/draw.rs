@@ -1,0 +1,120 @@
+//! Rows of a tree, on a terminal.
+
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use plimsoll_progress::view::{Look, Row};
+
+const BAR: usize = 24;
+/// More rows than this push the first ones off a small screen.
+pub const MOST_ROWS: usize = 16;
+
+/// Draws rows, and draws them again.
+pub struct Canvas {
+    all: MultiProgress,
+    bars: Vec<ProgressBar>,
+}
+
+impl Canvas {
+    /// Draws on standard error, if that is a terminal.
+    pub fn new() -> Self {
+        Self { all: MultiProgress::new(), bars: Vec::new() }
+    }
+
+    /// Shows these rows in place of the last ones.
+    pub fn show(&mut self, rows: &[Row]) {
+        while self.bars.len() > rows.len() {
+            if let Some(bar) = self.bars.pop() {
+                self.all.remove(&bar);
+            }
+        }
+        while self.bars.len() < rows.len() {
+            self.bars.push(self.all.add(ProgressBar::new(0).with_style(plain_style())));
+        }
+        for (bar, row) in self.bars.iter().zip(rows) {
+            bar.set_message(paint(row));
+            bar.tick();
+        }
+    }
+
+    /// Leaves the last picture standing.
+    pub fn finish(self) {
+        for bar in &self.bars {
+            bar.abandon();
+        }
+    }
+}
+
+fn plain_style() -> ProgressStyle {
+    ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// One row as a line with colours.
+fn paint(row: &Row) -> String {
+    let indent = "  ".repeat(row.depth);
+    let mark = match row.look {
+        Look::Done => "\u{1b}[32m✓\u{1b}[0m",
+        Look::Failed | Look::Interrupted => "\u{1b}[31m✗\u{1b}[0m",
+        Look::Stalled => "\u{1b}[31m!\u{1b}[0m",
+        Look::Cancelled | Look::Skipped => "\u{1b}[33m-\u{1b}[0m",
+        Look::Waiting | Look::TakenOver | Look::Quiet => "\u{1b}[33m…\u{1b}[0m",
+        Look::Running => "\u{1b}[36m›\u{1b}[0m",
+        Look::Pending | Look::Unknown => " ",
+    };
+    let label = format!("{indent}{}", row.label);
+    let mut text = format!("{mark} {label:24.24}");
+    if let Some(bar) = row.bar {
+        text += &format!(" {}", bar_text(bar));
+    }
+    for part in [&row.percent, &row.counts, &row.bytes, &row.rate] {
+        if !part.is_empty() {
+            text += &format!("  {part}");
+        }
+    }
+    if !row.left.is_empty() {
+        text += &format!("  {} left", row.left);
+    }
+    if !row.detail.is_empty() {
+        let colour = if row.look == Look::Stalled { "31" } else { "2" };
+        text += &format!("  \u{1b}[{colour}m{}\u{1b}[0m", row.detail);
+    }
+    text
+}
+
+/// `[████████░░░░]`, drawn in eighths so that it moves even when it moves little.
+fn bar_text(fraction: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 8 * BAR")]
+    #[expect(clippy::cast_precision_loss, reason = "BAR is small")]
+    let eighths = (fraction.clamp(0.0, 1.0) * (BAR * 8) as f64) as usize;
+    let parts = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let full = "█".repeat(eighths / 8) + parts[eighths % 8];
+    let used = eighths.div_ceil(8);
+    format!("{full}{}", "░".repeat(BAR - used))
+}
+
+/// One row as plain text, for logs and pipes.
+pub fn plain(row: &Row) -> String {
+    let mut parts = vec![row.percent.as_str(), &row.counts, &row.bytes, &row.rate];
+    let left = if row.left.is_empty() { String::new() } else { format!("{} left", row.left) };
+    parts.extend([left.as_str(), &row.detail]);
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{}: {}", row.label, parts.join(", "))
+}
+
+/// A duration, for people.
+pub fn duration(seconds: f64) -> String {
+    plimsoll_progress::view::duration_text(Duration::from_secs_f64(seconds.max(0.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_always_as_wide() {
+        for fraction in [-1.0, 0.0, 0.001, 0.3333, 0.5, 0.999, 1.0, 7.0] {
+            assert_eq!(bar_text(fraction).chars().count(), BAR, "{fraction}");
+        }
+        assert!(bar_text(0.9999).ends_with(['▉', '▊', '░']), "not full before the end: {}", bar_text(0.9999));
+    }
+}

@@ -1,0 +1,55 @@
+//! Exit codes that scripts can use.
+
+use std::process::ExitCode;
+
+/// How a command ended. The numbers are an interface: see `plimsoll --help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything that was asked for is done.
+    Success,
+    /// The operation ended, but something is missing.
+    PartiallyFailed,
+    /// The operation failed.
+    Failed,
+    /// The operation was cancelled.
+    Cancelled,
+    /// The server refused it.
+    Refused,
+}
+
+impl Outcome {
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::PartiallyFailed => 3,
+            Self::Failed => 4,
+            Self::Cancelled => 5,
+            Self::Refused => 6,
+        }
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        outcome.code().into()
+    }
+}
+
+/// What `--help` says about it.
+pub const HELP: &str = "Exit codes: 0 done; 1 the command could not be carried out; 2 wrong usage; 3 ended with errors \
+(PartiallyFailed); 4 failed; 5 cancelled; 6 refused by validation.";
+
+/// Prints an error with its causes, and says so by the exit code.
+#[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Many errors repeat their source in their own text.
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    eprintln!("plimsoll: {text}");
+    ExitCode::from(1)
+}

@@ -1,0 +1,194 @@
+//! Waiting for a backup or restore to end: a live picture on a terminal, plain lines elsewhere.
+//!
+//! Two sources are watched: the subject, whose own counters are at most a second old, and its Operation, whose tree says what it
+//! is doing but is written less often. The picture is the tree with the subject's numbers put in.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use futures::{Stream, StreamExt, stream};
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use plimsoll_api::plimsoll::v1alpha1::Operation;
+use plimsoll_api::velero::v1::{Backup, Restore};
+use plimsoll_progress::view::{self, Row};
+use plimsoll_progress::{Snapshot, Unit};
+
+use crate::args::{Kind, Reference};
+use crate::draw::{self, Canvas, MOST_ROWS};
+use crate::exit::Outcome;
+use crate::output;
+use crate::subjects::{Seen, operation_name};
+
+enum News {
+    Subject(Option<Box<DynamicObject>>),
+    Operation(Option<Box<Operation>>),
+    Trouble(String),
+    Tick,
+}
+
+/// Waits until it has ended and tells how.
+pub async fn until_ended(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Outcome> {
+    let mut picture = Picture::new();
+    let mut seen: Option<Seen> = None;
+    let mut news = std::pin::pin!(news(client, namespace, reference));
+    while let Some(item) = news.next().await {
+        match item {
+            News::Subject(Some(object)) => {
+                let operation = seen.take().and_then(|seen| seen.operation);
+                seen = Some(Seen { kind: reference.kind, object: serde_json::to_value(object)?, operation });
+            }
+            News::Subject(None) if seen.is_some() => {
+                bail!("{} {} was deleted while it was waited for", reference.kind.word(), reference.name)
+            }
+            News::Operation(operation) => {
+                if let Some(seen) = &mut seen {
+                    seen.operation = operation.map(|operation| *operation);
+                }
+            }
+            News::Trouble(text) => picture.trouble(&text),
+            News::Subject(None) | News::Tick => {}
+        }
+        let Some(seen) = &seen else { continue };
+        if let Some(outcome) = seen.outcome() {
+            picture.end(seen);
+            return Ok(outcome);
+        }
+        picture.show(seen);
+    }
+    bail!("the watch ended before {} {} did", reference.kind.word(), reference.name)
+}
+
+fn news(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<Item = News> + use<> {
+    let resource = match reference.kind {
+        Kind::Backup => ApiResource::erase::<Backup>(&()),
+        Kind::Restore => ApiResource::erase::<Restore>(&()),
+    };
+    let subjects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let operations: Api<Operation> = Api::namespaced(client.clone(), namespace);
+    let subject = watcher::watch_object(subjects, &reference.name).map(|event| match event {
+        Ok(object) => News::Subject(object.map(Box::new)),
+        Err(error) => News::Trouble(error.to_string()),
+    });
+    let operation = watcher::watch_object(operations, &operation_name(reference)).map(|event| match event {
+        Ok(operation) => News::Operation(operation.map(Box::new)),
+        Err(error) => News::Trouble(error.to_string()),
+    });
+    let ticks = stream::unfold((), |()| async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Some((News::Tick, ()))
+    });
+    stream::select(stream::select(subject.boxed(), operation.boxed()), ticks.boxed())
+}
+
+/// The tree with the subject's own, fresher numbers in it.
+pub fn rows(seen: &Seen) -> Vec<Row> {
+    let Some(mut tree) = seen.tree() else { return vec![subject_row(seen)] };
+    refresh(&mut tree, seen);
+    let mut rows = view::rows_within(&tree, MOST_ROWS);
+    if let Some(root) = rows.first_mut() {
+        root.label = format!("{} {}", seen.kind.word(), seen.name());
+    }
+    rows
+}
+
+fn refresh(tree: &mut Snapshot, seen: &Seen) {
+    let items = seen.items();
+    for node in tree.nodes.iter_mut().filter(|node| node.parent_path() == Some("")) {
+        let counts = node.meters.iter_mut().find(|counts| counts.unit == Unit::Items);
+        if let Some(counts) = counts.filter(|counts| counts.settled() < items.settled()) {
+            *counts = items;
+        }
+    }
+    if let Some(root) = tree.nodes.first_mut()
+        && let Some(percent) = seen.text("/status/plimsoll/percent").and_then(|text| text.parse().ok())
+    {
+        root.percent = Some(percent);
+    }
+}
+
+fn subject_row(seen: &Seen) -> Row {
+    let operation = plimsoll_progress::Operation::new(
+        format!("{} {}", seen.kind.word(), seen.name()),
+        plimsoll_progress::Clock::system(),
+    );
+    operation.root().say(seen.phase());
+    view::rows(&operation.snapshot()).swap_remove(0)
+}
+
+/// Draws, or prints.
+struct Picture {
+    canvas: Option<Canvas>,
+    printed: Option<(Instant, String)>,
+}
+
+/// Plain lines come this often at most.
+const BETWEEN_LINES: Duration = Duration::from_secs(2);
+
+impl Picture {
+    fn new() -> Self {
+        let terminal = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { canvas: terminal.then(Canvas::new), printed: None }
+    }
+
+    fn show(&mut self, seen: &Seen) {
+        let rows = rows(seen);
+        match &mut self.canvas {
+            Some(canvas) => canvas.show(&rows),
+            None => self.print(&rows),
+        }
+    }
+
+    fn print(&mut self, rows: &[Row]) {
+        let Some(root) = rows.first() else { return };
+        let busy = rows.iter().skip(1).find(|row| row.depth == 1 && row.look != view::Look::Done);
+        let text = match busy {
+            Some(stage) => format!("{}; {}", draw::plain(root), draw::plain(stage)),
+            None => draw::plain(root),
+        };
+        let recent = self.printed.as_ref().is_some_and(|(at, last)| at.elapsed() < BETWEEN_LINES || *last == text);
+        if !recent {
+            output::line(&text);
+            self.printed = Some((Instant::now(), text));
+        }
+    }
+
+    fn trouble(&mut self, text: &str) {
+        tracing::warn!("watching: {text}; trying again");
+    }
+
+    fn end(mut self, seen: &Seen) {
+        if let Some(mut canvas) = self.canvas.take() {
+            canvas.show(&[]);
+            canvas.finish();
+        }
+        output::line(verdict(seen));
+    }
+}
+
+/// One sentence about how it ended, and what to do next.
+pub fn verdict(seen: &Seen) -> String {
+    let (kind, name, items) = (seen.kind.word(), seen.name(), seen.items());
+    let mut text = format!("{kind} {name}: {}", seen.phase());
+    if items.total.value().is_some() {
+        text += &format!(", {} of {} items {}", items.done, items.total.value().unwrap_or(0), seen.kind.done_word());
+    }
+    for (count, word) in [(items.skipped, "skipped"), (items.failed, "failed")] {
+        if count > 0 {
+            text += &format!(", {count} {word}");
+        }
+    }
+    if let Some(reason) = seen.text("/status/failureReason") {
+        text += &format!(": {reason}");
+    }
+    for fault in seen.object.pointer("/status/validationErrors").and_then(|v| v.as_array()).into_iter().flatten() {
+        text += &format!("\n  {}", fault.as_str().unwrap_or_default());
+    }
+    let (errors, warnings) = (seen.number("/status/errors"), seen.number("/status/warnings"));
+    if errors + warnings > 0 {
+        text += &format!(" ({errors} errors, {warnings} warnings: `plimsoll describe {kind}/{name}`)");
+    }
+    text
+}

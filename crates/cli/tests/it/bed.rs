@@ -1,0 +1,256 @@
+//! What the tests lie on: a cluster, servers that can be killed, an application to lose.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// A cluster that the tests may fill.
+pub struct Bed {
+    pub client: Client,
+    pub kubeconfig: PathBuf,
+    pub directory: TempDir,
+    _cluster: Option<Child>,
+}
+
+pub fn plimsoll() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.kill_on_drop(true).stdin(Stdio::null()).env_remove("KUBECONFIG");
+    command
+}
+
+impl Bed {
+    /// The embedded cluster, as a process of its own.
+    pub async fn local() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut cluster = plimsoll()
+            .args(["local", "--no-server", "--data-dir"])
+            .arg(directory.path().join("cluster"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(cluster.stdout.take().unwrap()).lines();
+        let kubeconfig = loop {
+            let line = lines.next_line().await.unwrap().expect("the cluster ended before it was ready");
+            if let Some(path) = line.strip_prefix("export KUBECONFIG=") {
+                break PathBuf::from(path);
+            }
+        };
+        Self { client: client(&kubeconfig).await, kubeconfig, directory, _cluster: Some(cluster) }
+    }
+
+    /// A namespace of its own for a server, with a location.
+    pub async fn home(&self, name: &str) -> Home<'_> {
+        let home = Home {
+            bed: self,
+            namespace: name.to_owned(),
+            bucket: self.directory.path().join(format!("bucket-{name}")),
+        };
+        std::fs::create_dir_all(&home.bucket).unwrap();
+        create_namespace(&self.client, name).await;
+        let bucket = home.bucket.display().to_string();
+        home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "default" },
+            "spec": { "provider": "directory", "default": true, "objectStorage": { "bucket": bucket } } }))
+            .await
+            .unwrap();
+        home
+    }
+
+    /// A namespace with objects of several kinds.
+    pub async fn application(&self, name: &str, objects: usize) {
+        create_namespace(&self.client, name).await;
+        let meta = |kind: &str, number: usize| ObjectMeta {
+            name: Some(format!("{kind}-{number}")),
+            labels: Some([("shard".to_owned(), (number % 3).to_string())].into()),
+            ..ObjectMeta::default()
+        };
+        let post = PostParams::default();
+        for number in 0..objects {
+            match number % 3 {
+                0 => {
+                    let data = Some([("k".to_owned(), format!("value {number} ").repeat(50))].into());
+                    let object = ConfigMap { metadata: meta("map", number), data, ..ConfigMap::default() };
+                    Api::namespaced(self.client.clone(), name).create(&post, &object).await.map(|_: ConfigMap| ())
+                }
+                1 => {
+                    let string_data = Some([("s".to_owned(), format!("secret {number}"))].into());
+                    let object = Secret { metadata: meta("secret", number), string_data, ..Secret::default() };
+                    Api::namespaced(self.client.clone(), name).create(&post, &object).await.map(|_: Secret| ())
+                }
+                _ => {
+                    let object = ServiceAccount { metadata: meta("account", number), ..ServiceAccount::default() };
+                    Api::namespaced(self.client.clone(), name).create(&post, &object).await.map(|_: ServiceAccount| ())
+                }
+            }
+            .unwrap();
+        }
+    }
+
+    /// Everything in a namespace that a user put there, without what every new object gets of its own.
+    pub async fn contents(&self, namespace: &str) -> BTreeMap<String, Value> {
+        let mut all = BTreeMap::new();
+        for kind in ["ConfigMap", "Secret", "ServiceAccount"] {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+            for found in api.list(&ListParams::default()).await.unwrap() {
+                if ["default", "kube-root-ca.crt"].contains(&found.name_any().as_str()) {
+                    continue;
+                }
+                let labels = found.labels().iter().filter(|(key, _)| !key.starts_with("velero.io/"));
+                let labels: BTreeMap<_, _> = labels.collect();
+                let object = json!({ "labels": labels, "content": found.data });
+                all.insert(format!("{kind}/{}", found.name_any()), object);
+            }
+        }
+        all
+    }
+
+    /// A namespace that is being deleted and does not go, because something in it has a finalizer.
+    pub async fn hold_namespace(&self, name: &str) {
+        create_namespace(&self.client, name).await;
+        let metadata = ObjectMeta {
+            name: Some("held".into()),
+            finalizers: Some(vec!["test.plimsoll.dev/hold".into()]),
+            ..ObjectMeta::default()
+        };
+        let map = ConfigMap { metadata, ..ConfigMap::default() };
+        Api::<ConfigMap>::namespaced(self.client.clone(), name).create(&PostParams::default(), &map).await.unwrap();
+        Api::<Namespace>::all(self.client.clone()).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub async fn delete_namespace(&self, name: &str) {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+        eventually("the namespace is gone", async || api.get_opt(name).await.unwrap().is_none()).await;
+    }
+}
+
+async fn create_namespace(client: &Client, name: &str) {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let object = Namespace { metadata, ..Namespace::default() };
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Waits for a condition; fails by its name after a minute.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("not within a minute: {what}"));
+}
+
+/// The namespace of a server.
+pub struct Home<'a> {
+    pub bed: &'a Bed,
+    pub namespace: String,
+    pub bucket: PathBuf,
+}
+
+impl Home<'_> {
+    /// A server, with more environment. Ends with its handle.
+    pub fn server(&self, environment: &[(&str, &str)]) -> Child {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.bed.directory.path().join(format!("{}.log", self.namespace)))
+            .unwrap();
+        plimsoll()
+            .args(["server", "--lease-duration", "2s", "--namespace", &self.namespace, "--kubeconfig"])
+            .arg(&self.bed.kubeconfig)
+            .arg("--scratch-dir")
+            .arg(self.bed.directory.path().join(format!("scratch-{}", self.namespace)))
+            .envs(environment.iter().copied())
+            .stderr(log)
+            .spawn()
+            .unwrap()
+    }
+
+    /// What the servers of this home have logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.bed.directory.path().join(format!("{}.log", self.namespace))).unwrap_or_default()
+    }
+
+    /// A command against this home.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = plimsoll();
+        command.args(arguments).args(["--namespace", &self.namespace, "--kubeconfig"]).arg(&self.bed.kubeconfig);
+        command
+    }
+
+    fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let group = if kind == "Operation" { ("plimsoll.dev", "v1alpha1") } else { ("velero.io", "v1") };
+        let resource = match kind {
+            "ConfigMap" => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)),
+            _ => ApiResource::from_gvk(&GroupVersionKind::gvk(group.0, group.1, kind)),
+        };
+        Api::namespaced_with(self.bed.client.clone(), &self.namespace, &resource)
+    }
+
+    pub async fn create(&self, object: Value) -> kube::Result<DynamicObject> {
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        self.api(&kind).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await
+    }
+
+    pub async fn backup(&self, name: &str, spec: Value) {
+        self.create(json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name }, "spec": spec }))
+            .await
+            .unwrap();
+    }
+
+    pub async fn restore(&self, name: &str, spec: Value) {
+        self.create(json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": name }, "spec": spec }))
+            .await
+            .unwrap();
+    }
+
+    pub async fn get(&self, kind: &str, name: &str) -> Value {
+        let found = self.api(kind).get(name).await.unwrap();
+        serde_json::to_value(found).unwrap()
+    }
+
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.api(kind).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub async fn list(&self, kind: &str) -> Vec<DynamicObject> {
+        self.api(kind).list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// Waits until it has ended; returns it.
+    pub async fn ended(&self, kind: &str, name: &str) -> Value {
+        let mut last = Value::Null;
+        eventually(&format!("{kind} {name} has ended"), async || {
+            last = self.get(kind, name).await;
+            is_ended(&last)
+        })
+        .await;
+        last
+    }
+}
+
+pub fn phase(object: &Value) -> &str {
+    object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default()
+}
+
+pub fn is_ended(object: &Value) -> bool {
+    ["Completed", "PartiallyFailed", "Failed", "FailedValidation"].contains(&phase(object))
+}

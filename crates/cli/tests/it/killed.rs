@@ -1,0 +1,254 @@
+//! Killed at every point the code names, and on.
+//!
+//! An undisturbed run is traced first: it says which points there are and how the work should end. Then the server is killed once
+//! at each of them, another one is started, and the ends are compared.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, eventually, is_ended, phase};
+
+const OBJECTS: usize = 45;
+const AT_ONCE: usize = 4;
+
+/// Points that belong to the server, not to the work: which of them a run passes depends on time.
+fn every_point(trace: &str) -> Vec<String> {
+    let mut passages: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in trace.lines() {
+        *passages.entry(line).or_default() += 1;
+    }
+    let mut points = Vec::new();
+    for (point, count) in passages {
+        points.push(format!("{point}:1"));
+        if count > 2 {
+            points.push(format!("{point}:{}", count / 2 + 1));
+        }
+    }
+    points
+}
+
+fn name_of(point: &str) -> String {
+    point.replace(['.', ':'], "-")
+}
+
+/// Counters never fall, and what is not whole never looks whole.
+#[derive(Default)]
+struct Watch {
+    settled: u64,
+    percent: f64,
+}
+
+impl Watch {
+    fn see(&mut self, object: &Value) {
+        let progress = &object["status"]["progress"];
+        let field = |name: &str| progress[name].as_u64().unwrap_or(0);
+        let done = field("itemsBackedUp") + field("itemsRestored") + field("itemsSkipped") + field("itemsFailed");
+        assert!(done >= self.settled, "counters fell from {} to {done}: {object:#}", self.settled);
+        self.settled = done;
+        let Some(percent) = object["status"]["plimsoll"]["percent"].as_str() else { return };
+        let percent: f64 = percent.trim_start_matches('~').parse().unwrap();
+        assert!(percent >= self.percent, "the percentage fell from {} to {percent}: {object:#}", self.percent);
+        assert!(percent < 100.0 || is_ended(object), "100 % before the end: {object:#}");
+        self.percent = percent;
+    }
+}
+
+/// Runs a server that dies at `point`, starts another one once it has, and waits for the end of the subject.
+async fn run_killed(home: &Home<'_>, point: Option<&str>, kind: &str, name: &str) -> (Value, bool) {
+    let trace = home.bed.directory.path().join(format!("trace-{}-{kind}", home.namespace));
+    let trace = trace.display().to_string();
+    let environment = match point {
+        Some(point) => vec![("PLIMSOLL_KILL_AT", point)],
+        None => vec![("PLIMSOLL_KILL_TRACE", trace.as_str())],
+    };
+    let mut server = home.server(&environment);
+    let mut died = false;
+    let mut watch = Watch::default();
+    let mut last = Value::Null;
+    eventually(&format!("{kind} {name} has ended, killed at {point:?}\n{}", home.log()), async || {
+        if !died && let Ok(Some(status)) = server.try_wait() {
+            assert!(!status.success(), "the server ended by itself\n{}", home.log());
+            died = true;
+            server = home.server(&[]);
+        }
+        last = home.get(kind, name).await;
+        watch.see(&last);
+        // The last points come after the end of the subject: the record and the journal have to go too.
+        is_ended(&last) && (died || point.is_none()) && is_tidy(home).await
+    })
+    .await;
+    drop(server);
+    (last, died)
+}
+
+/// No operation is open and no journal is left.
+async fn is_tidy(home: &Home<'_>) -> bool {
+    let open = home.list("Operation").await.into_iter().filter(|operation| {
+        let state = operation.data.pointer("/status/state").and_then(Value::as_str).unwrap_or_default();
+        !["Succeeded", "PartiallyFailed", "Failed", "Cancelled"].contains(&state)
+    });
+    let journal = home.list("ConfigMap").await.into_iter().filter(|map| {
+        map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("plimsoll.dev/journal-of"))
+    });
+    open.count() == 0 && journal.count() == 0
+}
+
+fn trace_of(home: &Home<'_>, kind: &str) -> String {
+    std::fs::read_to_string(home.bed.directory.path().join(format!("trace-{}-{kind}", home.namespace))).unwrap()
+}
+
+/// What must be the same, whatever happened on the way.
+fn essence(object: &Value) -> Value {
+    let status = &object["status"];
+    json!({
+        "phase": status["phase"], "errors": status["errors"], "warnings": status["warnings"],
+        "progress": status["progress"], "percent": status["plimsoll"]["percent"],
+    })
+}
+
+fn archive_of(home: &Home<'_>, backup: &str) -> Vec<String> {
+    let file = home.bucket.join(format!("backups/{backup}/{backup}.tar.gz"));
+    let listing = std::process::Command::new("tar").arg("-tzf").arg(&file).output().unwrap();
+    assert!(listing.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&listing.stderr));
+    let mut names: Vec<_> = String::from_utf8(listing.stdout).unwrap().lines().map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+fn files_of(home: &Home<'_>) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(home.bucket.join("backups/b"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_killed_at_any_point_ends_as_an_undisturbed_one() {
+    let bed = Bed::local().await;
+    bed.application("shop", OBJECTS).await;
+    let spec = || json!({ "includedNamespaces": ["shop"] });
+    let model = bed.home("model").await;
+    model.backup("b", spec()).await;
+    let (undisturbed, _) = run_killed(&model, None, "Backup", "b").await;
+    assert_eq!(phase(&undisturbed), "Completed", "{}", model.log());
+    let points = every_point(&trace_of(&model, "Backup"));
+    assert!(points.len() > 20, "the trace has only {points:?}");
+
+    let (bed, model, undisturbed) = (&bed, &model, &undisturbed);
+    let deaths: Vec<bool> = stream::iter(points)
+        .map(|point| async move {
+            let home = bed.home(&name_of(&point)).await;
+            home.backup("b", spec()).await;
+            let (backup, died) = run_killed(&home, Some(&point), "Backup", "b").await;
+            assert_eq!(essence(&backup), essence(undisturbed), "killed at {point}\n{}", home.log());
+            assert_eq!(archive_of(&home, "b"), archive_of(model, "b"), "killed at {point}");
+            assert_eq!(files_of(&home), files_of(model), "killed at {point}");
+            died
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let died = deaths.iter().filter(|died| **died).count();
+    assert_eq!(died, deaths.len(), "every one of them was killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_killed_at_any_point_ends_as_an_undisturbed_one() {
+    let bed = Bed::local().await;
+    bed.application("shop", OBJECTS).await;
+    let before = bed.contents("shop").await;
+    let spec = |target: &str| json!({ "backupName": "b", "namespaceMapping": { "shop": target } });
+    let model = prepared(&bed, "model").await;
+    model.restore("r", spec("shop-model")).await;
+    let (undisturbed, _) = run_killed(&model, None, "Restore", "r").await;
+    assert_eq!(phase(&undisturbed), "Completed", "{}", model.log());
+    assert_eq!(bed.contents("shop-model").await, before);
+    let points = every_point(&trace_of(&model, "Restore"));
+    assert!(points.len() > 20, "the trace has only {points:?}");
+
+    let (bed, before, undisturbed) = (&bed, &before, &undisturbed);
+    let deaths: Vec<bool> = stream::iter(points)
+        .map(|point| async move {
+            let target = format!("shop-{}", name_of(&point));
+            let home = prepared(bed, &name_of(&point)).await;
+            home.restore("r", spec(&target)).await;
+            let (restore, died) = run_killed(&home, Some(&point), "Restore", "r").await;
+            assert_eq!(essence(&restore), essence(undisturbed), "killed at {point}\n{}", home.log());
+            assert_eq!(&bed.contents(&target).await, before, "killed at {point}");
+            died
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let died = deaths.iter().filter(|died| **died).count();
+    assert_eq!(died, deaths.len(), "every one of them was killed");
+}
+
+/// A home with a backup to restore from, and no server.
+async fn prepared<'a>(bed: &'a Bed, name: &str) -> Home<'a> {
+    let home = bed.home(name).await;
+    let mut server = home.server(&[]);
+    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
+    eventually("the backup's record is closed", async || is_tidy(&home).await).await;
+    server.kill().await.unwrap();
+    home
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_server_waits_for_its_turn_and_takes_over_when_the_first_one_dies() {
+    let bed = Bed::local().await;
+    let home = bed.home("pair").await;
+    bed.application("shop", 9).await;
+    let mut first = home.server(&[]);
+    home.backup("one", json!({ "includedNamespaces": ["shop"] })).await;
+    home.ended("Backup", "one").await;
+    let _second = home.server(&[]);
+    first.kill().await.unwrap();
+    home.backup("two", json!({ "includedNamespaces": ["shop"] })).await;
+    assert_eq!(phase(&home.ended("Backup", "two").await), "Completed", "{}", home.log());
+    let epochs = |name: &str| {
+        let name = name.to_owned();
+        let home = &home;
+        async move { home.get("Operation", &name).await["status"]["epoch"].as_u64().unwrap() }
+    };
+    assert!(epochs("backup-two").await > epochs("backup-one").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_journal_ends_the_operation_and_nothing_is_guessed() {
+    let bed = Bed::local().await;
+    let home = bed.home("lost").await;
+    bed.application("shop", 9).await;
+    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    let mut server = home.server(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
+    tokio::time::timeout(Duration::from_secs(60), server.wait()).await.unwrap().unwrap();
+    for map in home.list("ConfigMap").await {
+        home.delete("ConfigMap", map.metadata.name.as_deref().unwrap()).await;
+    }
+    let _next = home.server(&[]);
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Failed");
+    let reason = backup["status"]["failureReason"].as_str().unwrap();
+    assert!(reason.contains("journal of backup-b is lost"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_operation_is_made_anew_and_the_work_goes_on() {
+    let bed = Bed::local().await;
+    let home = bed.home("lost-record").await;
+    bed.application("shop", 9).await;
+    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    let mut server = home.server(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
+    tokio::time::timeout(Duration::from_secs(60), server.wait()).await.unwrap().unwrap();
+    home.delete("Operation", "backup-b").await;
+    let _next = home.server(&[]);
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", home.log());
+    assert_eq!(home.get("Operation", "backup-b").await["status"]["attempt"], 1);
+}

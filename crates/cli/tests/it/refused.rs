@@ -1,0 +1,101 @@
+//! Bad input gets a clear answer, and nothing is lost.
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, phase};
+
+async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String {
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name }, "spec": spec })).await.unwrap();
+    let object = home.ended(kind, name).await;
+    assert_eq!(phase(&object), "FailedValidation", "{object:#}");
+    object["status"]["validationErrors"].as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_carried_out_is_refused_by_name() {
+    let bed = Bed::local().await;
+    let home = bed.home("velero").await;
+    let _server = home.server(&[]);
+    let cases = [
+        ("Backup", json!({ "storageLocation": "nowhere" }), "there is no BackupStorageLocation nowhere"),
+        ("Backup", json!({ "hooks": { "resources": [{ "name": "freeze" }] } }), "spec.hooks.resources: running hooks"),
+        ("Backup", json!({ "snapshotVolumes": true }), "spec.snapshotVolumes"),
+        ("Backup", json!({ "inclodedNamespaces": ["x"] }), "inclodedNamespaces"),
+        (
+            "Backup",
+            json!({ "labelSelector": { "matchLabels": { "a": "b" } }, "orLabelSelectors": [{ "matchLabels": { "c": "d" } }] }),
+            "orLabelSelectors",
+        ),
+        ("Restore", json!({ "backupName": "none" }), "there is no backup none"),
+        ("Restore", json!({}), "backupName"),
+        ("Restore", json!({ "backupName": "none", "existingResourcePolicy": "update" }), "existingResourcePolicy"),
+    ];
+    for (number, (kind, spec, expected)) in cases.into_iter().enumerate() {
+        let text = refused(&home, kind, &format!("case-{number}"), spec.clone()).await;
+        assert!(text.contains(expected), "{spec}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_taken_in_the_location_is_not_overwritten() {
+    let bed = Bed::local().await;
+    let (one, two) = (bed.home("one").await, bed.home("two").await);
+    let _server = one.server(&[]);
+    bed.application("shop", 3).await;
+    one.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    one.ended("Backup", "b").await;
+    let metadata = std::fs::read(one.bucket.join("backups/b/velero-backup.json")).unwrap();
+    std::fs::create_dir_all(two.bucket.join("backups/b")).unwrap();
+    std::fs::write(two.bucket.join("backups/b/velero-backup.json"), &metadata).unwrap();
+    let _other = two.server(&[]);
+    two.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    let backup = two.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Failed");
+    let reason = backup["status"]["failureReason"].as_str().unwrap();
+    assert!(reason.contains("backup b exists already in location"), "{reason}");
+    assert_eq!(std::fs::read(two.bucket.join("backups/b/velero-backup.json")).unwrap(), metadata, "not touched");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing() {
+    let bed = Bed::local().await;
+    let home = bed.home("velero").await;
+    let _server = home.server(&[]);
+    bed.application("shop", 30).await;
+    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.ended("Backup", "b").await;
+    let file = home.bucket.join("backups/b/b.tar.gz");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    home.restore("r", json!({ "backupName": "b", "namespaceMapping": { "shop": "copy" } })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Failed");
+    let reason = restore["status"]["failureReason"].as_str().unwrap();
+    assert!(reason.contains("b.tar.gz") && reason.contains("truncated"), "{reason}");
+    assert!(bed.contents("copy").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_location_that_is_not_there_is_unavailable_with_the_reason() {
+    let bed = Bed::local().await;
+    let home = bed.home("velero").await;
+    let _server = home.server(&[]);
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "gone" },
+        "spec": { "provider": "directory", "objectStorage": { "bucket": "/nonexistent/backups" } } }))
+        .await
+        .unwrap();
+    let text = {
+        let mut text = String::new();
+        crate::bed::eventually("the location is checked", async || {
+            let location = home.get("BackupStorageLocation", "gone").await;
+            text = location["status"]["message"].as_str().unwrap_or_default().to_owned();
+            phase(&location) == "Unavailable"
+        })
+        .await;
+        text
+    };
+    assert!(text.contains("/nonexistent/backups"), "{text}");
+    let why = refused(&home, "Backup", "b", json!({ "storageLocation": "gone" })).await;
+    assert!(why.contains("BackupStorageLocation gone is unavailable"), "{why}");
+}

@@ -1,0 +1,157 @@
+//! BackupStorageLocation: whether it can be used, and how to open it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Secret, SecretKeySelector};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::runtime::{Controller, watcher};
+use kube::{Api, ResourceExt};
+use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase};
+use plimsoll_archive::layout;
+use plimsoll_engine::{Error, kill};
+use plimsoll_store::{Location, Store};
+use serde_json::json;
+use tracing::warn;
+
+use crate::context::Context;
+
+const CHECK_EVERY: Duration = Duration::from_mins(1);
+
+/// Runs the controller until the future is dropped.
+pub async fn control(context: Arc<Context>) {
+    let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    Controller::new(api, watcher::Config::default())
+        .run(reconcile, |_, error, _| {
+            warn!("checking a location: {error}");
+            Action::requeue(Duration::from_secs(5))
+        }, context)
+        .for_each(|_| async {})
+        .await;
+}
+
+async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) -> Result<Action, Error> {
+    let every = location.spec.validation_frequency.map_or(CHECK_EVERY, |every| every.into());
+    let status = location.status.clone().unwrap_or_default();
+    let due = status.last_validation_time.as_ref().is_none_or(|last| is_due(last.0, every));
+    // Its own status write wakes this up again: a check that has just been made is not made anew.
+    if due || status.phase.is_none() {
+        write_verdict(&location, &context, check(&location, &context).await).await?;
+    }
+    Ok(if every.is_zero() { Action::await_change() } else { Action::requeue(every) })
+}
+
+fn is_due(last: Timestamp, every: Duration) -> bool {
+    let age = Timestamp::now().duration_since(last);
+    !every.is_zero() && Duration::try_from(age).is_ok_and(|age| age + Duration::from_secs(1) >= every)
+}
+
+/// Opens the location and looks at it. `Err` is what its user should know.
+async fn check(location: &BackupStorageLocation, context: &Context) -> Result<(), String> {
+    let store = open(location, context).await.map_err(|e| e.to_string())?;
+    let directories = store.list_directories("").await.map_err(|e| e.to_string())?;
+    layout::check_top_level(directories.iter().map(String::as_str)).map_err(|e| e.to_string())
+}
+
+async fn write_verdict(
+    location: &BackupStorageLocation,
+    context: &Context,
+    verdict: Result<(), String>,
+) -> Result<(), Error> {
+    context.fence.check()?;
+    let name = location.name_any();
+    let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let phase = if verdict.is_ok() { LocationPhase::Available } else { LocationPhase::Unavailable };
+    let status = json!({
+        "phase": phase.as_str(),
+        "message": verdict.err(),
+        "lastValidationTime": format!("{:.0}", Timestamp::now()),
+    });
+    kill::point("location.status.before");
+    api.patch(&name, &PatchParams::default(), &Patch::Merge(json!({ "status": status })))
+        .await
+        .map_err(|e| Error::api(format!("write status of location {name}"), e))?;
+    Ok(())
+}
+
+/// Opens the store behind a location.
+pub async fn open(location: &BackupStorageLocation, context: &Context) -> Result<Store, Error> {
+    let spec = &location.spec;
+    let storage = spec.object_storage.clone().unwrap_or_default();
+    let credentials = match &spec.credential {
+        Some(selector) => Some(secret_value(context, selector).await?),
+        None => None,
+    };
+    let ca_cert = match &storage.ca_cert_ref {
+        Some(selector) => Some(secret_value(context, selector).await?),
+        None => storage.ca_cert.map(|pem| pem.0),
+    };
+    let place = Location {
+        provider: spec.provider.clone().unwrap_or_default(),
+        bucket: storage.bucket.unwrap_or_default(),
+        prefix: storage.prefix.unwrap_or_default(),
+        config: spec.config.clone(),
+        credentials: credentials.map(Into::into),
+        ca_cert,
+        ..Location::default()
+    };
+    Ok(Store::open(&place)?)
+}
+
+async fn secret_value(context: &Context, selector: &SecretKeySelector) -> Result<Vec<u8>, Error> {
+    let what = format!("read secret {}", selector.name);
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let secret = api.get(&selector.name).await.map_err(|e| Error::api(what.clone(), e))?;
+    let value = secret.data.and_then(|mut data| data.remove(&selector.key));
+    value.map(|bytes| bytes.0).ok_or(Error::Answer { what, detail: format!("it has no key {}", selector.key) })
+}
+
+/// What a subject may find where it looks for its location.
+pub enum Found {
+    /// It can be used.
+    Usable(Box<BackupStorageLocation>),
+    /// It will not become usable by waiting.
+    Unusable(String),
+    /// Nobody has looked at it yet.
+    Unchecked(String),
+}
+
+/// The location of this name, or the default one.
+pub async fn find(context: &Context, name: Option<&str>) -> Result<Found, Error> {
+    let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let found = match name.filter(|name| !name.is_empty()) {
+        Some(name) => api.get_opt(name).await.map_err(|e| Error::api(format!("read location {name}"), e))?,
+        None => default_of(
+            api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?.items,
+        ),
+    };
+    let Some(location) = found else {
+        return Ok(Found::Unusable(match name.filter(|name| !name.is_empty()) {
+            Some(name) => format!("spec.storageLocation: there is no BackupStorageLocation {name}"),
+            None => "spec.storageLocation: none is given, and there is no default BackupStorageLocation".into(),
+        }));
+    };
+    let status = location.status.clone().unwrap_or_default();
+    Ok(match status.phase {
+        Some(LocationPhase::Available) => Found::Usable(Box::new(location)),
+        Some(_) => Found::Unusable(format!(
+            "BackupStorageLocation {} is unavailable: {}",
+            location.name_any(),
+            status.message.unwrap_or_else(|| "no reason is given".into())
+        )),
+        None => Found::Unchecked(format!("location {} to be checked", location.name_any())),
+    })
+}
+
+fn default_of(locations: Vec<BackupStorageLocation>) -> Option<BackupStorageLocation> {
+    let only = locations.len() == 1;
+    locations.into_iter().find(|location| location.spec.default == Some(true) || (only && location.name_any() == "default"))
+}
+
+/// Whether backups may be written there.
+pub fn is_read_only(location: &BackupStorageLocation) -> bool {
+    location.spec.access_mode == Some(AccessMode::ReadOnly)
+}

@@ -1,0 +1,128 @@
+//! From the tree to what custom resources show: pure functions.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, OperationState, PROGRESSING, STALLED, Stage};
+use plimsoll_api::summary::{ProgressSummary, Stall};
+use plimsoll_progress::{Counts, Snapshot, State, Unit};
+
+/// `status.plimsoll` of a subject and of its Operation.
+pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
+    let root = snapshot.root();
+    let current = snapshot.current();
+    let metered = metered(snapshot);
+    ProgressSummary {
+        percent: snapshot.percent().map(|percent| percent.to_string()),
+        rate: metered.and_then(|node| node.rate).and_then(|rate| i64::try_from(rate).ok()),
+        seconds_left: metered.and_then(|node| node.left).map_or_else(Vec::new, |left| {
+            vec![seconds(left.low), seconds(left.high)]
+        }),
+        last_advance: root.map(|root| ago(now, root.ages.advance)),
+        task: current.map(|node| node.label().to_string()),
+        stalled: snapshot.stall.as_ref().map(|stall| Stall {
+            task: Some(stall.task.to_string()),
+            since: Some(ago(now, stall.age)),
+            reason: Some(stall.reason.reason().to_owned()),
+            message: Some(stall.message.to_string()),
+            ..Stall::default()
+        }),
+        ..ProgressSummary::default()
+    }
+}
+
+/// The active task whose rate and time left speak for the whole: the first one that counts.
+fn metered(snapshot: &Snapshot) -> Option<&plimsoll_progress::Node> {
+    snapshot.nodes.iter().find(|node| node.state.is_active() && node.rate.is_some())
+}
+
+fn seconds(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+fn ago(now: Timestamp, age: std::time::Duration) -> Time {
+    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::ZERO);
+    let then = now.checked_sub(age).unwrap_or(now);
+    Time(then)
+}
+
+/// The counters of the stage that handles items.
+pub fn items(snapshot: &Snapshot, stage: &str) -> Option<Counts> {
+    snapshot.node(stage).and_then(|node| node.counts(Unit::Items)).copied()
+}
+
+/// A count as custom resources spell it.
+pub fn count(value: u64) -> Option<i64> {
+    i64::try_from(value).ok()
+}
+
+/// The state of an Operation.
+pub fn state(snapshot: &Snapshot) -> OperationState {
+    match snapshot.state() {
+        State::Pending | State::Waiting => OperationState::Waiting,
+        State::Done | State::Skipped => OperationState::Succeeded,
+        State::Failed | State::Interrupted => OperationState::Failed,
+        State::Cancelled => OperationState::Cancelled,
+        State::Running | State::TakenOver | State::Unknown => OperationState::Running,
+    }
+}
+
+/// What remains of a tree once the operation has ended.
+pub fn stages(snapshot: &Snapshot) -> Vec<Stage> {
+    let is_stage = |node: &&plimsoll_progress::Node| node.parent_path() == Some("");
+    snapshot
+        .nodes
+        .iter()
+        .filter(is_stage)
+        .map(|node| Stage {
+            name: Some(node.name.to_string()),
+            state: Some(match node.state {
+                State::Failed | State::Interrupted => OperationState::Failed,
+                State::Cancelled => OperationState::Cancelled,
+                state if state.is_active() => OperationState::Running,
+                State::Pending => OperationState::Waiting,
+                _ => OperationState::Succeeded,
+            }),
+            milliseconds: node.ages.elapsed.and_then(|elapsed| i64::try_from(elapsed.as_millis()).ok()),
+            ..Stage::default()
+        })
+        .collect()
+}
+
+/// `Progressing`, `Stalled` and `Complete`; a condition's time changes only with its status.
+pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let ended = snapshot.state().is_ended();
+    let root_reason = snapshot.root().and_then(|root| root.reason.as_deref()).unwrap_or_default();
+    let current = snapshot.current().map(|node| node.label().to_string()).unwrap_or_default();
+    let stall = snapshot.stall.as_ref().filter(|_| !ended);
+    let facts = [
+        (PROGRESSING, !ended && stall.is_none(), if ended { "Ended" } else { "Working" }.to_owned(), current),
+        (
+            STALLED,
+            stall.is_some(),
+            stall.map_or_else(|| "Advancing".to_owned(), |stall| stall.reason.reason().to_owned()),
+            stall.map(|stall| format!("{}: {}", stall.task, stall.message)).unwrap_or_default(),
+        ),
+        (COMPLETE, ended, state(snapshot).to_string(), root_reason.to_owned()),
+    ];
+    facts.into_iter().map(|(kind, holds, reason, message)| condition(previous, now, kind, holds, reason, message)).collect()
+}
+
+fn condition(
+    previous: &[Condition],
+    now: Timestamp,
+    kind: &str,
+    holds: bool,
+    reason: String,
+    message: String,
+) -> Condition {
+    let status = if holds { "True" } else { "False" };
+    let unchanged = previous.iter().find(|condition| condition.type_ == kind && condition.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason,
+        message,
+        last_transition_time: unchanged.map_or(Time(now), |condition| condition.last_transition_time.clone()),
+        observed_generation: None,
+    }
+}

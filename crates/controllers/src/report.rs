@@ -1,0 +1,151 @@
+//! The one writer of an operation's progress: a task of its own, so that a slow API server costs freshness, never throughput.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_engine::cluster::Cluster;
+use plimsoll_engine::kill;
+use plimsoll_engine::ports::Guard;
+use plimsoll_progress::{Observer, Snapshot, State};
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::operation::{Record, Subject};
+use crate::project;
+
+const SUBJECT_EVERY: Duration = Duration::from_secs(1);
+const OPERATION_EVERY: Duration = Duration::from_secs(5);
+
+/// What a kind shows of the tree in its own progress fields.
+pub type Projection = fn(&Snapshot) -> Value;
+
+/// Writes progress until it is stopped.
+pub struct Reporter {
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// What to write, and where to.
+pub struct Reporting {
+    pub tree: Observer,
+    pub cluster: Cluster,
+    pub record: Arc<Record>,
+    pub subject: Subject,
+    /// The path of the subject's custom resource.
+    pub path: String,
+    pub projection: Projection,
+}
+
+impl Reporter {
+    /// Starts writing.
+    pub fn start(reporting: Reporting) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(run(reporting, stop.clone()));
+        Self { stop, task }
+    }
+
+    /// Stops, after a write that is under way: nothing older can follow the last write of the operation.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        let _ = self.task.await;
+    }
+}
+
+async fn run(reporting: Reporting, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(SUBJECT_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = Last { shown: Value::Null, verdict: None, operation: None };
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        if reporting.record.effect().is_err() {
+            return;
+        }
+        let snapshot = reporting.tree.snapshot();
+        last.write_subject(&reporting, &snapshot).await;
+        last.write_operation(&reporting, &snapshot).await;
+    }
+}
+
+/// What was written last.
+struct Last {
+    shown: Value,
+    verdict: Option<Verdict>,
+    operation: Option<Instant>,
+}
+
+/// What makes the Operation worth writing before its time.
+#[derive(PartialEq)]
+struct Verdict {
+    state: State,
+    stalled: Option<String>,
+    task: Option<String>,
+}
+
+impl Last {
+    async fn write_subject(&mut self, reporting: &Reporting, snapshot: &Snapshot) {
+        let mut status = (reporting.projection)(snapshot);
+        let summary = project::summary(snapshot, Timestamp::now());
+        status["plimsoll"] = nulls_for_absent(&summary);
+        if same_but_for_times(&status, &self.shown) {
+            return;
+        }
+        let patch = json!({ "status": status }).to_string().into_bytes();
+        kill::point("status.progress.before");
+        match reporting.cluster.merge(&reporting.path, patch).await {
+            Ok(_) => self.shown = status,
+            Err(error) => debug!("progress of {}: {error}", reporting.record.name()),
+        }
+        kill::point("status.progress.after");
+    }
+
+    async fn write_operation(&mut self, reporting: &Reporting, snapshot: &Snapshot) {
+        let verdict = Verdict {
+            state: snapshot.state(),
+            stalled: snapshot.stall.as_ref().map(|stall| stall.task.to_string()),
+            task: snapshot.current().map(|node| node.path.to_string()),
+        };
+        let due = self.operation.is_none_or(|at| at.elapsed() >= OPERATION_EVERY);
+        if !due && self.verdict.as_ref() == Some(&verdict) {
+            return;
+        }
+        kill::point("operation.write.before");
+        match reporting.record.write(snapshot).await {
+            Ok(()) => {}
+            Err(error) if error.code() == Some(404) => {
+                let _ = reporting.record.recreate(&reporting.subject).await;
+            }
+            Err(error) => debug!("record of {}: {error}", reporting.record.name()),
+        }
+        kill::point("operation.write.after");
+        self.operation = Some(Instant::now());
+        self.verdict = Some(verdict);
+    }
+}
+
+/// A merge patch leaves alone what it does not name: a stall that is over, a time left that is no longer known, must be
+/// named as null.
+pub fn nulls_for_absent(summary: &plimsoll_api::summary::ProgressSummary) -> Value {
+    let mut value = json!({ "percent": null, "rate": null, "secondsLeft": null, "lastAdvance": null, "task": null, "stalled": null });
+    let shown = serde_json::to_value(summary).unwrap_or_default();
+    if let (Some(value), Value::Object(shown)) = (value.as_object_mut(), shown) {
+        value.extend(shown);
+    }
+    value
+}
+
+fn same_but_for_times(a: &Value, b: &Value) -> bool {
+    let strip = |value: &Value| {
+        let mut value = value.clone();
+        if let Some(summary) = value.get_mut("plimsoll").and_then(Value::as_object_mut) {
+            summary.remove("lastAdvance");
+        }
+        value
+    };
+    strip(a) == strip(b)
+}

@@ -1,0 +1,99 @@
+//! The server: stands for election, and runs the controllers while it leads.
+
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::plimsoll::v1alpha1::Operation;
+use plimsoll_api::velero::v1::{Backup, Restore};
+use plimsoll_engine::Error;
+use plimsoll_engine::cluster::Cluster;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::context::{Context, Runs, Settings};
+use crate::leader::{self, Candidate};
+use crate::{location, subject};
+
+/// The name of the Lease.
+const LEASE: &str = "plimsoll";
+
+/// A server, not yet running.
+pub struct Server {
+    client: Client,
+    settings: Settings,
+}
+
+impl Server {
+    /// Serves the custom resources of one namespace.
+    pub fn new(client: Client, settings: Settings) -> Self {
+        Self { client, settings }
+    }
+
+    /// Runs until `stop`, which hands the Lease back, or until somebody else leads, which is an error: the process should end.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        std::fs::create_dir_all(&self.settings.scratch).map_err(|e| Error::scratch(&self.settings.scratch, e))?;
+        let candidate = Candidate {
+            namespace: self.settings.namespace.clone(),
+            lease: LEASE.to_owned(),
+            identity: self.settings.identity.clone(),
+            term: self.settings.lease_term,
+        };
+        let campaign = leader::campaign(self.client.clone(), candidate, async || self.largest_epoch().await);
+        let leadership = tokio::select! {
+            won = campaign => won?,
+            () = stop.cancelled() => return Ok(()),
+        };
+        let context = Arc::new(Context {
+            cluster: Cluster::new(self.client.clone()),
+            client: self.client,
+            settings: self.settings,
+            epoch: leadership.epoch,
+            fence: Arc::clone(&leadership.fence),
+            runs: Runs::default(),
+        });
+        let controllers = async {
+            tokio::join!(
+                location::control(Arc::clone(&context)),
+                subject::control::<Backup>(Arc::clone(&context)),
+                subject::control::<Restore>(Arc::clone(&context)),
+            )
+        };
+        tokio::select! {
+            _ = controllers => Ok(()),
+            () = leadership.lost() => Err(Error::Fenced("the Lease is lost".into())),
+            () = stop.cancelled() => {
+                info!("stopping");
+                leadership.resign().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Where to count on from when the Lease has been deleted.
+    async fn largest_epoch(&self) -> Result<u64, Error> {
+        let api: Api<Operation> = Api::namespaced(self.client.clone(), &self.settings.namespace);
+        let operations = api.list(&ListParams::default()).await.map_err(|e| Error::api("list operations", e))?;
+        let epochs = operations.items.into_iter().filter_map(|op| op.status?.epoch);
+        Ok(epochs.max().and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0))
+    }
+}
+
+/// Creates our custom resource definitions, or brings them up to date.
+pub async fn install_crds(client: Client) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client);
+    for crd in plimsoll_api::crds() {
+        let name = crd.name_any();
+        let what = format!("install CustomResourceDefinition {name}");
+        match api.create(&PostParams::default(), &crd).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let patch = Patch::Merge(&crd);
+                api.patch(&name, &PatchParams::default(), &patch).await.map_err(|e| Error::api(what, e))?;
+            }
+            Err(error) => return Err(Error::api(what, error)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,437 @@
+//! A Backup or a Restore from the first look at it to its end: one controller, generic over the kind.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::controller::Action;
+use kube::runtime::{Controller, watcher};
+use kube::{Api, Resource, ResourceExt};
+use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
+use plimsoll_engine::cluster::collection_path;
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_progress::{Clock, Ending, Snapshot, Wait};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::context::Context;
+use crate::decide::{Decision, Observed, Stage, decide};
+use crate::journal::{self, Address, ConfigMapJournal, Known};
+use crate::operation::{self, Record, Subject, operation_name};
+use crate::report::{Projection, Reporter, Reporting};
+
+/// What differs between the kinds of subject.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+    /// What is done with it: the first half of its Operation's name.
+    const VERB: &'static str;
+    /// Its own progress fields, from the tree.
+    const PROJECTION: Projection;
+
+    /// Where a phase is, for our purposes.
+    fn stage(phase: &str) -> Stage;
+    /// What is wrong with the spec of this object, as far as the object alone tells.
+    fn faults(raw: &Value) -> Vec<String>;
+    /// What it needs of others: what is wrong with that for good, or what is missing for now.
+    fn needs(&self, context: &Context) -> impl Future<Output = Result<Needs, Error>> + Send;
+    /// The status of one that waits in the queue, if the kind has one.
+    fn queued(position: usize) -> Option<Value>;
+    /// Does the work. Returns the status to end with.
+    fn work(job: &Job<Self>) -> impl Future<Output = Result<Finished, Error>> + Send;
+    /// Undoes what was begun, and leaves what a user needs to see why. Best effort.
+    fn give_up(job: &Job<Self>, error: &Error) -> impl Future<Output = ()> + Send;
+}
+
+/// What a subject needs of others.
+#[derive(Debug, Default)]
+pub struct Needs {
+    /// Wrong for good.
+    pub faults: Vec<String>,
+    /// Not there yet.
+    pub missing: Option<String>,
+}
+
+/// How the work ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// The last status, as a merge patch.
+    pub status: Value,
+    /// The state of the Operation.
+    pub state: OperationState,
+}
+
+/// One piece of work, taken up.
+pub struct Job<K> {
+    pub context: Arc<Context>,
+    pub subject: K,
+    pub id: Subject,
+    pub tree: plimsoll_progress::Operation,
+    pub record: Arc<Record>,
+    pub journal: Arc<ConfigMapJournal>,
+    pub known: Vec<Known>,
+    pub cancel: CancellationToken,
+    pub scratch: tempfile::TempDir,
+}
+
+impl<K> Job<K> {
+    /// The path of the subject's custom resource.
+    pub fn path(&self) -> String {
+        subject_path(&self.id)
+    }
+
+    /// Fails with `Cancelled` as soon as the user asks, otherwise does the work.
+    pub async fn unless_cancelled<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(Error::Cancelled),
+            answer = work => answer,
+        }
+    }
+}
+
+fn subject_path(id: &Subject) -> String {
+    let plural = id.kind.to_lowercase() + "s";
+    format!("{}/{}", collection_path(&id.api_version, &plural, Some(&id.namespace)), id.name)
+}
+
+/// Runs the controller of one kind until the future is dropped.
+pub async fn control<K: Kind>(context: Arc<Context>) {
+    let api_resource = ApiResource::erase::<K>(&());
+    let namespace = &context.settings.namespace;
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), namespace, &api_resource);
+    let operations: Api<Operation> = Api::namespaced(context.client.clone(), namespace);
+    let endings = BroadcastStream::new(context.runs.endings()).map(|_| ());
+    Controller::new_with(api, watcher::Config::default(), api_resource)
+        .owns(operations, watcher::Config::default())
+        .reconcile_all_on(endings)
+        .run(reconcile::<K>, retry, context)
+        .for_each(|_| async {})
+        .await;
+}
+
+fn retry(_: Arc<DynamicObject>, error: &Error, _: Arc<Context>) -> Action {
+    warn!("reconciling: {error}");
+    Action::requeue(Duration::from_secs(2))
+}
+
+async fn reconcile<K: Kind>(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Action, Error> {
+    let seen = observe::<K>(&object, &context).await?;
+    act::<K>(decide(&seen), &object, &context).await
+}
+
+async fn observe<K: Kind>(object: &DynamicObject, context: &Context) -> Result<Observed, Error> {
+    let raw = serde_json::to_value(object).unwrap_or_default();
+    let stage = K::stage(raw.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default());
+    let uid = object.uid().unwrap_or_default();
+    let mut seen = Observed {
+        stage,
+        deleted: object.metadata.deletion_timestamp.is_some(),
+        running_here: context.runs.has(&uid),
+        cancelled: false,
+        operation_open: false,
+        faults: Vec::new(),
+        ahead: Vec::new(),
+        missing: None,
+    };
+    if stage == Stage::Other {
+        return Ok(seen);
+    }
+    observe_operation::<K>(object, context, &mut seen).await?;
+    if stage == Stage::New && !seen.running_here {
+        observe_needs::<K>(object, &raw, context, &mut seen).await?;
+    }
+    Ok(seen)
+}
+
+async fn observe_operation<K: Kind>(
+    object: &DynamicObject,
+    context: &Context,
+    seen: &mut Observed,
+) -> Result<(), Error> {
+    let name = operation_name(K::VERB, &object.name_any());
+    let api: Api<Operation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read operation {name}"), e))?;
+    let ours = found.filter(|op| op.spec.subject.as_ref().and_then(|s| s.uid.as_deref()) == object.uid().as_deref());
+    seen.cancelled = ours.as_ref().is_some_and(Operation::is_cancelled);
+    let state = ours.map(|op| op.status.and_then(|status| status.state));
+    seen.operation_open = state.is_some_and(|state| !state.is_some_and(|state| state.is_ended()));
+    Ok(())
+}
+
+async fn observe_needs<K: Kind>(
+    object: &DynamicObject,
+    raw: &Value,
+    context: &Context,
+    seen: &mut Observed,
+) -> Result<(), Error> {
+    seen.faults = K::faults(raw);
+    match serde_json::from_value::<K>(raw.clone()) {
+        Err(error) => seen.faults.push(error.to_string()),
+        Ok(typed) if seen.faults.is_empty() => {
+            let needs = typed.needs(context).await?;
+            seen.faults = needs.faults;
+            seen.missing = needs.missing;
+        }
+        Ok(_) => {}
+    }
+    let ahead = ahead_of::<K>(object, context).await?;
+    seen.ahead = if ahead.len() < context.settings.concurrency { Vec::new() } else { ahead };
+    Ok(())
+}
+
+/// Who runs or was there earlier.
+async fn ahead_of<K: Kind>(object: &DynamicObject, context: &Context) -> Result<Vec<String>, Error> {
+    let api_resource = ApiResource::erase::<K>(&());
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &context.settings.namespace, &api_resource);
+    let all = api
+        .list(&ListParams::default())
+        .await
+        .map_err(|e| Error::api(format!("list {}", api_resource.plural), e))?;
+    let age = |o: &DynamicObject| (o.creation_timestamp().map(|time| time.0), o.name_any());
+    let mine = age(object);
+    let mut ahead: BTreeSet<String> = context.runs.names(K::VERB).into_iter().collect();
+    for other in all.items.iter().filter(|other| other.metadata.deletion_timestamp.is_none()) {
+        let phase = other.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+        match K::stage(phase) {
+            Stage::Begun => ahead.insert(other.name_any()),
+            Stage::New if age(other) < mine => ahead.insert(other.name_any()),
+            _ => false,
+        };
+    }
+    ahead.remove(&object.name_any());
+    Ok(ahead.into_iter().collect())
+}
+
+async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<Context>) -> Result<Action, Error> {
+    let id = identify::<K>(object, context);
+    match decision {
+        Decision::Leave => {}
+        Decision::Refuse(faults) => {
+            info!("{} {}: refused: {}", K::VERB, id.name, faults.join("; "));
+            let status = json!({ "phase": "FailedValidation", "validationErrors": faults });
+            write_status(context, &id, &status).await?;
+        }
+        Decision::Queue(ahead) => return queue::<K>(&id, object, &ahead, context).await,
+        Decision::Wait(reason) => {
+            let reason = format!("waiting for {reason}");
+            operation::announce(context.client.clone(), &id, &context.holder(), &reason).await?;
+            return Ok(Action::requeue(Duration::from_secs(1)));
+        }
+        Decision::Run => start::<K>(object, id, context),
+        Decision::Stop => context.runs.cancel(&id.uid),
+        Decision::CancelUnbegun => {
+            write_status(context, &id, &json!({ "phase": "Failed", "failureReason": "Cancelled" })).await?;
+        }
+        Decision::Tidy => tidy(&id, context, object).await?,
+    }
+    Ok(Action::await_change())
+}
+
+fn identify<K: Kind>(object: &DynamicObject, context: &Context) -> Subject {
+    Subject {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        namespace: context.settings.namespace.clone(),
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+        verb: K::VERB,
+    }
+}
+
+async fn write_status(context: &Context, id: &Subject, status: &Value) -> Result<(), Error> {
+    context.fence.check()?;
+    let patch = json!({ "status": status }).to_string().into_bytes();
+    match context.cluster.merge(&subject_path(id), patch).await {
+        Err(error) if error.code() == Some(404) => Ok(()),
+        answer => answer.map(|_| ()),
+    }
+}
+
+async fn queue<K: Kind>(
+    id: &Subject,
+    object: &DynamicObject,
+    ahead: &[String],
+    context: &Context,
+) -> Result<Action, Error> {
+    let position = ahead.len() + 1 - context.settings.concurrency;
+    let known = object.data.pointer("/status/queuePosition").and_then(Value::as_u64);
+    if let Some(status) = K::queued(position).filter(|_| known != Some(position as u64)) {
+        write_status(context, id, &status).await?;
+    }
+    let reason = format!("queued behind {} {}", K::VERB, ahead.join(", "));
+    operation::announce(context.client.clone(), id, &context.holder(), &reason).await?;
+    Ok(Action::requeue(Duration::from_secs(5)))
+}
+
+/// Closes what a leader left open that died after the last write to the subject.
+async fn tidy(id: &Subject, context: &Context, object: &DynamicObject) -> Result<(), Error> {
+    let opened = operation::open(context.client.clone(), id, context.holder()).await?;
+    let phase = object.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    let (state, ending) = match phase {
+        "Completed" => (OperationState::Succeeded, Ending::Succeeded),
+        "PartiallyFailed" => (OperationState::PartiallyFailed, Ending::Succeeded),
+        other => (OperationState::Failed, Ending::Failed(format!("ended {other}"))),
+    };
+    let tree = take_up(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref()).0;
+    tree.end(ending);
+    kill::point("tidy.before");
+    opened.record.end(&tree.snapshot(), &state).await?;
+    journal::remove(context.client.clone(), &id.namespace, &id.operation_name()).await
+}
+
+fn take_up(
+    record: &Record,
+    saved: Option<&Snapshot>,
+    held_by: Option<&str>,
+) -> (plimsoll_progress::Operation, Option<Wait>) {
+    match saved {
+        Some(saved) => {
+            let who = held_by.unwrap_or("a server that is gone");
+            let (tree, gap) = plimsoll_progress::Operation::resume(saved, who, Clock::system());
+            (tree, Some(gap))
+        }
+        None => (plimsoll_progress::Operation::new(record.name(), Clock::system()), None),
+    }
+}
+
+fn start<K: Kind>(object: &DynamicObject, id: Subject, context: &Arc<Context>) {
+    let subject = serde_json::to_value(object).and_then(serde_json::from_value::<K>);
+    let subject = match subject {
+        Ok(subject) => subject,
+        Err(error) => return error!("{} {}: cannot be read: {error}", id.verb, id.name),
+    };
+    let Some(cancel) = context.runs.begin(&id.uid, K::VERB, &id.name, context.settings.concurrency) else { return };
+    let context = Arc::clone(context);
+    tokio::spawn(async move {
+        let uid = id.uid.clone();
+        let label = format!("{} {}", id.verb, id.name);
+        if let Err(error) = run::<K>(Arc::clone(&context), subject, id, cancel).await {
+            warn!("{label}: {error}; it will be taken up again");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        context.runs.end(&uid);
+    });
+}
+
+/// Works on a subject until it has ended. An error means that the end could not be written, or that we no longer lead.
+async fn run<K: Kind>(
+    context: Arc<Context>,
+    subject: K,
+    id: Subject,
+    cancel: CancellationToken,
+) -> Result<(), Error> {
+    let (job, gap) = match take_job(Arc::clone(&context), subject, &id, cancel).await {
+        Err(error @ Error::JournalLost { .. }) => {
+            return write_status(&context, &id, &json!({ "phase": "Failed", "failureReason": error.to_string() })).await;
+        }
+        job => job?,
+    };
+    let reporter = Reporter::start(Reporting {
+        tree: job.tree.observer(),
+        cluster: context.cluster.clone(),
+        record: Arc::clone(&job.record),
+        subject: job.id.clone(),
+        path: job.path(),
+        projection: K::PROJECTION,
+    });
+    drop(gap);
+    let answer = K::work(&job).await;
+    if let Err(error) = &answer
+        && !matches!(error, Error::Fenced(_))
+    {
+        K::give_up(&job, error).await;
+    }
+    reporter.stop().await;
+    end(&job, answer).await
+}
+
+async fn take_job<K: Kind>(
+    context: Arc<Context>,
+    subject: K,
+    id: &Subject,
+    cancel: CancellationToken,
+) -> Result<(Job<K>, Option<Wait>), Error> {
+    let opened = operation::open(context.client.clone(), id, context.holder()).await?;
+    if opened.cancelled {
+        cancel.cancel();
+    }
+    let address = Address { namespace: id.namespace.clone(), operation: id.operation_name(), owner: id.owner() };
+    let (journal, known) = journal::open(context.client.clone(), address, opened.has_journal).await?;
+    opened.record.mark_journal().await?;
+    let (tree, gap) = take_up(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref());
+    let scratch = tempfile::Builder::new()
+        .prefix(&format!("{}-", id.operation_name()))
+        .tempdir_in(&context.settings.scratch)
+        .map_err(|e| Error::scratch(&context.settings.scratch, e))?;
+    info!("{} {}: working (epoch {})", id.verb, id.name, context.epoch);
+    let job = Job {
+        context,
+        subject,
+        id: id.clone(),
+        tree,
+        record: Arc::new(opened.record),
+        journal: Arc::new(journal),
+        known,
+        cancel,
+        scratch,
+    };
+    Ok((job, gap))
+}
+
+/// The last writes: the subject's end, then the record's, then the journal goes.
+async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(), Error> {
+    let (finished, ending) = match answer {
+        Ok(finished) => (finished, Ending::Succeeded),
+        Err(error @ Error::Fenced(_)) => return Err(error),
+        Err(error) => failed(&error),
+    };
+    info!("{} {}: {}", job.id.verb, job.id.name, finished.state);
+    job.tree.end(ending);
+    let snapshot = job.tree.snapshot();
+    let status = final_status::<K>(&snapshot, &finished);
+    let root = job.tree.root();
+    kill::point("status.final.before");
+    Patience::default().run(&root, || write_status(&job.context, &job.id, &status)).await?;
+    kill::point("status.final.after");
+    match job.record.end(&snapshot, &finished.state).await {
+        Err(error) if error.code() == Some(404) => {}
+        answer => answer?,
+    }
+    kill::point("operation.end.after");
+    journal::remove(job.context.client.clone(), &job.id.namespace, &job.id.operation_name()).await
+}
+
+/// Phase, counters and summary in one write: nobody sees an ended phase with old numbers.
+fn final_status<K: Kind>(snapshot: &Snapshot, finished: &Finished) -> Value {
+    let mut status = (K::PROJECTION)(snapshot);
+    status["plimsoll"] = crate::report::nulls_for_absent(&crate::project::summary(snapshot, jiff::Timestamp::now()));
+    if let (Some(status), Some(last)) = (status.as_object_mut(), finished.status.as_object()) {
+        status.extend(last.clone());
+    }
+    status
+}
+
+fn failed(error: &Error) -> (Finished, Ending) {
+    let now = jiff::Timestamp::now();
+    let status = json!({
+        "phase": "Failed",
+        "failureReason": if matches!(error, Error::Cancelled) { "Cancelled".to_owned() } else { error.to_string() },
+        "completionTimestamp": format!("{now:.0}"),
+    });
+    match error {
+        Error::Cancelled => {
+            (Finished { status, state: OperationState::Cancelled }, Ending::Cancelled("asked for by its user".into()))
+        }
+        error => (Finished { status, state: OperationState::Failed }, Ending::Failed(error.to_string())),
+    }
+}

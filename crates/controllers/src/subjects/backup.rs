@@ -1,0 +1,252 @@
+//! Backup.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use plimsoll_api::plimsoll::v1alpha1::OperationState;
+use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation};
+use plimsoll_api::{labels, validate};
+use plimsoll_engine::backup::{self, BackupRun, Standing};
+use plimsoll_engine::outcome::Results;
+use plimsoll_engine::ports::{Effect, Guard, Journal};
+use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_progress::{Snapshot, Task};
+use plimsoll_store::Store;
+use serde_json::{Value, json};
+
+use super::unsupported;
+use crate::context::Context;
+use crate::decide::Stage;
+use crate::location::{self, Found, is_read_only};
+use crate::project;
+use crate::report::Projection;
+use crate::subject::{Finished, Job, Kind, Needs};
+
+/// What a later version carries out, and this one must not pretend to.
+const UNSUPPORTED: [(&str, &str); 9] = [
+    ("hooks.resources", "running hooks"),
+    ("snapshotVolumes", "taking volume snapshots"),
+    ("snapshotMoveData", "moving snapshot data"),
+    ("defaultVolumesToFsBackup", "backing up volumes file by file"),
+    ("defaultVolumesToRestic", "backing up volumes file by file"),
+    ("orderedResources", "an order of objects"),
+    ("resourcePolicy", "a resource policy"),
+    ("volumeSnapshotLocations", "taking volume snapshots"),
+    ("volumeGroupSnapshotLabelKey", "taking volume snapshots"),
+];
+
+impl Kind for Backup {
+    const VERB: &'static str = "backup";
+    const PROJECTION: Projection = progress;
+
+    fn stage(phase: &str) -> Stage {
+        match BackupPhase::from(phase) {
+            BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => Stage::New,
+            BackupPhase::Other(text) if text.is_empty() => Stage::New,
+            BackupPhase::InProgress => Stage::Begun,
+            phase if phase.is_ended() => Stage::Ended,
+            _ => Stage::Other,
+        }
+    }
+
+    fn faults(raw: &Value) -> Vec<String> {
+        let mut faults = validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
+        faults.extend(unsupported::faults(raw.get("spec").unwrap_or(&Value::Null), &UNSUPPORTED));
+        faults
+    }
+
+    async fn needs(&self, context: &Context) -> Result<Needs, Error> {
+        Ok(match location::find(context, self.spec.storage_location.as_deref()).await? {
+            Found::Usable(found) if is_read_only(&found) => {
+                Needs { faults: vec![format!("BackupStorageLocation {} is read-only", found.name_any())], missing: None }
+            }
+            Found::Usable(_) => Needs::default(),
+            Found::Unusable(fault) => Needs { faults: vec![fault], missing: None },
+            Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
+        })
+    }
+
+    fn queued(position: usize) -> Option<Value> {
+        Some(json!({ "phase": "Queued", "queuePosition": position }))
+    }
+
+    async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+        let (location, store) = open_location(job).await?;
+        let begun = begin(job, &location).await?;
+        if let Standing::Committed(metadata) = job.unless_cancelled(clear(job, &store)).await? {
+            return Ok(adopt(&metadata));
+        }
+        let results = run(job, &store).await?;
+        let finished = finish(&results);
+        commit(job, &store, &begun, &finished).await?;
+        Ok(finished)
+    }
+
+    async fn give_up(job: &Job<Self>, error: &Error) {
+        // Another backup of this name is not ours to touch.
+        if matches!(error, Error::Exists { .. }) {
+            return;
+        }
+        if let Ok((_, store)) = open_location(job).await
+            && let Err(error) = backup::discard(&store, &job.id.name).await
+        {
+            tracing::warn!("backup {}: cannot remove what it left in the location: {error}", job.id.name);
+        }
+    }
+}
+
+fn progress(snapshot: &Snapshot) -> Value {
+    let items = project::items(snapshot, "reading");
+    let field = |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
+    json!({ "progress": {
+        "totalItems": items.and_then(|counts| counts.total.value()).and_then(project::count),
+        "itemsBackedUp": field(|counts| counts.done),
+        "itemsSkipped": field(|counts| counts.skipped),
+        "itemsFailed": field(|counts| counts.failed),
+    }})
+}
+
+async fn open_location(job: &Job<Backup>) -> Result<(Box<BackupStorageLocation>, Store), Error> {
+    match location::find(&job.context, job.subject.spec.storage_location.as_deref()).await? {
+        Found::Usable(found) => {
+            let store = location::open(&found, &job.context).await?;
+            Ok((found, store))
+        }
+        Found::Unusable(why) | Found::Unchecked(why) => Err(Error::Selection(why)),
+    }
+}
+
+/// The first write: phase, times, and what was left to defaults. Done again by every attempt, with the same result.
+async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Value, Error> {
+    let backup = &job.subject;
+    let started = backup.status.as_ref().and_then(|status| status.start_timestamp.clone());
+    let started = started.map_or_else(Timestamp::now, |time| time.0);
+    let ttl = backup.spec.ttl.as_ref().and_then(plimsoll_api::go::GoDuration::as_std).filter(|ttl| !ttl.is_zero());
+    let ttl = ttl.unwrap_or(job.context.settings.default_ttl);
+    let expires = started.saturating_add(SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX));
+    let patch = json!({
+        "metadata": { "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) } },
+        "spec": {
+            "storageLocation": location.name_any(),
+            "ttl": plimsoll_api::go::GoDuration::from(ttl).to_string(),
+            "includedNamespaces": default_namespaces(&backup.spec),
+        },
+        "status": {
+            "phase": "InProgress",
+            "queuePosition": null,
+            "version": 1,
+            "formatVersion": "1.1.0",
+            "startTimestamp": format!("{started:.0}"),
+            "expiration": format!("{:.0}", expires.unwrap_or(Timestamp::MAX)),
+        },
+    });
+    let root = job.tree.root();
+    job.record.effect()?;
+    kill::point("status.begin.before");
+    let body = patch.to_string().into_bytes();
+    let written = Patience::default().run(&root, || job.context.cluster.merge(&job.path(), body.clone())).await?;
+    kill::point("status.begin.after");
+    serde_json::from_slice(&written)
+        .map_err(|e| Error::Answer { what: format!("begin backup {}", job.id.name), detail: e.to_string() })
+}
+
+fn default_namespaces(spec: &BackupSpec) -> Vec<String> {
+    if spec.included_namespaces.is_empty() { vec!["*".into()] } else { spec.included_namespaces.clone() }
+}
+
+/// Looks what lies in the location under this name, and removes what an earlier attempt left.
+async fn clear(job: &Job<Backup>, store: &Store) -> Result<Standing, Error> {
+    let root = job.tree.root();
+    let standing = || async { backup::standing(store, &job.id.name, &job.id.uid).await };
+    let found = Patience::default().run(&root, standing).await?;
+    if found == Standing::Unfinished {
+        job.record.effect()?;
+        kill::point("backup.discard.before");
+        backup::discard(store, &job.id.name).await?;
+    }
+    Ok(found)
+}
+
+async fn run(job: &Job<Backup>, store: &Store) -> Result<Results, Error> {
+    let planning = job.tree.root().child("planning");
+    let spec = job.subject.spec.clone();
+    let plan = backup::plan(
+        &job.context.cluster,
+        |resources, namespaces| Selecting::for_backup(&spec, resources, namespaces),
+        &planning,
+    );
+    let (plan, selecting) = job.unless_cancelled(plan).await?;
+    planning.finish();
+    let run = BackupRun {
+        name: job.id.name.clone(),
+        cluster: job.context.cluster.clone(),
+        store: store.clone(),
+        plan,
+        selecting,
+        root: job.tree.root(),
+        guard: Arc::clone(&job.record) as Arc<dyn Guard>,
+        journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
+        cancel: job.cancel.clone(),
+        scratch: job.scratch.path().to_owned(),
+    };
+    run.run().await
+}
+
+/// The phase and counts that the results mean.
+fn finish(results: &Results) -> Finished {
+    let (errors, warnings) = (results.errors.count, results.warnings.count);
+    let (phase, state) = match errors {
+        0 => (BackupPhase::Completed, OperationState::Succeeded),
+        _ => (BackupPhase::PartiallyFailed, OperationState::PartiallyFailed),
+    };
+    let status = json!({
+        "phase": phase.as_str(),
+        "errors": errors,
+        "warnings": warnings,
+        "completionTimestamp": format!("{:.0}", Timestamp::now()),
+    });
+    Finished { status, state }
+}
+
+/// Writes the metadata, as the last file: from here on it is a backup.
+async fn commit(job: &Job<Backup>, store: &Store, begun: &Value, finished: &Finished) -> Result<(), Error> {
+    let committing: Task = job.tree.root().child("committing");
+    let key = plimsoll_archive::layout::backup_metadata(&job.id.name);
+    let intent = job.journal.intend(Effect::Commit { key }).await?;
+    job.record.commit().await?;
+    let metadata = metadata(begun, &job.tree.snapshot(), finished);
+    let save = || backup::save_metadata(store, &job.id.name, &metadata);
+    Patience::default().run(&committing, save).await?;
+    job.journal.settle(intent, "committed".into()).await?;
+    committing.finish();
+    Ok(())
+}
+
+/// The Backup as it will stand in the cluster once it has ended.
+fn metadata(begun: &Value, snapshot: &Snapshot, finished: &Finished) -> Value {
+    let mut metadata = begun.clone();
+    metadata["apiVersion"] = json!("velero.io/v1");
+    metadata["kind"] = json!("Backup");
+    let mut status = metadata["status"].clone();
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("plimsoll");
+        fields.extend(progress(snapshot).as_object().cloned().unwrap_or_default());
+        fields.extend(finished.status.as_object().cloned().unwrap_or_default());
+    }
+    metadata["status"] = status;
+    metadata
+}
+
+/// A dead leader had committed already: what it wrote is how the backup ended.
+fn adopt(metadata: &Value) -> Finished {
+    let status = metadata.get("status").cloned().unwrap_or_default();
+    let state = match status["phase"].as_str() {
+        Some("PartiallyFailed") => OperationState::PartiallyFailed,
+        _ => OperationState::Succeeded,
+    };
+    let ended = ["phase", "errors", "warnings", "completionTimestamp", "progress"];
+    let kept = ended.iter().filter_map(|field| Some(((*field).to_owned(), status.get(*field)?.clone())));
+    Finished { status: Value::Object(kept.collect()), state }
+}

@@ -1,0 +1,5 @@
+//! The kinds of subject.
+
+pub mod backup;
+pub mod restore;
+mod unsupported;

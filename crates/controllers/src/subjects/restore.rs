@@ -1,0 +1,211 @@
+//! Restore.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::{Api, ResourceExt};
+use plimsoll_api::plimsoll::v1alpha1::OperationState;
+use plimsoll_api::validate;
+use plimsoll_api::velero::v1::{Backup, BackupPhase, Restore, RestorePhase};
+use plimsoll_archive::layout;
+use plimsoll_engine::outcome::{Recorder, Results};
+use plimsoll_engine::ports::Guard;
+use plimsoll_engine::restore::{self, Origin, RestorePlan, RestoreRun};
+use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_progress::{Snapshot, Total, Unit};
+use plimsoll_store::Store;
+use serde_json::{Value, json};
+
+use super::unsupported;
+use crate::context::Context;
+use crate::decide::Stage;
+use crate::location::{self, Found};
+use crate::project;
+use crate::report::Projection;
+use crate::subject::{Finished, Job, Kind, Needs};
+
+/// What a later version carries out, and this one must not pretend to.
+const UNSUPPORTED: [(&str, &str); 7] = [
+    ("scheduleName", "restoring the latest backup of a schedule"),
+    ("restorePVs", "restoring volumes from snapshots"),
+    ("restoreStatus", "restoring status"),
+    ("preserveNodePorts", "keeping node ports"),
+    ("hooks.resources", "running hooks"),
+    ("resourceModifier", "changing objects on their way"),
+    ("resourcePolicy", "a resource policy"),
+];
+
+impl Kind for Restore {
+    const VERB: &'static str = "restore";
+    const PROJECTION: Projection = progress;
+
+    fn stage(phase: &str) -> Stage {
+        match RestorePhase::from(phase) {
+            RestorePhase::New => Stage::New,
+            RestorePhase::Other(text) if text.is_empty() => Stage::New,
+            RestorePhase::InProgress => Stage::Begun,
+            phase if phase.is_ended() => Stage::Ended,
+            _ => Stage::Other,
+        }
+    }
+
+    fn faults(raw: &Value) -> Vec<String> {
+        let mut faults = validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
+        let spec = raw.get("spec").unwrap_or(&Value::Null);
+        faults.extend(unsupported::faults(spec, &UNSUPPORTED));
+        if spec.get("existingResourcePolicy").and_then(Value::as_str) == Some("update") {
+            faults.push("spec.existingResourcePolicy: updating existing objects is not supported by this version".into());
+        }
+        faults
+    }
+
+    async fn needs(&self, context: &Context) -> Result<Needs, Error> {
+        match find_backup(context, self).await? {
+            Err(fault) => Ok(Needs { faults: vec![fault], missing: None }),
+            Ok(backup) => Ok(match location::find(context, backup.spec.storage_location.as_deref()).await? {
+                Found::Usable(_) => Needs::default(),
+                Found::Unusable(fault) => Needs { faults: vec![fault], missing: None },
+                Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
+            }),
+        }
+    }
+
+    fn queued(_: usize) -> Option<Value> {
+        None
+    }
+
+    async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+        begin(job).await?;
+        let store = open_store(job).await?;
+        let recorder = Arc::new(Recorder::create(job.scratch.path())?);
+        let plan = job.unless_cancelled(make_plan(job, &store, &recorder)).await?;
+        announce_total(job, plan.total()).await?;
+        run(job, plan, &recorder).await?;
+        save(job, &store, recorder).await
+    }
+
+    /// What was created stays: it is counted, and the user decides about it.
+    async fn give_up(_: &Job<Self>, _: &Error) {}
+}
+
+fn progress(snapshot: &Snapshot) -> Value {
+    let items = project::items(snapshot, "restoring");
+    let field = |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
+    json!({ "progress": {
+        "totalItems": items.and_then(|counts| counts.total.value()).and_then(project::count),
+        "itemsRestored": field(|counts| counts.done),
+        "itemsSkipped": field(|counts| counts.skipped),
+        "itemsFailed": field(|counts| counts.failed),
+    }})
+}
+
+/// The backup to restore from; the inner error is the user's.
+async fn find_backup(context: &Context, restore: &Restore) -> Result<Result<Backup, String>, Error> {
+    let name = restore.spec.backup_name.clone().unwrap_or_default();
+    let api: Api<Backup> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read backup {name}"), e))?;
+    Ok(match found {
+        None => Err(format!("spec.backupName: there is no backup {name}")),
+        Some(backup) => match backup.phase() {
+            BackupPhase::Completed | BackupPhase::PartiallyFailed => Ok(backup),
+            phase => Err(format!("spec.backupName: backup {name} is {phase}, it cannot be restored from")),
+        },
+    })
+}
+
+/// The first write: phase and start. Done again by every attempt, with the same result.
+async fn begin(job: &Job<Restore>) -> Result<(), Error> {
+    let started = job.subject.status.as_ref().and_then(|status| status.start_timestamp.clone());
+    let started = started.map_or_else(Timestamp::now, |time| time.0);
+    let patch = json!({ "status": { "phase": "InProgress", "startTimestamp": format!("{started:.0}") } });
+    let (root, body) = (job.tree.root(), patch.to_string().into_bytes());
+    job.record.effect()?;
+    kill::point("status.begin.before");
+    Patience::default().run(&root, || job.context.cluster.merge(&job.path(), body.clone())).await?;
+    kill::point("status.begin.after");
+    Ok(())
+}
+
+async fn open_store(job: &Job<Restore>) -> Result<Store, Error> {
+    let backup = find_backup(&job.context, &job.subject).await?.map_err(Error::Selection)?;
+    match location::find(&job.context, backup.spec.storage_location.as_deref()).await? {
+        Found::Usable(found) => location::open(&found, &job.context).await,
+        Found::Unusable(why) | Found::Unchecked(why) => Err(Error::Selection(why)),
+    }
+}
+
+async fn make_plan(job: &Job<Restore>, store: &Store, recorder: &Arc<Recorder>) -> Result<RestorePlan, Error> {
+    let planning = job.tree.root().child("planning");
+    let key = layout::backup_contents(job.subject.spec.backup_name.as_deref().unwrap_or_default());
+    planning.say("discovering resources");
+    let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
+    let selecting = Arc::new(Selecting::for_restore(&job.subject.spec, &discovered.resources)?);
+    let plan =
+        restore::plan(store, &key, selecting, job.scratch.path(), Arc::clone(recorder), &planning).await?;
+    recorder.log().info(format!("{} items selected, {} excluded by filters", plan.total(), plan.excluded));
+    planning.finish();
+    Ok(plan)
+}
+
+/// The total is known, and written, before the first object is created.
+async fn announce_total(job: &Job<Restore>, total: u64) -> Result<(), Error> {
+    job.record.effect()?;
+    job.tree.root().child("restoring").meter(Unit::Items).set_total(Total::Final(total));
+    let body = json!({ "status": progress(&job.tree.snapshot()) }).to_string().into_bytes();
+    kill::point("restore.total.before");
+    let root = job.tree.root();
+    Patience::default().run(&root, || job.context.cluster.merge(&job.path(), body.clone())).await?;
+    kill::point("restore.total.after");
+    Ok(())
+}
+
+async fn run(job: &Job<Restore>, plan: RestorePlan, recorder: &Arc<Recorder>) -> Result<(), Error> {
+    let restoring = job.tree.root().child("restoring");
+    let created = job.subject.metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0);
+    let run = RestoreRun {
+        cluster: job.context.cluster.clone(),
+        origin: Origin {
+            restore: job.subject.name_any(),
+            created,
+            backup: job.subject.spec.backup_name.clone().unwrap_or_default(),
+            namespaces: job.subject.spec.namespace_mapping.clone(),
+        },
+        plan,
+        task: restoring.clone(),
+        guard: Arc::clone(&job.record) as Arc<dyn Guard>,
+        cancel: job.cancel.clone(),
+        recorder: Arc::clone(recorder),
+    };
+    run.run().await?;
+    restoring.finish();
+    Ok(())
+}
+
+async fn save(job: &Job<Restore>, store: &Store, recorder: Arc<Recorder>) -> Result<Finished, Error> {
+    let saving = job.tree.root().child("saving");
+    let recorder = Arc::into_inner(recorder).ok_or_else(|| {
+        Error::scratch(job.scratch.path(), std::io::Error::other("the recorder is still in use after restoring"))
+    })?;
+    let recorded = recorder.finish()?;
+    restore::save(store, &job.id.name, &recorded, &saving, job.record.as_ref()).await?;
+    saving.finish();
+    job.record.commit().await?;
+    Ok(finish(&recorded.results))
+}
+
+/// The phase and counts that the results mean.
+fn finish(results: &Results) -> Finished {
+    let (errors, warnings) = (results.errors.count, results.warnings.count);
+    let (phase, state) = match errors {
+        0 => (RestorePhase::Completed, OperationState::Succeeded),
+        _ => (RestorePhase::PartiallyFailed, OperationState::PartiallyFailed),
+    };
+    let status = json!({
+        "phase": phase.as_str(),
+        "errors": errors,
+        "warnings": warnings,
+        "completionTimestamp": format!("{:.0}", Timestamp::now()),
+    });
+    Finished { status, state }
+}

@@ -1,0 +1,141 @@
+//! Items into a tarball, the tarball into the location, while items are still being read.
+//!
+//! ```text
+//!  readers ──batches──▶ one thread: tar + gzip ──parts──▶ upload
+//!           (bounded)                           (bounded)
+//! ```
+//! Both channels are bounded, so a slow location slows the readers and nothing piles up.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plimsoll_archive::tarball;
+use plimsoll_progress::Meter;
+use plimsoll_store::Store;
+use tokio::sync::mpsc;
+
+use crate::cluster::{ItemMeta, Resource};
+use crate::outcome::{ItemOutcome, ItemRef, Recorder};
+use crate::ports::Guard;
+use crate::{Error, kill};
+
+/// Selected items of one resource, complete with apiVersion and kind.
+pub struct Batch {
+    /// What they are.
+    pub resource: Arc<Resource>,
+    /// The items and what the filters saw of them.
+    pub items: Vec<(ItemMeta, Bytes)>,
+}
+
+/// Where the items go and who counts them.
+pub struct Packing {
+    /// The location.
+    pub store: Store,
+    /// The tarball's key.
+    pub key: String,
+    /// Takes down each item.
+    pub recorder: Arc<Recorder>,
+    /// Items in the tarball.
+    pub items: Meter,
+    /// Bytes in the location.
+    pub bytes: Meter,
+    /// Leave to write.
+    pub guard: Arc<dyn Guard>,
+}
+
+/// Enough to amortise a request, small enough to hold a few.
+const PART_BYTES: usize = 1 << 20;
+
+impl Packing {
+    /// Packs batches until the channel closes. Nothing is visible under the key before this returns `Ok`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future aborts the upload; the thread ends with the next thing it does.
+    pub async fn run(self, batches: mpsc::Receiver<Batch>) -> Result<(), Error> {
+        let Self { store, key, recorder, items, bytes, guard } = self;
+        let (parts, mut outgoing) = mpsc::channel::<Bytes>(2);
+        let name = key.clone();
+        let packing = tokio::task::spawn_blocking(move || pack(batches, PartWriter::new(parts), &recorder, &items));
+        let mut upload = store.upload(&key).await?;
+        while let Some(part) = outgoing.recv().await {
+            guard.effect()?;
+            let size = part.len() as u64;
+            kill::point("backup.part.before");
+            upload.write(part).await?;
+            kill::point("backup.part.after");
+            bytes.add(size);
+        }
+        match packing.await {
+            Ok(packed) => packed.map_err(|source| Error::Archive { name, source })?,
+            Err(panic) => return Err(Error::scratch(name.as_ref(), io::Error::other(panic))),
+        }
+        guard.effect()?;
+        kill::point("backup.tarball.before");
+        upload.finish().await?;
+        kill::point("backup.tarball.after");
+        Ok(())
+    }
+}
+
+fn pack(
+    mut batches: mpsc::Receiver<Batch>,
+    out: PartWriter,
+    recorder: &Recorder,
+    items: &Meter,
+) -> Result<(), plimsoll_archive::Error> {
+    let mut archive = tarball::Writer::new(out)?;
+    while let Some(batch) = batches.blocking_recv() {
+        for (meta, object) in &batch.items {
+            pack_item(&mut archive, &batch.resource, meta, object)?;
+            recorder.item(&item_ref(&batch.resource, meta), &ItemOutcome::BackedUp);
+            items.add(1);
+        }
+    }
+    archive.finish()?.flush().map_err(plimsoll_archive::Error::from)
+}
+
+fn pack_item(
+    archive: &mut tarball::Writer<PartWriter>,
+    resource: &Resource,
+    meta: &ItemMeta,
+    object: &Bytes,
+) -> Result<(), plimsoll_archive::Error> {
+    archive.item(&resource.group_resource(), &resource.version, meta.namespace.as_deref(), &meta.name, object)
+}
+
+/// How an item is called in outcomes and lists.
+pub fn item_ref(resource: &Resource, meta: &ItemMeta) -> ItemRef {
+    ItemRef { kind: resource.list_key(), namespace: meta.namespace.clone(), name: meta.name.clone() }
+}
+
+/// Hands what is written to the upload, in parts.
+struct PartWriter {
+    parts: mpsc::Sender<Bytes>,
+    buffer: Vec<u8>,
+}
+
+impl PartWriter {
+    fn new(parts: mpsc::Sender<Bytes>) -> Self {
+        Self { parts, buffer: Vec::with_capacity(PART_BYTES) }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_BYTES));
+        self.parts.blocking_send(part.into()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
+    }
+}
+
+impl Write for PartWriter {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(data);
+        if self.buffer.len() >= PART_BYTES {
+            self.send()?;
+        }
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() { Ok(()) } else { self.send() }
+    }
+}

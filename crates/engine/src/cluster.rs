@@ -1,0 +1,439 @@
+//! Kubernetes as the engine sees it: resources by name, objects as the bytes the API server sent.
+//!
+//! Objects are never parsed into typed structs on the way through, because a typed round trip loses what the type does
+//! not know.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Method, Request};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
+use kube::Client;
+use plimsoll_progress::Task;
+use plimsoll_select::order::COHABITING;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{Error, Patience};
+
+/// One kind of object the API server serves, in the version it prefers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resource {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Plural name, as in URLs.
+    pub plural: String,
+    /// Kind.
+    pub kind: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Other names users may call it by: singular and short names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+}
+
+impl Resource {
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// `pods`, `deployments.apps`: what the archive and users call it.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// `apps/v1/Deployment`: the key in the resource list.
+    pub fn list_key(&self) -> String {
+        format!("{}/{}", self.api_version(), self.kind)
+    }
+
+    /// The path of its collection, in one namespace or in all.
+    pub fn path(&self, namespace: Option<&str>) -> String {
+        collection_path(&self.api_version(), &self.plural, namespace)
+    }
+}
+
+/// The URL path of a collection.
+pub fn collection_path(api_version: &str, plural: &str, namespace: Option<&str>) -> String {
+    let root = if api_version.contains('/') { "/apis" } else { "/api" };
+    match namespace {
+        Some(namespace) => format!("{root}/{api_version}/namespaces/{namespace}/{plural}"),
+        None => format!("{root}/{api_version}/{plural}"),
+    }
+}
+
+/// What the API server serves, and what it should serve but does not now.
+#[derive(Clone, Debug, Default)]
+pub struct Discovered {
+    /// Resources that can be listed, read, created and deleted, in their preferred version.
+    pub resources: Vec<Resource>,
+    /// Group versions that did not answer, with the reason: an aggregated API whose backend is down, usually.
+    pub unavailable: Vec<(String, String)>,
+}
+
+/// One page of a LIST.
+#[derive(Debug)]
+pub struct Page {
+    /// The objects, as sent. Items of built-in kinds carry no apiVersion and kind: see [`complete`].
+    pub items: Vec<Bytes>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<String>,
+    /// How many items come after this page, where the API server says so.
+    pub remaining: Option<u64>,
+}
+
+/// Which part of a collection to list.
+#[derive(Clone, Debug, Default)]
+pub struct PageQuery {
+    /// In one namespace, or in all.
+    pub namespace: Option<String>,
+    /// Label selector in its string form.
+    pub label_selector: Option<String>,
+    /// At most so many items.
+    pub limit: u32,
+    /// Continue here.
+    pub token: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawList<'a> {
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    #[serde(rename = "continue")]
+    token: Option<String>,
+    remaining_item_count: Option<u64>,
+}
+
+/// Access to one cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+}
+
+impl Cluster {
+    /// Talks through this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The client itself, for what is typed.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Finds every resource that can be backed up, in its preferred version.
+    pub async fn discover(&self) -> Result<Discovered, Error> {
+        let groups = self.client.list_api_groups().await.map_err(|e| Error::api("list API groups", e))?;
+        let mut versions: Vec<String> = vec!["v1".into()];
+        versions.extend(groups.groups.iter().filter_map(preferred_version));
+        let answers: Vec<_> = stream::iter(versions)
+            .map(|version| async move { (version.clone(), self.resources_of(&version).await) })
+            .buffered(8)
+            .collect()
+            .await;
+        let mut found = Discovered::default();
+        for (version, answer) in answers {
+            match answer {
+                Ok(resources) => found.resources.extend(resources),
+                Err(error) if version == "v1" => return Err(error),
+                Err(error) => found.unavailable.push((version, error.to_string())),
+            }
+        }
+        drop_cohabitants(&mut found.resources);
+        Ok(found)
+    }
+
+    async fn resources_of(&self, api_version: &str) -> Result<Vec<Resource>, Error> {
+        let list: APIResourceList = if api_version == "v1" {
+            self.client.list_core_api_resources("v1").await
+        } else {
+            self.client.list_api_group_resources(api_version).await
+        }
+        .map_err(|e| Error::api(format!("discover API {api_version}"), e))?;
+        Ok(list.resources.into_iter().filter(can_be_kept).map(|r| to_resource(api_version, r)).collect())
+    }
+
+    /// Lists one page.
+    pub async fn page(&self, resource: &Resource, query: &PageQuery) -> Result<Page, Error> {
+        let what = || match &query.namespace {
+            Some(namespace) => format!("list {} in namespace {namespace}", resource.group_resource()),
+            None => format!("list {}", resource.group_resource()),
+        };
+        let text = self.get_text(&page_url(resource, query)).await.map_err(|e| Error::api(what(), e))?;
+        parse_page(Bytes::from(text)).map_err(|e| Error::Answer { what: what(), detail: e.to_string() })
+    }
+
+    /// How many objects a query would find, as far as the API server tells: never more than one page of one item.
+    pub async fn count(&self, resource: &Resource, query: &PageQuery) -> Result<Option<u64>, Error> {
+        let page = self.page(resource, &PageQuery { limit: 1, token: None, ..query.clone() }).await?;
+        let seen = page.items.len() as u64;
+        Ok(match (page.remaining, page.next) {
+            (Some(remaining), _) => Some(seen + remaining),
+            (None, None) => Some(seen),
+            (None, Some(_)) => None,
+        })
+    }
+
+    /// Reads one object; `None` if there is none.
+    pub async fn get(&self, path: &str) -> Result<Option<Bytes>, Error> {
+        match self.get_text(path).await {
+            Ok(text) => Ok(Some(Bytes::from(text))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(Error::api(format!("read {path}"), error)),
+        }
+    }
+
+    async fn get_text(&self, url: &str) -> Result<String, kube::Error> {
+        self.client.request_text(request(Method::GET, url, None, Vec::new())?).await
+    }
+
+    /// Creates one object from its JSON.
+    pub async fn create(&self, collection: &str, field_manager: &str, object: Vec<u8>) -> Result<Bytes, Error> {
+        let manager: String = url::form_urlencoded::byte_serialize(field_manager.as_bytes()).collect();
+        let url = format!("{collection}?fieldManager={manager}");
+        self.send(Method::POST, &url, "application/json", object).await
+    }
+
+    /// Changes one object by a JSON merge patch.
+    pub async fn merge(&self, path: &str, patch: Vec<u8>) -> Result<Bytes, Error> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", patch).await
+    }
+
+    async fn send(&self, method: Method, url: &str, content: &str, body: Vec<u8>) -> Result<Bytes, Error> {
+        let what = || format!("{} {}", method.as_str().to_lowercase(), url.split('?').next().unwrap_or(url));
+        let request = request(method.clone(), url, Some(content), body).map_err(|e| Error::api(what(), e))?;
+        self.client.request_text(request).await.map(Bytes::from).map_err(|e| Error::api(what(), e))
+    }
+}
+
+fn request(method: Method, url: &str, content: Option<&str>, body: Vec<u8>) -> Result<Request<Vec<u8>>, kube::Error> {
+    let mut builder = Request::builder().method(method).uri(url).header("accept", "application/json");
+    if let Some(content) = content {
+        builder = builder.header("content-type", content);
+    }
+    builder.body(body).map_err(kube::Error::HttpError)
+}
+
+fn page_url(resource: &Resource, query: &PageQuery) -> String {
+    let mut url = url::form_urlencoded::Serializer::new(format!("{}?", resource.path(query.namespace.as_deref())));
+    url.append_pair("limit", &query.limit.to_string());
+    if let Some(selector) = &query.label_selector {
+        url.append_pair("labelSelector", selector);
+    }
+    if let Some(token) = &query.token {
+        url.append_pair("continue", token);
+    }
+    url.finish().replacen("?&", "?", 1)
+}
+
+fn parse_page(body: Bytes) -> Result<Page, serde_json::Error> {
+    let list: RawList<'_> = serde_json::from_slice(&body)?;
+    let items = list.items.unwrap_or_default().into_iter().map(|raw| body.slice_ref(raw.get().as_bytes())).collect();
+    let next = list.metadata.token.filter(|token| !token.is_empty());
+    Ok(Page { items, next, remaining: list.metadata.remaining_item_count })
+}
+
+/// Gives an item of a LIST the apiVersion and kind it would have on its own.
+///
+/// API servers write the type first and leave it out of the items of built-in kinds, so the first key tells.
+pub fn complete(item: &Bytes, resource: &Resource) -> Bytes {
+    let typed = item.starts_with(b"{\"apiVersion\"") || item.starts_with(b"{\"kind\"");
+    let Some(body) = item.strip_prefix(b"{").filter(|_| !typed) else { return item.clone() };
+    let head = format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",", resource.api_version(), resource.kind);
+    Bytes::from([head.as_bytes(), body].concat())
+}
+
+fn preferred_version(group: &APIGroup) -> Option<String> {
+    let version = group.preferred_version.as_ref().or(group.versions.first())?;
+    Some(version.group_version.clone())
+}
+
+fn can_be_kept(resource: &APIResource) -> bool {
+    let verbs = ["list", "create", "get", "delete"];
+    !resource.name.contains('/') && verbs.iter().all(|verb| resource.verbs.iter().any(|v| v == verb))
+}
+
+fn to_resource(api_version: &str, resource: APIResource) -> Resource {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let mut aliases = resource.short_names.unwrap_or_default();
+    aliases.extend((!resource.singular_name.is_empty()).then_some(resource.singular_name));
+    Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        plural: resource.name,
+        kind: resource.kind,
+        namespaced: resource.namespaced,
+        aliases,
+    }
+}
+
+/// Some objects are served under two groups. They are kept once, under the group Velero keeps them under.
+fn drop_cohabitants(resources: &mut Vec<Resource>) {
+    let served: Vec<(String, String)> = resources.iter().map(|r| (r.group.clone(), r.plural.clone())).collect();
+    let is_served = |group: &str, plural: &str| served.iter().any(|(g, p)| g == group && p == plural);
+    resources.retain(|resource| {
+        !COHABITING.iter().any(|(plural, kept, dropped)| {
+            resource.plural == *plural && resource.group == *dropped && is_served(kept, plural)
+        })
+    });
+}
+
+/// The metadata that filters look at, read without parsing the rest.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ItemMeta {
+    /// Name.
+    pub name: String,
+    /// Namespace, empty for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// Labels.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Set while the object is being deleted.
+    pub deletion_timestamp: Option<String>,
+}
+
+impl ItemMeta {
+    /// Reads it from an object's JSON.
+    pub fn of(object: &[u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Object {
+            #[serde(default)]
+            metadata: ItemMeta,
+        }
+        serde_json::from_slice::<Object>(object).map(|object| object.metadata)
+    }
+
+    /// `namespace/name`, or the name alone.
+    pub fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// A page should not be larger than this; objects may have up to 1.5 MiB each.
+const PAGE_BYTES: usize = 8 << 20;
+
+/// All pages of a query, one after the other, each as soon as it is there.
+///
+/// A page token may expire while a large collection is read (410). The API server then hands out a token that goes on from
+/// the same place on newer data; `expired` is called and reading goes on. An API server that does not answer is waited for,
+/// visibly.
+pub fn pages<'a>(
+    cluster: &'a Cluster,
+    resource: &'a Resource,
+    query: PageQuery,
+    task: &'a Task,
+    expired: &'a (dyn Fn() + Sync),
+) -> impl futures::Stream<Item = Result<Page, Error>> + 'a {
+    stream::try_unfold(Some(query), move |query| async move {
+        let Some(query) = query else { return Ok(None) };
+        let read = async |query: &PageQuery| Patience::default().run(task, || cluster.page(resource, query)).await;
+        let page = match read(&query).await {
+            Err(error) if error.code() == Some(410) => {
+                expired();
+                let token = fresh_token(&error).ok_or(error)?;
+                read(&PageQuery { token: Some(token), ..query.clone() }).await?
+            }
+            answer => answer?,
+        };
+        let limit = next_limit(&page, query.limit);
+        let next = page.next.clone().map(|token| PageQuery { token: Some(token), limit, ..query });
+        Ok(Some((page, next)))
+    })
+}
+
+/// Smaller pages where objects are large.
+fn next_limit(page: &Page, limit: u32) -> u32 {
+    let bytes: usize = page.items.iter().map(Bytes::len).sum();
+    let average = bytes / page.items.len().max(1);
+    u32::try_from(PAGE_BYTES / average.max(1)).unwrap_or(u32::MAX).clamp(10, limit.max(10))
+}
+
+fn fresh_token(error: &Error) -> Option<String> {
+    let Error::Api { source, .. } = error else { return None };
+    let kube::Error::Api(status) = source.as_ref() else { return None };
+    status.metadata.as_ref().and_then(|metadata| metadata.continue_.clone()).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods() -> Resource {
+        Resource {
+            group: String::new(),
+            version: "v1".into(),
+            plural: "pods".into(),
+            kind: "Pod".into(),
+            namespaced: true,
+            aliases: vec![],
+        }
+    }
+
+    #[test]
+    fn an_item_of_a_built_in_list_gets_its_type_and_keeps_its_bytes() {
+        let item = Bytes::from_static(br#"{"metadata":{"name":"a"},"spec":{"x":1.0}}"#);
+        assert_eq!(
+            complete(&item, &pods()),
+            Bytes::from_static(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"x":1.0}}"#)
+        );
+    }
+
+    #[test]
+    fn an_item_that_has_its_type_passes_as_it_is() {
+        let item = Bytes::from_static(br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+        assert_eq!(complete(&item, &pods()), item);
+    }
+
+    #[test]
+    fn a_page_is_cut_into_items_without_copying() {
+        let body = Bytes::from_static(
+            br#"{"kind":"PodList","metadata":{"continue":"abc","remainingItemCount":7},"items":[{"a":1}, {"b":[2]}]}"#,
+        );
+        let page = parse_page(body).unwrap();
+        assert_eq!(page.items, [Bytes::from_static(br#"{"a":1}"#), Bytes::from_static(br#"{"b":[2]}"#)]);
+        assert_eq!((page.next.as_deref(), page.remaining), (Some("abc"), Some(7)));
+    }
+
+    #[test]
+    fn a_list_with_null_items_is_empty() {
+        let page = parse_page(Bytes::from_static(br#"{"metadata":{"continue":""},"items":null}"#)).unwrap();
+        assert!(page.items.is_empty() && page.next.is_none());
+    }
+
+    #[test]
+    fn query_values_are_escaped() {
+        let query = PageQuery {
+            namespace: Some("shop".into()),
+            label_selector: Some("app in (a,b)".into()),
+            limit: 500,
+            token: Some("x=/y".into()),
+        };
+        assert_eq!(
+            page_url(&pods(), &query),
+            "/api/v1/namespaces/shop/pods?limit=500&labelSelector=app+in+%28a%2Cb%29&continue=x%3D%2Fy"
+        );
+    }
+
+    #[test]
+    fn events_are_kept_once() {
+        let event = |group: &str| Resource { group: group.into(), plural: "events".into(), ..pods() };
+        let mut resources = vec![event(""), event("events.k8s.io"), pods()];
+        drop_cohabitants(&mut resources);
+        assert_eq!(resources, [event(""), pods()]);
+    }
+}

@@ -1,0 +1,130 @@
+//! What can stop an operation as a whole. What befalls a single item is an outcome, not an error.
+
+use thiserror::Error;
+
+/// Why an operation could not go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The API server refused or did not answer.
+    #[error("failed to {what}: {source}")]
+    Api {
+        /// Verb and object, e.g. "list pods in namespace shop".
+        what: String,
+        /// What the client saw.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The API server's answer was not what its API promises.
+    #[error("failed to {what}: the answer is not valid: {detail}")]
+    Answer {
+        /// Verb and object.
+        what: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Object storage refused or did not answer.
+    #[error(transparent)]
+    Store(#[from] plimsoll_store::StoreError),
+    /// The archive is broken, or hostile.
+    #[error("backup archive {name}: {source}")]
+    Archive {
+        /// The archive's key in its location.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: plimsoll_archive::Error,
+    },
+    /// The scratch directory could not be written or read.
+    #[error("scratch file {path}: {source}")]
+    Scratch {
+        /// The file.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Filters that cannot be applied.
+    #[error("{0}")]
+    Selection(String),
+    /// Somebody else's backup of this name is in the location.
+    #[error("backup {name} exists already in location {location}, with another uid ({found}): choose another name, or delete that one first")]
+    Exists {
+        /// The backup.
+        name: String,
+        /// The location.
+        location: String,
+        /// The other's uid.
+        found: String,
+    },
+    /// Cancelled by its user.
+    #[error("cancelled")]
+    Cancelled,
+    /// This process no longer leads, so it may have no further effect.
+    #[error("this server no longer leads ({0}); whoever leads now goes on with it")]
+    Fenced(String),
+    /// The journal is gone or cannot be read.
+    #[error("the journal of {operation} is lost: {detail}")]
+    JournalLost {
+        /// The operation.
+        operation: String,
+        /// What was found.
+        detail: String,
+    },
+}
+
+impl Error {
+    /// Wraps a client error with what was being done.
+    pub fn api(what: impl Into<String>, source: kube::Error) -> Self {
+        Self::Api { what: what.into(), source: Box::new(source) }
+    }
+
+    /// Wraps an input/output error on a scratch file.
+    pub fn scratch(path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::Scratch { path: path.display().to_string(), source }
+    }
+
+    /// A stable word for conditions, metrics and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Api { .. } => "ApiServerRefused",
+            Self::Answer { .. } => "ApiServerAnswerInvalid",
+            Self::Store(error) => error.reason(),
+            Self::Archive { source, .. } => source.reason(),
+            Self::Scratch { .. } => "ScratchFailed",
+            Self::Selection(_) => "SelectionInvalid",
+            Self::Exists { .. } => "BackupExists",
+            Self::Cancelled => "Cancelled",
+            Self::Fenced(_) => "LeadershipLost",
+            Self::JournalLost { .. } => "JournalLost",
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody's help.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => api_error_is_retryable(source),
+            Self::Store(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// The API server's status code, where it answered.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn api_error_is_retryable(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,388 @@
+//! What became of each item: spooled as it happens, never held.
+//!
+//! Only failures and warnings stay in memory, capped, with a count of the rest.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde::Serialize;
+
+use crate::Error;
+use crate::log::{Level, OperationLog};
+
+/// What became of one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemOutcome {
+    /// It is in the archive.
+    BackedUp,
+    /// It did not exist and does now.
+    Created,
+    /// It existed and was changed.
+    Updated,
+    /// It was left alone on purpose.
+    Skipped {
+        /// Stable reason.
+        reason: &'static str,
+    },
+    /// It could not be done.
+    Failed {
+        /// Stable reason.
+        reason: String,
+        /// For people; names the cause.
+        message: String,
+    },
+}
+
+impl ItemOutcome {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::BackedUp => "backedUp",
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Skipped { .. } => "skipped",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Skipped { reason } => Some(reason),
+            Self::Failed { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// Which item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemRef {
+    /// `apps/v1/Deployment`.
+    pub kind: String,
+    /// Namespace, if it has one.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl ItemRef {
+    /// `namespace/name`, or the name alone.
+    pub fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct SpooledItem<'a> {
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    name: &'a str,
+    outcome: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+}
+
+/// At most so many messages of a level are kept; the rest is counted.
+const KEPT_MESSAGES: usize = 1000;
+
+/// Messages in the shape of Velero's results file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Messages {
+    /// About no object in particular.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub velero: Vec<String>,
+    /// About cluster-scoped objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster: Vec<String>,
+    /// About objects in a namespace.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub namespaces: BTreeMap<String, Vec<String>>,
+    /// How many there were.
+    #[serde(skip)]
+    pub count: u64,
+}
+
+impl Messages {
+    fn add(&mut self, scope: &Scope, text: String) {
+        self.count += 1;
+        if self.count as usize > KEPT_MESSAGES {
+            return;
+        }
+        match scope {
+            Scope::Operation => self.velero.push(text),
+            Scope::Cluster => self.cluster.push(text),
+            Scope::Namespace(namespace) => self.namespaces.entry(namespace.clone()).or_default().push(text),
+        }
+    }
+
+    /// With a last line that says how many are not shown.
+    fn closed(mut self) -> Self {
+        let kept = KEPT_MESSAGES as u64;
+        if self.count > kept {
+            self.velero.push(format!("and {} more: see the outcome file", self.count - kept));
+        }
+        self
+    }
+}
+
+/// What a message is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The operation itself.
+    Operation,
+    /// Cluster-scoped objects.
+    Cluster,
+    /// Objects in this namespace.
+    Namespace(String),
+}
+
+impl Scope {
+    /// The scope of an item.
+    pub fn of(item: &ItemRef) -> Self {
+        item.namespace.clone().map_or(Self::Cluster, Self::Namespace)
+    }
+}
+
+/// Errors and warnings of an operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Results {
+    /// Something is missing.
+    pub errors: Messages,
+    /// Nothing is missing; somebody should look.
+    pub warnings: Messages,
+}
+
+/// The files an operation leaves behind, and what it counted.
+#[derive(Debug)]
+pub struct Recorded {
+    /// gzip JSON: one object for each item.
+    pub outcome: PathBuf,
+    /// gzip JSON: names by kind.
+    pub resource_list: PathBuf,
+    /// gzip text.
+    pub log: PathBuf,
+    /// Errors and warnings.
+    pub results: Results,
+}
+
+/// Takes down what happens.
+pub struct Recorder {
+    log: OperationLog,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    directory: PathBuf,
+    outcome: GzEncoder<BufWriter<File>>,
+    first: bool,
+    names: BTreeMap<String, BufWriter<File>>,
+    results: Results,
+    broken: Option<Error>,
+}
+
+impl Recorder {
+    /// Spools into `directory`, which must exist and be this operation's own.
+    pub fn create(directory: &Path) -> Result<Self, Error> {
+        let path = directory.join("outcome.json.gz");
+        let file = File::create(&path).map_err(|e| Error::scratch(&path, e))?;
+        let mut outcome = GzEncoder::new(BufWriter::new(file), Compression::fast());
+        outcome.write_all(b"[").map_err(|e| Error::scratch(&path, e))?;
+        let inner = Inner {
+            directory: directory.to_owned(),
+            outcome,
+            first: true,
+            names: BTreeMap::new(),
+            results: Results::default(),
+            broken: None,
+        };
+        Ok(Self { log: OperationLog::create(&directory.join("log.gz"))?, inner: Mutex::new(inner) })
+    }
+
+    /// The operation's log.
+    pub fn log(&self) -> &OperationLog {
+        &self.log
+    }
+
+    /// Takes down what became of an item. A failure counts as an error.
+    pub fn item(&self, item: &ItemRef, outcome: &ItemOutcome) {
+        if let ItemOutcome::Failed { message, .. } = outcome {
+            self.error(&Scope::of(item), format!("{} {}: {message}", item.kind, item.path()));
+        }
+        self.with(|inner| {
+            if let Err(error) = inner.item(item, outcome) {
+                inner.broken.get_or_insert(error);
+            }
+        });
+    }
+
+    /// Something is missing.
+    pub fn error(&self, scope: &Scope, text: impl Into<String>) {
+        let text = text.into();
+        self.log.line(Level::Error, &text);
+        self.with(|inner| inner.results.errors.add(scope, text));
+    }
+
+    /// Nothing is missing, but somebody should look.
+    pub fn warn(&self, scope: &Scope, text: impl Into<String>) {
+        let text = text.into();
+        self.log.line(Level::Warning, &text);
+        self.with(|inner| inner.results.warnings.add(scope, text));
+    }
+
+    /// Errors and warnings so far.
+    pub fn counts(&self) -> (u64, u64) {
+        self.with(|inner| (inner.results.errors.count, inner.results.warnings.count))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
+        act(&mut self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Ends the files. An error here means that the scratch disk failed somewhere on the way.
+    pub fn finish(self) -> Result<Recorded, Error> {
+        let inner = self.inner.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        inner.finish(self.log)
+    }
+}
+
+impl Inner {
+    fn item(&mut self, item: &ItemRef, outcome: &ItemOutcome) -> Result<(), Error> {
+        let message = match outcome {
+            ItemOutcome::Failed { message, .. } => Some(message.as_str()),
+            _ => None,
+        };
+        let row = SpooledItem {
+            kind: &item.kind,
+            namespace: item.namespace.as_deref(),
+            name: &item.name,
+            outcome: outcome.word(),
+            reason: outcome.reason(),
+            message,
+        };
+        let separator: &[u8] = if std::mem::take(&mut self.first) { b"\n" } else { b",\n" };
+        let path = self.directory.join("outcome.json.gz");
+        self.outcome.write_all(separator).map_err(|e| Error::scratch(&path, e))?;
+        serde_json::to_writer(&mut self.outcome, &row).map_err(|e| Error::scratch(&path, e.into()))?;
+        self.name(item, outcome)
+    }
+
+    fn name(&mut self, item: &ItemRef, outcome: &ItemOutcome) -> Result<(), Error> {
+        let line = match outcome {
+            ItemOutcome::BackedUp => item.path(),
+            other => format!("{}({})", item.path(), other.word()),
+        };
+        let count = self.names.len();
+        let path = self.directory.join(format!("names-{count}"));
+        let file = match self.names.entry(item.kind.clone()) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let file = File::options().create(true).truncate(true).read(true).write(true).open(&path);
+                entry.insert(BufWriter::new(file.map_err(|e| Error::scratch(&path, e))?))
+            }
+        };
+        writeln!(file, "{line}").map_err(|e| Error::scratch(&path, e))
+    }
+
+    fn finish(mut self, log: OperationLog) -> Result<Recorded, Error> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let outcome = self.directory.join("outcome.json.gz");
+        self.outcome.write_all(b"\n]\n").map_err(|e| Error::scratch(&outcome, e))?;
+        let file = self.outcome.finish().map_err(|e| Error::scratch(&outcome, e))?;
+        file.into_inner().map_err(|e| Error::scratch(&outcome, e.into_error()))?;
+        let resource_list = self.directory.join("resource-list.json.gz");
+        write_resource_list(&resource_list, self.names).map_err(|e| Error::scratch(&resource_list, e))?;
+        let results =
+            Results { errors: self.results.errors.closed(), warnings: self.results.warnings.closed() };
+        Ok(Recorded { outcome, resource_list, log: log.finish()?, results })
+    }
+}
+
+/// One kind at a time in memory, its names sorted, as Velero writes them.
+fn write_resource_list(path: &Path, names: BTreeMap<String, BufWriter<File>>) -> std::io::Result<()> {
+    let mut list = GzEncoder::new(BufWriter::new(File::create(path)?), Compression::fast());
+    list.write_all(b"{")?;
+    for (index, (kind, spool)) in names.into_iter().enumerate() {
+        let mut file = spool.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        std::io::Seek::rewind(&mut file)?;
+        let mut lines = BufReader::new(file).lines().collect::<Result<Vec<_>, _>>()?;
+        lines.sort_unstable();
+        lines.dedup();
+        let separator: &[u8] = if index == 0 { b"" } else { b"," };
+        list.write_all(separator)?;
+        serde_json::to_writer(&mut list, &kind)?;
+        list.write_all(b":")?;
+        serde_json::to_writer(&mut list, &lines)?;
+    }
+    list.write_all(b"}")?;
+    list.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn item(namespace: Option<&str>, name: &str) -> ItemRef {
+        ItemRef { kind: "v1/ConfigMap".into(), namespace: namespace.map(Into::into), name: name.into() }
+    }
+
+    fn unzip(path: &Path) -> Value {
+        let mut text = String::new();
+        GzDecoder::new(File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn every_item_stands_in_the_outcome_and_in_the_sorted_list() {
+        let scratch = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(scratch.path()).unwrap();
+        recorder.item(&item(Some("b"), "z"), &ItemOutcome::Created);
+        recorder.item(&item(Some("a"), "y"), &ItemOutcome::Skipped { reason: "AlreadyThere" });
+        let failed = ItemOutcome::Failed { reason: "Refused".into(), message: "webhook says no".into() };
+        recorder.item(&item(None, "x"), &failed);
+        let recorded = recorder.finish().unwrap();
+        assert_eq!(unzip(&recorded.resource_list), json!({"v1/ConfigMap": ["a/y(skipped)", "b/z(created)", "x(failed)"]}));
+        assert_eq!(unzip(&recorded.outcome)[2]["message"], "webhook says no");
+        assert_eq!(
+            serde_json::to_value(&recorded.results).unwrap(),
+            json!({"errors": {"cluster": ["v1/ConfigMap x: webhook says no"]}, "warnings": {}})
+        );
+    }
+
+    #[test]
+    fn an_operation_without_items_leaves_valid_files() {
+        let scratch = tempfile::tempdir().unwrap();
+        let recorded = Recorder::create(scratch.path()).unwrap().finish().unwrap();
+        assert_eq!(unzip(&recorded.outcome), json!([]));
+        assert_eq!(unzip(&recorded.resource_list), json!({}));
+    }
+
+    #[test]
+    fn messages_beyond_the_cap_are_counted_not_kept() {
+        let scratch = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(scratch.path()).unwrap();
+        for n in 0..KEPT_MESSAGES + 5 {
+            recorder.warn(&Scope::Operation, format!("warning {n}"));
+        }
+        let warnings = recorder.finish().unwrap().results.warnings;
+        assert_eq!((warnings.count, warnings.velero.len()), (KEPT_MESSAGES as u64 + 5, KEPT_MESSAGES + 1));
+        assert_eq!(warnings.velero.last().unwrap(), "and 5 more: see the outcome file");
+    }
+}

@@ -1,0 +1,168 @@
+//! What the filters of a spec mean for the resources of a cluster.
+
+use std::collections::BTreeMap;
+
+use plimsoll_api::velero::v1::{BackupSpec, RestoreSpec};
+use plimsoll_select::labels::LabelSelector;
+use plimsoll_select::order::{Priorities, RestoreOrder};
+use plimsoll_select::resources::{Catalog, Known};
+use plimsoll_select::selection::{Filters, Item, Tracking};
+use plimsoll_select::{Selection, Verdict};
+use serde::Serialize;
+
+use crate::Error;
+use crate::cluster::{ItemMeta, Resource};
+
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// The filters of one spec, compiled, with the names of its resources resolved.
+pub struct Selecting {
+    selection: Selection,
+    order: RestoreOrder,
+    label_query: Option<String>,
+    adds_definitions: bool,
+}
+
+impl Selecting {
+    /// The filters of a backup, for a cluster with these resources and namespaces.
+    pub fn for_backup(spec: &BackupSpec, resources: &[Resource], namespaces: &[String]) -> Result<Self, Error> {
+        let (filters, catalog) = (read(spec)?, catalog(resources));
+        let selection = Selection::for_backup(&filters, None, namespaces, &catalog).map_err(refused)?;
+        Ok(Self::new(selection, &filters, &catalog))
+    }
+
+    /// The filters of a restore, for a cluster with these resources.
+    pub fn for_restore(spec: &RestoreSpec, resources: &[Resource]) -> Result<Self, Error> {
+        let (filters, catalog) = (read(spec)?, catalog(resources));
+        let selection = Selection::for_restore(&filters, None, &catalog).map_err(refused)?;
+        Ok(Self::new(selection, &filters, &catalog))
+    }
+
+    fn new(selection: Selection, filters: &Filters, catalog: &Catalog) -> Self {
+        Self {
+            selection,
+            order: RestoreOrder::new(&Priorities::default(), catalog),
+            label_query: filters.label_selector.as_ref().map(query_text),
+            adds_definitions: !decides_about_definitions(filters),
+        }
+    }
+
+    /// Whether anything of a resource is kept in a backup. Namespaces are read in any case: what they hold decides.
+    pub fn resource(&self, resource: &Resource) -> bool {
+        self.selection.resource(&resource.group_resource(), resource.namespaced).is_included()
+    }
+
+    /// Whether objects of a namespace are kept.
+    pub fn namespace(&self, name: &str) -> bool {
+        self.selection.namespace(name).is_included()
+    }
+
+    /// Whether no namespace is left out.
+    pub fn every_namespace(&self) -> bool {
+        self.selection.every_namespace()
+    }
+
+    /// Whether a listed item is kept in a backup.
+    pub fn keeps(&self, group_resource: &str, meta: &ItemMeta) -> bool {
+        let none = BTreeMap::new();
+        let item = Item {
+            group_resource,
+            kind: "",
+            namespace: meta.namespace.as_deref(),
+            name: &meta.name,
+            labels: meta.labels.as_ref().unwrap_or(&none),
+            deleting: meta.deletion_timestamp.is_some(),
+        };
+        self.selection.item(&item) == Verdict::Include
+    }
+
+    /// Whether the object of a namespace is kept in a backup, of which `inhabited` says whether anything in it is.
+    pub fn keeps_namespace(&self, meta: &ItemMeta, inhabited: bool) -> bool {
+        let none = BTreeMap::new();
+        let active = meta.deletion_timestamp.is_none();
+        match self.selection.namespace_object(&meta.name, meta.labels.as_ref().unwrap_or(&none), active) {
+            Tracking::Always => true,
+            Tracking::WithItems => inhabited,
+            Tracking::Never => false,
+        }
+    }
+
+    /// The selector that the API server can apply by itself.
+    pub fn label_query(&self) -> Option<String> {
+        self.label_query.clone()
+    }
+
+    /// Whether the definitions of kept custom resources are kept, because nobody said anything about definitions.
+    pub fn adds_definitions(&self) -> bool {
+        self.adds_definitions
+    }
+
+    /// The place of a resource in the order of a restore.
+    pub fn rank(&self, group_resource: &str) -> u32 {
+        self.order.rank(group_resource)
+    }
+
+    /// Whether an object of the archive is restored.
+    pub fn restores(
+        &self,
+        group_resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+        labels: Option<&BTreeMap<String, String>>,
+    ) -> bool {
+        let none = BTreeMap::new();
+        let labels = labels.unwrap_or(&none);
+        let item = Item { group_resource, kind: "", namespace, name, labels, deleting: false };
+        self.selection.resource(group_resource, namespace.is_some()).is_included()
+            && self.selection.item(&item).is_included()
+    }
+}
+
+/// The filters stand in the spec under the same names.
+fn read(spec: &impl Serialize) -> Result<Filters, Error> {
+    let read = serde_json::to_value(spec).and_then(serde_json::from_value);
+    read.map_err(|error| Error::Selection(format!("the filters cannot be read: {error}")))
+}
+
+fn refused(error: plimsoll_select::Error) -> Error {
+    Error::Selection(error.to_string())
+}
+
+fn catalog(resources: &[Resource]) -> Catalog {
+    let known = |resource: &Resource| Known {
+        group: resource.group.clone(),
+        plural: resource.plural.clone(),
+        singular: resource.kind.to_lowercase(),
+        kind: resource.kind.clone(),
+        short: resource.aliases.clone(),
+        namespaced: resource.namespaced,
+    };
+    Catalog::new(resources.iter().map(known).collect())
+}
+
+fn decides_about_definitions(filters: &Filters) -> bool {
+    let lists = [
+        &filters.included_resources,
+        &filters.excluded_resources,
+        &filters.included_cluster_scoped_resources,
+        &filters.excluded_cluster_scoped_resources,
+    ];
+    let names = ["crd", "crds", "customresourcedefinition", "customresourcedefinitions", DEFINITIONS];
+    filters.include_cluster_resources == Some(false)
+        || lists.into_iter().flatten().any(|name| names.contains(&name.to_lowercase().as_str()))
+}
+
+/// A selector as a query has it.
+fn query_text(selector: &LabelSelector) -> String {
+    let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
+    let set = selector.match_expressions.iter().flatten().map(|expression| {
+        let values = expression.values.iter().flatten().cloned().collect::<Vec<_>>().join(",");
+        match expression.operator.as_str() {
+            "In" => format!("{} in ({values})", expression.key),
+            "NotIn" => format!("{} notin ({values})", expression.key),
+            "DoesNotExist" => format!("!{}", expression.key),
+            _ => expression.key.clone(),
+        }
+    });
+    equal.chain(set).collect::<Vec<_>>().join(",")
+}
