@@ -284,3 +284,19 @@ fn with_grafts(nodes: Vec<Node>, drafts: &mut [Draft], parents: &[Option<usize>]
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Clock, Operation, State};
+
+    /// The moment between the end of a task and the end of what is below it, which lasts nanoseconds, held still.
+    #[test]
+    fn no_look_finds_work_going_on_below_a_task_that_has_ended() {
+        let operation = Operation::new("backup", Clock::system());
+        let stage = operation.root().child("stage");
+        let _volume = stage.child("volume");
+        stage.cell().live().state = State::Done;
+        let states: Vec<State> = operation.snapshot().nodes.iter().map(|node| node.state).collect();
+        assert_eq!(states, [State::Running, State::Done, State::Interrupted]);
+    }
+}
