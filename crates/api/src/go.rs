@@ -151,10 +151,7 @@ fn parse(text: &str) -> Result<i64, DurationError> {
 
 /// Go's range is that of `int64`, which reaches one further below zero than above.
 fn signed(total: u64, negative: bool) -> Option<i64> {
-    match negative {
-        true => 0_i64.checked_sub_unsigned(total),
-        false => i64::try_from(total).ok(),
-    }
+    if negative { 0_i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() }
 }
 
 /// One `<number><unit>` at the start of `rest`: its nanoseconds and what follows it.

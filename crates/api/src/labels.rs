@@ -57,9 +57,9 @@ pub fn valid_name(name: &str) -> String {
         return name.to_owned();
     }
     let digest = Sha256::digest(name.as_bytes());
-    let hash: String = digest.iter().take(HASH_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+    let hash = u32::from_be_bytes([0, digest[0], digest[1], digest[2]]);
     // Names of Kubernetes objects are ASCII; anything else is cut at a whole character rather than refused.
-    format!("{}{hash}", &name[..name.floor_char_boundary(LABEL_VALUE_MAX - HASH_DIGITS)])
+    format!("{}{hash:0HASH_DIGITS$x}", &name[..name.floor_char_boundary(LABEL_VALUE_MAX - HASH_DIGITS)])
 }
 
 #[cfg(test)]

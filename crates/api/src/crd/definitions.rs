@@ -16,6 +16,7 @@ pub(super) struct Definition {
 }
 
 /// A column of `kubectl get`.
+#[derive(Clone, Copy)]
 pub(super) struct Column {
     pub name: &'static str,
     pub type_: &'static str,

@@ -48,7 +48,7 @@ fn define<K: CustomResourceExt>(definition: &Definition) -> CustomResourceDefini
 
 fn complete(version: &mut CustomResourceDefinitionVersion, definition: &Definition, group: &str) {
     version.additional_printer_columns =
-        (!definition.columns.is_empty()).then(|| definition.columns.iter().map(Column::to_wire).collect());
+        (!definition.columns.is_empty()).then(|| definition.columns.iter().copied().map(Column::to_wire).collect());
     version.subresources = definition.status_subresource.then(status_subresource);
     version.selectable_fields = None;
     if let Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }) = &mut version.schema {
@@ -61,7 +61,7 @@ fn status_subresource() -> CustomResourceSubresources {
 }
 
 impl Column {
-    fn to_wire(&self) -> CustomResourceColumnDefinition {
+    fn to_wire(self) -> CustomResourceColumnDefinition {
         CustomResourceColumnDefinition {
             name: self.name.to_owned(),
             type_: self.type_.to_owned(),

@@ -108,7 +108,7 @@ fn check_rules(kind: &str, object: &Value, faults: &mut Faults) {
         "Restore" => velero::check_restore(object, faults),
         "BackupStorageLocation" => velero::check_storage_location(&object["spec"], faults),
         "DeleteBackupRequest" => {
-            faults.require_text("spec.backupName", &object["spec"]["backupName"], "the name of a backup")
+            faults.require_text("spec.backupName", &object["spec"]["backupName"], "the name of a backup");
         }
         "DownloadRequest" => {
             faults.require_text(

@@ -50,7 +50,7 @@ fn check_source(object: &Value, faults: &mut Faults) {
     let begun = object["status"]["phase"].as_str().is_some_and(|phase| !matches!(phase, "" | "New"));
     match (is_set(&spec["backupName"]), is_set(&spec["scheduleName"])) {
         (false, false) => {
-            faults.add("spec.backupName", "neither a backup nor a schedule", "exactly one of backupName, scheduleName")
+            faults.add("spec.backupName", "neither a backup nor a schedule", "exactly one of backupName, scheduleName");
         }
         (true, true) if !begun => {
             let found = format!("{} beside scheduleName", describe(&spec["backupName"]));

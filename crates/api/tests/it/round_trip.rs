@@ -119,6 +119,18 @@ fn null_reads_as_absent_wherever_go_writes_it() {
 }
 
 #[test]
+fn a_time_is_read_in_any_rfc_3339_form_and_written_as_go_writes_it() {
+    for text in ["2026-01-02T01:00:01Z", "2026-01-02T03:00:01+02:00"] {
+        let object = json!({ "metadata": {}, "spec": {}, "status": { "startTimestamp": text } });
+        let backup: Backup = serde_json::from_value(object).unwrap();
+        assert_eq!(serde_json::to_value(&backup).unwrap()["status"]["startTimestamp"], "2026-01-02T01:00:01Z");
+    }
+    let precise = json!({ "metadata": {}, "spec": {}, "status": { "startTimestamp": "2026-01-02T01:00:01.5Z" } });
+    let started = serde_json::from_value::<Backup>(precise).unwrap().status.unwrap().start_timestamp.unwrap();
+    assert_eq!(started.0.as_millisecond() % 1000, 500);
+}
+
+#[test]
 fn an_object_without_spec_and_status_is_readable() {
     let backup: Backup = serde_json::from_value(json!({ "metadata": { "name": "everything" } })).unwrap();
     assert_eq!(backup.phase(), BackupPhase::New);

@@ -93,7 +93,7 @@ fn every_upstream_field_is_there_with_its_type() {
         for (path, facts) in &kind.fields {
             match found.get(*path) {
                 Some(schema) => {
-                    missing.extend(differences(facts, schema).map(|what| format!("{} {path}: {what}", kind.names[0])))
+                    missing.extend(differences(facts, schema).map(|what| format!("{} {path}: {what}", kind.names[0])));
                 }
                 None => missing.push(format!("{} {path}: absent", kind.names[0])),
             }

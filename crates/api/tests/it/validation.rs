@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use crate::round_trip::objects;
 
 fn object(api_version: &str, kind: &str, spec: Value) -> Value {
-    json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "demo" }, "spec": spec })
+    let mut object = json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "demo" } });
+    object["spec"] = spec;
+    object
 }
 
 fn backup(spec: Value) -> Value {
