@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     thread::JoinHandle,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -44,7 +44,8 @@ type Job = Box<dyn FnOnce(&mut Draft<'_>) -> Acknowledge + Send>;
 pub(crate) type Observer = Box<dyn FnMut(&[Arc<Event>]) + Send>;
 
 pub(crate) struct Database {
-    redb: Arc<redb::Database>,
+    /// Gone once closed: the file is unlocked with it.
+    redb: RwLock<Option<Arc<redb::Database>>>,
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     pub history: Arc<History>,
@@ -68,6 +69,7 @@ impl Database {
             writer.observer = observer.recv().ok();
             writer.run(queue);
         });
+        let redb = RwLock::new(Some(redb));
         let database = Self { redb, jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(thread)), history };
         Ok((database, move |observer| drop(observe.send(observer))))
     }
@@ -86,14 +88,14 @@ impl Database {
             Box::new(move |committed| drop(answer.send(committed.and(result))))
         });
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let closed = || Failure::new(503, "ServiceUnavailable", "the local API is shutting down");
         jobs.ok_or_else(closed)?.send(job).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
     /// A consistent view of everything committed.
     pub fn snapshot(&self) -> Result<Snapshot, Failure> {
-        let transaction = self.redb.begin_read().map_err(internal)?;
+        let redb = self.redb.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
+        let transaction = redb.begin_read().map_err(internal)?;
         let counters = transaction.open_table(COUNTERS).map_err(internal)?;
         let revision = counters.get(REVISION)?.map_or(0, |value| value.value());
         Ok(Snapshot { revision, objects: transaction.open_table(OBJECTS).map_err(internal)?, transaction })
@@ -110,6 +112,7 @@ impl Database {
             // A panic of the writer has been reported by the panic hook already.
             let _ = writer.join();
         }
+        self.redb.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -135,6 +138,10 @@ fn prepare(redb: &redb::Database) -> Result<u64, redb::Error> {
     };
     transaction.commit()?;
     Ok(revision)
+}
+
+fn closed() -> Failure {
+    Failure::new(503, "ServiceUnavailable", "the local API has been closed")
 }
 
 fn internal(error: impl Into<redb::Error>) -> Failure {

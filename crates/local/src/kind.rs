@@ -50,6 +50,8 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 
 /// One version of one kind.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a column of the table of kinds")]
+#[expect(clippy::struct_field_names, reason = "a kind has a kind: that is what Kubernetes calls it")]
 pub(crate) struct Kind {
     pub group: String,
     pub version: String,

@@ -78,7 +78,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { retention: Retention::default(), bookmark_interval: Duration::from_secs(60), cache: 32 << 20 }
+        Self { retention: Retention::default(), bookmark_interval: Duration::from_mins(1), cache: 32 << 20 }
     }
 }
 
@@ -170,7 +170,7 @@ impl Api {
         Served::start(self.clone(), address, credentials).await
     }
 
-    /// Ends all watches, finishes the writes that wait, and closes the database. Later requests are refused.
+    /// Ends all watches, finishes the writes that wait, and lets go of the database. Later requests are refused.
     pub async fn close(&self) {
         let core = Arc::clone(&self.core);
         // Joining the writer blocks. The task cannot fail: closing does not panic.

@@ -137,10 +137,10 @@ fn annotations(causes: &mut Vec<Cause>, annotations: &Value) {
 }
 
 fn owners(causes: &mut Vec<Cause>, owners: &Value) {
-    for (index, owner) in owners.as_array().into_iter().flatten().enumerate() {
+    for owner in owners.as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                let path = format!("metadata.ownerReferences[{index}].{field}");
+                let path = format!("metadata.ownerReferences.{field}");
                 causes.push(Cause::invalid(path, &json!(""), "must not be empty"));
             }
         }
@@ -148,9 +148,8 @@ fn owners(causes: &mut Vec<Cause>, owners: &Value) {
 }
 
 fn finalizers(causes: &mut Vec<Cause>, finalizers: &Value) {
-    for (index, finalizer) in finalizers.as_array().into_iter().flatten().enumerate() {
-        let path = format!("metadata.finalizers[{index}]");
-        reject(causes, &path, finalizer, qualified_name(finalizer.as_str().unwrap_or_default()));
+    for finalizer in finalizers.as_array().into_iter().flatten() {
+        reject(causes, "metadata.finalizers", finalizer, qualified_name(finalizer.as_str().unwrap_or_default()));
     }
 }
 

@@ -110,11 +110,10 @@ impl Moment {
             return Ok(Self { revision: u64::try_from(token.rv).unwrap_or(current), token: Some(token) });
         }
         match (query.revision_match.as_str(), asked) {
-            ("", None) => Ok(Self { revision: current, token: None }),
             (_, Some(revision)) if revision > current => Err(Failure::revision_in_future(revision, current)),
             ("Exact", Some(0)) => Err(forbidden_match("is forbidden when resourceVersion is \"0\"")),
             ("Exact", Some(revision)) => Ok(Self { revision, token: None }),
-            ("" | "NotOlderThan", Some(_)) => Ok(Self { revision: current, token: None }),
+            ("", None) | ("" | "NotOlderThan", Some(_)) => Ok(Self { revision: current, token: None }),
             (_, None) => Err(forbidden_match("is forbidden unless resourceVersion is provided")),
             _ => Err(forbidden_match("is not supported")),
         }

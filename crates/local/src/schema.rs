@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 /// One node of a structural schema.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "the words of OpenAPI")]
 pub(crate) struct Schema {
     #[serde(rename = "type")]
     type_name: String,

@@ -124,20 +124,19 @@ impl Call<'_> {
     }
 
     async fn on_collection(self) -> Result<Response<Body>, Failure> {
+        let placeless = self.kind.namespaced && self.namespace().is_none();
         match self.parts.method {
             Method::GET if self.query.watch => self.core.watch(self.kind(), self.namespace(), &self.query, self.form),
             Method::GET => {
                 let namespace = self.target.namespace.clone();
                 Ok(self.core.list(self.kind(), namespace, self.query, self.form).await?.into_response())
             }
-            Method::POST if self.kind.namespaced && self.namespace().is_none() => Err(Failure::method_not_allowed()),
-            Method::POST => {
+            Method::POST if !placeless => {
                 self.check_json()?;
                 let created = self.core.create(self.kind(), self.namespace(), &self.body, &self.query).await?;
                 self.finish(created)
             }
-            Method::DELETE if self.kind.namespaced && self.namespace().is_none() => Err(Failure::method_not_allowed()),
-            Method::DELETE => {
+            Method::DELETE if !placeless => {
                 let deletion = Deletion::parse(&self.body, &self.query)?;
                 let deleted = self.core.delete_collection(self.kind(), self.namespace(), &self.query, deletion).await?;
                 Ok(deleted.into_response())

@@ -153,10 +153,7 @@ fn truth(value: &str) -> bool {
     !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F")
 }
 
-fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Failure>
-where
-    T: Default,
-{
+fn number<T: std::str::FromStr + Default>(name: &str, value: &str) -> Result<T, Failure> {
     if value.is_empty() {
         return Ok(T::default());
     }

@@ -24,7 +24,7 @@ use tokio::{
 /// Changes that are read from the history at once.
 const CHUNK: usize = 500;
 /// How long a watch lasts when the client does not say.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 
 struct Watch {
     kind: Arc<Kind>,

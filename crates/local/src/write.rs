@@ -52,18 +52,11 @@ impl Core {
             valid?;
             check_definition(&current, &kind)?;
             if let Some(existing) = draft.get(&key)? {
-                let about = kind.about(&key.name);
-                return Err(match generated {
-                    true => Failure::new(
-                        409,
-                        "AlreadyExists",
-                        format!(
-                            "{} \"{}\" already exists, the server was not able to generate a unique name for the object",
-                            kind.plural, key.name
-                        ),
-                    ),
-                    false => Failure::already_exists(about, is_terminating(&existing)),
-                });
+                let mut refused = Failure::already_exists(kind.about(&key.name), is_terminating(&existing));
+                if generated {
+                    refused.message.push_str(", the server was not able to generate a unique name for the object");
+                }
+                return Err(refused);
             }
             kind.hide(&mut object);
             let stored = draft.put(&key, &mut object)?;
@@ -135,8 +128,7 @@ pub(crate) fn decode(kind: &Kind, body: &[u8]) -> Result<Value, Failure> {
             }
             "" => object[field] = json!(expected),
             given if given != expected => {
-                let message =
-                    format!("{} in the data ({given}) does not match the expected {field} ({expected})", field);
+                let message = format!("{field} in the data ({given}) does not match the expected {field} ({expected})");
                 return Err(Failure::bad_request(message));
             }
             _ => {}

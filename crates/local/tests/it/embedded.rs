@@ -1,7 +1,7 @@
 //! The conformance suite on the embedded API, in process and over HTTPS.
 
 use crate::conformance::{self, Scope, for_each_case};
-use plimsoll_local::{Api, Options, Retention};
+use plimsoll_local::{Api, Options};
 
 /// An API in a directory that goes with it.
 pub struct Embedded {
@@ -30,11 +30,6 @@ impl Embedded {
     }
 }
 
-/// A history so short that revision 1 has left it by the time a case runs.
-fn forgetful() -> Options {
-    Options { retention: Retention { events: 500, bytes: 1 << 20 }, ..Options::default() }
-}
-
 mod in_process {
     use super::*;
 
@@ -42,7 +37,7 @@ mod in_process {
         ($($module:ident: $case:ident,)*) => { $(
             #[tokio::test]
             async fn $case() {
-                let embedded = Embedded::open_with(forgetful()).await.reopen().await;
+                let embedded = Embedded::open().await;
                 let scope = Scope::new(embedded.api.client("default"), "conformance").await;
                 conformance::$module::$case(&scope).await;
                 scope.end().await;
@@ -65,7 +60,7 @@ mod over_https {
             #[tokio::test]
             async fn every_case_passes_over_https_too() {
                 let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-                let embedded = Embedded::open().await.reopen().await;
+                let embedded = Embedded::open().await;
                 let credentials = embedded.directory.path().join("credentials");
                 let served = embedded.api.serve("127.0.0.1:0".parse().unwrap(), &credentials).await.unwrap();
                 let kubeconfig = Kubeconfig::read_from(served.kubeconfig_path()).unwrap();
@@ -77,6 +72,45 @@ mod over_https {
                     scope.end().await;
                 })*
                 served.shutdown().await;
+            }
+        };
+    }
+    for_each_case!(cases);
+}
+
+mod elsewhere {
+    use super::*;
+    use kube::{
+        Client, Config,
+        config::{KubeConfigOptions, Kubeconfig},
+    };
+
+    const KUBECONFIG: &str = "PLIMSOLL_CONFORMANCE_KUBECONFIG";
+
+    macro_rules! cases {
+        ($($module:ident: $case:ident,)*) => {
+            /// Holds the suite itself against a real cluster, with its controller manager.
+            #[tokio::test]
+            async fn every_case_passes_on_the_cluster_that_is_named() {
+                let Some(path) = std::env::var_os(KUBECONFIG) else {
+                    eprintln!("skipped every_case_passes_on_the_cluster_that_is_named: {KUBECONFIG} is not set");
+                    return;
+                };
+                let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+                let kubeconfig = Kubeconfig::read_from(path).unwrap();
+                let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+                let client = Client::try_from(config).unwrap();
+                let mut failed = Vec::new();
+                $({
+                    let client = client.clone();
+                    let case = tokio::spawn(async move {
+                        let scope = Scope::new(client, "conformance").await;
+                        conformance::$module::$case(&scope).await;
+                        scope.end().await;
+                    });
+                    failed.extend(case.await.is_err().then_some(stringify!($case)));
+                })*
+                assert!(failed.is_empty(), "{failed:?}");
             }
         };
     }

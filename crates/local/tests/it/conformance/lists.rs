@@ -45,6 +45,7 @@ pub async fn fields_select(scope: &Scope) {
     assert_eq!(names(&list.items), ["two"]);
     let refused = refusal(api.list(&ListParams::default().fields("data.key=value")).await);
     assert_eq!(refused, (400, "BadRequest".to_owned()));
+    scope.make_service_account().await;
     let pods: Api<Pod> = Api::namespaced(scope.client.clone(), &scope.namespace);
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "placed"},

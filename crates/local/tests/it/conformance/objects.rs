@@ -95,6 +95,7 @@ pub async fn the_generation_counts_changes_of_the_spec_only(scope: &Scope) {
 }
 
 pub async fn the_status_is_only_written_through_its_subresource(scope: &Scope) {
+    scope.make_service_account().await;
     let api: Api<Pod> = Api::namespaced(scope.client.clone(), &scope.namespace);
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "one"},

@@ -45,6 +45,7 @@ pub async fn a_json_patch_applies_all_or_nothing(scope: &Scope) {
 }
 
 pub async fn a_strategic_patch_merges_lists_by_key(scope: &Scope) {
+    scope.make_service_account().await;
     let api: Api<Pod> = Api::namespaced(scope.client.clone(), &scope.namespace);
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "two"},
