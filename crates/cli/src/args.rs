@@ -318,7 +318,7 @@ impl std::str::FromStr for Reference {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<plimsoll_api::go::GoDuration>().map_err(|e| e.to_string())?;
-    Duration::try_from(parsed).map_err(|_| format!("{text} is negative"))
+    parsed.as_std().ok_or_else(|| format!("{text} is negative"))
 }
 
 #[cfg(test)]

@@ -101,11 +101,6 @@ impl Runs {
         }
     }
 
-    /// Whether nothing is being worked on.
-    pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-
     /// Something each time an operation has ended.
     pub fn endings(&self) -> broadcast::Receiver<()> {
         self.ended.subscribe()

@@ -17,8 +17,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use plimsoll_engine::kill;
-use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::Error;
@@ -49,13 +49,13 @@ impl Fence {
     }
 
     /// Refuses when the last renewal is too long ago for a new effect to be safe.
-    pub fn check(&self) -> Result<(), plimsoll_engine::Error> {
+    pub fn check(&self) -> Result<(), Error> {
         let silent = self.silent_for();
         if self.lost.load(Ordering::Acquire) {
-            return Err(plimsoll_engine::Error::Fenced("somebody else holds the Lease".into()));
+            return Err(Error::Fenced("somebody else holds the Lease".into()));
         }
         if silent * 3 >= self.term * 2 {
-            return Err(plimsoll_engine::Error::Fenced(format!("the Lease was not renewed for {silent:.1?}")));
+            return Err(Error::Fenced(format!("the Lease was not renewed for {silent:.1?}")));
         }
         Ok(())
     }
@@ -79,23 +79,20 @@ pub struct Leadership {
     pub fence: Arc<Fence>,
     /// Who leads: this process.
     pub identity: String,
-    lost: watch::Receiver<bool>,
-    resign: watch::Sender<bool>,
+    lost: CancellationToken,
+    resign: CancellationToken,
     renewing: tokio::task::JoinHandle<()>,
 }
 
 impl Leadership {
     /// Resolves when this process no longer leads.
     pub fn lost(&self) -> impl Future<Output = ()> + use<> {
-        let mut lost = self.lost.clone();
-        async move {
-            let _ = lost.wait_for(|lost| *lost).await;
-        }
+        self.lost.clone().cancelled_owned()
     }
 
     /// Gives the Lease back, so that the next leader need not wait for the term to end.
     pub async fn resign(self) {
-        let _ = self.resign.send(true);
+        self.resign.cancel();
         let _ = self.renewing.await;
     }
 }
@@ -194,12 +191,11 @@ fn take_office(api: Api<Lease>, candidate: Candidate, lease: &Lease, asked: Inst
     let transitions = lease.spec.as_ref().and_then(|s| s.lease_transitions).unwrap_or(1);
     let epoch = u64::try_from(transitions).unwrap_or(1);
     let fence = Arc::new(Fence::new(candidate.term, asked));
-    let (lost_sender, lost) = watch::channel(false);
-    let (resign, resigned) = watch::channel(false);
+    let (lost, resign) = (CancellationToken::new(), CancellationToken::new());
     info!(epoch, identity = candidate.identity, "leading");
     kill::point("leader.elected");
     let identity = candidate.identity.clone();
-    let renewing = tokio::spawn(hold_office(api, candidate, Arc::clone(&fence), lost_sender, resigned));
+    let renewing = tokio::spawn(hold_office(api, candidate, Arc::clone(&fence), lost.clone(), resign.clone()));
     Leadership { epoch, fence, identity, lost, resign, renewing }
 }
 
@@ -207,14 +203,14 @@ async fn hold_office(
     api: Api<Lease>,
     candidate: Candidate,
     fence: Arc<Fence>,
-    lost: watch::Sender<bool>,
-    mut resigned: watch::Receiver<bool>,
+    lost: CancellationToken,
+    resigned: CancellationToken,
 ) {
     let pause = candidate.term / 4;
     while fence.silent_for() < candidate.term {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            _ = resigned.wait_for(|resigned| *resigned) => {
+            () = resigned.cancelled() => {
                 fence.lost.store(true, Ordering::Release);
                 hand_back(&api, &candidate).await;
                 return;
@@ -230,7 +226,7 @@ async fn hold_office(
         }
     }
     fence.lost.store(true, Ordering::Release);
-    let _ = lost.send(true);
+    lost.cancel();
 }
 
 /// Whether the Lease is still ours.

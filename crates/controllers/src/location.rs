@@ -10,6 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
 use kube::{Api, ResourceExt};
+use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
@@ -34,7 +35,7 @@ pub async fn control(context: Arc<Context>) {
 }
 
 async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) -> Result<Action, Error> {
-    let every = location.spec.validation_frequency.map_or(CHECK_EVERY, |every| every.into());
+    let every = location.spec.validation_frequency.as_ref().and_then(GoDuration::as_std).unwrap_or(CHECK_EVERY);
     let status = location.status.clone().unwrap_or_default();
     let due = status.last_validation_time.as_ref().is_none_or(|last| is_due(last.0, every));
     // Its own status write wakes this up again: a check that has just been made is not made anew.

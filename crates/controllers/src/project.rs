@@ -14,9 +14,7 @@ pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
     ProgressSummary {
         percent: snapshot.percent().map(|percent| percent.to_string()),
         rate: metered.and_then(|node| node.rate).and_then(|rate| i64::try_from(rate).ok()),
-        seconds_left: metered.and_then(|node| node.left).map_or_else(Vec::new, |left| {
-            vec![seconds(left.low), seconds(left.high)]
-        }),
+        seconds_left: metered.and_then(|node| node.left).map(|left| [seconds(left.low), seconds(left.high)]),
         last_advance: root.map(|root| ago(now, root.ages.advance)),
         task: current.map(|node| node.label().to_string()),
         stalled: snapshot.stall.as_ref().map(|stall| Stall {

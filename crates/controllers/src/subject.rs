@@ -13,6 +13,7 @@ use kube::runtime::{Controller, watcher};
 use kube::{Api, Resource, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
 use plimsoll_engine::cluster::collection_path;
+use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_progress::{Clock, Ending, Snapshot, Wait};
 use serde::Serialize;
@@ -86,6 +87,15 @@ impl<K> Job<K> {
     /// The path of the subject's custom resource.
     pub fn path(&self) -> String {
         subject_path(&self.id)
+    }
+
+    /// Changes the subject by a merge patch, and waits for an API server that does not answer. Returns the subject.
+    pub async fn write(&self, patch: &Value) -> Result<Value, Error> {
+        self.record.effect()?;
+        let (path, body, root) = (self.path(), patch.to_string().into_bytes(), self.tree.root());
+        let written = Patience::default().run(&root, || self.context.cluster.merge(&path, body.clone())).await?;
+        serde_json::from_slice(&written)
+            .map_err(|e| Error::Answer { what: format!("write {} {}", self.id.verb, self.id.name), detail: e.to_string() })
     }
 
     /// Fails with `Cancelled` as soon as the user asks, otherwise does the work.

@@ -57,6 +57,14 @@ pub enum Error {
         /// The other's uid.
         found: String,
     },
+    /// Files of an unfinished backup that we have not written.
+    #[error("files of an unfinished backup {name} that is not ours lie in location {location}: another cluster may be writing it; choose another name, or remove them")]
+    Occupied {
+        /// The backup.
+        name: String,
+        /// The location.
+        location: String,
+    },
     /// Cancelled by its user.
     #[error("cancelled")]
     Cancelled,
@@ -94,6 +102,7 @@ impl Error {
             Self::Scratch { .. } => "ScratchFailed",
             Self::Selection(_) => "SelectionInvalid",
             Self::Exists { .. } => "BackupExists",
+            Self::Occupied { .. } => "NameOccupied",
             Self::Cancelled => "Cancelled",
             Self::Fenced(_) => "LeadershipLost",
             Self::JournalLost { .. } => "JournalLost",

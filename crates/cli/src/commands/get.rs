@@ -55,10 +55,7 @@ fn operation_row(operation: &Operation) -> Vec<String> {
     let status = operation.status.clone().unwrap_or_default();
     let summary = status.plimsoll.unwrap_or_default();
     let stalled = summary.stalled.as_ref().and_then(|stall| stall.message.clone()).map(|why| format!("STALLED: {why}"));
-    let left = match summary.seconds_left.as_slice() {
-        [low, high] => format!("{low}-{high}s"),
-        _ => String::new(),
-    };
+    let left = summary.seconds_left.map(|[low, high]| format!("{low}-{high}s")).unwrap_or_default();
     vec![
         operation.name_any(),
         status.state.map(|state| state.to_string()).unwrap_or_default(),

@@ -85,8 +85,8 @@ impl Kind for Backup {
     }
 
     async fn give_up(job: &Job<Self>, error: &Error) {
-        // Another backup of this name is not ours to touch.
-        if matches!(error, Error::Exists { .. }) {
+        // What is not ours is not ours to touch.
+        if matches!(error, Error::Exists { .. } | Error::Occupied { .. }) {
             return;
         }
         if let Ok((_, store)) = open_location(job).await
@@ -142,14 +142,10 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
             "expiration": format!("{:.0}", expires.unwrap_or(Timestamp::MAX)),
         },
     });
-    let root = job.tree.root();
-    job.record.effect()?;
     kill::point("status.begin.before");
-    let body = patch.to_string().into_bytes();
-    let written = Patience::default().run(&root, || job.context.cluster.merge(&job.path(), body.clone())).await?;
+    let begun = job.write(&patch).await?;
     kill::point("status.begin.after");
-    serde_json::from_slice(&written)
-        .map_err(|e| Error::Answer { what: format!("begin backup {}", job.id.name), detail: e.to_string() })
+    Ok(begun)
 }
 
 fn default_namespaces(spec: &BackupSpec) -> Vec<String> {
@@ -162,11 +158,20 @@ async fn clear(job: &Job<Backup>, store: &Store) -> Result<Standing, Error> {
     let standing = || async { backup::standing(store, &job.id.name, &job.id.uid).await };
     let found = Patience::default().run(&root, standing).await?;
     if found == Standing::Unfinished {
+        if !has_begun(job) {
+            return Err(Error::Occupied { name: job.id.name.clone(), location: store.name().to_owned() });
+        }
         job.record.effect()?;
         kill::point("backup.discard.before");
         backup::discard(store, &job.id.name).await?;
     }
     Ok(found)
+}
+
+/// Whether an earlier attempt had written, or may have written, into the location.
+fn has_begun(job: &Job<Backup>) -> bool {
+    let directory = plimsoll_archive::layout::backup_directory(&job.id.name);
+    job.known.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }
 
 async fn run(job: &Job<Backup>, store: &Store) -> Result<Results, Error> {

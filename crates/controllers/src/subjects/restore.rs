@@ -13,7 +13,7 @@ use plimsoll_engine::ports::Guard;
 use plimsoll_engine::restore::{self, Origin, RestorePlan, RestoreRun};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_progress::{Snapshot, Total, Unit};
+use plimsoll_progress::{Snapshot, Task, Total, Unit};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
@@ -80,8 +80,8 @@ impl Kind for Restore {
         let store = open_store(job).await?;
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
         let plan = job.unless_cancelled(make_plan(job, &store, &recorder)).await?;
-        announce_total(job, plan.total()).await?;
-        run(job, plan, &recorder).await?;
+        let restoring = announce_total(job, plan.total()).await?;
+        run(job, plan, restoring, &recorder).await?;
         save(job, &store, recorder).await
     }
 
@@ -119,10 +119,8 @@ async fn begin(job: &Job<Restore>) -> Result<(), Error> {
     let started = job.subject.status.as_ref().and_then(|status| status.start_timestamp.clone());
     let started = started.map_or_else(Timestamp::now, |time| time.0);
     let patch = json!({ "status": { "phase": "InProgress", "startTimestamp": format!("{started:.0}") } });
-    let (root, body) = (job.tree.root(), patch.to_string().into_bytes());
-    job.record.effect()?;
     kill::point("status.begin.before");
-    Patience::default().run(&root, || job.context.cluster.merge(&job.path(), body.clone())).await?;
+    job.write(&patch).await?;
     kill::point("status.begin.after");
     Ok(())
 }
@@ -149,19 +147,16 @@ async fn make_plan(job: &Job<Restore>, store: &Store, recorder: &Arc<Recorder>) 
 }
 
 /// The total is known, and written, before the first object is created.
-async fn announce_total(job: &Job<Restore>, total: u64) -> Result<(), Error> {
-    job.record.effect()?;
-    job.tree.root().child("restoring").meter(Unit::Items).set_total(Total::Final(total));
-    let body = json!({ "status": progress(&job.tree.snapshot()) }).to_string().into_bytes();
+async fn announce_total(job: &Job<Restore>, total: u64) -> Result<Task, Error> {
+    let restoring = job.tree.root().child("restoring");
+    restoring.meter(Unit::Items).set_total(Total::Final(total));
     kill::point("restore.total.before");
-    let root = job.tree.root();
-    Patience::default().run(&root, || job.context.cluster.merge(&job.path(), body.clone())).await?;
+    job.write(&json!({ "status": progress(&job.tree.snapshot()) })).await?;
     kill::point("restore.total.after");
-    Ok(())
+    Ok(restoring)
 }
 
-async fn run(job: &Job<Restore>, plan: RestorePlan, recorder: &Arc<Recorder>) -> Result<(), Error> {
-    let restoring = job.tree.root().child("restoring");
+async fn run(job: &Job<Restore>, plan: RestorePlan, restoring: Task, recorder: &Arc<Recorder>) -> Result<(), Error> {
     let created = job.subject.metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0);
     let run = RestoreRun {
         cluster: job.context.cluster.clone(),

@@ -140,11 +140,11 @@ impl Reader<'_> {
     }
 
     async fn read_part(&self, part: Vec<&PlannedResource>, batches: &mpsc::Sender<Batch>) -> Result<(), Error> {
-        stream::iter(part)
+        let reads: Vec<_> = part
+            .into_iter()
             .map(|planned| self.read_resource(Arc::new(planned.resource.clone()), planned.expected, batches))
-            .buffer_unordered(PARALLEL_RESOURCES)
-            .try_collect()
-            .await
+            .collect();
+        stream::iter(reads).buffer_unordered(PARALLEL_RESOURCES).try_collect().await
     }
 
     /// A resource that cannot be listed costs an error, not the backup.
