@@ -37,7 +37,7 @@ pub struct Cluster {
 /// started now and ends with this process.
 pub async fn cluster() -> Result<&'static Cluster, Unavailable> {
     static SHARED: OnceLock<Result<Cluster, Unavailable>> = OnceLock::new();
-    let start = || SHARED.get_or_init(|| Cluster::find_or_start()).as_ref().map_err(Clone::clone);
+    let start = || SHARED.get_or_init(Cluster::find_or_start).as_ref().map_err(Clone::clone);
     tokio::task::spawn_blocking(start).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 

@@ -216,8 +216,7 @@ fn find_init(slot: u8, reaper: &mut Child) -> Result<Process> {
     let probe = || (up.exists() || reaper.try_wait().is_ok_and(|ended| ended.is_some())).then_some(());
     until_blocking("the namespaces", Duration::from_secs(20), probe)?;
     let only_child = |process: Process| process.children().into_iter().next();
-    Process::find(reaper.id())
-        .and_then(only_child)
-        .and_then(only_child)
-        .with_context(|| format!("the namespaces could not be made; see {}", runs().join(format!("{slot}.lock")).display()))
+    Process::find(reaper.id()).and_then(only_child).and_then(only_child).with_context(|| {
+        format!("the namespaces could not be made; see {}", runs().join(format!("{slot}.lock")).display())
+    })
 }

@@ -66,7 +66,8 @@ impl Load {
             let body = json!({"metadata": {"name": name, "labels": {LABEL: self.prefix}}});
             post(client, "/api/v1/namespaces".into(), &body).await?;
         }
-        let work: Vec<(String, Value)> = self.namespaces().iter().flat_map(|namespace| self.objects(namespace)).collect();
+        let work: Vec<(String, Value)> =
+            self.namespaces().iter().flat_map(|namespace| self.objects(namespace)).collect();
         let (work, next) = (Arc::new(work), Arc::new(AtomicUsize::new(0)));
         let started = Instant::now();
         let mut workers = tokio::task::JoinSet::new();
@@ -94,7 +95,7 @@ impl Load {
                 let path = format!("{group}/{resource}?limit=500&labelSelector={LABEL}&continue={token}");
                 let page: Value = client.request(Request::get(path).body(Vec::new())?).await?;
                 count += page["items"].as_array().context("a list without items")?.len();
-                token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+                page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
                 if token.is_empty() {
                     break;
                 }
@@ -111,7 +112,7 @@ impl Load {
         }
         let ours = ListParams::default().labels(&format!("{LABEL}={}", self.prefix));
         let gone = || async { namespaces.list(&ours).await.map(|left| left.items.is_empty().then_some(())) };
-        wait::until("the load's namespaces to go", Duration::from_secs(600), gone).await
+        wait::until("the load's namespaces to go", Duration::from_mins(10), gone).await
     }
 
     fn objects(&self, namespace: &str) -> Vec<(String, Value)> {
@@ -148,6 +149,9 @@ fn content(resource: &str, number: usize) -> Value {
 
 async fn post(client: &Client, path: String, body: &Value) -> Result<()> {
     let request = Request::post(&path).header("content-type", "application/json").body(serde_json::to_vec(body)?)?;
-    client.request::<Value>(request).await.with_context(|| format!("failed to create {} in {path}", body["metadata"]["name"]))?;
+    client
+        .request::<Value>(request)
+        .await
+        .with_context(|| format!("failed to create {} in {path}", body["metadata"]["name"]))?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::image::BUSYBOX;
 use crate::wait;
 
 /// How long a pod may take to get where it is expected. Mostly the machine's load decides.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A pod to be created.
 #[derive(Debug, Clone)]
@@ -69,13 +69,17 @@ impl Pod {
     pub async fn create(self, client: &Client, namespace: &str) -> Result<Running> {
         let pods: Api<KubernetesPod> = Api::namespaced(client.clone(), namespace);
         let pod = serde_json::from_value(self.manifest())?;
-        pods.create(&PostParams::default(), &pod).await.with_context(|| format!("failed to create pod {}", self.name))?;
+        pods.create(&PostParams::default(), &pod)
+            .await
+            .with_context(|| format!("failed to create pod {}", self.name))?;
         Ok(Running { pods, name: self.name })
     }
 
     fn manifest(&self) -> Value {
-        let mounts: Vec<Value> = self.mounts.iter().map(|(claim, path)| json!({"name": claim, "mountPath": path})).collect();
-        let volume = |(claim, _): &(String, String)| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+        let mounts: Vec<Value> =
+            self.mounts.iter().map(|(claim, path)| json!({"name": claim, "mountPath": path})).collect();
+        let volume =
+            |(claim, _): &(String, String)| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
         json!({
             "metadata": {"name": self.name, "labels": self.labels},
             "spec": {
@@ -149,7 +153,8 @@ impl Running {
 
     async fn reach(&self, what: &str, accept: impl Fn(&KubernetesPod) -> bool) -> Result<KubernetesPod> {
         let what = format!("pod {} to be {what}", self.name);
-        let outcome = wait::until(what, LIMIT, || async { self.pods.get(&self.name).await.map(|pod| Some(pod).filter(&accept)) });
+        let outcome =
+            wait::until(what, LIMIT, || async { self.pods.get(&self.name).await.map(|pod| Some(pod).filter(&accept)) });
         match outcome.await {
             Ok(pod) => Ok(pod),
             Err(error) => Err(error.context(self.last_words().await)),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use kube::Config;
 use kube::client::ConfigExt as _;
-use kube::config::Kubeconfig;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -91,7 +91,8 @@ impl Proxy {
     /// A client of the API server behind this proxy.
     pub async fn client(&self) -> Result<kube::Client> {
         let path = self.kubeconfig().context("this proxy does not stand before an API server")?;
-        let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &Default::default()).await?;
+        let config =
+            Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?;
         Ok(kube::Client::try_from(config)?)
     }
 

@@ -8,8 +8,8 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
 const WORDS: [&str; 16] = [
-    "ship", "line", "load", "hull", "water", "mark", "cargo", "port", "draft", "summer", "winter", "fresh", "salt", "deck",
-    "keel", "tide",
+    "ship", "line", "load", "hull", "water", "mark", "cargo", "port", "draft", "summer", "winter", "fresh", "salt",
+    "deck", "keel", "tide",
 ];
 const FILES_IN_A_DIRECTORY: u32 = 100;
 

@@ -54,7 +54,8 @@ pub fn report(test: &str, missing: &Unavailable) {
     assert_ne!(env::var("CI").as_deref(), Ok("true"), "{test} was skipped, which CI does not allow: {missing}");
     let line = format!("SKIPPED {test}: {missing}\n");
     // A list that cannot be written would turn the skip into a silent pass.
-    let listed = OpenOptions::new().create(true).append(true).open(list()).and_then(|mut f| f.write_all(line.as_bytes()));
+    let listed =
+        OpenOptions::new().create(true).append(true).open(list()).and_then(|mut f| f.write_all(line.as_bytes()));
     if let Err(error) = listed {
         panic!("{test} was skipped ({missing}), and {} cannot be written: {error}", list().display());
     }

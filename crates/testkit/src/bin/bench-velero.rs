@@ -18,7 +18,8 @@ use plimsoll_testkit::{Cluster, wait};
 const CLIENTS: usize = 32;
 
 fn main() -> Result<()> {
-    let namespaces = std::env::args().nth(1).map_or(Ok(100), |number| number.parse()).context("usage: bench-velero [namespaces]")?;
+    let namespaces =
+        std::env::args().nth(1).map_or(Ok(100), |number| number.parse()).context("usage: bench-velero [namespaces]")?;
     Cluster::preflight()?;
     Velero::preflight()?;
     // Its own cluster: what others leave in a shared one would be backed up too.
@@ -68,10 +69,12 @@ async fn timed(
     let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), velero.namespace(), &resource);
     let started = Instant::now();
     begin()?;
-    let ended = wait::until(format!("{kind} {name} to end"), Duration::from_secs(1800), || async {
+    let ended = wait::until(format!("{kind} {name} to end"), Duration::from_mins(30), || async {
         let object = objects.get(name).await?;
         let phase = object.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
-        anyhow::Ok(matches!(phase.as_str(), "Completed" | "PartiallyFailed" | "Failed" | "FailedValidation").then_some(object))
+        anyhow::Ok(
+            matches!(phase.as_str(), "Completed" | "PartiallyFailed" | "Failed" | "FailedValidation").then_some(object),
+        )
     });
     let object = ended.await?;
     let time = started.elapsed();

@@ -35,7 +35,11 @@ fn up() -> Result<ExitCode> {
     let started = Instant::now();
     println!("starting");
     let cluster = Cluster::start(Lifetime::Free)?;
-    println!("ready after {:.1} s; export KUBECONFIG={}", started.elapsed().as_secs_f32(), cluster.kubeconfig().display());
+    println!(
+        "ready after {:.1} s; export KUBECONFIG={}",
+        started.elapsed().as_secs_f32(),
+        cluster.kubeconfig().display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 

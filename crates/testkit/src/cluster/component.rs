@@ -53,7 +53,7 @@ impl Component {
     /// Where its program is installed.
     pub fn program(self) -> Result<PathBuf, Unavailable> {
         match self {
-            Self::Etcd | Self::Containerd => cache::system_program(self.name()),
+            Self::Containerd => cache::system_program(self.name()),
             _ => cache::program(self.name()),
         }
     }
@@ -124,7 +124,9 @@ fn controller_manager(file: impl Fn(&str) -> String) -> Vec<String> {
         format!("--root-ca-file={}", file("ca.crt")),
         "--leader-elect=false".into(),
         "--bind-address=127.0.0.1".into(),
-        // Binding claims, endpoints and garbage: tests wait for all of these.
+        // A namespace with little in it takes some sixty requests to delete, and tests wait for that.
+        "--kube-api-qps=500".into(),
+        "--kube-api-burst=1000".into(),
         "--pvclaimbinder-sync-period=1s".into(),
     ]
 }

@@ -21,7 +21,7 @@ use crate::image::{self, Image};
 use crate::process::Process;
 use crate::wait::{until, until_blocking};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A running node with its control plane.
 #[derive(Debug)]
@@ -92,7 +92,8 @@ impl Machine {
 
     /// The process of a component.
     pub fn process(&self, component: Component) -> Result<Process> {
-        let text = fs::read(self.process_file(component)).with_context(|| format!("{} was not started", component.name()))?;
+        let text =
+            fs::read(self.process_file(component)).with_context(|| format!("{} was not started", component.name()))?;
         Ok(serde_json::from_slice(&text)?)
     }
 
@@ -113,7 +114,8 @@ impl Machine {
         let mut command = self.command(component.program()?);
         command.args(component.arguments(self.addresses(), &self.directory()));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let mut entry = command.spawn().with_context(|| format!("failed to enter the namespaces for {}", component.name()))?;
+        let mut entry =
+            command.spawn().with_context(|| format!("failed to enter the namespaces for {}", component.name()))?;
         let parent = Process::find(entry.id()).context("nsenter ended at once")?;
         let what = format!("the process of {}", component.name());
         let child = until_blocking(what, Duration::from_secs(10), || parent.children().into_iter().next());
@@ -158,7 +160,8 @@ impl Machine {
     }
 
     fn drop_packets(&self, rules: &[(&str, Vec<&str>)]) -> Result<CutOff<'_>> {
-        let words = |(chain, rule): &(&str, Vec<&str>)| [chain].into_iter().chain(rule).map(|&w| w.to_owned()).collect();
+        let words =
+            |(chain, rule): &(&str, Vec<&str>)| [chain].into_iter().chain(rule).map(|&w| w.to_owned()).collect();
         let rules: Vec<Vec<String>> = rules.iter().map(words).collect();
         let cut = CutOff { machine: self, rules };
         cut.rules.iter().try_for_each(|rule| self.packet_filter("--insert", rule))?;
@@ -178,7 +181,8 @@ impl Machine {
         image::built_in().iter().try_for_each(|image| self.load_image(image))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = runtime.block_on(self.answering_client())?;
-        for component in [Component::ControllerManager, Component::Scheduler, Component::Kubelet, Component::KubeProxy] {
+        for component in [Component::ControllerManager, Component::Scheduler, Component::Kubelet, Component::KubeProxy]
+        {
             self.start_component(component)?;
         }
         runtime.block_on(node_ready(client))

@@ -83,7 +83,8 @@ conf_dir = "{state}/cni"
 }
 
 fn cni(addresses: Addresses) -> Value {
-    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": addresses.pods()}]], "routes": [{"dst": "0.0.0.0/0"}]});
+    let ipam =
+        json!({"type": "host-local", "ranges": [[{"subnet": addresses.pods()}]], "routes": [{"dst": "0.0.0.0/0"}]});
     json!({
         "cniVersion": "0.4.0", "name": "pods",
         "plugins": [

@@ -38,7 +38,8 @@ impl Velero {
 
     /// Starts the server with its AWS plugin, and waits until it can use the bucket, which it shares with nobody.
     pub async fn start(cluster: &Cluster, store: &S3Server, bucket: &str) -> Result<Self> {
-        run(velero(cluster.kubeconfig())?.args(["install", "--crds-only"])).context("failed to install Velero's CRDs")?;
+        run(velero(cluster.kubeconfig())?.args(["install", "--crds-only"]))
+            .context("failed to install Velero's CRDs")?;
         let namespace = cluster.namespace("velero").await?;
         let client = cluster.client().await?;
         create_deployment(&client, namespace.name()).await?;

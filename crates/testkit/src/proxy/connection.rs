@@ -84,8 +84,12 @@ impl Connection {
                 let _ = http_body_util::BodyExt::collect(answer.into_body()).await;
                 Err(closed())
             }
-            Some(Fault::CutAnswer(after)) => self.forward(request).await.map(|it| it.map(|b| spoiled(b, after, End::Cut))),
-            Some(Fault::HangAnswer(after)) => self.forward(request).await.map(|it| it.map(|b| spoiled(b, after, End::Hang))),
+            Some(Fault::CutAnswer(after)) => {
+                self.forward(request).await.map(|it| it.map(|b| spoiled(b, after, End::Cut)))
+            }
+            Some(Fault::HangAnswer(after)) => {
+                self.forward(request).await.map(|it| it.map(|b| spoiled(b, after, End::Hang)))
+            }
             Some(Fault::CutRequest(after)) => self.forward(request.map(|b| spoiled(b, after, End::Cut))).await,
         }
     }

@@ -60,7 +60,8 @@ impl Requests {
     }
 
     fn contains(&self, method: &Method, uri: &str) -> bool {
-        self.method.as_ref().is_none_or(|wanted| wanted == method) && self.fragments.iter().all(|f| uri.contains(f.as_str()))
+        self.method.as_ref().is_none_or(|wanted| wanted == method)
+            && self.fragments.iter().all(|f| uri.contains(f.as_str()))
     }
 }
 

@@ -22,7 +22,8 @@ async fn a_pod_reads_a_volumes_files_and_writes_new_ones() {
     let written = volume.fill(&Shape::small_files(120)).unwrap();
     let script = "find /data -type f | wc -l; find /data -type f -exec cat {} + | wc -c; echo hello > /data/from-pod";
     let pod = Pod::script("reader", script).mount(volume.claim(), "/data");
-    let printed = pod.create(&cluster.client().await.unwrap(), namespace.name()).await.unwrap().finished().await.unwrap();
+    let printed =
+        pod.create(&cluster.client().await.unwrap(), namespace.name()).await.unwrap().finished().await.unwrap();
     let counts: Vec<u64> = printed.split_whitespace().map(|word| word.parse().unwrap()).collect();
     assert_eq!(counts, [written.files, written.bytes]);
     assert_eq!(std::fs::read_to_string(volume.directory().join("from-pod")).unwrap(), "hello\n");
@@ -45,7 +46,8 @@ async fn a_program_of_ours_in_a_pod_reaches_the_api_server_at_the_injected_addre
     let machine = require!(cluster.machine());
     let namespace = cluster.namespace("api").await.unwrap();
     // A debug build like any of ours: dynamically linked.
-    let image = Image::busybox("plimsoll.test/own:1").with_program(env!("CARGO_BIN_EXE_testkit"), "/usr/bin/testkit").unwrap();
+    let image =
+        Image::busybox("plimsoll.test/own:1").with_program(env!("CARGO_BIN_EXE_testkit"), "/usr/bin/testkit").unwrap();
     machine.load_image(&image).unwrap();
     let pod = Pod::script("caller", "exec testkit in-cluster").image(image.name());
     let pod = pod.create(&cluster.client().await.unwrap(), namespace.name()).await.unwrap();
@@ -60,5 +62,5 @@ async fn a_namespace_goes_away_with_its_test() {
     let name = namespace.name().to_owned();
     drop(namespace);
     let gone = || async { namespaces.get_opt(&name).await.map(|found| found.is_none().then_some(())) };
-    plimsoll_testkit::wait::until("the namespace to go", Duration::from_secs(60), gone).await.unwrap();
+    plimsoll_testkit::wait::until("the namespace to go", Duration::from_mins(1), gone).await.unwrap();
 }

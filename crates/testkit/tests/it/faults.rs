@@ -38,7 +38,7 @@ async fn can_write(client: &Client) -> Result<(), String> {
 
 async fn writes_again(client: &Client) {
     let probe = || async { can_write(client).await.map(Some) };
-    plimsoll_testkit::wait::until("writes to work again", Duration::from_secs(60), probe).await.unwrap();
+    plimsoll_testkit::wait::until("writes to work again", Duration::from_mins(1), probe).await.unwrap();
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_pod_keeps_running_while_containerd_and_kubelet_die_and_return() {
         machine.start_component(component).unwrap();
     }
     let probe = || async { pod.exec(["ls", "/tmp/mark"]).await.map(|output| output.success.then_some(())) };
-    plimsoll_testkit::wait::until("exec to work again", Duration::from_secs(60), probe).await.unwrap();
+    plimsoll_testkit::wait::until("exec to work again", Duration::from_mins(1), probe).await.unwrap();
 }
 
 #[tokio::test]

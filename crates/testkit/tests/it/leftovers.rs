@@ -36,7 +36,8 @@ fn control_groups(slot: &str) -> Vec<String> {
 }
 
 fn vanishes(state: &Path) {
-    let gone = until_blocking("the cluster to vanish", Duration::from_secs(30), || traces(state).is_empty().then_some(()));
+    let gone =
+        until_blocking("the cluster to vanish", Duration::from_secs(30), || traces(state).is_empty().then_some(()));
     gone.unwrap_or_else(|_| panic!("still there: {:#?}", traces(state)));
 }
 

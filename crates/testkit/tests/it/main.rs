@@ -1,5 +1,7 @@
 //! The test kit, tested: nobody should trust tests that stand on something untested.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
+
 mod cluster;
 mod conformance;
 mod faults;

@@ -35,7 +35,10 @@ fn both_s3_servers_start_and_end() {
         let process = plimsoll_testkit::process::Process::find(server.process().id()).unwrap();
         assert!(server.create_bucket("bucket").unwrap().is_dir());
         drop(server);
-        plimsoll_testkit::wait::until_blocking("its end", Duration::from_secs(5), || (!process.is_alive()).then_some(())).unwrap();
+        plimsoll_testkit::wait::until_blocking("its end", Duration::from_secs(5), || {
+            (!process.is_alive()).then_some(())
+        })
+        .unwrap();
     }
 }
 

@@ -37,7 +37,8 @@ impl Server {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (requests, received) = (Arc::clone(&requests), Arc::clone(&received));
-                let answer = move |request: Request<Incoming>| answer(request, Arc::clone(&requests), Arc::clone(&received));
+                let answer =
+                    move |request: Request<Incoming>| answer(request, Arc::clone(&requests), Arc::clone(&received));
                 let http = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(http.serve_connection(TokioIo::new(stream), service_fn(answer)));
             }
