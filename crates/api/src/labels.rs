@@ -28,12 +28,15 @@ pub const ASYNC_OPERATION_ID: &str = "velero.io/async-operation-id";
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
 /// Label on ConfigMaps that remember a moved snapshot until its backup is deleted.
 pub const DATA_UPLOAD_SNAPSHOT_INFO: &str = "velero.io/data-upload-snapshot-info";
-/// Annotation: the restored object's pod volumes to back up, separated by commas.
+/// Annotation on a pod: its volumes whose files are backed up, separated by commas.
 pub const BACKUP_VOLUMES: &str = "backup.velero.io/backup-volumes";
-/// Annotation: pod volumes to leave out, separated by commas.
+/// Annotation on a pod: its volumes whose files are not backed up, separated by commas.
 pub const BACKUP_VOLUMES_EXCLUDES: &str = "backup.velero.io/backup-volumes-excludes";
-/// Annotation: set to `true` on a backed-up item that must be restored whatever the filters say.
+/// Annotation an action sets on an item at backup: the additional items it returned are included whatever the filters say.
+/// Internal, and removed before the item is stored.
 pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
+/// The same at restore, since 1.18.3.
+pub const RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "restore.velero.io/must-include-additional-items";
 /// Annotation on a backup: version of the server's cluster (`v1.34.1`).
 pub const SOURCE_CLUSTER_K8S_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";
 /// Annotation on a backup: major version of the server's cluster.
