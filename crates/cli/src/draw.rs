@@ -98,7 +98,28 @@ pub fn plain(row: &Row) -> String {
     let left = if row.left.is_empty() { String::new() } else { format!("{} left", row.left) };
     parts.extend([left.as_str(), &row.detail]);
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() {
+        return format!("{}: {}", row.label, look_word(row.look));
+    }
     format!("{}: {}", row.label, parts.join(", "))
+}
+
+/// What there is to say about a row that has no numbers.
+fn look_word(look: Look) -> &'static str {
+    match look {
+        Look::Pending => "not begun",
+        Look::Running => "working",
+        Look::Waiting => "waiting",
+        Look::Quiet => "no signal",
+        Look::Stalled => "stalled",
+        Look::TakenOver => "taken over",
+        Look::Done => "done",
+        Look::Skipped => "skipped",
+        Look::Failed => "failed",
+        Look::Cancelled => "cancelled",
+        Look::Interrupted => "interrupted",
+        Look::Unknown => "unknown",
+    }
 }
 
 /// A duration, for people.

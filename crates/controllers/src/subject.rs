@@ -15,7 +15,7 @@ use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
 use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_progress::{Clock, Ending, Snapshot, Wait};
+use plimsoll_progress::{Clock, Ending, Snapshot, Task, Wait};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -50,6 +50,24 @@ pub trait Kind:
     fn work(job: &Job<Self>) -> impl Future<Output = Result<Finished, Error>> + Send;
     /// Undoes what was begun, and leaves what a user needs to see why. Best effort.
     fn give_up(job: &Job<Self>, error: &Error) -> impl Future<Output = ()> + Send;
+}
+
+/// The stages of a piece of work, planned from the start: what has not begun counts in the percentage too.
+pub struct Stages(Vec<(&'static str, Task)>);
+
+impl Stages {
+    /// A stage that somebody else begins.
+    pub fn planned(&self, name: &str) -> Task {
+        let task = self.0.iter().find(|(known, _)| *known == name).map(|(_, task)| task.clone());
+        task.expect("a stage is asked for by a name of the list it was planned from")
+    }
+
+    /// Begins a stage.
+    pub fn begin(&self, name: &str) -> Task {
+        let task = self.planned(name);
+        task.start();
+        task
+    }
 }
 
 /// What a subject needs of others.
@@ -87,6 +105,17 @@ impl<K> Job<K> {
     /// The path of the subject's custom resource.
     pub fn path(&self) -> String {
         subject_path(&self.id)
+    }
+
+    /// Plans the stages, each with about how long it takes: its weight.
+    pub fn plan_stages(&self, stages: &[(&'static str, Duration)]) -> Stages {
+        let root = self.tree.root();
+        let plan = |(name, expected): &(&'static str, Duration)| {
+            let task = root.planned(name);
+            task.expect_duration(*expected);
+            (*name, task)
+        };
+        Stages(stages.iter().map(plan).collect())
     }
 
     /// Changes the subject by a merge patch, and waits for an API server that does not answer. Returns the subject.
@@ -294,9 +323,8 @@ async fn tidy(id: &Subject, context: &Context, object: &DynamicObject) -> Result
     };
     let tree = take_up(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref()).0;
     tree.end(ending);
-    kill::point("tidy.before");
-    opened.record.end(&tree.snapshot(), &state).await?;
-    journal::remove(context.client.clone(), &id.namespace, &id.operation_name()).await
+    journal::remove(context.client.clone(), &id.namespace, &id.operation_name()).await?;
+    opened.record.end(&tree.snapshot(), &state).await
 }
 
 fn take_up(
@@ -398,7 +426,7 @@ async fn take_job<K: Kind>(
     Ok((job, gap))
 }
 
-/// The last writes: the subject's end, then the record's, then the journal goes.
+/// The last writes: the subject's end, then the journal goes, then the record's end.
 async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(), Error> {
     let (finished, ending) = match answer {
         Ok(finished) => (finished, Ending::Succeeded),
@@ -413,12 +441,13 @@ async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(
     kill::point("status.final.before");
     Patience::default().run(&root, || write_status(&job.context, &job.id, &status)).await?;
     kill::point("status.final.after");
+    // The open record is what makes a successor tidy up, so it is closed last.
+    journal::remove(job.context.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
+    kill::point("journal.removed");
     match job.record.end(&snapshot, &finished.state).await {
-        Err(error) if error.code() == Some(404) => {}
-        answer => answer?,
+        Err(error) if error.code() == Some(404) => Ok(()),
+        answer => answer,
     }
-    kill::point("operation.end.after");
-    journal::remove(job.context.client.clone(), &job.id.namespace, &job.id.operation_name()).await
 }
 
 /// Phase, counters and summary in one write: nobody sees an ended phase with old numbers.

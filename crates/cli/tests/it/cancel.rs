@@ -9,7 +9,7 @@ use crate::bed::{Bed, eventually, phase};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_restore_ends_within_seconds_and_says_why() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     let _server = home.server(&[]);
     bed.application("shop", 300).await;
     home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
@@ -36,7 +36,7 @@ async fn a_running_restore_ends_within_seconds_and_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_backup_leaves_nothing_in_the_location() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
     // The server dies in the middle, the user cancels, and the next server has to clean up.
@@ -55,7 +55,7 @@ async fn a_cancelled_backup_leaves_nothing_in_the_location() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_in_the_queue_says_for_whom_and_can_be_cancelled() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     let _server = home.server(&[]);
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;

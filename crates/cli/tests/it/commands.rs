@@ -14,7 +14,7 @@ async fn run(home: &Home<'_>, arguments: &[&str]) -> (Option<i32>, String, Strin
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_gets_through_backup_and_restore_with_commands_alone() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     let _server = home.server(&[]);
     bed.application("shop", 30).await;
     let (code, out, err) = run(&home, &["backup", "create", "b", "--include-namespaces", "shop", "--wait"]).await;
@@ -42,10 +42,10 @@ async fn a_user_gets_through_backup_and_restore_with_commands_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_are_named_and_have_their_exit_codes() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     let _server = home.server(&[]);
     let cases: [(&[&str], i32, &str); 7] = [
-        (&["describe", "backup/none"], 1, "there is no backup none in namespace velero"),
+        (&["describe", "backup/none"], 1, "there is no backup none in namespace home"),
         (&["cancel", "backup/none"], 1, "there is no backup none"),
         (&["describe", "pod/x"], 2, "write backup/NAME or restore/NAME"),
         (&["backup", "create", "x", "-l", "a in (b"], 1, "selector"),

@@ -14,7 +14,7 @@ async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_carried_out_is_refused_by_name() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     let _server = home.server(&[]);
     let cases = [
         ("Backup", json!({ "storageLocation": "nowhere" }), "there is no BackupStorageLocation nowhere"),
@@ -59,7 +59,7 @@ async fn a_name_that_is_taken_in_the_location_is_not_overwritten() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     let _server = home.server(&[]);
     bed.application("shop", 30).await;
     home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
@@ -79,7 +79,7 @@ async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_location_that_is_not_there_is_unavailable_with_the_reason() {
     let bed = Bed::local().await;
-    let home = bed.home("velero").await;
+    let home = bed.home("home").await;
     let _server = home.server(&[]);
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "gone" },
         "spec": { "provider": "directory", "objectStorage": { "bucket": "/nonexistent/backups" } } }))

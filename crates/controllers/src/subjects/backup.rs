@@ -1,6 +1,7 @@
 //! Backup.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -12,7 +13,7 @@ use plimsoll_engine::outcome::Results;
 use plimsoll_engine::ports::{Effect, Guard, Journal};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_progress::{Snapshot, Task};
+use plimsoll_progress::Snapshot;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
@@ -22,7 +23,15 @@ use crate::decide::Stage;
 use crate::location::{self, Found, is_read_only};
 use crate::project;
 use crate::report::Projection;
-use crate::subject::{Finished, Job, Kind, Needs};
+use crate::subject::{Finished, Job, Kind, Needs, Stages};
+
+/// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
+const STAGES: [(&str, Duration); 4] = [
+    ("planning", Duration::from_secs(1)),
+    ("reading", Duration::from_secs(10)),
+    ("saving", Duration::from_secs(1)),
+    ("committing", Duration::from_millis(500)),
+];
 
 /// What a later version carries out, and this one must not pretend to.
 const UNSUPPORTED: [(&str, &str); 9] = [
@@ -73,14 +82,15 @@ impl Kind for Backup {
     }
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+        let stages = job.plan_stages(&STAGES);
         let (location, store) = open_location(job).await?;
         let begun = begin(job, &location).await?;
         if let Standing::Committed(metadata) = job.unless_cancelled(clear(job, &store)).await? {
             return Ok(adopt(&metadata));
         }
-        let results = run(job, &store).await?;
+        let results = run(job, &store, &stages).await?;
         let finished = finish(&results);
-        commit(job, &store, &begun, &finished).await?;
+        commit(job, &store, &begun, &finished, &stages).await?;
         Ok(finished)
     }
 
@@ -174,8 +184,8 @@ fn has_begun(job: &Job<Backup>) -> bool {
     job.known.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }
 
-async fn run(job: &Job<Backup>, store: &Store) -> Result<Results, Error> {
-    let planning = job.tree.root().child("planning");
+async fn run(job: &Job<Backup>, store: &Store, stages: &Stages) -> Result<Results, Error> {
+    let planning = stages.begin("planning");
     let spec = job.subject.spec.clone();
     let plan = backup::plan(
         &job.context.cluster,
@@ -190,7 +200,8 @@ async fn run(job: &Job<Backup>, store: &Store) -> Result<Results, Error> {
         store: store.clone(),
         plan,
         selecting,
-        root: job.tree.root(),
+        reading: stages.begin("reading"),
+        saving: stages.planned("saving"),
         guard: Arc::clone(&job.record) as Arc<dyn Guard>,
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
         cancel: job.cancel.clone(),
@@ -216,8 +227,14 @@ fn finish(results: &Results) -> Finished {
 }
 
 /// Writes the metadata, as the last file: from here on it is a backup.
-async fn commit(job: &Job<Backup>, store: &Store, begun: &Value, finished: &Finished) -> Result<(), Error> {
-    let committing: Task = job.tree.root().child("committing");
+async fn commit(
+    job: &Job<Backup>,
+    store: &Store,
+    begun: &Value,
+    finished: &Finished,
+    stages: &Stages,
+) -> Result<(), Error> {
+    let committing = stages.begin("committing");
     let key = plimsoll_archive::layout::backup_metadata(&job.id.name);
     let intent = job.journal.intend(Effect::Commit { key }).await?;
     job.record.commit().await?;

@@ -1,6 +1,7 @@
 //! Restore.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
@@ -24,6 +25,13 @@ use crate::location::{self, Found};
 use crate::project;
 use crate::report::Projection;
 use crate::subject::{Finished, Job, Kind, Needs};
+
+/// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
+const STAGES: [(&str, Duration); 3] = [
+    ("planning", Duration::from_secs(1)),
+    ("restoring", Duration::from_secs(30)),
+    ("saving", Duration::from_millis(500)),
+];
 
 /// What a later version carries out, and this one must not pretend to.
 const UNSUPPORTED: [(&str, &str); 7] = [
@@ -76,13 +84,14 @@ impl Kind for Restore {
     }
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+        let stages = job.plan_stages(&STAGES);
         begin(job).await?;
         let store = open_store(job).await?;
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
-        let plan = job.unless_cancelled(make_plan(job, &store, &recorder)).await?;
-        let restoring = announce_total(job, plan.total()).await?;
+        let plan = job.unless_cancelled(make_plan(job, &store, &recorder, stages.begin("planning"))).await?;
+        let restoring = announce_total(job, plan.total(), stages.begin("restoring")).await?;
         run(job, plan, restoring, &recorder).await?;
-        save(job, &store, recorder).await
+        save(job, &store, recorder, &stages.begin("saving")).await
     }
 
     /// What was created stays: it is counted, and the user decides about it.
@@ -133,8 +142,12 @@ async fn open_store(job: &Job<Restore>) -> Result<Store, Error> {
     }
 }
 
-async fn make_plan(job: &Job<Restore>, store: &Store, recorder: &Arc<Recorder>) -> Result<RestorePlan, Error> {
-    let planning = job.tree.root().child("planning");
+async fn make_plan(
+    job: &Job<Restore>,
+    store: &Store,
+    recorder: &Arc<Recorder>,
+    planning: Task,
+) -> Result<RestorePlan, Error> {
     let key = layout::backup_contents(job.subject.spec.backup_name.as_deref().unwrap_or_default());
     planning.say("discovering resources");
     let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
@@ -147,8 +160,7 @@ async fn make_plan(job: &Job<Restore>, store: &Store, recorder: &Arc<Recorder>) 
 }
 
 /// The total is known, and written, before the first object is created.
-async fn announce_total(job: &Job<Restore>, total: u64) -> Result<Task, Error> {
-    let restoring = job.tree.root().child("restoring");
+async fn announce_total(job: &Job<Restore>, total: u64, restoring: Task) -> Result<Task, Error> {
     restoring.meter(Unit::Items).set_total(Total::Final(total));
     kill::point("restore.total.before");
     job.write(&json!({ "status": progress(&job.tree.snapshot()) })).await?;
@@ -177,13 +189,12 @@ async fn run(job: &Job<Restore>, plan: RestorePlan, restoring: Task, recorder: &
     Ok(())
 }
 
-async fn save(job: &Job<Restore>, store: &Store, recorder: Arc<Recorder>) -> Result<Finished, Error> {
-    let saving = job.tree.root().child("saving");
+async fn save(job: &Job<Restore>, store: &Store, recorder: Arc<Recorder>, saving: &Task) -> Result<Finished, Error> {
     let recorder = Arc::into_inner(recorder).ok_or_else(|| {
         Error::scratch(job.scratch.path(), std::io::Error::other("the recorder is still in use after restoring"))
     })?;
     let recorded = recorder.finish()?;
-    restore::save(store, &job.id.name, &recorded, &saving, job.record.as_ref()).await?;
+    restore::save(store, &job.id.name, &recorded, saving, job.record.as_ref()).await?;
     saving.finish();
     job.record.commit().await?;
     Ok(finish(&recorded.results))

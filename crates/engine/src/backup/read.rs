@@ -37,8 +37,10 @@ pub struct BackupRun {
     pub plan: BackupPlan,
     /// What to keep of it.
     pub selecting: Selecting,
-    /// Shows how far it is.
-    pub root: Task,
+    /// Shows how far reading and packing is.
+    pub reading: Task,
+    /// Shows how far the files beside the tarball are; begun when it is their turn.
+    pub saving: Task,
     /// Leave to act.
     pub guard: Arc<dyn Guard>,
     /// What cannot be repeated.
@@ -71,17 +73,16 @@ impl BackupRun {
         }
         self.guard.effect()?;
         let begun = self.journal.intend(Effect::Begin { prefix: layout::backup_directory(&self.name) }).await?;
-        let reading = self.root.child("reading");
-        self.read_and_pack(&reading, &recorder).await?;
-        reading.finish();
+        self.read_and_pack(&self.reading, &recorder).await?;
+        self.reading.finish();
         self.journal.settle(begun, "packed".into()).await?;
-        let saving = self.root.child("saving");
+        self.saving.start();
         let recorder = Arc::into_inner(recorder).ok_or_else(|| {
             Error::scratch(&self.scratch, std::io::Error::other("the recorder is still in use after reading"))
         })?;
         let recorded = recorder.finish()?;
-        save::save_files(&self.store, &self.name, &recorded, &saving, self.guard.as_ref()).await?;
-        saving.finish();
+        save::save_files(&self.store, &self.name, &recorded, &self.saving, self.guard.as_ref()).await?;
+        self.saving.finish();
         Ok(recorded.results)
     }
 

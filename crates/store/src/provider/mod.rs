@@ -29,6 +29,10 @@ fn open_directory(location: &Location) -> Result<Store> {
     if !Path::new(&path).is_absolute() {
         return Err(location.unusable(format!("the path {path:?} is not absolute")));
     }
+    // A missing directory is a missing mount more often than not: making it would fill the wrong disk.
+    if !Path::new(&path).is_dir() {
+        return Err(location.unusable("there is no such directory; make it, or mount what belongs there"));
+    }
     Store::directory(path, &location.prefix)
 }
 
