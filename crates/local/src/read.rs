@@ -161,6 +161,11 @@ impl Moment {
                 last = place;
                 continue;
             }
+            if counted && known_left.is_none() && then.is_empty() {
+                // Nothing has to be read to be counted.
+                beyond = snapshot.scan(&span.clone().after(&last))?.count();
+                break;
+            }
             beyond += 1;
             // Counting the rest is only needed once: later pages know from their token.
             if !counted || known_left.is_some() {

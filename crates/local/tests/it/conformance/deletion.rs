@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-fn with_metadata(name: &str, metadata: Value) -> ConfigMap {
+fn with_metadata(name: &str, metadata: &Value) -> ConfigMap {
     let mut object = json!({"metadata": metadata});
     object["metadata"]["name"] = json!(name);
     serde_json::from_value(object).unwrap()
@@ -24,7 +24,7 @@ fn owned(name: &str, owners: &[&ConfigMap]) -> ConfigMap {
             })
         })
         .collect();
-    with_metadata(name, json!({"ownerReferences": references}))
+    with_metadata(name, &json!({"ownerReferences": references}))
 }
 
 async fn release(api: &Api<ConfigMap>, name: &str) {
@@ -34,7 +34,7 @@ async fn release(api: &Api<ConfigMap>, name: &str) {
 
 pub async fn a_finalizer_holds_back_the_removal(scope: &Scope) {
     let api = scope.config_maps();
-    create(&api, &with_metadata("held", json!({"finalizers": ["example.com/hold"]}))).await;
+    create(&api, &with_metadata("held", &json!({"finalizers": ["example.com/hold"]}))).await;
     let answer = api.delete("held", &DeleteParams::default()).await.unwrap();
     assert!(answer.left().is_some_and(|object| object.metadata.deletion_timestamp.is_some()));
     let marked = api.get("held").await.unwrap();
@@ -161,7 +161,7 @@ pub async fn nothing_is_created_in_a_namespace_that_ends(scope: &Scope) {
     let namespace = unique("ending");
     make_namespace(&scope.client, &namespace).await;
     let api: Api<ConfigMap> = Api::namespaced(scope.client.clone(), &namespace);
-    create(&api, &with_metadata("held", json!({"finalizers": ["example.com/hold"]}))).await;
+    create(&api, &with_metadata("held", &json!({"finalizers": ["example.com/hold"]}))).await;
     let namespaces: Api<Namespace> = Api::all(scope.client.clone());
     namespaces.delete(&namespace, &DeleteParams::default()).await.unwrap();
     let Err(kube::Error::Api(status)) = api.create(&PostParams::default(), &config_map("late", "x")).await else {

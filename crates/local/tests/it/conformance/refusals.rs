@@ -3,7 +3,7 @@
 use super::{Scope, config_map, create, refusal};
 use http::{Method, Request};
 use kube::{api::PostParams, client::Body};
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub async fn bad_requests_get_the_code_and_reason_they_deserve(scope: &Scope) {
     create(&scope.config_maps(), &config_map("there", "value")).await;
@@ -85,10 +85,7 @@ pub async fn invalid_objects_are_unprocessable(scope: &Scope) {
         let shown = &metadata.to_string()[..metadata.to_string().len().min(80)];
         assert_eq!((code, status["reason"].as_str()), (422, Some("Invalid")), "{shown}: {status}");
         let causes = status["details"]["causes"].as_array().unwrap();
-        assert!(
-            causes.iter().any(|cause| cause["field"] == field),
-            "{shown}: {status}"
-        );
+        assert!(causes.iter().any(|cause| cause["field"] == field), "{shown}: {status}");
     }
 }
 
