@@ -95,6 +95,16 @@ impl Image {
     }
 }
 
+/// The image in which scripts run: ours, or on a foreign cluster the one that `PLIMSOLL_TEST_IMAGE` names.
+pub fn shell() -> String {
+    std::env::var("PLIMSOLL_TEST_IMAGE").unwrap_or_else(|_| BUSYBOX.into())
+}
+
+/// Ours are in no registry; others may have to be pulled.
+pub(crate) fn pull_policy(image: &str) -> &'static str {
+    if image.starts_with("plimsoll.test/") { "Never" } else { "IfNotPresent" }
+}
+
 /// The two images that a cluster has from the start.
 pub(crate) fn built_in() -> [Image; 2] {
     [Image::busybox(PAUSE).with_entrypoint(["/bin/sleep", "2147483647"]), Image::busybox(BUSYBOX)]

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
-use crate::image::BUSYBOX;
+use crate::image;
 use crate::wait;
 
 /// How long a pod may take to get where it is expected. Mostly the machine's load decides.
@@ -29,7 +29,7 @@ impl Pod {
     /// One that runs this shell script in busybox and is not started again when that ends.
     pub fn script(name: impl Into<String>, script: impl Into<String>) -> Self {
         let command = vec!["sh".into(), "-ec".into(), script.into()];
-        Self { name: name.into(), image: BUSYBOX.into(), command, mounts: Vec::new(), labels: json!({}) }
+        Self { name: name.into(), image: image::shell(), command, mounts: Vec::new(), labels: json!({}) }
     }
 
     /// One that waits until it is deleted.
@@ -86,7 +86,7 @@ impl Pod {
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 1,
                 "containers": [{
-                    "name": "main", "image": self.image, "imagePullPolicy": "Never",
+                    "name": "main", "image": self.image, "imagePullPolicy": image::pull_policy(&self.image),
                     "command": self.command, "volumeMounts": mounts,
                 }],
                 "volumes": self.mounts.iter().map(volume).collect::<Vec<Value>>(),

@@ -40,7 +40,8 @@ async fn run(cluster: &Cluster, namespaces: usize) -> Result<()> {
     row("list, 500 a page", listed, None);
 
     let store = S3Server::start(S3Program::Versity, "127.0.0.1")?;
-    let velero = Velero::start(cluster, &store, "bench").await?;
+    store.create_bucket("bench")?;
+    let velero = Velero::start(cluster, store.endpoint(), "bench").await?;
     let namespaces = load.namespaces().join(",");
     let backup = timed(&client, &velero, "Backup", "bench", || {
         velero.cli(["backup", "create", "bench", "--include-namespaces", &namespaces])

@@ -14,7 +14,7 @@ mount --bind "$state/kubelet" /var/lib/kubelet
 hostname plimsoll
 ip link set lo up
 echo 1 >/proc/sys/net/ipv4/ip_forward
-if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then mkdir "/sys/fs/cgroup/$group"; else
+if [[ -e /sys/fs/cgroup/cgroup.controllers ]]; then mkdir -p "/sys/fs/cgroup/$group"; else
   for controller in /sys/fs/cgroup/*/; do mkdir -p "$controller/$group"; done
 fi
 

@@ -13,7 +13,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use super::s3::{ACCESS_KEY, SECRET_KEY};
 use super::{free_port, own_directory};
 use crate::cache;
 use crate::cluster::Cluster;
@@ -36,14 +36,15 @@ impl Velero {
         cache::program("velero").and(cache::program("velero-plugin-for-aws")).map(|_| ())
     }
 
-    /// Starts the server with its AWS plugin, and waits until it can use the bucket, which it shares with nobody.
-    pub async fn start(cluster: &Cluster, store: &S3Server, bucket: &str) -> Result<Self> {
+    /// Starts the server with its AWS plugin, and waits until it can use the bucket. `endpoint` is the address of an
+    /// [`S3Server`](super::S3Server) with that bucket, or of a proxy before one.
+    pub async fn start(cluster: &Cluster, endpoint: &str, bucket: &str) -> Result<Self> {
         run(velero(cluster.kubeconfig())?.args(["install", "--crds-only"]))
             .context("failed to install Velero's CRDs")?;
         let namespace = cluster.namespace("velero").await?;
         let client = cluster.client().await?;
         create_deployment(&client, namespace.name()).await?;
-        create_location(&client, namespace.name(), store, bucket).await?;
+        create_location(&client, namespace.name(), endpoint, bucket).await?;
         let directory = own_directory("velero");
         write_files(&directory)?;
         let server = Kept::start(server_command(cluster.kubeconfig(), &directory, namespace.name())?, directory)?;
@@ -137,14 +138,13 @@ fn locations(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &kind)
 }
 
-async fn create_location(client: &Client, namespace: &str, store: &S3Server, bucket: &str) -> Result<()> {
-    store.create_bucket(bucket)?;
+async fn create_location(client: &Client, namespace: &str, endpoint: &str, bucket: &str) -> Result<()> {
     let location = json!({
         "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": {"name": "default"},
         "spec": {
             "provider": "aws", "default": true, "objectStorage": {"bucket": bucket},
             "config": {
-                "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": store.endpoint(), "checksumAlgorithm": "",
+                "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": endpoint, "checksumAlgorithm": "",
             },
         },
     });

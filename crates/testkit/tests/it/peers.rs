@@ -1,29 +1,39 @@
 //! The peers run beside the cluster.
 
+use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use plimsoll_testkit::peers::{S3Program, S3Server, Velero};
-use plimsoll_testkit::{cache, cluster, require};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, cache, cluster, require};
 use std::time::Duration;
 
 #[tokio::test]
-async fn velero_backs_up_to_an_s3_server_and_restores_what_was_deleted() {
+async fn velero_backs_up_through_a_faulty_proxy_to_an_s3_server_and_restores_what_was_deleted() {
     let cluster = require!(cluster().await);
     require!(Velero::preflight());
     require!(cache::program("versitygw"));
     let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
-    let velero = Velero::start(cluster, &store, "backups").await.unwrap();
+    store.create_bucket("backups").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let velero = Velero::start(cluster, &proxy.url(), "backups").await.unwrap();
     let namespace = cluster.namespace("subject").await.unwrap();
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client().await.unwrap(), namespace.name());
     let mut precious = ConfigMap { data: Some([("key".into(), "value".into())].into()), ..ConfigMap::default() };
     precious.metadata.name = Some("precious".into());
     config_maps.create(&PostParams::default(), &precious).await.unwrap();
 
-    velero.cli(["backup", "create", "one", "--include-namespaces", namespace.name(), "--wait"]).unwrap();
+    // Signed requests must pass unchanged, and a client that retries must get over one refusal.
+    let fault = proxy.inject(Requests::with_method(Method::PUT).first(1), Fault::Status(503));
+    let backup = ["backup", "create", "one", "--include-namespaces", namespace.name(), "--wait"].map(String::from);
+    let velero = tokio::task::spawn_blocking(move || velero.cli(backup).map(|_| velero)).await.unwrap().unwrap();
+    assert_eq!(fault.hits(), 1);
     assert!(velero.cli(["backup", "get", "one"]).unwrap().contains("Completed"));
     config_maps.delete("precious", &DeleteParams::default()).await.unwrap();
-    velero.cli(["restore", "create", "back", "--from-backup", "one", "--wait"]).unwrap();
+    let restore = ["restore", "create", "back", "--from-backup", "one", "--wait"];
+    // Not on this thread: the proxy, through which the server reads, runs on it.
+    let _velero = tokio::task::spawn_blocking(move || velero.cli(restore).map(|_| velero)).await.unwrap().unwrap();
     assert_eq!(config_maps.get("precious").await.unwrap().data, precious.data);
 }
 
