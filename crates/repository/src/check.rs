@@ -56,7 +56,7 @@ impl CheckOutcome {
 }
 
 /// Trees are walked, and packs read, by so many threads: each may wait for the store.
-const READERS: usize = 4;
+const READERS: usize = 3;
 
 struct Check<'a> {
     repository: &'a Arc<Repository>,

@@ -122,6 +122,13 @@ impl std::fmt::Debug for Lock {
 impl Lock {
     /// Takes a lock. Locks whose process is gone, or that are older than half an hour, are removed on the way.
     pub fn take(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
+        let lock = Self::write(repository, kind)?;
+        lock.settle()?;
+        Ok(lock)
+    }
+
+    /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle`].
+    pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
         ignore_hangups(repository);
         let held = if repository.refuses_deletes()? { None } else { Some(repository.acquire(kind)?) };
         let (released, ended) = (Condvar::new(), AtomicBool::new(false));
@@ -131,6 +138,20 @@ impl Lock {
             std::thread::spawn(move || shared.keep_fresh())
         });
         Ok(Self { shared, refresher })
+    }
+
+    /// The second half: once another process that began at the same moment must have shown up, looks again.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let held = *self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(held) = held else { return Ok(()) };
+        std::thread::sleep(SETTLE.saturating_sub(held.refreshed.elapsed()));
+        match self.shared.repository.conflict(self.shared.kind, held.id)? {
+            None => Ok(()),
+            Some(holder) => {
+                let location = self.shared.repository.store.name().to_owned();
+                Err(RepositoryError::Locked { location, holder })
+            }
+        }
     }
 
     /// Whether there is a lock file: there is none where the store refuses deletes.
@@ -203,13 +224,7 @@ impl Repository {
     fn acquire(&self, kind: LockKind) -> Result<Held> {
         let id = self.write_lock(kind)?;
         let held = Held { id, refreshed: Instant::now() };
-        let conflict = self.conflict(kind, id).and_then(|conflict| match conflict {
-            Some(holder) => Ok(Some(holder)),
-            None => {
-                std::thread::sleep(SETTLE);
-                self.conflict(kind, id)
-            }
-        });
+        let conflict = self.conflict(kind, id);
         match conflict {
             Ok(None) => Ok(held),
             Ok(Some(holder)) => {

@@ -170,7 +170,7 @@ fn describe(error: &object_store::Error) -> String {
         Some(source) => source.to_string(),
         None => error.to_string(),
     };
-    let Some(start) = text.find("<Error>").or_else(|| text.find("<?xml")) else { return shorten(&text) };
+    let Some(start) = text.find("<?xml").or_else(|| text.find("<Error>")) else { return shorten(&text) };
     let code = element(&text, "Code").unwrap_or("unknown error");
     let message = element(&text, "Message").unwrap_or_default();
     shorten(&format!("{}{code}: {message}", &text[..start]))

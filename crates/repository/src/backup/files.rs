@@ -217,11 +217,10 @@ impl<'r, 'a> Worker<'r, 'a> {
     /// Gives a chunk to an idle worker if there is one, else saves it here, while it is in the cache.
     fn hand_over(&mut self, chunk: ChunkJob) -> Result<()> {
         chunk.file.open.fetch_add(1, Ordering::Relaxed);
-        if self.run.pool.has_idle() {
-            self.run.pool.push_chunk(chunk);
-            return Ok(());
+        match self.run.pool.offer_chunk(chunk) {
+            Some(chunk) => self.save_chunk_job(chunk),
+            None => Ok(()),
         }
-        self.save_chunk_job(chunk)
     }
 
     fn save_chunk_job(&mut self, chunk: ChunkJob) -> Result<()> {

@@ -90,7 +90,7 @@ pub(super) fn link_target(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// The attributes of a path, links not followed, in the system's order. File systems without attributes have none.
 pub(super) fn attributes(path: &Path) -> std::io::Result<Vec<Attribute>> {
-    match rustix::fs::llistxattr(path, &mut [] as &mut [u8]) {
+    match rustix::fs::llistxattr_query(path) {
         Ok(0) | Err(rustix::io::Errno::NOTSUP) => return Ok(Vec::new()),
         Ok(_) => {}
         Err(error) => return Err(error.into()),

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +36,8 @@ struct State {
     chunks: VecDeque<ChunkJob>,
     /// Workers that hold work, and so may still make more of it.
     active: usize,
+    /// Workers that wait for work.
+    idle: usize,
     closed: bool,
 }
 
@@ -44,14 +45,12 @@ struct State {
 pub(super) struct Pool {
     state: Mutex<State>,
     changed: Condvar,
-    /// Workers that wait, less the chunks already put aside for them.
-    idle: AtomicUsize,
     limit: usize,
 }
 
 impl Pool {
     pub(super) fn new(workers: usize) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), idle: AtomicUsize::new(0), limit: workers * 2 }
+        Self { state: Mutex::default(), changed: Condvar::new(), limit: workers * 2 }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -74,14 +73,16 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Whether a worker has nothing to do: then a chunk is better given away.
-    pub(super) fn has_idle(&self) -> bool {
-        self.idle.load(Ordering::Relaxed) > 0
-    }
-
-    pub(super) fn push_chunk(&self, chunk: ChunkJob) {
-        self.state().chunks.push_back(chunk);
+    /// Gives a chunk to a worker that has nothing to do; gives it back if there is none.
+    pub(super) fn offer_chunk(&self, chunk: ChunkJob) -> Option<ChunkJob> {
+        let mut state = self.state();
+        if state.idle <= state.chunks.len() {
+            return Some(chunk);
+        }
+        state.chunks.push_back(chunk);
+        drop(state);
         self.changed.notify_all();
+        None
     }
 
     /// No more files will come.
@@ -107,11 +108,11 @@ impl Pool {
                 self.changed.notify_all();
                 return None;
             }
-            self.idle.fetch_add(1, Ordering::Relaxed);
+            state.idle += 1;
             let (guard, _) =
                 self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            self.idle.fetch_sub(1, Ordering::Relaxed);
+            state.idle -= 1;
         }
     }
 

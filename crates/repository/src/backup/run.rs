@@ -297,13 +297,14 @@ impl Repository {
     pub fn backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<BackupOutcome> {
         self.require_writable()?;
         let start = Time::now();
-        let lock = Lock::take(self, LockKind::Shared)?;
+        let lock = Lock::write(self, LockKind::Shared)?;
         let preparing = task.child("loading the index");
         // The snapshots before the index: what a snapshot refers to is then in the index.
         let parent = self.choose_parent(options)?;
         let mut index = self.load_index(&preparing, cancel)?;
         let adopted = self.orphan_packs(&index, cancel)?;
         adopted.iter().for_each(|pack| index.add(pack));
+        lock.settle()?;
         preparing.finish();
         let meters = meters(task);
         let run = Run {

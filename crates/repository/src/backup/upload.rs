@@ -132,8 +132,9 @@ impl Uploads {
         if stored.is_empty() {
             return;
         }
-        let write = tokio::time::timeout(Duration::from_millis(500), self.repository.save(FileKind::Index, &json));
-        let _runtime = self.repository.runtime.enter();
+        let write = async {
+            tokio::time::timeout(Duration::from_millis(500), self.repository.save(FileKind::Index, &json)).await
+        };
         if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
             tracing::debug!("stored packs are not in the index; the next run finds them by listing");
         }

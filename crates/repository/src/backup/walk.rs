@@ -196,11 +196,12 @@ impl<'r, 'a> Walker<'r, 'a> {
         directory: &Arc<Directory>,
         known: Option<&Node>,
     ) {
-        if let Some(content) = known.and_then(|known| self.unchanged_content(path, metadata, known)) {
-            let mut node = self.node(path, name, metadata);
-            node.size = metadata.len();
+        let mut node = self.run.maker.make(name, metadata);
+        node.size = metadata.len();
+        if let Some(content) = known.and_then(|known| self.unchanged_content(path, &node, known)) {
             node.content = Some(content);
-            self.run.count_unchanged(metadata.len());
+            self.add_attributes(path, &mut node);
+            self.run.count_unchanged(node.size);
             directory.add(node);
             return;
         }
@@ -222,11 +223,10 @@ impl<'r, 'a> Walker<'r, 'a> {
     }
 
     /// The blobs of a file that is as the parent snapshot has it, if the repository has them all.
-    fn unchanged_content(&self, path: &Path, metadata: &Metadata, known: &Node) -> Option<Vec<Id>> {
-        let now = self.run.maker.make(&known.name, metadata);
+    fn unchanged_content(&self, path: &Path, now: &Node, known: &Node) -> Option<Vec<Id>> {
         let options = self.run.options;
         let same = known.kind == NodeKind::File
-            && known.size == metadata.len()
+            && known.size == now.size
             && known.mtime.same_moment(&now.mtime)
             && (options.ignore_ctime || options.ignore_inode || known.ctime.same_moment(&now.ctime))
             && (options.ignore_inode || known.inode == now.inode);
@@ -240,12 +240,16 @@ impl<'r, 'a> Walker<'r, 'a> {
 
     fn node(&self, path: &Path, name: &[u8], metadata: &Metadata) -> Node {
         let mut node = self.run.maker.make(name, metadata);
+        self.add_attributes(path, &mut node);
+        node
+    }
+
+    fn add_attributes(&self, path: &Path, node: &mut Node) {
         match attributes(path) {
             Ok(found) => node.attributes = found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => self.run.problem(path, &error),
         }
-        node
     }
 
     /// A directory as the parent snapshot has it; without it everything below is read.

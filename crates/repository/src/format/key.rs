@@ -102,6 +102,12 @@ impl KeyFile {
         parse_master(&plain)
     }
 
+    /// The memory that deriving a key takes, times the passes over it; nothing if the file asks for more than is allowed.
+    pub fn cost_in_bytes(&self) -> Option<u64> {
+        self.cost().ok()?;
+        Some(self.n * 128 * u64::from(self.r) * u64::from(self.p))
+    }
+
     fn user_key(&self, password: &[u8]) -> Result<Key, KeyError> {
         let salt = decode(&self.salt)?;
         if self.kdf != "scrypt" || salt.len() != SALT_SIZE {

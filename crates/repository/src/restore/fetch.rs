@@ -13,7 +13,7 @@ use crate::repository::Repository;
 use crate::{RepositoryError, Result};
 
 /// Bytes that may be on their way or waiting for a worker.
-const BUDGET: u64 = 48 * 1024 * 1024;
+const BUDGET: u64 = 32 * 1024 * 1024;
 
 /// A range that has arrived, or why it has not.
 pub(super) struct Fetched {

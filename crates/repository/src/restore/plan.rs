@@ -50,7 +50,7 @@ const MOST_WANTED: usize = 200_000;
 /// Gaps up to this are read over.
 const GAP: u64 = 1024 * 1024;
 /// What is read at once.
-const RANGE: u64 = 8 * 1024 * 1024;
+const RANGE: u64 = 4 * 1024 * 1024;
 
 impl Portion {
     pub(super) fn is_full(&self) -> bool {

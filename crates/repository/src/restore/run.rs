@@ -326,10 +326,11 @@ impl Repository {
     /// After a cancel the call returns within about a second; complete files stay, and [`Overwrite::IfChanged`] takes
     /// up where it was.
     pub fn restore(self: &Arc<Self>, options: &RestoreOptions, task: &Task, cancel: &Cancel) -> Result<RestoreOutcome> {
-        let lock = Lock::take(self, LockKind::Shared)?;
+        let lock = Lock::write(self, LockKind::Shared)?;
         let (_, snapshot) = self.find_snapshot(&options.snapshot.to_string())?;
         let preparing = task.child("loading the index");
         let index = self.load_index(&preparing, cancel)?;
+        lock.settle()?;
         preparing.finish();
         let task = task.child("restoring");
         let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));

@@ -1,0 +1,141 @@
+//! What comes back is what was there.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use plimsoll_progress::{Clock, Operation, Unit};
+use plimsoll_repository::Cancel;
+use plimsoll_repository::backup::Parent;
+use plimsoll_repository::restore::{Overwrite, RestoreOptions};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+
+use crate::world::{World, check, fingerprint, noise, task};
+
+/// Everything that a file system can hold and that is hard to keep.
+pub fn fill(world: &World) {
+    let source = world.source();
+    world.write("large", noise(1, 3_000_000));
+    world.write("text/words", "the same words again ".repeat(20_000));
+    world.write("text/deep/er/file", "x");
+    world.write("empty", "");
+    fs::create_dir(source.join("nothing inside")).expect("a directory");
+    let sparse = fs::File::create(source.join("sparse")).expect("a file");
+    sparse.set_len(5 << 20).expect("grows");
+    fs::hard_link(source.join("large"), source.join("text/large too")).expect("a hard link");
+    symlink("../large", source.join("text/link")).expect("a link");
+    symlink(OsStr::from_bytes(b"not \xff text"), source.join("odd link")).expect("a link");
+    let odd = source.join(OsStr::from_bytes(b"odd \xff\"\\\n name\xe2\x80\xa8"));
+    fs::write(odd, "odd").expect("writes");
+    rustix::fs::mknodat(CWD, source.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).expect("a fifo");
+    fs::set_permissions(source.join("text/words"), fs::Permissions::from_mode(0o4755)).expect("a mode");
+    fs::set_permissions(source.join("text/deep"), fs::Permissions::from_mode(0o1777)).expect("a mode");
+    let attribute = rustix::fs::setxattr(source.join("large"), "user.plimsoll", b"\0value\xff", XattrFlags::empty());
+    if let Err(error) = attribute {
+        assert_eq!(error, rustix::io::Errno::NOTSUP);
+    }
+    set_time(&source.join("empty"), -300_000_000, 123_456_789);
+    set_time(&source.join("text/link"), 1_000_000_000, 1);
+    set_time(&source.join("text"), 1_500_000_000, 999_999_999);
+}
+
+fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    let times = Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).expect("a time");
+}
+
+#[test]
+fn everything_comes_back_as_it_was() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let outcome = world.backup(&repository);
+    assert_eq!((outcome.problem_count, outcome.locked), (0, true));
+    let restored = world.restore(&repository, outcome.snapshot);
+    assert_eq!(restored.problems, []);
+    assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()));
+    let sparse = world.path("restored/sparse").metadata().expect("is there");
+    assert!(sparse.blocks() * 512 < sparse.len() / 2, "holes stay holes");
+    let found = check(&repository);
+    assert_eq!((found.errors, found.hints), (vec![], vec![]));
+}
+
+#[test]
+fn an_unchanged_directory_adds_nothing_and_a_changed_file_only_itself() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let first = world.backup(&repository);
+    let second = world.backup(&repository).summary;
+    assert_eq!((second.data_blobs, second.tree_blobs, second.files_new, second.files_changed), (0, 0, 0, 0));
+    assert_eq!(second.files_unmodified, first.summary.files_new);
+    world.write("text/words", "other words");
+    let third = world.backup(&repository);
+    assert_eq!((third.summary.data_blobs, third.summary.files_changed), (1, 1));
+    let (_, snapshot) = repository.find_snapshot(&third.snapshot.to_string()).expect("is there");
+    assert_eq!(snapshot.summary, Some(third.summary));
+    // Reading everything again finds the same.
+    let options = plimsoll_repository::backup::BackupOptions { parent: Parent::None, ..world.options() };
+    let forced = repository.backup(&options, &task("again"), &Cancel::default()).expect("backs up");
+    assert_eq!((forced.tree, forced.summary.data_blobs, forced.summary.tree_blobs), (third.tree, 0, 0));
+}
+
+#[test]
+fn totals_are_known_and_met_at_the_end() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let operation = Operation::new("backup", Clock::system());
+    let outcome = repository.backup(&world.options(), &operation.root(), &Cancel::default()).expect("backs up");
+    for unit in [Unit::Bytes, Unit::Files] {
+        let node =
+            operation.snapshot().nodes.into_iter().find(|node| node.path.contains("backing up")).expect("a task");
+        let counts = *node.meters.iter().find(|counts| counts.unit == unit).expect("a meter");
+        let expected = match unit {
+            Unit::Bytes => outcome.summary.total_bytes_processed,
+            _ => outcome.summary.total_files_processed,
+        };
+        assert_eq!((counts.done, counts.total.value()), (expected, Some(expected)));
+        assert!(counts.total.is_final());
+    }
+}
+
+#[test]
+fn an_interrupted_restore_is_taken_up_and_links_do_not_lead_out() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let outcome = world.backup(&repository);
+    world.restore(&repository, outcome.snapshot);
+    let (target, outside) = (world.path("restored"), world.path("outside"));
+    fs::write(target.join("large"), "half").expect("writes");
+    fs::remove_dir_all(target.join("text")).expect("removes");
+    fs::create_dir(&outside).expect("a directory");
+    symlink(&outside, target.join("text")).expect("a link");
+    let options = RestoreOptions { overwrite: Overwrite::IfChanged, ..RestoreOptions::new(outcome.snapshot, &target) };
+    let again = repository.restore(&options, &task("restore"), &Cancel::default()).expect("restores");
+    assert_eq!(again.problems, []);
+    assert!(again.skipped >= 2, "{} were left alone", again.skipped);
+    assert_eq!(fs::read_dir(&outside).expect("lists").count(), 0, "nothing was written through the link");
+    assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_named() {
+    let world = World::new();
+    world.write("good", "x");
+    world.write("gone/inside", "y");
+    let repository = world.init();
+    let mut options = world.options();
+    let missing = world.path("not there");
+    options.target = plimsoll_repository::backup::Target::Paths(vec![world.source(), missing.clone()]);
+    let outcome = repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    assert_eq!(outcome.problem_count, 1);
+    assert_eq!(outcome.problems[0].path, missing.display().to_string());
+    options.target = plimsoll_repository::backup::Target::Paths(vec![missing]);
+    let error = repository.backup(&options, &task("backup"), &Cancel::default()).expect_err("nothing");
+    assert_eq!(error.reason(), "NothingToBackUp");
+}

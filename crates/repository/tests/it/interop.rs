@@ -1,0 +1,155 @@
+//! The restic program reads what we write, and we what it writes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use plimsoll_repository::Cancel;
+use plimsoll_repository::backup::{BackupOptions, DeviceIds, Parent};
+use plimsoll_repository::restore::RestoreOptions;
+
+use crate::faithful;
+use crate::world::{PASSWORD, World, check, fingerprint, task};
+
+/// The system's restic and the current one, as far as they are installed. Where `CI` is `true` both must be.
+fn programs() -> Vec<PathBuf> {
+    let current = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/plimsoll/bin/restic"));
+    let known = [Some(PathBuf::from("/usr/bin/restic")), current];
+    let found: Vec<_> = known.into_iter().flatten().filter(|program| program.is_file()).collect();
+    if found.len() < 2 {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "two versions of restic must be installed");
+        eprintln!("SKIPPED in part: restic is only installed as {found:?}");
+    }
+    found
+}
+
+struct Restic<'a> {
+    program: &'a Path,
+    world: &'a World,
+}
+
+impl Restic<'_> {
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = Command::new(self.program)
+            .arg("--repo")
+            .arg(self.world.path("repository"))
+            .arg("--cache-dir")
+            .arg(self.world.path("cache"))
+            .args(arguments)
+            .current_dir(self.world.source())
+            .env("RESTIC_PASSWORD", PASSWORD)
+            .env("TZ", "UTC")
+            .output()
+            .expect("runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{} {arguments:?}: {error}", self.program.display());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn backup(&self) -> serde_json::Value {
+        let output = self.run(&["backup", "--json", "--force", "."]);
+        let summary = output.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        summary.filter(|line| line["message_type"] == "summary").last().expect("a summary")
+    }
+
+    fn restore(&self, target: &Path) {
+        self.run(&["restore", "latest", "--target", target.to_str().expect("text")]);
+    }
+
+    /// 0.14 does not know link targets that are not text.
+    fn knows_raw_links(&self) -> bool {
+        !self.run(&["version"]).contains("restic 0.14")
+    }
+}
+
+/// With restic's defaults. Both back up `.`: the directories above belong to others and change meanwhile.
+fn as_restic_does(world: &World) -> BackupOptions {
+    BackupOptions { device_ids: DeviceIds::All, ..world.options() }
+}
+
+fn each(test: impl Fn(&World, &Restic<'_>)) {
+    for program in &programs() {
+        let world = World::new();
+        let restic = Restic { program, world: &world };
+        faithful::fill(&world);
+        if !restic.knows_raw_links() {
+            std::fs::remove_file(world.source().join("odd link")).expect("removes");
+        }
+        test(&world, &restic);
+    }
+}
+
+#[test]
+fn restic_checks_restores_continues_and_prunes_what_we_wrote() {
+    each(|world, restic| {
+        let repository = world.init();
+        let options = as_restic_does(world);
+        repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+        restic.run(&["check", "--read-data"]);
+        let target = world.path("restored");
+        restic.restore(&target);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+        let summary = restic.backup();
+        assert_eq!((&summary["data_blobs"], &summary["tree_blobs"]), (&0.into(), &0.into()), "the same bytes");
+        world.write("one more", "file");
+        repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+        restic.run(&["forget", "--keep-last", "1", "--prune"]);
+        restic.run(&["check", "--read-data"]);
+        assert_eq!(check(&repository).errors, Vec::<String>::new());
+        assert_eq!(repository.snapshots().expect("lists").len(), 1);
+    });
+}
+
+#[test]
+fn we_check_restore_and_continue_what_restic_wrote() {
+    each(|world, restic| {
+        restic.run(&["init"]);
+        restic.backup();
+        let repository = world.open();
+        assert_eq!(check(&repository).errors, Vec::<String>::new());
+        let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+        let target = world.path("restored");
+        let restored =
+            repository.restore(&RestoreOptions::new(snapshot, &target), &task("restore"), &Cancel::default());
+        assert_eq!(restored.expect("restores").problems, []);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+        for parent in [Parent::None, Parent::Newest] {
+            let options = BackupOptions { parent, ..as_restic_does(world) };
+            let summary = repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up").summary;
+            assert_eq!((summary.data_blobs, summary.tree_blobs), (0, 0), "the same bytes");
+        }
+        restic.run(&["check", "--read-data"]);
+    });
+}
+
+#[test]
+fn version_one_is_read_and_not_written() {
+    each(|world, restic| {
+        restic.run(&["init", "--repository-version", "1"]);
+        restic.backup();
+        let repository = world.open();
+        assert_eq!(repository.version(), 1);
+        assert_eq!(check(&repository).errors, Vec::<String>::new());
+        let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+        world.restore(&repository, snapshot);
+        assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()));
+        let error = repository.backup(&world.options(), &task("backup"), &Cancel::default()).expect_err("refused");
+        assert_eq!(error.reason(), "UnsupportedRepository");
+    });
+}
+
+#[test]
+fn every_password_of_a_repository_opens_it_and_no_other() {
+    each(|world, restic| {
+        restic.run(&["init"]);
+        let other = world.path("other password");
+        std::fs::write(&other, "second").expect("writes");
+        restic.run(&["key", "add", "--new-password-file", other.to_str().expect("text")]);
+        let open = |password: &str| {
+            let handle = world.runtime.handle().clone();
+            plimsoll_repository::Repository::open(world.store(), handle, password.as_bytes(), Default::default())
+        };
+        open(PASSWORD).expect("opens");
+        open("second").expect("opens");
+        assert_eq!(open("third").expect_err("stays closed").reason(), "WrongRepositoryPassword");
+    });
+}

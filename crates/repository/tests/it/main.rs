@@ -1,0 +1,11 @@
+//! The engine from outside: faithful, compatible with restic, safe when killed, honest about damage.
+
+mod browsing;
+mod cancelling;
+mod crashing;
+mod damage;
+mod faithful;
+mod fault;
+mod interop;
+mod locking;
+mod world;
