@@ -20,6 +20,14 @@ impl Unavailable {
     }
 }
 
+/// Refuses what takes long while `PLIMSOLL_TEST_FAST` is set, as in `make test-fast`.
+pub fn unless_fast(what: &str) -> Result<(), Unavailable> {
+    if env::var_os("PLIMSOLL_TEST_FAST").is_none() {
+        return Ok(());
+    }
+    Err(Unavailable::new(what, "PLIMSOLL_TEST_FAST leaves it out"))
+}
+
 /// Gives the value of a `Result<_, Unavailable>`, or ends the test as skipped.
 ///
 /// Where `CI` is `true` a skip is a failure: there everything has been installed before.

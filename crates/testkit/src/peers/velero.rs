@@ -33,6 +33,7 @@ pub struct Velero {
 impl Velero {
     /// Whether its programs are installed.
     pub fn preflight() -> Result<(), Unavailable> {
+        crate::skip::unless_fast("velero")?;
         cache::program("velero").and(cache::program("velero-plugin-for-aws")).map(|_| ())
     }
 
