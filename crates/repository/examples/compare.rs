@@ -53,10 +53,10 @@ impl Peer {
         }
         let arguments = match self.name {
             "plimsoll" => self.ours("init", &[]),
-            "restic" => self.arguments(&["init", "--quiet"], &[]),
+            "restic" => Self::arguments(&["init", "--quiet"], &[]),
             _ => {
                 fs::create_dir_all(self.repository())?;
-                self.arguments(&["repository", "create", "filesystem", "--path"], &[self.repository().into()])
+                Self::arguments(&["repository", "create", "filesystem", "--path"], &[self.repository().into()])
             }
         };
         self.command(&self.program, &arguments).status()?;
@@ -69,12 +69,12 @@ impl Peer {
             ("plimsoll", "backup" | "again") => self.ours("backup", &[data]),
             ("plimsoll", "restore") => self.ours("restore", &["latest".into(), target]),
             ("plimsoll", _) => self.ours("check", &[]),
-            ("restic", "backup" | "again") => self.arguments(&["backup", "--quiet"], &[data]),
-            ("restic", "restore") => self.arguments(&["restore", "--quiet", "latest", "--target"], &[target]),
-            ("restic", _) => self.arguments(&["check", "--quiet", "--read-data"], &[]),
-            (_, "backup" | "again") => self.arguments(&["snapshot", "create", "--no-progress"], &[data]),
-            (_, "restore") => self.arguments(&["snapshot", "restore", "--no-progress"], &[data, target]),
-            _ => self.arguments(&["snapshot", "verify", "--verify-files-percent=100", "--no-progress"], &[]),
+            ("restic", "backup" | "again") => Self::arguments(&["backup", "--quiet"], &[data]),
+            ("restic", "restore") => Self::arguments(&["restore", "--quiet", "latest", "--target"], &[target]),
+            ("restic", _) => Self::arguments(&["check", "--quiet", "--read-data"], &[]),
+            (_, "backup" | "again") => Self::arguments(&["snapshot", "create", "--no-progress"], &[data]),
+            (_, "restore") => Self::arguments(&["snapshot", "restore", "--no-progress"], &[data, target]),
+            _ => Self::arguments(&["snapshot", "verify", "--verify-files-percent=100", "--no-progress"], &[]),
         }
     }
 
@@ -84,7 +84,7 @@ impl Peer {
         arguments
     }
 
-    fn arguments(&self, words: &[&str], rest: &[OsString]) -> Vec<OsString> {
+    fn arguments(words: &[&str], rest: &[OsString]) -> Vec<OsString> {
         words.iter().map(OsString::from).chain(rest.iter().cloned()).collect()
     }
 

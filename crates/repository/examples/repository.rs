@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let (_, snapshot) = repository.find_snapshot(snapshot)?;
             let browser = repository.browse(&task, &cancel)?;
             browser.list(&snapshot, Path::new(""), &mut |path, node| {
-                println!("{} {}", node.kind.word(), path.display())
+                println!("{} {}", node.kind.word(), path.display());
             })?;
         }
         _ => return Err("wrong arguments".into()),

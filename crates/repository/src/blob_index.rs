@@ -134,7 +134,7 @@ impl Table {
     /// The slot that holds this ID, or the free one where it belongs.
     fn slot(&self, id: &Id) -> Option<usize> {
         let mask = self.slots.len().checked_sub(1)?;
-        let mut at = (id.head() as usize) & mask;
+        let mut at = id.head() & mask;
         while let Some(number) = self.slots[at].checked_sub(1) {
             if self.entry(number as usize).id == *id {
                 break;

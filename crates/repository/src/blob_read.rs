@@ -133,7 +133,7 @@ impl<'a> BlobReader<'a> {
 
     fn sealed(&self, kind: BlobKind, place: &Place) -> Result<Bytes> {
         match kind {
-            BlobKind::Tree => self.from_cached_pack(place),
+            BlobKind::Tree => self.tree_in_pack(place),
             BlobKind::Data => self.read_range(place),
         }
     }
@@ -143,7 +143,7 @@ impl<'a> BlobReader<'a> {
         self.repository.wait(&self.cancel, self.repository.read_pack_range(pack, place.range()))
     }
 
-    fn from_cached_pack(&self, place: &Place) -> Result<Bytes> {
+    fn tree_in_pack(&self, place: &Place) -> Result<Bytes> {
         let cached = self.trees.lock().unwrap_or_else(PoisonError::into_inner).packs.get(&place.pack).cloned();
         let pack = match cached {
             Some(pack) => pack,

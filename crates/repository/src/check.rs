@@ -86,14 +86,14 @@ impl Repository {
 }
 
 impl Check<'_> {
-    fn error(&self, text: impl ToString) {
+    fn error(&self, text: impl Into<String>) {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        outcome.errors.push(text.to_string());
+        outcome.errors.push(text.into());
     }
 
-    fn hint(&self, text: impl ToString) {
+    fn hint(&self, text: impl Into<String>) {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        outcome.hints.push(text.to_string());
+        outcome.hints.push(text.into());
     }
 
     /// Damage is noted; what prevents checking goes on upwards.
@@ -101,7 +101,7 @@ impl Check<'_> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error @ RepositoryError::Corrupt { .. }) => {
-                self.error(error);
+                self.error(error.to_string());
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -239,13 +239,11 @@ impl Check<'_> {
                 });
             }
         });
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error),
-            None => {
-                task.finish();
-                Ok(())
-            }
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
         }
+        task.finish();
+        Ok(())
     }
 
     fn read_some(&self, packs: &[Listed], next: &AtomicUsize, bytes: &Meter) -> Result<()> {

@@ -175,7 +175,11 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.shared.ended.store(true, Ordering::Release);
+        {
+            // Under the lock, or the refresher could miss it between looking and waiting.
+            let _held = self.shared.held.lock().unwrap_or_else(PoisonError::into_inner);
+            self.shared.ended.store(true, Ordering::Release);
+        }
         self.shared.released.notify_all();
         if let Some(refresher) = self.refresher.take() {
             let _ = refresher.join();
@@ -254,7 +258,7 @@ impl Repository {
         let files = self.list(FileKind::Lock)?;
         let now = files.iter().find(|file| file.id == own).map_or_else(SystemTime::now, |file| file.modified);
         let mut others = Vec::new();
-        for (id, loaded) in self.load_each(FileKind::Lock, files.iter().map(|file| file.id).filter(|id| *id != own))? {
+        for (id, loaded) in self.load_each(FileKind::Lock, files.iter().map(|file| file.id).filter(|id| *id != own)) {
             let modified = files.iter().find(|file| file.id == id).map_or(now, |file| file.modified);
             let age = now.duration_since(modified).unwrap_or_default();
             let what = FileKind::Lock.key_of(&id);
@@ -294,7 +298,9 @@ impl Repository {
         let others = self.other_locks(own);
         self.remove_lock(own);
         let stale: Vec<_> = others?.into_iter().filter(|other| all || other.is_stale()).collect();
-        stale.iter().for_each(|other| self.remove_lock(other.id));
+        for other in &stale {
+            self.remove_lock(other.id);
+        }
         Ok(stale.len())
     }
 }

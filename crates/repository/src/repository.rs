@@ -164,19 +164,15 @@ impl Repository {
     /// The opened content of every file of a kind, several at a time.
     pub(crate) fn load_all(&self, kind: FileKind) -> Result<Vec<(Id, Result<Vec<u8>>)>> {
         let files = self.list(kind)?;
-        self.load_each(kind, files.iter().map(|file| file.id))
+        Ok(self.load_each(kind, files.iter().map(|file| file.id)))
     }
 
-    pub(crate) fn load_each(
-        &self,
-        kind: FileKind,
-        ids: impl Iterator<Item = Id>,
-    ) -> Result<Vec<(Id, Result<Vec<u8>>)>> {
+    pub(crate) fn load_each(&self, kind: FileKind, ids: impl Iterator<Item = Id>) -> Vec<(Id, Result<Vec<u8>>)> {
         let loads = ids.map(|id| async move { (id, self.load(kind, id).await) });
         let loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
         let loaded: Vec<_> = self.runtime.block_on(loads.collect());
         // A file that is gone again was deleted by somebody who may: locks come and go.
-        Ok(loaded.into_iter().filter(|(_, result)| !is_gone(result)).collect())
+        loaded.into_iter().filter(|(_, result)| !is_gone(result)).collect()
     }
 
     pub(crate) async fn load(&self, kind: FileKind, id: Id) -> Result<Vec<u8>> {

@@ -93,7 +93,9 @@ impl Observers {
             let guard = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
             guard.iter().filter_map(Weak::upgrade).collect()
         };
-        listening.iter().for_each(|observer| tell(observer.as_ref()));
+        for observer in &listening {
+            tell(observer.as_ref());
+        }
     }
 }
 

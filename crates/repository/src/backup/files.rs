@@ -197,17 +197,14 @@ impl<'r, 'a> Worker<'r, 'a> {
     ) -> Result<()> {
         {
             let mut progress = open.progress.lock().unwrap_or_else(PoisonError::into_inner);
-            match failure {
-                Some(error) => {
-                    self.run.problem(&job.path, &error);
-                    self.run.meters.files.fail(1);
-                    progress.node = None;
-                }
-                None => {
-                    self.run.count_file(job.known, size);
-                    if let Some(node) = &mut progress.node {
-                        node.size = size;
-                    }
+            if let Some(error) = failure {
+                self.run.problem(&job.path, &error);
+                self.run.meters.files.fail(1);
+                progress.node = None;
+            } else {
+                self.run.count_file(job.known, size);
+                if let Some(node) = &mut progress.node {
+                    node.size = size;
                 }
             }
         }

@@ -63,6 +63,7 @@ pub enum DeviceIds {
 }
 
 /// How to back up.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own that users know by name")]
 #[derive(Clone)]
 pub struct BackupOptions {
     /// What to back up.

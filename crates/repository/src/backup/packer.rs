@@ -144,9 +144,10 @@ impl Saver {
     /// Puts a new blob into the pack; a pack that is full thereby is handed out.
     pub(super) fn save(&mut self, key: &Key, packer: &mut Packer, id: Id, plain: &[u8]) -> Result<Saved> {
         let compressed = self.compress(packer.kind, plain);
-        let sealed = match compressed {
-            true => packer.append(key, id, &self.scratch, plain.len())?,
-            false => packer.append(key, id, plain, 0)?,
+        let sealed = if compressed {
+            packer.append(key, id, &self.scratch, plain.len())?
+        } else {
+            packer.append(key, id, plain, 0)?
         };
         let stored = sealed.len();
         if self.verify {

@@ -303,7 +303,9 @@ impl Repository {
         let parent = self.choose_parent(options)?;
         let mut index = self.load_index(&preparing, cancel)?;
         let adopted = self.orphan_packs(&index, cancel)?;
-        adopted.iter().for_each(|pack| index.add(pack));
+        for pack in &adopted {
+            index.add(pack);
+        }
         lock.settle()?;
         preparing.finish();
         let meters = meters(task);

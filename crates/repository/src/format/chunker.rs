@@ -110,6 +110,7 @@ impl Chunker {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the eight bits below the degree are what is looked up")]
     fn append(&self, print: u64, byte: u8) -> u64 {
         let high = usize::from((print >> self.shift) as u8);
         (print << 8 | u64::from(byte)) ^ self.reducing[high]

@@ -38,11 +38,9 @@ impl Id {
         self.to_string()[..8].to_owned()
     }
 
-    /// The first eight bytes as a number: already as random as a hash.
-    pub(crate) fn head(&self) -> u64 {
-        let mut head = [0; 8];
-        head.copy_from_slice(&self.0[..8]);
-        u64::from_le_bytes(head)
+    /// The first bytes as a number: already as random as a hash.
+    pub(crate) fn head(&self) -> usize {
+        self.0.first_chunk().map_or(0, |head| usize::from_le_bytes(*head))
     }
 }
 

@@ -42,14 +42,14 @@ impl Polynomial {
 
 /// Zero has no degree; answering 0 is good enough here.
 fn degree(bits: u64) -> u32 {
-    63 - (bits | 1).leading_zeros()
+    (bits | 1).ilog2()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "after the loop the value is smaller than the divisor")]
 fn reduce(mut value: u128, divisor: u64) -> u64 {
     let top = degree(divisor);
     while value >> top != 0 {
-        let shift = 127 - value.leading_zeros() - top;
+        let shift = value.ilog2() - top;
         value ^= u128::from(divisor) << shift;
     }
     value as u64

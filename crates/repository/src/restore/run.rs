@@ -134,7 +134,7 @@ impl Planner<'_, '_> {
         };
         self.run.meters.task.say(path.to_string_lossy());
         if self.run.options.delete && !fresh {
-            self.delete_others(path, tree.nodes.iter().map(|node| node.name.as_slice()).collect());
+            self.delete_others(path, &tree.nodes.iter().map(|node| node.name.as_slice()).collect());
         }
         for node in &tree.nodes {
             self.run.check()?;
@@ -152,7 +152,7 @@ impl Planner<'_, '_> {
 
     fn node(&mut self, node: &Node, path: PathBuf, fresh: bool) -> Result<()> {
         match node.kind {
-            NodeKind::Directory => return self.directory(node, path, fresh),
+            NodeKind::Directory => return self.directory(node, &path, fresh),
             NodeKind::File => self.file(node, path, fresh),
             NodeKind::Socket => {}
             _ => {
@@ -164,22 +164,20 @@ impl Planner<'_, '_> {
         if self.portion.is_full() { self.flush() } else { Ok(()) }
     }
 
-    fn directory(&mut self, node: &Node, path: PathBuf, fresh: bool) -> Result<()> {
-        let made = match make_directory(&path, fresh) {
+    fn directory(&mut self, node: &Node, path: &Path, fresh: bool) -> Result<()> {
+        let made = match make_directory(path, fresh) {
             Ok(made) => made,
             Err(error) => {
-                self.run.problem(&path, &error);
+                self.run.problem(path, &error);
                 return Ok(());
             }
         };
-        self.folders.push(Folder { path: path.clone(), metadata: Metadata::of(node) });
-        match &node.subtree {
-            Some(subtree) => self.tree(subtree, &path, made),
-            None => {
-                self.run.problem(&path, &"the directory has no tree");
-                Ok(())
-            }
+        self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node) });
+        if let Some(subtree) = &node.subtree {
+            return self.tree(subtree, path, made);
         }
+        self.run.problem(path, &"the directory has no tree");
+        Ok(())
     }
 
     fn file(&mut self, node: &Node, path: PathBuf, fresh: bool) {
@@ -200,11 +198,11 @@ impl Planner<'_, '_> {
             }
             self.first_names.insert(key, path.clone());
         }
-        self.plan(node, path, content);
+        self.plan(node, &path, content);
     }
 
-    fn plan(&mut self, node: &Node, path: PathBuf, content: &[Id]) {
-        let planned = self.portion.add(path.clone(), Metadata::of(node), content, self.run.index);
+    fn plan(&mut self, node: &Node, path: &Path, content: &[Id]) {
+        let planned = self.portion.add(path.to_owned(), Metadata::of(node), content, self.run.index);
         match planned {
             Ok(size) => {
                 self.run.meters.bytes.grow_total(size);
@@ -214,7 +212,7 @@ impl Planner<'_, '_> {
             }
             Err(missing) => {
                 self.run.meters.files.fail(1);
-                self.run.problem(&path, &format!("data blob {missing} is in no index file"));
+                self.run.problem(path, &format!("data blob {missing} is in no index file"));
             }
         }
     }
@@ -244,7 +242,7 @@ impl Planner<'_, '_> {
         keep
     }
 
-    fn delete_others(&self, path: &Path, keep: HashSet<&[u8]>) {
+    fn delete_others(&self, path: &Path, keep: &HashSet<&[u8]>) {
         let Ok(entries) = std::fs::read_dir(path) else { return };
         for entry in entries.flatten() {
             if !keep.contains(entry.file_name().as_bytes())

@@ -92,7 +92,7 @@ impl<'r, 'a> Writer<'r, 'a> {
                     if !file.damaged.swap(true, Ordering::AcqRel) {
                         self.run.problem(&file.path, &error);
                     }
-                    self.complete(wanted.file)?;
+                    self.complete(wanted.file);
                 }
                 Ok(())
             }
@@ -120,7 +120,8 @@ impl<'r, 'a> Writer<'r, 'a> {
             self.run.problem(&file.path, &error);
         }
         self.run.meters.bytes.add(plain.len() as u64);
-        self.complete(wanted.file)
+        self.complete(wanted.file);
+        Ok(())
     }
 
     fn write_at(&mut self, wanted: &Wanted, plain: &[u8]) -> std::io::Result<()> {
@@ -141,10 +142,10 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     /// One blob of a file is settled; after the last one the file gets its size and metadata.
-    fn complete(&mut self, number: u32) -> Result<()> {
+    fn complete(&mut self, number: u32) {
         let planned = &self.portion.files[number as usize];
         if planned.open.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return Ok(());
+            return;
         }
         let finished = !planned.damaged.load(Ordering::Acquire)
             && match self.finish(number, planned) {
@@ -156,7 +157,6 @@ impl<'r, 'a> Writer<'r, 'a> {
             };
         self.current = None;
         self.run.count_file(finished, planned.size);
-        Ok(())
     }
 
     fn finish(&mut self, number: u32, planned: &PlannedFile) -> std::io::Result<()> {

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_repository::Cancel;
 use plimsoll_repository::backup::{BackupOptions, DeviceIds, Parent};
 use plimsoll_repository::restore::RestoreOptions;
+use plimsoll_repository::{Cancel, OpenOptions};
 
 use crate::faithful;
 use crate::world::{PASSWORD, World, check, fingerprint, task};
 
 /// The system's restic and the current one, as far as they are installed. Where `CI` is `true` both must be.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn programs() -> Vec<PathBuf> {
     let current = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/plimsoll/bin/restic"));
     let known = [Some(PathBuf::from("/usr/bin/restic")), current];
@@ -47,8 +48,8 @@ impl Restic<'_> {
 
     fn backup(&self) -> serde_json::Value {
         let output = self.run(&["backup", "--json", "--force", "."]);
-        let summary = output.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        summary.filter(|line| line["message_type"] == "summary").last().expect("a summary")
+        let mut summary = output.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        summary.rfind(|line| line["message_type"] == "summary").expect("a summary")
     }
 
     fn restore(&self, target: &Path) {
@@ -146,7 +147,7 @@ fn every_password_of_a_repository_opens_it_and_no_other() {
         restic.run(&["key", "add", "--new-password-file", other.to_str().expect("text")]);
         let open = |password: &str| {
             let handle = world.runtime.handle().clone();
-            plimsoll_repository::Repository::open(world.store(), handle, password.as_bytes(), Default::default())
+            plimsoll_repository::Repository::open(world.store(), handle, password.as_bytes(), OpenOptions::default())
         };
         open(PASSWORD).expect("opens");
         open("second").expect("opens");

@@ -92,7 +92,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as u8
+        state.to_le_bytes()[5]
     };
     (0..length).map(|_| next()).collect()
 }
@@ -121,7 +121,7 @@ fn describe(path: &Path) -> String {
     let content = if kind.is_file() {
         Id::of(&fs::read(path).expect("reads")).to_string()
     } else if kind.is_symlink() {
-        format!("{:?}", fs::read_link(path).expect("a link"))
+        fs::read_link(path).expect("a link").display().to_string()
     } else {
         format!("{} {} {}", kind.is_dir(), kind.is_fifo(), kind.is_char_device())
     };

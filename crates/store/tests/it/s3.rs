@@ -22,6 +22,7 @@ impl Drop for Server {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 /// The server's program. Where `CI` is `true` it must be there.
 fn program() -> Option<PathBuf> {
     let home = std::env::var_os("HOME")?;
