@@ -6,10 +6,12 @@ mod machine;
 mod settings;
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -101,6 +103,16 @@ impl Cluster {
     /// A client. Each test has its own: a client belongs to the runtime that made it, and that ends with its test.
     pub async fn client(&self) -> Result<Client> {
         Ok(Client::try_from(self.config().await?)?)
+    }
+
+    /// Runs kubectl, of the cluster's own version; an error holds what it printed.
+    pub fn kubectl<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
+        let mut command = Command::new(crate::cache::program("kubectl")?);
+        let output = command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments).output()?;
+        if !output.status.success() {
+            bail!("{command:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// A namespace that is deleted when the test ends.

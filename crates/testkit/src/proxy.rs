@@ -43,8 +43,14 @@ pub struct Proxy {
 impl Proxy {
     /// Stands before the API server of a cluster. Its clients find it with [`Proxy::kubeconfig`].
     pub async fn before_api_server(cluster: &Cluster) -> Result<Self> {
+        Self::before_api_server_at("127.0.0.1:0", cluster).await
+    }
+
+    /// The same on an address of one's choice, as for [`Proxy::before`]: a program in a pod needs the kubeconfig too, because
+    /// the address and the certificate that are injected there are the API server's own.
+    pub async fn before_api_server_at(bind: &str, cluster: &Cluster) -> Result<Self> {
         let config = cluster.config().await?;
-        let mut proxy = Self::listen("127.0.0.1:0", upstream_of(&config)?).await?;
+        let mut proxy = Self::listen(bind, upstream_of(&config)?).await?;
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("kubeconfig");
         let mut file = Kubeconfig::read_from(cluster.kubeconfig())?;

@@ -55,6 +55,18 @@ async fn a_program_of_ours_in_a_pod_reaches_the_api_server_at_the_injected_addre
 }
 
 #[tokio::test]
+async fn kubectl_of_the_same_version_execs_into_a_pod() {
+    let cluster = require!(cluster().await);
+    require!(plimsoll_testkit::cache::program("kubectl"));
+    let namespace = cluster.namespace("kubectl").await.unwrap();
+    let pod = Pod::idle("idle").create(&cluster.client().await.unwrap(), namespace.name()).await.unwrap();
+    pod.ready().await.unwrap();
+    let printed = cluster.kubectl(["exec", "--namespace", namespace.name(), "idle", "--", "echo", "hello"]).unwrap();
+    assert_eq!(printed, "hello\n");
+    assert!(cluster.kubectl(["get", "nonsense"]).unwrap_err().to_string().contains("nonsense"));
+}
+
+#[tokio::test]
 async fn a_namespace_goes_away_with_its_test() {
     let cluster = require!(cluster().await);
     let namespaces: Api<KubernetesNamespace> = Api::all(cluster.client().await.unwrap());
