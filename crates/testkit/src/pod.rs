@@ -23,13 +23,14 @@ pub struct Pod {
     command: Vec<String>,
     mounts: Vec<(String, String)>,
     labels: Value,
+    node: Option<String>,
 }
 
 impl Pod {
     /// One that runs this shell script in busybox and is not started again when that ends.
     pub fn script(name: impl Into<String>, script: impl Into<String>) -> Self {
         let command = vec!["sh".into(), "-ec".into(), script.into()];
-        Self { name: name.into(), image: image::shell(), command, mounts: Vec::new(), labels: json!({}) }
+        Self { name: name.into(), image: image::shell(), command, mounts: Vec::new(), labels: json!({}), node: None }
     }
 
     /// One that waits until it is deleted.
@@ -58,6 +59,13 @@ impl Pod {
         self
     }
 
+    /// Runs it on this node, past the scheduler.
+    #[must_use]
+    pub fn on(mut self, node: impl Into<String>) -> Self {
+        self.node = Some(node.into());
+        self
+    }
+
     /// Adds a label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
@@ -83,6 +91,7 @@ impl Pod {
         json!({
             "metadata": {"name": self.name, "labels": self.labels},
             "spec": {
+                "nodeName": self.node,
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 1,
                 "containers": [{
@@ -117,6 +126,11 @@ impl Running {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// As it is now.
+    pub async fn now(&self) -> Result<KubernetesPod> {
+        Ok(self.pods.get(&self.name).await?)
     }
 
     /// Waits until its container runs.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use plimsoll_testkit::cluster::NODE;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::{Cluster, Component, Pod, require};
 
@@ -120,7 +121,9 @@ async fn a_scheduler_that_is_cut_off_schedules_nothing_and_others_do_not_notice(
     let namespace = cluster.namespace("cut").await.unwrap();
     let cut = machine.cut_off(Component::Scheduler).unwrap();
     let pod = Pod::script("waiting", "echo ran").create(&client, namespace.name()).await.unwrap();
-    can_write(&client).await.unwrap();
+    let past_it = Pod::script("past", "echo ran").on(NODE).create(&client, namespace.name()).await.unwrap();
+    assert_eq!(past_it.finished().await.unwrap(), "ran\n");
+    assert_eq!(pod.now().await.unwrap().spec.unwrap().node_name, None, "a whole pod has run in the meantime");
     drop(cut);
     assert_eq!(pod.finished().await.unwrap(), "ran\n");
 }
