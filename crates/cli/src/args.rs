@@ -43,8 +43,10 @@ pub enum Command {
         kubectl --kubeconfig ./cluster/kubeconfig get namespaces")]
     Local(Local),
     /// Run the server: it carries out the Backups and Restores of one namespace
-    #[command(after_help = "Any number of servers may run; one leads, and when it dies another one goes on with its work.\n\n\
-        Examples:\n  plimsoll server\n  plimsoll server --namespace velero --scratch-dir /scratch")]
+    #[command(
+        after_help = "Any number of servers may run; one leads, and when it dies another one goes on with its work.\n\n\
+        Examples:\n  plimsoll server\n  plimsoll server --namespace velero --scratch-dir /scratch"
+    )]
     Server(Server),
     /// Show the main job on this machine: back up, lose everything, restore, with the server killed in the middle
     Demo(Demo),
@@ -67,7 +69,9 @@ pub enum Command {
     #[command(subcommand)]
     Crds(Crds),
     /// Print completions for a shell
-    #[command(after_help = "Examples:\n  plimsoll completion bash > /etc/bash_completion.d/plimsoll\n  source <(plimsoll completion zsh)")]
+    #[command(
+        after_help = "Examples:\n  plimsoll completion bash > /etc/bash_completion.d/plimsoll\n  source <(plimsoll completion zsh)"
+    )]
     Completion {
         /// The shell
         shell: clap_complete::Shell,
@@ -114,6 +118,7 @@ pub struct Demo {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "made once, from what was typed")]
 pub enum Backup {
     /// Ask for a backup
     #[command(after_help = "Examples:\n  plimsoll backup create nightly --wait\n  \
@@ -127,6 +132,7 @@ pub enum Backup {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "made once, from what was typed")]
 pub enum Restore {
     /// Ask for a restore
     #[command(after_help = "Examples:\n  plimsoll restore create --from-backup nightly --wait\n  \

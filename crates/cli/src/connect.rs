@@ -16,14 +16,15 @@ async fn config(global: &Global) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context: global.context.clone(), ..KubeConfigOptions::default() };
     match &global.kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
+            let file =
+                Kubeconfig::read_from(path).with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
             Config::from_custom_kubeconfig(file, &options).await.context("cannot use the kubeconfig")
         }
         None if global.context.is_some() => {
             Config::from_kubeconfig(&options).await.context("cannot use the kubeconfig")
         }
-        None => Config::infer().await.context(
-            "no cluster found: give --kubeconfig, set KUBECONFIG, or start one with `plimsoll local`",
-        ),
+        None => Config::infer()
+            .await
+            .context("no cluster found: give --kubeconfig, set KUBECONFIG, or start one with `plimsoll local`"),
     }
 }

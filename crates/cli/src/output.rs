@@ -37,7 +37,12 @@ pub fn object(value: &impl Serialize, format: ObjectFormat) -> anyhow::Result<()
 }
 
 /// Prints a list, as a table if nothing else is asked for.
-pub fn list<T: Serialize>(items: &[T], format: ListFormat, header: &[&str], row: impl Fn(&T) -> Vec<String>) -> anyhow::Result<()> {
+pub fn list<T: Serialize>(
+    items: &[T],
+    format: ListFormat,
+    header: &[&str],
+    row: impl Fn(&T) -> Vec<String>,
+) -> anyhow::Result<()> {
     match format {
         ListFormat::Json => object(&items, ObjectFormat::Json),
         ListFormat::Yaml => object(&items, ObjectFormat::Yaml),

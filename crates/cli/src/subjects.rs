@@ -124,13 +124,13 @@ async fn read_opt(client: &Client, namespace: &str, reference: &Reference) -> an
             .get_opt(&reference.name)
             .await
             .with_context(what)?
-            .map(|object| serde_json::to_value(object))
+            .map(serde_json::to_value)
             .transpose()?,
         Kind::Restore => Api::<Restore>::namespaced(client.clone(), namespace)
             .get_opt(&reference.name)
             .await
             .with_context(what)?
-            .map(|object| serde_json::to_value(object))
+            .map(serde_json::to_value)
             .transpose()?,
     };
     let Some(object) = object else { return Ok(None) };

@@ -48,7 +48,7 @@ pub async fn until_ended(client: &Client, namespace: &str, reference: &Reference
                     seen.operation = operation.map(|operation| *operation);
                 }
             }
-            News::Trouble(text) => picture.trouble(&text),
+            News::Trouble(text) => tracing::warn!("watching: {text}; trying again"),
             News::Subject(None) | News::Tick => {}
         }
         let Some(seen) = &seen else { continue };
@@ -153,10 +153,6 @@ impl Picture {
             output::line(&text);
             self.printed = Some((Instant::now(), text));
         }
-    }
-
-    fn trouble(&mut self, text: &str) {
-        tracing::warn!("watching: {text}; trying again");
     }
 
     fn end(mut self, seen: &Seen) {

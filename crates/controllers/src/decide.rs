@@ -15,6 +15,7 @@ pub enum Stage {
 
 /// What is known when a subject is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, not states")]
 pub struct Observed {
     /// Where it is.
     pub stage: Stage,
@@ -104,16 +105,8 @@ mod tests {
             ("a new one runs", new(), Decision::Run),
             ("a begun one that nobody runs is taken over", begun.clone(), Decision::Run),
             ("one that runs here is left alone", Observed { running_here: true, ..begun.clone() }, Decision::Leave),
-            (
-                "cancel stops it",
-                Observed { running_here: true, cancelled: true, ..begun.clone() },
-                Decision::Stop,
-            ),
-            (
-                "deleting it stops it",
-                Observed { running_here: true, deleted: true, ..begun.clone() },
-                Decision::Stop,
-            ),
+            ("cancel stops it", Observed { running_here: true, cancelled: true, ..begun.clone() }, Decision::Stop),
+            ("deleting it stops it", Observed { running_here: true, deleted: true, ..begun.clone() }, Decision::Stop),
             (
                 "a cancelled one whose leader died is taken over, to clean up",
                 Observed { cancelled: true, ..begun.clone() },
@@ -124,11 +117,7 @@ mod tests {
                 Observed { faults: faults.clone(), ahead: ahead.clone(), ..new() },
                 Decision::Refuse(faults.clone()),
             ),
-            (
-                "a begun one is not validated again",
-                Observed { faults, ..begun.clone() },
-                Decision::Run,
-            ),
+            ("a begun one is not validated again", Observed { faults, ..begun.clone() }, Decision::Run),
             ("one behind another queues", Observed { ahead: ahead.clone(), ..new() }, Decision::Queue(ahead)),
             (
                 "one whose location is not checked yet waits",

@@ -142,7 +142,8 @@ fn read(operation: &str, pages: &[ConfigMap]) -> Result<Vec<Known>, Error> {
             }
             Entry::Settled { id, result } => {
                 let intent = known.get_mut(&id);
-                intent.ok_or_else(|| lost(operation, format!("entry {id} has a result but no intent")))?.result = Some(result);
+                intent.ok_or_else(|| lost(operation, format!("entry {id} has a result but no intent")))?.result =
+                    Some(result);
             }
         }
     }
@@ -297,7 +298,10 @@ mod tests {
     #[test]
     fn an_intent_without_a_result_is_known_as_open() {
         let text = line(&Entry::Intent { id: 3, effect: begin() });
-        assert_eq!(read("backup-x", &[page(&text)]).unwrap(), [Known { id: IntentId(3), effect: begin(), result: None }]);
+        assert_eq!(
+            read("backup-x", &[page(&text)]).unwrap(),
+            [Known { id: IntentId(3), effect: begin(), result: None }]
+        );
     }
 
     #[test]

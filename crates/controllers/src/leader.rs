@@ -151,7 +151,8 @@ fn is_vacant(lease: &Lease, seen: &mut Option<(String, Instant)>) -> bool {
         return true;
     }
     let version = lease.metadata.resource_version.clone().unwrap_or_default();
-    let term = Duration::from_secs(spec.and_then(|s| s.lease_duration_seconds).unwrap_or(15).max(1).unsigned_abs().into());
+    let term =
+        Duration::from_secs(spec.and_then(|s| s.lease_duration_seconds).unwrap_or(15).max(1).unsigned_abs().into());
     match seen {
         Some((known, since)) if *known == version => since.elapsed() >= term,
         _ => {

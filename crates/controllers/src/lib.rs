@@ -12,6 +12,7 @@
 
 mod context;
 mod decide;
+mod floor;
 pub mod journal;
 pub mod leader;
 mod location;

@@ -26,10 +26,14 @@ const CHECK_EVERY: Duration = Duration::from_mins(1);
 pub async fn control(context: Arc<Context>) {
     let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     Controller::new(api, watcher::Config::default())
-        .run(reconcile, |_, error, _| {
-            warn!("checking a location: {error}");
-            Action::requeue(Duration::from_secs(5))
-        }, context)
+        .run(
+            reconcile,
+            |_, error, _| {
+                warn!("checking a location: {error}");
+                Action::requeue(Duration::from_secs(5))
+            },
+            context,
+        )
         .for_each(|_| async {})
         .await;
 }
@@ -125,9 +129,7 @@ pub async fn find(context: &Context, name: Option<&str>) -> Result<Found, Error>
     let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let found = match name.filter(|name| !name.is_empty()) {
         Some(name) => api.get_opt(name).await.map_err(|e| Error::api(format!("read location {name}"), e))?,
-        None => default_of(
-            api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?.items,
-        ),
+        None => default_of(api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?.items),
     };
     let Some(location) = found else {
         return Ok(Found::Unusable(match name.filter(|name| !name.is_empty()) {
@@ -149,7 +151,9 @@ pub async fn find(context: &Context, name: Option<&str>) -> Result<Found, Error>
 
 fn default_of(locations: Vec<BackupStorageLocation>) -> Option<BackupStorageLocation> {
     let only = locations.len() == 1;
-    locations.into_iter().find(|location| location.spec.default == Some(true) || (only && location.name_any() == "default"))
+    locations
+        .into_iter()
+        .find(|location| location.spec.default == Some(true) || (only && location.name_any() == "default"))
 }
 
 /// Whether backups may be written there.

@@ -102,7 +102,10 @@ pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -
         ),
         (COMPLETE, ended, state(snapshot).to_string(), root_reason.to_owned()),
     ];
-    facts.into_iter().map(|(kind, holds, reason, message)| condition(previous, now, kind, holds, reason, message)).collect()
+    facts
+        .into_iter()
+        .map(|(kind, holds, reason, message)| condition(previous, now, kind, holds, reason, message))
+        .collect()
 }
 
 fn condition(

@@ -25,18 +25,28 @@ use tracing::{error, info, warn};
 
 use crate::context::Context;
 use crate::decide::{Decision, Observed, Stage, decide};
+use crate::floor::{Shown, floor};
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
 use crate::report::{Projection, Reporter, Reporting};
 
 /// What differs between the kinds of subject.
 pub trait Kind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
 {
     /// What is done with it: the first half of its Operation's name.
     const VERB: &'static str;
     /// Its own progress fields, from the tree.
     const PROJECTION: Projection;
+    /// Where those fields come from.
+    const SHOWN: Shown;
 
     /// Where a phase is, for our purposes.
     fn stage(phase: &str) -> Stage;
@@ -123,8 +133,10 @@ impl<K> Job<K> {
         self.record.effect()?;
         let (path, body, root) = (self.path(), patch.to_string().into_bytes(), self.tree.root());
         let written = Patience::default().run(&root, || self.context.cluster.merge(&path, body.clone())).await?;
-        serde_json::from_slice(&written)
-            .map_err(|e| Error::Answer { what: format!("write {} {}", self.id.verb, self.id.name), detail: e.to_string() })
+        serde_json::from_slice(&written).map_err(|e| Error::Answer {
+            what: format!("write {} {}", self.id.verb, self.id.name),
+            detail: e.to_string(),
+        })
     }
 
     /// Fails with `Cancelled` as soon as the user asks, otherwise does the work.
@@ -232,10 +244,8 @@ async fn ahead_of<K: Kind>(object: &DynamicObject, context: &Context) -> Result<
     let api_resource = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), &context.settings.namespace, &api_resource);
-    let all = api
-        .list(&ListParams::default())
-        .await
-        .map_err(|e| Error::api(format!("list {}", api_resource.plural), e))?;
+    let all =
+        api.list(&ListParams::default()).await.map_err(|e| Error::api(format!("list {}", api_resource.plural), e))?;
     let age = |o: &DynamicObject| (o.creation_timestamp().map(|time| time.0), o.name_any());
     let mine = age(object);
     let mut ahead: BTreeSet<String> = context.runs.names(K::VERB).into_iter().collect();
@@ -362,15 +372,11 @@ fn start<K: Kind>(object: &DynamicObject, id: Subject, context: &Arc<Context>) {
 }
 
 /// Works on a subject until it has ended. An error means that the end could not be written, or that we no longer lead.
-async fn run<K: Kind>(
-    context: Arc<Context>,
-    subject: K,
-    id: Subject,
-    cancel: CancellationToken,
-) -> Result<(), Error> {
+async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: CancellationToken) -> Result<(), Error> {
     let (job, gap) = match take_job(Arc::clone(&context), subject, &id, cancel).await {
         Err(error @ Error::JournalLost { .. }) => {
-            return write_status(&context, &id, &json!({ "phase": "Failed", "failureReason": error.to_string() })).await;
+            return write_status(&context, &id, &json!({ "phase": "Failed", "failureReason": error.to_string() }))
+                .await;
         }
         job => job?,
     };
@@ -406,7 +412,9 @@ async fn take_job<K: Kind>(
     let address = Address { namespace: id.namespace.clone(), operation: id.operation_name(), owner: id.owner() };
     let (journal, known) = journal::open(context.client.clone(), address, opened.has_journal).await?;
     opened.record.mark_journal().await?;
-    let (tree, gap) = take_up(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref());
+    let raw = serde_json::to_value(&subject).unwrap_or_default();
+    let saved = floor(opened.record.name(), opened.saved, &raw, K::SHOWN);
+    let (tree, gap) = take_up(&opened.record, saved.as_ref(), opened.held_by.as_deref());
     let scratch = tempfile::Builder::new()
         .prefix(&format!("{}-", id.operation_name()))
         .tempdir_in(&context.settings.scratch)

@@ -172,7 +172,7 @@ impl Cluster {
             None => format!("list {}", resource.group_resource()),
         };
         let text = self.get_text(&page_url(resource, query)).await.map_err(|e| Error::api(what(), e))?;
-        parse_page(Bytes::from(text)).map_err(|e| Error::Answer { what: what(), detail: e.to_string() })
+        parse_page(&Bytes::from(text)).map_err(|e| Error::Answer { what: what(), detail: e.to_string() })
     }
 
     /// How many objects a query would find, as far as the API server tells: never more than one page of one item.
@@ -238,8 +238,8 @@ fn page_url(resource: &Resource, query: &PageQuery) -> String {
     url.finish().replacen("?&", "?", 1)
 }
 
-fn parse_page(body: Bytes) -> Result<Page, serde_json::Error> {
-    let list: RawList<'_> = serde_json::from_slice(&body)?;
+fn parse_page(body: &Bytes) -> Result<Page, serde_json::Error> {
+    let list: RawList<'_> = serde_json::from_slice(body)?;
     let items = list.items.unwrap_or_default().into_iter().map(|raw| body.slice_ref(raw.get().as_bytes())).collect();
     let next = list.metadata.token.filter(|token| !token.is_empty());
     Ok(Page { items, next, remaining: list.metadata.remaining_item_count })
@@ -404,14 +404,14 @@ mod tests {
         let body = Bytes::from_static(
             br#"{"kind":"PodList","metadata":{"continue":"abc","remainingItemCount":7},"items":[{"a":1}, {"b":[2]}]}"#,
         );
-        let page = parse_page(body).unwrap();
+        let page = parse_page(&body).unwrap();
         assert_eq!(page.items, [Bytes::from_static(br#"{"a":1}"#), Bytes::from_static(br#"{"b":[2]}"#)]);
         assert_eq!((page.next.as_deref(), page.remaining), (Some("abc"), Some(7)));
     }
 
     #[test]
     fn a_list_with_null_items_is_empty() {
-        let page = parse_page(Bytes::from_static(br#"{"metadata":{"continue":""},"items":null}"#)).unwrap();
+        let page = parse_page(&Bytes::from_static(br#"{"metadata":{"continue":""},"items":null}"#)).unwrap();
         assert!(page.items.is_empty() && page.next.is_none());
     }
 

@@ -48,7 +48,9 @@ pub enum Error {
     #[error("{0}")]
     Selection(String),
     /// Somebody else's backup of this name is in the location.
-    #[error("backup {name} exists already in location {location}, with another uid ({found}): choose another name, or delete that one first")]
+    #[error(
+        "backup {name} exists already in location {location}, with another uid ({found}): choose another name, or delete that one first"
+    )]
     Exists {
         /// The backup.
         name: String,
@@ -58,7 +60,9 @@ pub enum Error {
         found: String,
     },
     /// Files of an unfinished backup that we have not written.
-    #[error("files of an unfinished backup {name} that is not ours lie in location {location}: another cluster may be writing it; choose another name, or remove them")]
+    #[error(
+        "files of an unfinished backup {name} that is not ours lie in location {location}: another cluster may be writing it; choose another name, or remove them"
+    )]
     Occupied {
         /// The backup.
         name: String,

@@ -18,9 +18,9 @@ pub mod kill;
 pub mod log;
 pub mod outcome;
 mod patience;
-pub mod selection;
 pub mod ports;
 pub mod restore;
+pub mod selection;
 
 pub use error::Error;
 pub use patience::Patience;

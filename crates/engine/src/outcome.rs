@@ -115,7 +115,7 @@ pub struct Messages {
 impl Messages {
     fn add(&mut self, scope: &Scope, text: String) {
         self.count += 1;
-        if self.count as usize > KEPT_MESSAGES {
+        if self.count > KEPT_MESSAGES as u64 {
             return;
         }
         match scope {
@@ -303,8 +303,7 @@ impl Inner {
         file.into_inner().map_err(|e| Error::scratch(&outcome, e.into_error()))?;
         let resource_list = self.directory.join("resource-list.json.gz");
         write_resource_list(&resource_list, self.names).map_err(|e| Error::scratch(&resource_list, e))?;
-        let results =
-            Results { errors: self.results.errors.closed(), warnings: self.results.warnings.closed() };
+        let results = Results { errors: self.results.errors.closed(), warnings: self.results.warnings.closed() };
         Ok(Recorded { outcome, resource_list, log: log.finish()?, results })
     }
 }
@@ -358,7 +357,10 @@ mod tests {
         let failed = ItemOutcome::Failed { reason: "Refused".into(), message: "webhook says no".into() };
         recorder.item(&item(None, "x"), &failed);
         let recorded = recorder.finish().unwrap();
-        assert_eq!(unzip(&recorded.resource_list), json!({"v1/ConfigMap": ["a/y(skipped)", "b/z(created)", "x(failed)"]}));
+        assert_eq!(
+            unzip(&recorded.resource_list),
+            json!({"v1/ConfigMap": ["a/y(skipped)", "b/z(created)", "x(failed)"]})
+        );
         assert_eq!(unzip(&recorded.outcome)[2]["message"], "webhook says no");
         assert_eq!(
             serde_json::to_value(&recorded.results).unwrap(),

@@ -18,7 +18,7 @@ pub struct Patience {
 impl Default for Patience {
     fn default() -> Self {
         Self {
-            limit: Duration::from_secs(600),
+            limit: Duration::from_mins(10),
             first_pause: Duration::from_millis(100),
             longest_pause: Duration::from_secs(10),
         }

@@ -27,14 +27,14 @@ impl Selecting {
     /// The filters of a backup, for a cluster with these resources and namespaces.
     pub fn for_backup(spec: &BackupSpec, resources: &[Resource], namespaces: &[String]) -> Result<Self, Error> {
         let (filters, catalog) = (read(spec)?, catalog(resources));
-        let selection = Selection::for_backup(&filters, None, namespaces, &catalog).map_err(refused)?;
+        let selection = Selection::for_backup(&filters, None, namespaces, &catalog).map_err(|e| refused(&e))?;
         Ok(Self::new(selection, &filters, &catalog))
     }
 
     /// The filters of a restore, for a cluster with these resources.
     pub fn for_restore(spec: &RestoreSpec, resources: &[Resource]) -> Result<Self, Error> {
         let (filters, catalog) = (read(spec)?, catalog(resources));
-        let selection = Selection::for_restore(&filters, None, &catalog).map_err(refused)?;
+        let selection = Selection::for_restore(&filters, None, &catalog).map_err(|e| refused(&e))?;
         Ok(Self::new(selection, &filters, &catalog))
     }
 
@@ -124,7 +124,7 @@ fn read(spec: &impl Serialize) -> Result<Filters, Error> {
     read.map_err(|error| Error::Selection(format!("the filters cannot be read: {error}")))
 }
 
-fn refused(error: plimsoll_select::Error) -> Error {
+fn refused(error: &plimsoll_select::Error) -> Error {
     Error::Selection(error.to_string())
 }
 

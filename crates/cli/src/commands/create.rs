@@ -16,7 +16,12 @@ use crate::exit::Outcome;
 use crate::{connect, output, wait};
 
 /// Creates the object, or prints it; and waits if asked to.
-pub async fn create<K>(global: &Global, object: &K, reference: Reference, following: &Following) -> anyhow::Result<Outcome>
+pub async fn create<K>(
+    global: &Global,
+    object: &K,
+    reference: Reference,
+    following: &Following,
+) -> anyhow::Result<Outcome>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
 {
@@ -30,7 +35,9 @@ where
     match api.create(&PostParams::default(), object).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            bail!("{kind} {name} exists already: choose another name, or look at it with `plimsoll describe {kind}/{name}`")
+            bail!(
+                "{kind} {name} exists already: choose another name, or look at it with `plimsoll describe {kind}/{name}`"
+            )
         }
         Err(kube::Error::Api(status)) if status.code == 404 => bail!(
             "namespace {} or the definition of {kind}s is missing: `plimsoll crds apply` installs the definitions ({})",

@@ -36,16 +36,20 @@ pub async fn run(options: Demo) -> anyhow::Result<Outcome> {
     say(2, &format!("the application {APPLICATION} has {} objects", before.len()));
 
     say(3, "a backup; the server is killed in the middle");
-    stage.create(&json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "demo" },
-        "spec": { "includedNamespaces": [APPLICATION] } })).await?;
+    stage
+        .create(&json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": "demo" },
+        "spec": { "includedNamespaces": [APPLICATION] } }))
+        .await?;
     stage.survive(&Reference { kind: Kind::Backup, name: "demo".into() }).await?;
 
     say(4, &format!("the disaster: namespace {APPLICATION} is deleted"));
     delete_application(&stage.client).await?;
 
     say(5, "the restore; the server is killed in the middle");
-    stage.create(&json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "demo" },
-        "spec": { "backupName": "demo" } })).await?;
+    stage
+        .create(&json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": "demo" },
+        "spec": { "backupName": "demo" } }))
+        .await?;
     stage.survive(&Reference { kind: Kind::Restore, name: "demo".into() }).await?;
 
     let after = remember(&stage.client).await?;
@@ -170,7 +174,9 @@ fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
 const KINDS: [(&str, &str); 4] = [("", "ConfigMap"), ("", "Secret"), ("", "ServiceAccount"), ("apps", "Deployment")];
 
 async fn make_application(client: &Client, objects: u32) -> anyhow::Result<()> {
-    let namespace = serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": APPLICATION } }))?;
+    let namespace = serde_json::from_value(
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": APPLICATION } }),
+    )?;
     api(client, "", "Namespace").create(&PostParams::default(), &namespace).await?;
     stream::iter(0..objects)
         .map(|number| async move {

@@ -14,8 +14,14 @@ use crate::{connect, draw, output};
 pub async fn run(global: &Global, options: Get) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     match options.kind {
-        ListKind::Backups => print_subjects(&subjects::list(&client, &global.namespace, Kind::Backup, &options.named.names).await?, &options.named)?,
-        ListKind::Restores => print_subjects(&subjects::list(&client, &global.namespace, Kind::Restore, &options.named.names).await?, &options.named)?,
+        ListKind::Backups => print_subjects(
+            &subjects::list(&client, &global.namespace, Kind::Backup, &options.named.names).await?,
+            &options.named,
+        )?,
+        ListKind::Restores => print_subjects(
+            &subjects::list(&client, &global.namespace, Kind::Restore, &options.named.names).await?,
+            &options.named,
+        )?,
         ListKind::Operations => {
             let operations = subjects::operations(&client, &global.namespace, &options.named.names).await?;
             let header = ["NAME", "STATE", "PROGRESS", "LEFT", "AGE", "DOING"];

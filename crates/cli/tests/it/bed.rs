@@ -3,23 +3,51 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
+use plimsoll_testkit::Cluster;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::OnceCell;
+
+/// Runs each case on the embedded cluster and on a real one.
+macro_rules! on_both_clusters {
+    ($($case:ident,)*) => {
+        mod local {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                super::$case(&crate::bed::Bed::local().await).await;
+            })*
+        }
+
+        mod real {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                let cluster = plimsoll_testkit::require!(plimsoll_testkit::cluster().await);
+                let bed = crate::bed::Bed::real(cluster).await;
+                super::$case(&bed).await;
+                bed.clear().await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both_clusters;
 
 /// A cluster that the tests may fill.
 pub struct Bed {
     pub client: Client,
     pub kubeconfig: PathBuf,
     pub directory: TempDir,
+    /// In front of every namespace: a real cluster is shared.
+    prefix: String,
     _cluster: Option<Child>,
 }
 
@@ -46,28 +74,71 @@ impl Bed {
                 break PathBuf::from(path);
             }
         };
-        Self { client: client(&kubeconfig).await, kubeconfig, directory, _cluster: Some(cluster) }
+        Self {
+            client: client(&kubeconfig).await,
+            kubeconfig,
+            directory,
+            prefix: String::new(),
+            _cluster: Some(cluster),
+        }
+    }
+
+    /// A real cluster, shared with other tests.
+    pub async fn real(cluster: &Cluster) -> Self {
+        static DEFINED: OnceCell<()> = OnceCell::const_new();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let client = client(cluster.kubeconfig()).await;
+        let define = || async { plimsoll_controllers::install_crds(client.clone()).await.unwrap() };
+        DEFINED.get_or_init(define).await;
+        wait_for_definitions(&client).await;
+        Self {
+            client,
+            kubeconfig: cluster.kubeconfig().to_owned(),
+            directory: tempfile::tempdir().unwrap(),
+            prefix: format!("t{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
+            _cluster: None,
+        }
+    }
+
+    /// The namespace that a test calls `name`.
+    pub fn ns(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// Deletes the namespaces of this test from a cluster that goes on.
+    pub async fn clear(&self) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        for namespace in namespaces.list(&ListParams::default()).await.unwrap() {
+            let name = namespace.name_any();
+            if name.starts_with(&self.prefix) {
+                let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &name);
+                let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+                let _ = maps.patch("held", &PatchParams::default(), &release).await;
+                let _ = namespaces.delete(&name, &DeleteParams::default()).await;
+            }
+        }
     }
 
     /// A namespace of its own for a server, with a location.
     pub async fn home(&self, name: &str) -> Home<'_> {
-        let home = Home {
-            bed: self,
-            namespace: name.to_owned(),
-            bucket: self.directory.path().join(format!("bucket-{name}")),
-        };
+        let name = &self.ns(name);
+        let home =
+            Home { bed: self, namespace: name.clone(), bucket: self.directory.path().join(format!("bucket-{name}")) };
         std::fs::create_dir_all(&home.bucket).unwrap();
         create_namespace(&self.client, name).await;
         let bucket = home.bucket.display().to_string();
-        home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "default" },
-            "spec": { "provider": "directory", "default": true, "objectStorage": { "bucket": bucket } } }))
-            .await
-            .unwrap();
+        home.create(
+            json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "default" },
+            "spec": { "provider": "directory", "default": true, "objectStorage": { "bucket": bucket } } }),
+        )
+        .await
+        .unwrap();
         home
     }
 
     /// A namespace with objects of several kinds.
     pub async fn application(&self, name: &str, objects: usize) {
+        let name = &self.ns(name);
         create_namespace(&self.client, name).await;
         let meta = |kind: &str, number: usize| ObjectMeta {
             name: Some(format!("{kind}-{number}")),
@@ -98,6 +169,7 @@ impl Bed {
 
     /// Everything in a namespace that a user put there, without what every new object gets of its own.
     pub async fn contents(&self, namespace: &str) -> BTreeMap<String, Value> {
+        let namespace = &self.ns(namespace);
         let mut all = BTreeMap::new();
         for kind in ["ConfigMap", "Secret", "ServiceAccount"] {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
@@ -117,6 +189,7 @@ impl Bed {
 
     /// A namespace that is being deleted and does not go, because something in it has a finalizer.
     pub async fn hold_namespace(&self, name: &str) {
+        let name = &self.ns(name);
         create_namespace(&self.client, name).await;
         let metadata = ObjectMeta {
             name: Some("held".into()),
@@ -129,9 +202,19 @@ impl Bed {
     }
 
     pub async fn delete_namespace(&self, name: &str) {
+        let name = &self.ns(name);
         let api: Api<Namespace> = Api::all(self.client.clone());
         api.delete(name, &DeleteParams::default()).await.unwrap();
         eventually("the namespace is gone", async || api.get_opt(name).await.unwrap().is_none()).await;
+    }
+}
+
+async fn wait_for_definitions(client: &Client) {
+    for (group, kind) in [("velero.io", "Backup"), ("plimsoll.dev", "Operation")] {
+        let version = if group == "velero.io" { "v1" } else { "v1alpha1" };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        eventually("the definitions are established", async || api.list(&ListParams::default()).await.is_ok()).await;
     }
 }
 
@@ -155,7 +238,7 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("not within a minute: {what}"));
+    tokio::time::timeout(Duration::from_mins(1), wait).await.unwrap_or_else(|_| panic!("not within a minute: {what}"));
 }
 
 /// The namespace of a server.
@@ -166,15 +249,25 @@ pub struct Home<'a> {
 }
 
 impl Home<'_> {
-    /// A server, with more environment. Ends with its handle.
-    pub fn server(&self, environment: &[(&str, &str)]) -> Child {
+    /// A server that is left in peace. Ends with its handle.
+    pub fn server(&self) -> Child {
+        self.server_with("15s", &[])
+    }
+
+    /// A server that is going to be killed, so that another one takes over soon; and whoever takes over.
+    pub fn mortal_server(&self, environment: &[(&str, &str)]) -> Child {
+        self.server_with("2s", environment)
+    }
+
+    /// A server with a term of office and more environment.
+    pub fn server_with(&self, term: &str, environment: &[(&str, &str)]) -> Child {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.bed.directory.path().join(format!("{}.log", self.namespace)))
             .unwrap();
         plimsoll()
-            .args(["server", "--lease-duration", "2s", "--namespace", &self.namespace, "--kubeconfig"])
+            .args(["server", "--lease-duration", term, "--namespace", &self.namespace, "--kubeconfig"])
             .arg(&self.bed.kubeconfig)
             .arg("--scratch-dir")
             .arg(self.bed.directory.path().join(format!("scratch-{}", self.namespace)))
@@ -211,15 +304,19 @@ impl Home<'_> {
     }
 
     pub async fn backup(&self, name: &str, spec: Value) {
-        self.create(json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name }, "spec": spec }))
-            .await
-            .unwrap();
+        self.create(
+            json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": name }, "spec": spec }),
+        )
+        .await
+        .unwrap();
     }
 
     pub async fn restore(&self, name: &str, spec: Value) {
-        self.create(json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": name }, "spec": spec }))
-            .await
-            .unwrap();
+        self.create(
+            json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": { "name": name }, "spec": spec }),
+        )
+        .await
+        .unwrap();
     }
 
     pub async fn get(&self, kind: &str, name: &str) -> Value {
@@ -245,6 +342,14 @@ impl Home<'_> {
         .await;
         last
     }
+}
+
+/// Asks a server to go: it hands its office over at once.
+pub async fn dismiss(mut server: Child) {
+    let process = rustix::process::Pid::from_raw(i32::try_from(server.id().unwrap()).unwrap()).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    let status = tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+    assert!(status.success(), "a server that is asked to go ends well: {status}");
 }
 
 pub fn phase(object: &Value) -> &str {

@@ -4,22 +4,29 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bed::{Bed, eventually, phase};
+use crate::bed::{Bed, eventually, on_both_clusters, phase};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_running_restore_ends_within_seconds_and_says_why() {
-    let bed = Bed::local().await;
+on_both_clusters! {
+    a_running_restore_ends_within_seconds_and_says_why,
+    a_cancelled_backup_leaves_nothing_in_the_location,
+    what_waits_in_the_queue_says_for_whom_and_can_be_cancelled,
+}
+
+async fn a_running_restore_ends_within_seconds_and_says_why(bed: &Bed) {
     let home = bed.home("home").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 300).await;
-    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     home.ended("Backup", "b").await;
     // A namespace that never goes away keeps the restore waiting for as long as we need.
     bed.hold_namespace("held").await;
-    home.restore("r", json!({ "backupName": "b", "namespaceMapping": { "shop": "held" } })).await;
+    home.restore("r", json!({ "backupName": "b", "namespaceMapping": { bed.ns("shop"): bed.ns("held") } })).await;
     eventually("the restore waits for the namespace", async || {
-        let operation = home.list("Operation").await.into_iter().find(|o| o.metadata.name.as_deref() == Some("restore-r"));
-        operation.is_some_and(|o| o.data["status"]["tree"].to_string().contains("waiting for namespace held"))
+        let operation =
+            home.list("Operation").await.into_iter().find(|o| o.metadata.name.as_deref() == Some("restore-r"));
+        operation.is_some_and(|o| {
+            o.data["status"]["tree"].to_string().contains(&format!("waiting for namespace {}", bed.ns("held")))
+        })
     })
     .await;
     let cancel = home.command(&["cancel", "restore/r", "--wait"]).output();
@@ -33,39 +40,36 @@ async fn a_running_restore_ends_within_seconds_and_says_why() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_backup_leaves_nothing_in_the_location() {
-    let bed = Bed::local().await;
+async fn a_cancelled_backup_leaves_nothing_in_the_location(bed: &Bed) {
     let home = bed.home("home").await;
     bed.application("shop", 9).await;
-    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     // The server dies in the middle, the user cancels, and the next server has to clean up.
-    let mut server = home.server(&[("PLIMSOLL_KILL_AT", "backup.file.after")]);
-    tokio::time::timeout(Duration::from_secs(60), server.wait()).await.unwrap().unwrap();
+    let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "backup.file.after")]);
+    tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
     assert!(home.bucket.join("backups/b/b.tar.gz").exists());
     let cancel = home.command(&["cancel", "backup/b"]).output().await.unwrap();
     assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
-    let _next = home.server(&[]);
+    let _next = home.server();
     let backup = home.ended("Backup", "b").await;
     assert_eq!((phase(&backup), backup["status"]["failureReason"].as_str()), ("Failed", Some("Cancelled")));
     assert!(!home.bucket.join("backups/b/b.tar.gz").exists(), "what it left is removed");
     assert!(!home.bucket.join("backups/b/velero-backup.json").exists());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_waits_in_the_queue_says_for_whom_and_can_be_cancelled() {
-    let bed = Bed::local().await;
+async fn what_waits_in_the_queue_says_for_whom_and_can_be_cancelled(bed: &Bed) {
     let home = bed.home("home").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 9).await;
-    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     home.ended("Backup", "b").await;
     bed.hold_namespace("held").await;
-    home.restore("first", json!({ "backupName": "b", "namespaceMapping": { "shop": "held" } })).await;
+    home.restore("first", json!({ "backupName": "b", "namespaceMapping": { bed.ns("shop"): bed.ns("held") } })).await;
     eventually("the first one runs", async || phase(&home.get("Restore", "first").await) == "InProgress").await;
     home.restore("second", json!({ "backupName": "b" })).await;
     eventually("the second one says whom it waits for", async || {
-        let operation = home.list("Operation").await.into_iter().find(|o| o.metadata.name.as_deref() == Some("restore-second"));
+        let operation =
+            home.list("Operation").await.into_iter().find(|o| o.metadata.name.as_deref() == Some("restore-second"));
         operation.is_some_and(|o| o.data["status"]["tree"].to_string().contains("queued behind restore first"))
     })
     .await;

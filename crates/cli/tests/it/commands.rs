@@ -15,7 +15,7 @@ async fn run(home: &Home<'_>, arguments: &[&str]) -> (Option<i32>, String, Strin
 async fn a_user_gets_through_backup_and_restore_with_commands_alone() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 30).await;
     let (code, out, err) = run(&home, &["backup", "create", "b", "--include-namespaces", "shop", "--wait"]).await;
     assert_eq!(code, Some(0), "{out}{err}");
@@ -43,7 +43,7 @@ async fn a_user_gets_through_backup_and_restore_with_commands_alone() {
 async fn mistakes_are_named_and_have_their_exit_codes() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     let cases: [(&[&str], i32, &str); 7] = [
         (&["describe", "backup/none"], 1, "there is no backup none in namespace home"),
         (&["cancel", "backup/none"], 1, "there is no backup none"),
@@ -68,7 +68,8 @@ async fn a_missing_cluster_is_named() {
 
 #[tokio::test]
 async fn creating_with_an_output_format_creates_nothing() {
-    let arguments = ["backup", "create", "x", "--include-namespaces", "a,b", "-l", "app=shop,tier!=cache", "-o", "json"];
+    let arguments =
+        ["backup", "create", "x", "--include-namespaces", "a,b", "-l", "app=shop,tier!=cache", "-o", "json"];
     let output = plimsoll().args(arguments).output().await.unwrap();
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(object["kind"], "Backup");

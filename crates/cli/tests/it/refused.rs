@@ -2,20 +2,33 @@
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, phase};
+use crate::bed::{Bed, Home, on_both_clusters, phase};
 
-async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String {
-    home.create(json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name }, "spec": spec })).await.unwrap();
-    let object = home.ended(kind, name).await;
-    assert_eq!(phase(&object), "FailedValidation", "{object:#}");
-    object["status"]["validationErrors"].as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
+on_both_clusters! {
+    what_cannot_be_carried_out_is_refused_by_name,
+    a_name_that_is_taken_in_the_location_is_not_overwritten,
+    a_damaged_archive_fails_the_restore_by_name_and_creates_nothing,
+    a_location_that_is_not_there_is_unavailable_with_the_reason,
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_carried_out_is_refused_by_name() {
-    let bed = Bed::local().await;
+async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String {
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": { "name": name }, "spec": spec }))
+        .await
+        .unwrap();
+    let object = home.ended(kind, name).await;
+    assert_eq!(phase(&object), "FailedValidation", "{object:#}");
+    object["status"]["validationErrors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v.as_str().unwrap().to_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+async fn what_cannot_be_carried_out_is_refused_by_name(bed: &Bed) {
     let home = bed.home("home").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     let cases = [
         ("Backup", json!({ "storageLocation": "nowhere" }), "there is no BackupStorageLocation nowhere"),
         ("Backup", json!({ "hooks": { "resources": [{ "name": "freeze" }] } }), "spec.hooks.resources: running hooks"),
@@ -36,19 +49,17 @@ async fn what_cannot_be_carried_out_is_refused_by_name() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_taken_in_the_location_is_not_overwritten() {
-    let bed = Bed::local().await;
+async fn a_name_that_is_taken_in_the_location_is_not_overwritten(bed: &Bed) {
     let (one, two) = (bed.home("one").await, bed.home("two").await);
-    let _server = one.server(&[]);
+    let _server = one.server();
     bed.application("shop", 3).await;
-    one.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    one.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     one.ended("Backup", "b").await;
     let metadata = std::fs::read(one.bucket.join("backups/b/velero-backup.json")).unwrap();
     std::fs::create_dir_all(two.bucket.join("backups/b")).unwrap();
     std::fs::write(two.bucket.join("backups/b/velero-backup.json"), &metadata).unwrap();
-    let _other = two.server(&[]);
-    two.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    let _other = two.server();
+    two.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     let backup = two.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Failed");
     let reason = backup["status"]["failureReason"].as_str().unwrap();
@@ -56,19 +67,17 @@ async fn a_name_that_is_taken_in_the_location_is_not_overwritten() {
     assert_eq!(std::fs::read(two.bucket.join("backups/b/velero-backup.json")).unwrap(), metadata, "not touched");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing() {
-    let bed = Bed::local().await;
+async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing(bed: &Bed) {
     let home = bed.home("home").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 30).await;
-    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     home.ended("Backup", "b").await;
     let file = home.bucket.join("backups/b/b.tar.gz");
     let bytes = std::fs::read(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
-    home.restore("r", json!({ "backupName": "b", "namespaceMapping": { "shop": "copy" } })).await;
+    home.restore("r", json!({ "backupName": "b", "namespaceMapping": { bed.ns("shop"): bed.ns("copy") } })).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Failed");
     let reason = restore["status"]["failureReason"].as_str().unwrap();
@@ -76,11 +85,9 @@ async fn a_damaged_archive_fails_the_restore_by_name_and_creates_nothing() {
     assert!(bed.contents("copy").await.is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_location_that_is_not_there_is_unavailable_with_the_reason() {
-    let bed = Bed::local().await;
+async fn a_location_that_is_not_there_is_unavailable_with_the_reason(bed: &Bed) {
     let home = bed.home("home").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "gone" },
         "spec": { "provider": "directory", "objectStorage": { "bucket": "/nonexistent/backups" } } }))
         .await
@@ -89,7 +96,7 @@ async fn a_location_that_is_not_there_is_unavailable_with_the_reason() {
         let mut text = String::new();
         crate::bed::eventually("the location is checked", async || {
             let location = home.get("BackupStorageLocation", "gone").await;
-            text = location["status"]["message"].as_str().unwrap_or_default().to_owned();
+            location["status"]["message"].as_str().unwrap_or_default().clone_into(&mut text);
             phase(&location) == "Unavailable"
         })
         .await;

@@ -4,7 +4,14 @@ use std::io::Read;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, phase};
+use crate::bed::{Bed, Home, on_both_clusters, phase};
+
+on_both_clusters! {
+    what_was_lost_comes_back_equal_and_every_count_agrees,
+    the_location_holds_every_file_of_veleros_layout,
+    filters_by_namespace_and_label_choose_what_is_kept_and_what_comes_back,
+    what_is_already_there_is_skipped_and_a_difference_is_a_warning,
+}
 
 fn read_json(home: &Home<'_>, key: &str) -> Value {
     let bytes = std::fs::read(home.bucket.join(key)).unwrap_or_else(|error| panic!("{key}: {error}"));
@@ -16,16 +23,14 @@ fn read_json(home: &Home<'_>, key: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_lost_comes_back_equal_and_every_count_agrees() {
-    let bed = Bed::local().await;
+async fn what_was_lost_comes_back_equal_and_every_count_agrees(bed: &Bed) {
     let home = bed.home("velero-a").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 60).await;
     bed.application("other", 3).await;
     let before = bed.contents("shop").await;
 
-    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
     let progress = &backup["status"]["progress"];
@@ -44,13 +49,11 @@ async fn what_was_lost_comes_back_equal_and_every_count_agrees() {
     assert_eq!(bed.contents("shop").await, before);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_location_holds_every_file_of_veleros_layout() {
-    let bed = Bed::local().await;
+async fn the_location_holds_every_file_of_veleros_layout(bed: &Bed) {
     let home = bed.home("velero-b").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 30).await;
-    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     let backup = home.ended("Backup", "b").await;
     let mut names: Vec<_> = std::fs::read_dir(home.bucket.join("backups/b"))
         .unwrap()
@@ -77,28 +80,30 @@ async fn the_location_holds_every_file_of_veleros_layout() {
     assert_eq!(phase(&metadata), "Completed");
     assert_eq!(metadata["status"]["progress"], backup["status"]["progress"]);
     let list = read_json(&home, "backups/b/b-resource-list.json.gz");
-    assert_eq!(list["v1/Namespace"], json!(["shop"]));
+    assert_eq!(list["v1/Namespace"], json!([bed.ns("shop")]));
     let listed: usize = list.as_object().unwrap().values().map(|names| names.as_array().unwrap().len()).sum();
     assert_eq!(json!(listed), backup["status"]["progress"]["itemsBackedUp"]);
     let outcome = read_json(&home, "backups/b/b-outcome.json.gz");
     assert_eq!(outcome.as_array().unwrap().len(), listed);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn filters_by_namespace_and_label_choose_what_is_kept_and_what_comes_back() {
-    let bed = Bed::local().await;
+async fn filters_by_namespace_and_label_choose_what_is_kept_and_what_comes_back(bed: &Bed) {
     let home = bed.home("velero-c").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 30).await;
     bed.application("shop-db", 3).await;
-    home.backup("b", json!({ "includedNamespaces": ["shop*"], "labelSelector": { "matchLabels": { "shard": "1" } } })).await;
+    home.backup(
+        "b",
+        json!({ "includedNamespaces": [bed.ns("shop*")], "labelSelector": { "matchLabels": { "shard": "1" } } }),
+    )
+    .await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{backup:#}");
     let list = read_json(&home, "backups/b/b-resource-list.json.gz");
     assert_eq!(list["v1/Secret"].as_array().unwrap().len(), 11, "every third object is a secret of shard 1: {list}");
     assert_eq!(list["v1/ConfigMap"], Value::Null);
 
-    home.restore("r", json!({ "backupName": "b", "includedNamespaces": ["shop-db"], "namespaceMapping": { "shop-db": "copy" } }))
+    home.restore("r", json!({ "backupName": "b", "includedNamespaces": [bed.ns("shop-db")], "namespaceMapping": { bed.ns("shop-db"): bed.ns("copy") } }))
         .await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}");
@@ -106,15 +111,14 @@ async fn filters_by_namespace_and_label_choose_what_is_kept_and_what_comes_back(
     assert_eq!(copied.keys().collect::<Vec<_>>(), ["Secret/secret-1"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_already_there_is_skipped_and_a_difference_is_a_warning() {
-    let bed = Bed::local().await;
+async fn what_is_already_there_is_skipped_and_a_difference_is_a_warning(bed: &Bed) {
     let home = bed.home("velero-d").await;
-    let _server = home.server(&[]);
+    let _server = home.server();
     bed.application("shop", 9).await;
-    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     home.ended("Backup", "b").await;
-    let api: kube::Api<k8s_openapi::api::core::v1::ConfigMap> = kube::Api::namespaced(bed.client.clone(), "shop");
+    let api: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+        kube::Api::namespaced(bed.client.clone(), &bed.ns("shop"));
     let patch = kube::api::Patch::Merge(json!({ "data": { "k": "changed" } }));
     api.patch("map-0", &kube::api::PatchParams::default(), &patch).await.unwrap();
     home.restore("r", json!({ "backupName": "b" })).await;
@@ -124,7 +128,7 @@ async fn what_is_already_there_is_skipped_and_a_difference_is_a_warning() {
     assert_eq!(counts["itemsSkipped"], counts["totalItems"], "{counts}");
     assert_eq!(restore["status"]["warnings"], 1, "{restore:#}");
     let results = read_json(&home, "restores/r/restore-r-results.gz");
-    let warning = results["warnings"]["namespaces"]["shop"][0].as_str().unwrap();
-    assert!(warning.contains("v1/ConfigMap shop/map-0"), "{warning}");
+    let warning = results["warnings"]["namespaces"][bed.ns("shop")][0].as_str().unwrap();
+    assert!(warning.contains(&format!("v1/ConfigMap {}/map-0", bed.ns("shop"))), "{warning}");
     assert_eq!(bed.contents("shop").await["ConfigMap/map-0"]["content"]["data"]["k"], "changed", "left as it is");
 }

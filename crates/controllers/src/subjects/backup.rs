@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::unsupported;
 use crate::context::Context;
 use crate::decide::Stage;
+use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::project;
 use crate::report::Projection;
@@ -49,6 +50,7 @@ const UNSUPPORTED: [(&str, &str); 9] = [
 impl Kind for Backup {
     const VERB: &'static str = "backup";
     const PROJECTION: Projection = progress;
+    const SHOWN: Shown = Shown { stage: "reading", done: "itemsBackedUp" };
 
     fn stage(phase: &str) -> Stage {
         match BackupPhase::from(phase) {
@@ -68,9 +70,10 @@ impl Kind for Backup {
 
     async fn needs(&self, context: &Context) -> Result<Needs, Error> {
         Ok(match location::find(context, self.spec.storage_location.as_deref()).await? {
-            Found::Usable(found) if is_read_only(&found) => {
-                Needs { faults: vec![format!("BackupStorageLocation {} is read-only", found.name_any())], missing: None }
-            }
+            Found::Usable(found) if is_read_only(&found) => Needs {
+                faults: vec![format!("BackupStorageLocation {} is read-only", found.name_any())],
+                missing: None,
+            },
             Found::Usable(_) => Needs::default(),
             Found::Unusable(fault) => Needs { faults: vec![fault], missing: None },
             Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
@@ -108,8 +111,9 @@ impl Kind for Backup {
 }
 
 fn progress(snapshot: &Snapshot) -> Value {
-    let items = project::items(snapshot, "reading");
-    let field = |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
+    let items = project::items(snapshot, Backup::SHOWN.stage);
+    let field =
+        |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
     json!({ "progress": {
         "totalItems": items.and_then(|counts| counts.total.value()).and_then(project::count),
         "itemsBackedUp": field(|counts| counts.done),

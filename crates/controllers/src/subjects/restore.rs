@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::unsupported;
 use crate::context::Context;
 use crate::decide::Stage;
+use crate::floor::Shown;
 use crate::location::{self, Found};
 use crate::project;
 use crate::report::Projection;
@@ -47,6 +48,7 @@ const UNSUPPORTED: [(&str, &str); 7] = [
 impl Kind for Restore {
     const VERB: &'static str = "restore";
     const PROJECTION: Projection = progress;
+    const SHOWN: Shown = Shown { stage: "restoring", done: "itemsRestored" };
 
     fn stage(phase: &str) -> Stage {
         match RestorePhase::from(phase) {
@@ -63,7 +65,8 @@ impl Kind for Restore {
         let spec = raw.get("spec").unwrap_or(&Value::Null);
         faults.extend(unsupported::faults(spec, &UNSUPPORTED));
         if spec.get("existingResourcePolicy").and_then(Value::as_str) == Some("update") {
-            faults.push("spec.existingResourcePolicy: updating existing objects is not supported by this version".into());
+            faults
+                .push("spec.existingResourcePolicy: updating existing objects is not supported by this version".into());
         }
         faults
     }
@@ -99,8 +102,9 @@ impl Kind for Restore {
 }
 
 fn progress(snapshot: &Snapshot) -> Value {
-    let items = project::items(snapshot, "restoring");
-    let field = |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
+    let items = project::items(snapshot, Restore::SHOWN.stage);
+    let field =
+        |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
     json!({ "progress": {
         "totalItems": items.and_then(|counts| counts.total.value()).and_then(project::count),
         "itemsRestored": field(|counts| counts.done),
@@ -152,8 +156,7 @@ async fn make_plan(
     planning.say("discovering resources");
     let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
     let selecting = Arc::new(Selecting::for_restore(&job.subject.spec, &discovered.resources)?);
-    let plan =
-        restore::plan(store, &key, selecting, job.scratch.path(), Arc::clone(recorder), &planning).await?;
+    let plan = restore::plan(store, &key, selecting, job.scratch.path(), Arc::clone(recorder), &planning).await?;
     recorder.log().info(format!("{} items selected, {} excluded by filters", plan.total(), plan.excluded));
     planning.finish();
     Ok(plan)

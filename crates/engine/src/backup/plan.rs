@@ -54,8 +54,7 @@ impl BackupPlan {
 
     /// The lists that find the selected objects of a resource.
     pub fn queries(&self, resource: &Resource) -> Vec<PageQuery> {
-        let query =
-            PageQuery { limit: 500, label_selector: self.labels_for(resource), ..PageQuery::default() };
+        let query = PageQuery { limit: 500, label_selector: self.labels_for(resource), ..PageQuery::default() };
         match &self.namespaces {
             Some(few) if resource.namespaced && few.len() <= FEW_NAMESPACES => {
                 few.iter().map(|ns| PageQuery { namespace: Some(ns.clone()), ..query.clone() }).collect()

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn an_equal_object_is_known_as_equal_whatever_the_server_put_on_it() {
-        let mut wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}, "metadata": {"name": "x"}});
+        let mut wanted =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}, "metadata": {"name": "x"}});
         mark(wanted["metadata"].as_object_mut().unwrap(), &origin());
         assert_eq!(judge(&there("else", "2026-01-03T00:00:00Z", "v"), &wanted, &origin()), Existing::Equal);
     }

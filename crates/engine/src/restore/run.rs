@@ -185,7 +185,11 @@ impl RestoreRun {
             Existing::Ours => ItemOutcome::Created,
             Existing::Equal => ItemOutcome::Skipped { reason: "AlreadyThere" },
             Existing::Different => {
-                let text = format!("{} {} is already there and differs from the backup; it is left as it is", item.kind, item.path());
+                let text = format!(
+                    "{} {} is already there and differs from the backup; it is left as it is",
+                    item.kind,
+                    item.path()
+                );
                 self.recorder.warn(&Scope::of(item), text);
                 ItemOutcome::Skipped { reason: "AlreadyThereAndDifferent" }
             }
@@ -199,12 +203,14 @@ impl RestoreRun {
         loop {
             let found = Patience::default().run(task, || self.cluster.get(path)).await?;
             let definition: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-            let conditions = definition.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+            let conditions =
+                definition.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
             if conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True") {
                 return Ok(());
             }
             if started.elapsed() > ESTABLISHED_LIMIT {
-                let text = format!("definition {name} is not established after {ESTABLISHED_LIMIT:?}; its objects may fail");
+                let text =
+                    format!("definition {name} is not established after {ESTABLISHED_LIMIT:?}; its objects may fail");
                 self.recorder.warn(&Scope::Cluster, text);
                 return Ok(());
             }
@@ -227,7 +233,8 @@ impl Namespaces<'_> {
             let mut ready = self.ready.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             Arc::clone(ready.entry(name.to_owned()).or_default())
         };
-        cell.get_or_try_init(|| self.make_ready(name, task)).await.map(|()| ())
+        cell.get_or_try_init(|| self.make_ready(name, task)).await?;
+        Ok(())
     }
 
     async fn make_ready(&self, name: &str, task: &Task) -> Result<(), Error> {
@@ -258,7 +265,9 @@ impl Namespaces<'_> {
             if !terminating || started.elapsed() > TERMINATING_LIMIT {
                 return Ok(true);
             }
-            waiting.get_or_insert_with(|| task.wait(format!("waiting for namespace {name}, which is being deleted, to go")));
+            waiting.get_or_insert_with(|| {
+                task.wait(format!("waiting for namespace {name}, which is being deleted, to go"))
+            });
             tokio::time::sleep(POLL).await;
         }
     }
@@ -274,11 +283,7 @@ fn item_ref(spooled: &Spooled, object: &Value, origin: &Origin) -> ItemRef {
 }
 
 fn unreadable(spooled: &Spooled) -> ItemRef {
-    ItemRef {
-        kind: spooled.group_resource.clone(),
-        namespace: spooled.namespace.clone(),
-        name: spooled.name.clone(),
-    }
+    ItemRef { kind: spooled.group_resource.clone(), namespace: spooled.namespace.clone(), name: spooled.name.clone() }
 }
 
 fn failed(reason: &str, message: String) -> ItemOutcome {

@@ -13,7 +13,8 @@ use crate::{Error, kill};
 
 /// Writes them. Doing it again replaces them.
 pub async fn save(store: &Store, name: &str, recorded: &Recorded, task: &Task, guard: &dyn Guard) -> Result<(), Error> {
-    let gzip = |value: &Value| codec::gzip_json(value).map_err(|source| Error::Archive { name: name.to_owned(), source });
+    let gzip =
+        |value: &Value| codec::gzip_json(value).map_err(|source| Error::Archive { name: name.to_owned(), source });
     let results = serde_json::to_value(&recorded.results).unwrap_or_default();
     let small: Vec<(String, Bytes)> = vec![
         (layout::restore_results(name), gzip(&results)?.into()),
