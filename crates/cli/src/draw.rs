@@ -37,11 +37,12 @@ impl Canvas {
         }
     }
 
-    /// Leaves the last picture standing.
-    pub fn finish(self) {
+    /// Takes the picture away: what follows says how it ended.
+    pub fn wipe(self) {
         for bar in &self.bars {
-            bar.abandon();
+            bar.finish_and_clear();
         }
+        let _ = self.all.clear();
     }
 }
 

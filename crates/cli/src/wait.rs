@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_api::velero::v1::{Backup, Restore};
 use plimsoll_progress::view::{self, Row};
-use plimsoll_progress::{Snapshot, Unit};
+use plimsoll_progress::{Percent, Snapshot, Unit};
 
 use crate::args::{Kind, Reference};
 use crate::draw::{self, Canvas, MOST_ROWS};
@@ -98,9 +98,12 @@ fn refresh(tree: &mut Snapshot, seen: &Seen) {
     let items = seen.items();
     for node in tree.nodes.iter_mut().filter(|node| node.parent_path() == Some("")) {
         let counts = node.meters.iter_mut().find(|counts| counts.unit == Unit::Items);
-        if let Some(counts) = counts.filter(|counts| counts.settled() < items.settled()) {
-            *counts = items;
-        }
+        let Some(counts) = counts.filter(|counts| counts.settled() < items.settled()) else { continue };
+        *counts = items;
+        let fresh =
+            items.total.value().map(|total| Percent::of(items.settled(), total).approximately(!items.total.is_final()));
+        node.percent =
+            fresh.filter(|fresh| Some(fresh.hundredths()) > node.percent.map(Percent::hundredths)).or(node.percent);
     }
     if let Some(root) = tree.nodes.first_mut()
         && let Some(percent) = seen.text("/status/plimsoll/percent").and_then(|text| text.parse().ok())
@@ -156,9 +159,8 @@ impl Picture {
     }
 
     fn end(mut self, seen: &Seen) {
-        if let Some(mut canvas) = self.canvas.take() {
-            canvas.show(&[]);
-            canvas.finish();
+        if let Some(canvas) = self.canvas.take() {
+            canvas.wipe();
         }
         output::line(verdict(seen));
     }
