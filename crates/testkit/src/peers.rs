@@ -2,9 +2,11 @@
 
 pub mod s3;
 pub mod velero;
+pub mod velero_pods;
 
 pub use s3::{S3Program, S3Server};
 pub use velero::Velero;
+pub use velero_pods::VeleroInPods;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

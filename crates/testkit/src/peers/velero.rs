@@ -1,5 +1,6 @@
 //! The real Velero, as a plain process beside the cluster: enough to write and read buckets, and to be measured.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -45,12 +46,12 @@ impl Velero {
         let namespace = cluster.namespace("velero").await?;
         let client = cluster.client().await?;
         create_deployment(&client, namespace.name()).await?;
-        create_location(&client, namespace.name(), endpoint, bucket).await?;
+        create_location(&client, namespace.name(), endpoint, bucket, None).await?;
         let directory = own_directory("velero");
         write_files(&directory)?;
         let server = Kept::start(server_command(cluster.kubeconfig(), &directory, namespace.name())?, directory)?;
         let this = Self { server, namespace, kubeconfig: cluster.kubeconfig().to_owned() };
-        this.location_available(&client).await.with_context(|| this.server.log())?;
+        location_available(&client, this.namespace()).await.with_context(|| this.server.log())?;
         Ok(this)
     }
 
@@ -65,21 +66,32 @@ impl Velero {
     }
 
     /// Runs Velero's command line tool; an error holds what it printed.
-    pub fn cli<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
-        let mut command = velero(&self.kubeconfig)?;
-        command.args(["--namespace", self.namespace()]).args(arguments);
-        let output = run(&mut command)?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    pub fn cli<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
+        cli(&self.kubeconfig, self.namespace(), arguments)
     }
+}
 
-    async fn location_available(&self, client: &Client) -> Result<()> {
-        let locations = locations(client, self.namespace());
-        wait::until("Velero to reach its bucket", Duration::from_secs(90), || async {
-            let location = locations.get("default").await?;
-            anyhow::Ok((location.data["status"]["phase"] == "Available").then_some(()))
-        })
-        .await
-    }
+pub(super) fn cli<S: AsRef<OsStr>>(
+    kubeconfig: &Path,
+    namespace: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> Result<String> {
+    let output = run(velero(kubeconfig)?.args(["--namespace", namespace]).args(arguments))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+pub(super) async fn location_available(client: &Client, namespace: &str) -> Result<()> {
+    let locations = locations(client, namespace);
+    wait::until("Velero to reach its bucket", Duration::from_mins(2), || async {
+        let location = locations.get("default").await?;
+        anyhow::Ok((location.data["status"]["phase"] == "Available").then_some(()))
+    })
+    .await
+}
+
+/// The keys of the S3 servers in the form that Amazon's programs read.
+pub(super) fn credentials() -> String {
+    format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n")
 }
 
 fn velero(kubeconfig: &Path) -> Result<Command, Unavailable> {
@@ -102,8 +114,7 @@ fn write_files(directory: &Path) -> Result<()> {
     fs::create_dir_all(&plugins)?;
     fs::create_dir_all(directory.join("tmp"))?;
     symlink(cache::program("velero-plugin-for-aws")?, plugins.join("velero-plugin-for-aws"))?;
-    let keys = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n");
-    Ok(fs::write(directory.join("credentials"), keys)?)
+    Ok(fs::write(directory.join("credentials"), credentials())?)
 }
 
 fn server_command(kubeconfig: &Path, directory: &Path, namespace: &str) -> Result<Command> {
@@ -139,8 +150,15 @@ fn locations(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &kind)
 }
 
-async fn create_location(client: &Client, namespace: &str, endpoint: &str, bucket: &str) -> Result<()> {
-    let location = json!({
+/// `credential` names a Secret with the keys; without one the server has them in its environment.
+pub(super) async fn create_location(
+    client: &Client,
+    namespace: &str,
+    endpoint: &str,
+    bucket: &str,
+    credential: Option<&str>,
+) -> Result<()> {
+    let mut location = json!({
         "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": {"name": "default"},
         "spec": {
             "provider": "aws", "default": true, "objectStorage": {"bucket": bucket},
@@ -149,6 +167,9 @@ async fn create_location(client: &Client, namespace: &str, endpoint: &str, bucke
             },
         },
     });
+    if let Some(name) = credential {
+        location["spec"]["credential"] = json!({"name": name, "key": "cloud"});
+    }
     let locations = locations(client, namespace);
     let location: DynamicObject = serde_json::from_value(location)?;
     let parameters = PostParams::default();

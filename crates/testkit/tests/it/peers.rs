@@ -4,9 +4,9 @@ use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use plimsoll_testkit::peers::{S3Program, S3Server, Velero};
+use plimsoll_testkit::peers::{S3Program, S3Server, Velero, VeleroInPods};
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Proxy, cache, cluster, require};
+use plimsoll_testkit::{Pod, Proxy, Shape, cache, cluster, require};
 use std::time::Duration;
 
 #[tokio::test]
@@ -35,6 +35,31 @@ async fn velero_backs_up_through_a_faulty_proxy_to_an_s3_server_and_restores_wha
     // Not on this thread: the proxy, through which the server reads, runs on it.
     let _velero = tokio::task::spawn_blocking(move || velero.cli(restore).map(|_| velero)).await.unwrap().unwrap();
     assert_eq!(config_maps.get("precious").await.unwrap().data, precious.data);
+}
+
+#[tokio::test]
+async fn velero_in_pods_backs_up_the_files_of_a_volume_with_its_node_agent() {
+    let cluster = require!(cluster().await);
+    let machine = require!(cluster.machine());
+    require!(VeleroInPods::preflight());
+    require!(cache::program("versitygw"));
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
+    store.create_bucket("volumes").unwrap();
+    let velero = VeleroInPods::install(cluster, store.endpoint(), "volumes").await.unwrap();
+    let namespace = cluster.namespace("files").await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let volume = cluster.volume(namespace.name(), "data").await.unwrap();
+    let written = volume.fill(&Shape::small_files(50)).unwrap();
+    let pod = Pod::idle("holder").mount(volume.claim(), "/data").create(&client, namespace.name()).await.unwrap();
+    pod.ready().await.unwrap();
+
+    let name = namespace.name();
+    velero
+        .cli(["backup", "create", "v", "--include-namespaces", name, "--default-volumes-to-fs-backup", "--wait"])
+        .unwrap();
+    let described = velero.cli(["backup", "describe", "v", "--details"]).unwrap();
+    let moved = format!("Completed:\n      {name}/holder: data (size: {}", written.bytes);
+    assert!(described.contains("Pod Volume Backups - kopia:") && described.contains(&moved), "{described}");
 }
 
 #[test]
