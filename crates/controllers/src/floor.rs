@@ -86,8 +86,8 @@ mod tests {
         operation.snapshot()
     }
 
-    fn shown(tree: Snapshot) -> (u64, String) {
-        let (operation, _gap) = Operation::resume(&tree, "a", Clock::system());
+    fn shown(tree: &Snapshot) -> (u64, String) {
+        let (operation, _gap) = Operation::resume(tree, "a", Clock::system());
         let snapshot = operation.snapshot();
         let items = snapshot.node("reading").unwrap().counts(Unit::Items).unwrap().done;
         (items, snapshot.percent().map(Percent::plain).unwrap_or_default())
@@ -95,15 +95,15 @@ mod tests {
 
     #[test]
     fn the_larger_of_both_records_is_the_floor() {
-        let (items, percent) = shown(floor("backup-x", Some(saved(20)), &subject(48, "~96.00"), BACKUP).unwrap());
+        let (items, percent) = shown(&floor("backup-x", Some(saved(20)), &subject(48, "~96.00"), BACKUP).unwrap());
         assert_eq!((items, percent.as_str()), (48, "96.00"));
-        let (items, _) = shown(floor("backup-x", Some(saved(49)), &subject(48, "~96.00"), BACKUP).unwrap());
+        let (items, _) = shown(&floor("backup-x", Some(saved(49)), &subject(48, "~96.00"), BACKUP).unwrap());
         assert_eq!(items, 49);
     }
 
     #[test]
     fn without_an_operation_the_subject_s_own_fields_are_the_floor() {
-        let (items, percent) = shown(floor("backup-x", None, &subject(48, "~96.00"), BACKUP).unwrap());
+        let (items, percent) = shown(&floor("backup-x", None, &subject(48, "~96.00"), BACKUP).unwrap());
         assert_eq!((items, percent.as_str()), (48, "96.00"));
     }
 
