@@ -17,6 +17,7 @@ use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::repository::{FileKind, Listed, Repository};
+use crate::waits::show_waits;
 use crate::{RepositoryError, Result};
 
 /// How much of the data is read.
@@ -71,6 +72,7 @@ struct Check<'a> {
 impl Repository {
     /// Checks the repository. Damage is in the outcome; only what prevents checking is an error.
     pub fn check(self: &Arc<Self>, read: ReadData, task: &Task, cancel: &Cancel) -> Result<CheckOutcome> {
+        let _waits = show_waits(&self.store, task);
         let _lock = Lock::take(self, LockKind::Exclusive)?;
         let (index, expected, outcome) = Default::default();
         let mut check = Check { repository: self, cancel, task, index, expected, outcome };

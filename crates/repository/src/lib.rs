@@ -31,6 +31,7 @@ mod lock;
 mod repository;
 pub mod restore;
 mod system;
+mod waits;
 
 pub use browse::{Browser, Stats};
 pub use cancel::Cancel;

@@ -201,5 +201,7 @@ fn watched(body: HttpResponseBody, watchdog: Watchdog) -> Pieces {
             Err(_) => Some((Err(watchdog.bite(watchdog.idle)), None)),
         }
     })
+    // A body may be asked again after its end.
+    .fuse()
     .boxed()
 }

@@ -26,6 +26,7 @@ use crate::format::snapshot::{Snapshot, Summary};
 use crate::format::time::Time;
 use crate::lock::{Lock, LockKind};
 use crate::repository::{FileKind, Repository};
+use crate::waits::show_waits;
 use crate::{RepositoryError, Result, system};
 
 /// Something that was left out or is incomplete.
@@ -297,6 +298,7 @@ impl Repository {
     pub fn backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<BackupOutcome> {
         self.require_writable()?;
         let start = Time::now();
+        let _waits = show_waits(&self.store, task);
         let lock = Lock::write(self, LockKind::Shared)?;
         let preparing = task.child("loading the index");
         // The snapshots before the index: what a snapshot refers to is then in the index.

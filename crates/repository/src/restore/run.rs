@@ -23,6 +23,7 @@ use crate::format::id::Id;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::repository::Repository;
+use crate::waits::show_waits;
 use crate::{RepositoryError, Result};
 
 const MOST_PROBLEMS: usize = 1000;
@@ -324,6 +325,7 @@ impl Repository {
     /// After a cancel the call returns within about a second; complete files stay, and [`Overwrite::IfChanged`] takes
     /// up where it was.
     pub fn restore(self: &Arc<Self>, options: &RestoreOptions, task: &Task, cancel: &Cancel) -> Result<RestoreOutcome> {
+        let _waits = show_waits(&self.store, task);
         let lock = Lock::write(self, LockKind::Shared)?;
         let (_, snapshot) = self.find_snapshot(&options.snapshot.to_string())?;
         let preparing = task.child("loading the index");

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use plimsoll_repository::Cancel;
+use plimsoll_repository::{Cancel, OpenOptions, Repository};
 
-use crate::world::{World, noise, task};
+use crate::world::{PASSWORD, World, noise, task};
 
 #[test]
 fn snapshots_are_listed_searched_read_and_added_up() {
@@ -37,4 +37,30 @@ fn snapshots_are_listed_searched_read_and_added_up() {
     assert_eq!(stats.blobs, outcome.summary.data_blobs + outcome.summary.tree_blobs);
     assert_eq!(stats.stored_size, outcome.summary.data_added_packed);
     assert_eq!(repository.find_snapshot("f00d").expect_err("none").reason(), "SnapshotNotFound");
+}
+
+#[test]
+fn index_files_are_kept_on_this_machine_and_believed_only_if_their_hash_is_right() {
+    let world = World::new();
+    world.write("file", "content");
+    world.backup(&world.init());
+    let options = OpenOptions { cache: Some(world.path("cache")) };
+    let handle = world.runtime.handle().clone();
+    let repository = Repository::open(world.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
+    let browse = || repository.browse(&task("browse"), &Cancel::default()).map(drop);
+    browse().expect("fills the cache");
+    let only_file = |folder: std::path::PathBuf| {
+        let mut files = std::fs::read_dir(folder).expect("lists").map(|entry| entry.expect("a file").path());
+        files.next().expect("one file")
+    };
+    let stored = only_file(world.path("repository/index"));
+    let cached = only_file(world.path("cache").join(repository.id().to_string()).join("index"));
+    let good = std::fs::read(&stored).expect("reads");
+    std::fs::write(&stored, "damaged").expect("writes");
+    browse().expect("the copy is enough");
+    std::fs::write(&cached, "damaged too").expect("writes");
+    assert_eq!(browse().expect_err("neither is good").reason(), "RepositoryDamaged");
+    std::fs::write(&stored, &good).expect("writes");
+    browse().expect("the stored one is good again");
+    assert_eq!(std::fs::read(&cached).expect("reads"), good, "and replaces the damaged copy");
 }

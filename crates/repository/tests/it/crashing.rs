@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use object_store::memory::InMemory;
-use plimsoll_repository::backup::BackupOptions;
-use plimsoll_repository::{Cancel, Repository};
+use plimsoll_repository::backup::{BackupOptions, Target};
+use plimsoll_repository::{Cancel, OpenOptions, Repository};
 use plimsoll_store::Store;
 
 use crate::fault::Frozen;
@@ -73,4 +73,50 @@ fn a_store_that_fails_ends_the_backup_with_its_reason() {
     let error = repository.backup(&small_packs(&world), &task("backup"), &Cancel::default()).expect_err("fails");
     assert_eq!((error.reason(), error.is_retryable()), ("StoreUnavailable", true));
     assert!(error.to_string().contains("killed"), "{error}");
+}
+
+/// Where the process that is killed finds its work; set only for that process.
+const FOLDER: &str = "PLIMSOLL_TEST_KILLED_FOLDER";
+
+#[test]
+#[ignore = "only run by the test below, as the process that is killed"]
+fn the_process_that_is_killed() {
+    let Some(folder) = std::env::var_os(FOLDER).map(std::path::PathBuf::from) else { return };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let store = Store::directory(folder.join("repository"), "").expect("a store");
+    let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), OpenOptions::default());
+    let repository = Arc::new(opened.expect("opens"));
+    let options = BackupOptions { pack_size: 1 << 20, ..BackupOptions::new(Target::Content(folder.join("source"))) };
+    repository.backup(&options, &task("backup"), &Cancel::default()).expect("is killed before it ends");
+}
+
+#[test]
+fn after_a_real_kill_the_stale_lock_is_no_obstacle_and_the_stored_packs_are_used() {
+    let world = World::new();
+    for number in 0..60 {
+        world.write(&format!("file {number}"), noise(number, 400_000));
+    }
+    drop(world.init());
+    let mut process = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "crashing::the_process_that_is_killed", "--ignored"])
+        .env(FOLDER, world.path("."))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("starts");
+    while std::fs::read_dir(world.path("repository/data")).map_or(0, Iterator::count) < 3 {
+        assert!(process.try_wait().expect("asks").is_none(), "it ended before it was killed");
+        std::thread::yield_now();
+    }
+    process.kill().expect("kills");
+    process.wait().expect("ends");
+    let left = std::fs::read_dir(world.path("repository/locks")).map_or(0, Iterator::count);
+    assert_eq!(left, 1, "its lock is left behind");
+    let repository = world.open();
+    assert_eq!(check(&repository).errors, Vec::<String>::new(), "the lock of a dead process does not count");
+    let options = BackupOptions { pack_size: 1 << 20, ..world.options() };
+    let outcome = repository.backup(&options, &task("again"), &Cancel::default()).expect("backs up");
+    assert!(outcome.summary.data_blobs < 60, "{} of 60 blobs were stored again", outcome.summary.data_blobs);
+    let found = check(&repository);
+    assert_eq!((found.errors, found.hints, found.snapshots), (vec![], vec![], 1));
 }

@@ -8,4 +8,5 @@ mod faithful;
 mod fault;
 mod interop;
 mod locking;
+mod s3;
 mod world;

@@ -1,0 +1,27 @@
+//! What the store waits for, shown on the task that needs it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_progress::Task;
+use plimsoll_store::{Observer, Observing, Store, Wait};
+
+struct StoreWaits {
+    task: Task,
+    waiting: Mutex<Option<plimsoll_progress::Wait>>,
+}
+
+impl Observer for StoreWaits {
+    fn on_wait(&self, wait: &Wait) {
+        let waiting = self.task.wait(&wait.reason);
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+    }
+
+    fn on_resume(&self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Shows on `task` what `store` waits for, as long as the returned value is held.
+pub(crate) fn show_waits(store: &Store, task: &Task) -> Observing {
+    store.observe(Arc::new(StoreWaits { task: task.clone(), waiting: Mutex::default() }))
+}
