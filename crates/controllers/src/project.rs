@@ -5,6 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, OperationState, PROGRESSING, STALLED, Stage};
 use plimsoll_api::summary::{ProgressSummary, Stall};
 use plimsoll_progress::{Counts, Snapshot, State, Unit};
+use serde_json::{Value, json};
+
+use crate::floor::Shown;
 
 /// `status.plimsoll` of a subject and of its Operation.
 pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
@@ -43,14 +46,16 @@ fn ago(now: Timestamp, age: std::time::Duration) -> Time {
     Time(then)
 }
 
-/// The counters of the stage that handles items.
-pub fn items(snapshot: &Snapshot, stage: &str) -> Option<Counts> {
-    snapshot.node(stage).and_then(|node| node.counts(Unit::Items)).copied()
-}
-
-/// A count as custom resources spell it.
-pub fn count(value: u64) -> Option<i64> {
-    i64::try_from(value).ok()
+/// The progress fields of a kind, as a part of its status.
+pub fn progress(snapshot: &Snapshot, shown: Shown) -> Value {
+    let items = snapshot.node(shown.stage).and_then(|node| node.counts(Unit::Items));
+    let field = |pick: fn(&Counts) -> Option<u64>| items.and_then(pick).and_then(|count| i64::try_from(count).ok());
+    json!({ "progress": {
+        "totalItems": field(|items| items.total.value()),
+        shown.done: field(|items| Some(items.done)),
+        "itemsSkipped": field(|items| Some(items.skipped)),
+        "itemsFailed": field(|items| Some(items.failed)),
+    }})
 }
 
 /// The state of an Operation.

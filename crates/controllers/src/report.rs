@@ -13,14 +13,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::floor::Shown;
 use crate::operation::{Record, Subject};
 use crate::project;
 
 const SUBJECT_EVERY: Duration = Duration::from_secs(1);
 const OPERATION_EVERY: Duration = Duration::from_secs(5);
-
-/// What a kind shows of the tree in its own progress fields.
-pub type Projection = fn(&Snapshot) -> Value;
 
 /// Writes progress until it is stopped.
 pub struct Reporter {
@@ -36,7 +34,8 @@ pub struct Reporting {
     pub subject: Subject,
     /// The path of the subject's custom resource.
     pub path: String,
-    pub projection: Projection,
+    /// What its own progress fields show.
+    pub shown: Shown,
 }
 
 impl Reporter {
@@ -89,7 +88,7 @@ struct Verdict {
 
 impl Last {
     async fn write_subject(&mut self, reporting: &Reporting, snapshot: &Snapshot) {
-        let mut status = (reporting.projection)(snapshot);
+        let mut status = project::progress(snapshot, reporting.shown);
         let summary = project::summary(snapshot, Timestamp::now());
         status["plimsoll"] = nulls_for_absent(&summary);
         if same_but_for_times(&status, &self.shown) {

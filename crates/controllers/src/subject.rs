@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::Action;
@@ -13,6 +14,7 @@ use kube::runtime::{Controller, watcher};
 use kube::{Api, Resource, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
 use plimsoll_engine::cluster::collection_path;
+use plimsoll_engine::outcome::Results;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_progress::{Clock, Ending, Snapshot, Task, Wait};
@@ -21,14 +23,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::context::Context;
 use crate::decide::{Decision, Observed, Stage, decide};
 use crate::floor::{Shown, floor};
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
-use crate::report::{Projection, Reporter, Reporting};
+use crate::project;
+use crate::report::{Reporter, Reporting};
 
 /// What differs between the kinds of subject.
 pub trait Kind:
@@ -43,9 +46,7 @@ pub trait Kind:
 {
     /// What is done with it: the first half of its Operation's name.
     const VERB: &'static str;
-    /// Its own progress fields, from the tree.
-    const PROJECTION: Projection;
-    /// Where those fields come from.
+    /// What its own progress fields show.
     const SHOWN: Shown;
 
     /// Where a phase is, for our purposes.
@@ -96,6 +97,21 @@ pub struct Finished {
     pub status: Value,
     /// The state of the Operation.
     pub state: OperationState,
+}
+
+impl Finished {
+    /// The phase and counts that the results mean.
+    pub fn with(results: &Results) -> Self {
+        let (errors, warnings) = (results.errors.count, results.warnings.count);
+        let (phase, state) = match errors {
+            0 => ("Completed", OperationState::Succeeded),
+            _ => ("PartiallyFailed", OperationState::PartiallyFailed),
+        };
+        let completed = format!("{:.0}", Timestamp::now());
+        let status =
+            json!({ "phase": phase, "errors": errors, "warnings": warnings, "completionTimestamp": completed });
+        Self { status, state }
+    }
 }
 
 /// One piece of work, taken up.
@@ -268,7 +284,7 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
         Decision::Refuse(faults) => {
             info!("{} {}: refused: {}", K::VERB, id.name, faults.join("; "));
             let status = json!({ "phase": "FailedValidation", "validationErrors": faults });
-            write_status(context, &id, &status).await?;
+            write_unless_changed(context, &id, object, &status).await?;
         }
         Decision::Queue(ahead) => return queue::<K>(&id, object, &ahead, context).await,
         Decision::Wait(reason) => {
@@ -276,10 +292,11 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
             operation::announce(context.client.clone(), &id, &context.holder(), &reason).await?;
             return Ok(Action::requeue(Duration::from_secs(1)));
         }
-        Decision::Run => start::<K>(object, id, context),
+        Decision::Run => start::<K>(id, context),
         Decision::Stop => context.runs.cancel(&id.uid),
         Decision::CancelUnbegun => {
-            write_status(context, &id, &json!({ "phase": "Failed", "failureReason": "Cancelled" })).await?;
+            let status = json!({ "phase": "Failed", "failureReason": "Cancelled" });
+            write_unless_changed(context, &id, object, &status).await?;
         }
         Decision::Tidy => tidy(&id, context, object).await?,
     }
@@ -306,6 +323,21 @@ async fn write_status(context: &Context, id: &Subject, status: &Value) -> Result
     }
 }
 
+/// A watch may lag behind our own writes: what was decided on an old version of the object is not written over a new one.
+async fn write_unless_changed(
+    context: &Context,
+    id: &Subject,
+    object: &DynamicObject,
+    status: &Value,
+) -> Result<(), Error> {
+    context.fence.check()?;
+    let patch = json!({ "metadata": { "resourceVersion": object.resource_version() }, "status": status });
+    match context.cluster.merge(&subject_path(id), patch.to_string().into_bytes()).await {
+        Err(error) if [Some(404), Some(409)].contains(&error.code()) => Ok(()),
+        answer => answer.map(|_| ()),
+    }
+}
+
 async fn queue<K: Kind>(
     id: &Subject,
     object: &DynamicObject,
@@ -315,7 +347,7 @@ async fn queue<K: Kind>(
     let position = ahead.len() + 1 - context.settings.concurrency;
     let known = object.data.pointer("/status/queuePosition").and_then(Value::as_u64);
     if let Some(status) = K::queued(position).filter(|_| known != Some(position as u64)) {
-        write_status(context, id, &status).await?;
+        write_unless_changed(context, id, object, &status).await?;
     }
     let reason = format!("queued behind {} {}", K::VERB, ahead.join(", "));
     operation::announce(context.client.clone(), id, &context.holder(), &reason).await?;
@@ -352,23 +384,33 @@ fn take_up(
     }
 }
 
-fn start<K: Kind>(object: &DynamicObject, id: Subject, context: &Arc<Context>) {
-    let subject = serde_json::to_value(object).and_then(serde_json::from_value::<K>);
-    let subject = match subject {
-        Ok(subject) => subject,
-        Err(error) => return error!("{} {}: cannot be read: {error}", id.verb, id.name),
-    };
+fn start<K: Kind>(id: Subject, context: &Arc<Context>) {
     let Some(cancel) = context.runs.begin(&id.uid, K::VERB, &id.name, context.settings.concurrency) else { return };
     let context = Arc::clone(context);
     tokio::spawn(async move {
         let uid = id.uid.clone();
         let label = format!("{} {}", id.verb, id.name);
-        if let Err(error) = run::<K>(Arc::clone(&context), subject, id, cancel).await {
+        if let Err(error) = run_current::<K>(&context, id, cancel).await {
             warn!("{label}: {error}; it will be taken up again");
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         context.runs.end(&uid);
     });
+}
+
+/// Works on a subject as it is now, which may be newer than what the watch has told: one that has ended is left alone.
+async fn run_current<K: Kind>(context: &Arc<Context>, id: Subject, cancel: CancellationToken) -> Result<(), Error> {
+    let Some(found) = context.cluster.get(&subject_path(&id)).await? else { return Ok(()) };
+    let invalid =
+        |e: serde_json::Error| Error::Answer { what: format!("read {} {}", id.verb, id.name), detail: e.to_string() };
+    let raw: Value = serde_json::from_slice(&found).map_err(invalid)?;
+    let phase = raw.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    let same = raw.pointer("/metadata/uid").and_then(Value::as_str) == Some(id.uid.as_str());
+    if !same || ![Stage::New, Stage::Begun].contains(&K::stage(phase)) {
+        return Ok(());
+    }
+    let subject = serde_json::from_value::<K>(raw).map_err(invalid)?;
+    run::<K>(Arc::clone(context), subject, id, cancel).await
 }
 
 /// Works on a subject until it has ended. An error means that the end could not be written, or that we no longer lead.
@@ -386,7 +428,7 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
         record: Arc::clone(&job.record),
         subject: job.id.clone(),
         path: job.path(),
-        projection: K::PROJECTION,
+        shown: K::SHOWN,
     });
     drop(gap);
     let answer = K::work(&job).await;
@@ -460,8 +502,8 @@ async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(
 
 /// Phase, counters and summary in one write: nobody sees an ended phase with old numbers.
 fn final_status<K: Kind>(snapshot: &Snapshot, finished: &Finished) -> Value {
-    let mut status = (K::PROJECTION)(snapshot);
-    status["plimsoll"] = crate::report::nulls_for_absent(&crate::project::summary(snapshot, jiff::Timestamp::now()));
+    let mut status = project::progress(snapshot, K::SHOWN);
+    status["plimsoll"] = crate::report::nulls_for_absent(&project::summary(snapshot, Timestamp::now()));
     if let (Some(status), Some(last)) = (status.as_object_mut(), finished.status.as_object()) {
         status.extend(last.clone());
     }
@@ -469,7 +511,7 @@ fn final_status<K: Kind>(snapshot: &Snapshot, finished: &Finished) -> Value {
 }
 
 fn failed(error: &Error) -> (Finished, Ending) {
-    let now = jiff::Timestamp::now();
+    let now = Timestamp::now();
     let status = json!({
         "phase": "Failed",
         "failureReason": if matches!(error, Error::Cancelled) { "Cancelled".to_owned() } else { error.to_string() },

@@ -14,6 +14,7 @@
 pub mod backup;
 pub mod cluster;
 mod error;
+mod files;
 pub mod kill;
 pub mod log;
 pub mod outcome;

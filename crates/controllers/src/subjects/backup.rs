@@ -23,7 +23,6 @@ use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::project;
-use crate::report::Projection;
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
@@ -49,7 +48,6 @@ const UNSUPPORTED: [(&str, &str); 9] = [
 
 impl Kind for Backup {
     const VERB: &'static str = "backup";
-    const PROJECTION: Projection = progress;
     const SHOWN: Shown = Shown { stage: "reading", done: "itemsBackedUp" };
 
     fn stage(phase: &str) -> Stage {
@@ -92,7 +90,7 @@ impl Kind for Backup {
             return Ok(adopt(&metadata));
         }
         let results = run(job, &store, &stages).await?;
-        let finished = finish(&results);
+        let finished = Finished::with(&results);
         commit(job, &store, &begun, &finished, &stages).await?;
         Ok(finished)
     }
@@ -108,18 +106,6 @@ impl Kind for Backup {
             tracing::warn!("backup {}: cannot remove what it left in the location: {error}", job.id.name);
         }
     }
-}
-
-fn progress(snapshot: &Snapshot) -> Value {
-    let items = project::items(snapshot, Backup::SHOWN.stage);
-    let field =
-        |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
-    json!({ "progress": {
-        "totalItems": items.and_then(|counts| counts.total.value()).and_then(project::count),
-        "itemsBackedUp": field(|counts| counts.done),
-        "itemsSkipped": field(|counts| counts.skipped),
-        "itemsFailed": field(|counts| counts.failed),
-    }})
 }
 
 async fn open_location(job: &Job<Backup>) -> Result<(Box<BackupStorageLocation>, Store), Error> {
@@ -214,22 +200,6 @@ async fn run(job: &Job<Backup>, store: &Store, stages: &Stages) -> Result<Result
     run.run().await
 }
 
-/// The phase and counts that the results mean.
-fn finish(results: &Results) -> Finished {
-    let (errors, warnings) = (results.errors.count, results.warnings.count);
-    let (phase, state) = match errors {
-        0 => (BackupPhase::Completed, OperationState::Succeeded),
-        _ => (BackupPhase::PartiallyFailed, OperationState::PartiallyFailed),
-    };
-    let status = json!({
-        "phase": phase.as_str(),
-        "errors": errors,
-        "warnings": warnings,
-        "completionTimestamp": format!("{:.0}", Timestamp::now()),
-    });
-    Finished { status, state }
-}
-
 /// Writes the metadata, as the last file: from here on it is a backup.
 async fn commit(
     job: &Job<Backup>,
@@ -258,7 +228,7 @@ fn metadata(begun: &Value, snapshot: &Snapshot, finished: &Finished) -> Value {
     let mut status = metadata["status"].clone();
     if let Some(fields) = status.as_object_mut() {
         fields.remove("plimsoll");
-        fields.extend(progress(snapshot).as_object().cloned().unwrap_or_default());
+        fields.extend(project::progress(snapshot, Backup::SHOWN).as_object().cloned().unwrap_or_default());
         fields.extend(finished.status.as_object().cloned().unwrap_or_default());
     }
     metadata["status"] = status;

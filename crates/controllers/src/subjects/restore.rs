@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt};
-use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::validate;
 use plimsoll_api::velero::v1::{Backup, BackupPhase, Restore, RestorePhase};
 use plimsoll_archive::layout;
-use plimsoll_engine::outcome::{Recorder, Results};
+use plimsoll_engine::outcome::Recorder;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::restore::{self, Origin, RestorePlan, RestoreRun};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_progress::{Snapshot, Task, Total, Unit};
+use plimsoll_progress::{Task, Total, Unit};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
@@ -24,7 +23,6 @@ use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found};
 use crate::project;
-use crate::report::Projection;
 use crate::subject::{Finished, Job, Kind, Needs};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
@@ -47,7 +45,6 @@ const UNSUPPORTED: [(&str, &str); 7] = [
 
 impl Kind for Restore {
     const VERB: &'static str = "restore";
-    const PROJECTION: Projection = progress;
     const SHOWN: Shown = Shown { stage: "restoring", done: "itemsRestored" };
 
     fn stage(phase: &str) -> Stage {
@@ -99,18 +96,6 @@ impl Kind for Restore {
 
     /// What was created stays: it is counted, and the user decides about it.
     async fn give_up(_: &Job<Self>, _: &Error) {}
-}
-
-fn progress(snapshot: &Snapshot) -> Value {
-    let items = project::items(snapshot, Restore::SHOWN.stage);
-    let field =
-        |pick: fn(&plimsoll_progress::Counts) -> u64| items.as_ref().and_then(|counts| project::count(pick(counts)));
-    json!({ "progress": {
-        "totalItems": items.and_then(|counts| counts.total.value()).and_then(project::count),
-        "itemsRestored": field(|counts| counts.done),
-        "itemsSkipped": field(|counts| counts.skipped),
-        "itemsFailed": field(|counts| counts.failed),
-    }})
 }
 
 /// The backup to restore from; the inner error is the user's.
@@ -166,7 +151,7 @@ async fn make_plan(
 async fn announce_total(job: &Job<Restore>, total: u64, restoring: Task) -> Result<Task, Error> {
     restoring.meter(Unit::Items).set_total(Total::Final(total));
     kill::point("restore.total.before");
-    job.write(&json!({ "status": progress(&job.tree.snapshot()) })).await?;
+    job.write(&json!({ "status": project::progress(&job.tree.snapshot(), Restore::SHOWN) })).await?;
     kill::point("restore.total.after");
     Ok(restoring)
 }
@@ -200,21 +185,5 @@ async fn save(job: &Job<Restore>, store: &Store, recorder: Arc<Recorder>, saving
     restore::save(store, &job.id.name, &recorded, saving, job.record.as_ref()).await?;
     saving.finish();
     job.record.commit().await?;
-    Ok(finish(&recorded.results))
-}
-
-/// The phase and counts that the results mean.
-fn finish(results: &Results) -> Finished {
-    let (errors, warnings) = (results.errors.count, results.warnings.count);
-    let (phase, state) = match errors {
-        0 => (RestorePhase::Completed, OperationState::Succeeded),
-        _ => (RestorePhase::PartiallyFailed, OperationState::PartiallyFailed),
-    };
-    let status = json!({
-        "phase": phase.as_str(),
-        "errors": errors,
-        "warnings": warnings,
-        "completionTimestamp": format!("{:.0}", Timestamp::now()),
-    });
-    Finished { status, state }
+    Ok(Finished::with(&recorded.results))
 }

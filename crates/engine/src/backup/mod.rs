@@ -7,5 +7,4 @@ mod save;
 
 pub use plan::{BackupPlan, PlannedResource, plan};
 pub use read::BackupRun;
-pub(crate) use save::upload_file;
 pub use save::{Standing, discard, save_metadata, standing};
