@@ -56,8 +56,8 @@ impl CheckOutcome {
     }
 }
 
-/// Trees are walked, and packs read, by so many threads: each may wait for the store.
-const READERS: usize = 3;
+/// More threads would hold more packs in memory than a check may.
+const MOST_READERS: usize = 3;
 
 struct Check<'a> {
     repository: &'a Arc<Repository>,
@@ -113,7 +113,12 @@ impl Check<'_> {
     fn load_index(&mut self) -> Result<()> {
         let task = self.task.child("loading the index");
         let (mut index, mut expected) = (BlobIndex::default(), HashMap::new());
-        self.repository.each_index_file(&task, self.cancel, |_, packs| {
+        let steps = task.meter(Unit::Items);
+        let step = |done, total| {
+            steps.set_total(Total::Final(total as u64));
+            steps.set_done(done as u64);
+        };
+        self.repository.each_index_file(&step, self.cancel, |_, packs| {
             for pack in self.note_damage(packs)?.into_iter().flatten() {
                 if expected.insert(pack.id, pack::file_size_of(&pack.blobs)).is_some() {
                     self.hint(format!("pack {} is in more than one index file", pack.id));
@@ -232,7 +237,7 @@ impl Check<'_> {
         let next = AtomicUsize::new(0);
         let failure = Mutex::new(None);
         std::thread::scope(|scope| {
-            for _ in 0..READERS.min(packs.len()) {
+            for _ in 0..readers().min(packs.len()) {
                 scope.spawn(|| {
                     if let Err(error) = self.read_some(packs, &next, &bytes) {
                         next.store(packs.len(), Ordering::Relaxed);
@@ -292,6 +297,11 @@ impl Check<'_> {
         let places = self.index.places(blob.kind, &blob.id);
         places.iter().any(|place| self.index.pack(place.pack) == pack && *place == Place::of(place.pack, blob))
     }
+}
+
+/// Threads that read packs: at least two, so that one can work while the other waits for the store.
+fn readers() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, MOST_READERS))
 }
 
 fn is_mixed(pack: &IndexedPack) -> bool {

@@ -17,32 +17,34 @@ impl Repository {
     /// The union of all index files. One that is damaged is an error: what it lists would be missed silently.
     pub(crate) fn load_index(&self, task: &Task, cancel: &Cancel) -> Result<BlobIndex> {
         let mut index = BlobIndex::default();
-        self.each_index_file(task, cancel, |_, packs| {
+        let step = |done, total| task.say(format!("loading the index: {done} of {total} files"));
+        self.each_index_file(&step, cancel, |_, packs| {
             packs?.iter().for_each(|pack| index.add(pack));
             Ok(())
         })?;
         Ok(index)
     }
 
-    /// Hands every index file's packs, or what is wrong with it, to `take`.
+    /// Hands every index file's packs, or what is wrong with it, to `take`; tells `step` how many are done, of how many.
     pub(crate) fn each_index_file(
         &self,
-        task: &Task,
+        step: &dyn Fn(usize, usize),
         cancel: &Cancel,
         mut take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
         let files = self.list(FileKind::Index)?;
-        let steps = task.meter(plimsoll_progress::Unit::Items);
-        steps.set_total(plimsoll_progress::Total::Final(files.len() as u64));
+        step(0, files.len());
         self.wait(cancel, async {
             let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id).await) });
             let mut loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
+            let mut done = 0;
             while let Some((id, json)) = loads.next().await {
                 let packs = json.and_then(|json| {
                     index::parse(&json).map_err(|cause| RepositoryError::corrupt(FileKind::Index.key_of(&id), cause))
                 });
                 take(id, packs)?;
-                steps.add(1);
+                done += 1;
+                step(done, files.len());
             }
             Ok(())
         })?;

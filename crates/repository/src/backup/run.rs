@@ -293,6 +293,8 @@ impl Repository {
     /// Backs up. What cannot be read is left out and listed in the outcome; what cannot be stored ends it with an
     /// error and without a snapshot.
     ///
+    /// `task` gets the meters Bytes and Files. It is the caller's to end.
+    ///
     /// # Cancel safety
     /// After a cancel the call returns within about a second. What was stored stays, and the next backup uses it.
     pub fn backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<BackupOutcome> {
@@ -300,16 +302,14 @@ impl Repository {
         let start = Time::now();
         let _waits = show_waits(&self.store, task);
         let lock = Lock::write(self, LockKind::Shared)?;
-        let preparing = task.child("loading the index");
         // The snapshots before the index: what a snapshot refers to is then in the index.
         let parent = self.choose_parent(options)?;
-        let mut index = self.load_index(&preparing, cancel)?;
+        let mut index = self.load_index(task, cancel)?;
         let adopted = self.orphan_packs(&index, cancel)?;
         for pack in &adopted {
             index.add(pack);
         }
         lock.settle()?;
-        preparing.finish();
         let meters = meters(task);
         let run = Run {
             repository: self,
@@ -365,7 +365,6 @@ impl Repository {
         let settled = |meter: &Meter| meter.set_total(Total::Final(meter.counts().settled()));
         settled(&run.meters.bytes);
         settled(&run.meters.files);
-        run.meters.task.finish();
         let problems = std::mem::take(&mut *run.problems.lock().unwrap_or_else(PoisonError::into_inner));
         let problem_count = run.problem_count.load(Ordering::Relaxed);
         Ok(BackupOutcome { snapshot, tree, summary, problems, problem_count, locked: lock.is_visible() })
@@ -412,7 +411,7 @@ impl Repository {
 }
 
 fn meters(task: &Task) -> Meters {
-    let task = task.child("backing up");
+    let task = task.clone();
     let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
     Meters { task, bytes, files }
 }

@@ -321,6 +321,8 @@ fn remove(path: &Path) -> std::io::Result<()> {
 impl Repository {
     /// Restores a snapshot, or a part of it. What is damaged is named in the outcome; everything else is restored.
     ///
+    /// `task` gets the meters Bytes and Files. It is the caller's to end.
+    ///
     /// # Cancel safety
     /// After a cancel the call returns within about a second; complete files stay, and [`Overwrite::IfChanged`] takes
     /// up where it was.
@@ -328,11 +330,9 @@ impl Repository {
         let _waits = show_waits(&self.store, task);
         let lock = Lock::write(self, LockKind::Shared)?;
         let (_, snapshot) = self.find_snapshot(&options.snapshot.to_string())?;
-        let preparing = task.child("loading the index");
-        let index = self.load_index(&preparing, cancel)?;
+        let index = self.load_index(task, cancel)?;
         lock.settle()?;
-        preparing.finish();
-        let task = task.child("restoring");
+        let task = task.clone();
         let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
         let run = Run {
             repository: self,
@@ -348,7 +348,6 @@ impl Repository {
         };
         let start = run.reader.node_at(&snapshot.tree, &options.path)?;
         restore_node(&run, &snapshot.tree, start)?;
-        run.meters.task.finish();
         drop(lock);
         let mut outcome = run.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         outcome.skipped = run.skipped.load(Ordering::Relaxed);

@@ -6,6 +6,7 @@ mod crashing;
 mod damage;
 mod faithful;
 mod fault;
+mod hostile;
 mod interop;
 mod locking;
 mod s3;
