@@ -10,6 +10,7 @@ use std::sync::Mutex;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use plimsoll_archive::results;
 use serde::Serialize;
 
 use crate::Error;
@@ -95,18 +96,12 @@ struct SpooledItem<'a> {
 /// At most so many messages of a level are kept; the rest is counted.
 const KEPT_MESSAGES: usize = 1000;
 
-/// Messages in the shape of Velero's results file.
+/// Messages of one level: those that are kept, and how many there were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Messages {
-    /// About no object in particular.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub velero: Vec<String>,
-    /// About cluster-scoped objects.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cluster: Vec<String>,
-    /// About objects in a namespace.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub namespaces: BTreeMap<String, Vec<String>>,
+    /// As the results file has them.
+    #[serde(flatten)]
+    pub kept: results::Messages,
     /// How many there were.
     #[serde(skip)]
     pub count: u64,
@@ -119,9 +114,9 @@ impl Messages {
             return;
         }
         match scope {
-            Scope::Operation => self.velero.push(text),
-            Scope::Cluster => self.cluster.push(text),
-            Scope::Namespace(namespace) => self.namespaces.entry(namespace.clone()).or_default().push(text),
+            Scope::Operation => self.kept.add_own(text),
+            Scope::Cluster => self.kept.add(None, text),
+            Scope::Namespace(namespace) => self.kept.add(Some(namespace), text),
         }
     }
 
@@ -129,7 +124,7 @@ impl Messages {
     fn closed(mut self) -> Self {
         let kept = KEPT_MESSAGES as u64;
         if self.count > kept {
-            self.velero.push(format!("and {} more: see the outcome file", self.count - kept));
+            self.kept.add_own(format!("and {} more: see the outcome file", self.count - kept));
         }
         self
     }
@@ -384,7 +379,7 @@ mod tests {
             recorder.warn(&Scope::Operation, format!("warning {n}"));
         }
         let warnings = recorder.finish().unwrap().results.warnings;
-        assert_eq!((warnings.count, warnings.velero.len()), (KEPT_MESSAGES as u64 + 5, KEPT_MESSAGES + 1));
-        assert_eq!(warnings.velero.last().unwrap(), "and 5 more: see the outcome file");
+        assert_eq!((warnings.count, warnings.kept.own.len()), (KEPT_MESSAGES as u64 + 5, KEPT_MESSAGES + 1));
+        assert_eq!(warnings.kept.own.last().unwrap(), "and 5 more: see the outcome file");
     }
 }
