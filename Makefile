@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CACHE := $(or $(PLIMSOLL_CACHE),$(HOME)/.cache/plimsoll)
 export PATH := $(CACHE)/bin:$(HOME)/.cargo/bin:$(PATH)
 CARGO := cargo
-TESTKIT := $(CARGO) run --quiet --package plimsoll-testkit --bin testkit --
+TESTKIT := hack/run bin testkit
 
 .PHONY: help
 help: ## list these commands
