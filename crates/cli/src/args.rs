@@ -110,7 +110,7 @@ pub struct Server {
 #[derive(Debug, Args)]
 pub struct Demo {
     /// How many objects the application has
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 12_000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub objects: u32,
     /// Leave the cluster running at the end, to look around; Ctrl-C ends it
     #[arg(long)]
