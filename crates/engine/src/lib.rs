@@ -14,12 +14,14 @@
 pub mod backup;
 pub mod cluster;
 mod error;
+pub mod exec;
 mod files;
 pub mod kill;
 pub mod log;
 pub mod outcome;
 mod patience;
 pub mod ports;
+pub mod registry;
 pub mod restore;
 pub mod selection;
 
