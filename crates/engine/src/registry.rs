@@ -115,6 +115,16 @@ impl<A: ?Sized> Registry<A> {
         self.entries.iter().any(|entry| entry.resources.includes(group_resource))
     }
 
+    /// The actions that may want objects of a resource, whatever their namespace and labels.
+    pub fn wanting(&self, group_resource: &str) -> impl Iterator<Item = &Arc<A>> {
+        self.entries.iter().filter(move |entry| entry.resources.includes(group_resource)).map(|entry| &entry.action)
+    }
+
+    /// All actions, in order.
+    pub fn actions(&self) -> impl Iterator<Item = &Arc<A>> {
+        self.entries.iter().map(|entry| &entry.action)
+    }
+
     /// The actions that want an object, in order, each with its name.
     pub fn applying<'a>(
         &'a self,

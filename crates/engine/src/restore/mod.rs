@@ -1,5 +1,8 @@
 //! Restore of objects in two steps: plan everything, then run.
 
+pub mod action;
+pub mod actions;
+pub mod hooks;
 mod item;
 mod plan;
 mod run;

@@ -1,0 +1,210 @@
+//! Hooks of a restore: what a pod's annotations or the Restore ask for. Annotations win.
+
+mod pod;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_api::velero::v1::{ExecRestoreHook, HookErrorMode, RestoreResourceHookSpec, RestoreSpec};
+use plimsoll_select::includes::IncludesExcludes;
+use plimsoll_select::labels::Selector;
+use serde_json::{Value, json};
+
+use crate::Error;
+
+/// How long a command may take that does not say.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The hooks of one Restore, compiled.
+#[derive(Debug, Default)]
+pub struct RestoreHooks {
+    mapping: BTreeMap<String, String>,
+    resources: Vec<ResourceHooks>,
+}
+
+#[derive(Debug)]
+struct ResourceHooks {
+    name: String,
+    namespaces: IncludesExcludes,
+    selector: Option<Selector>,
+    init: Vec<Value>,
+    exec: Vec<ExecRestoreHook>,
+}
+
+/// A command to run in a restored pod, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecHook {
+    /// What it is called in messages.
+    pub name: String,
+    /// The container.
+    pub container: String,
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Whether its failure makes the restore partially failed, and keeps the hooks behind it from running.
+    pub fails: bool,
+    /// How long the command may take.
+    pub exec_timeout: Duration,
+    /// How long the container is waited for; none means the restore's own limit.
+    pub wait_timeout: Option<Duration>,
+    /// Whether the container must be ready rather than running.
+    pub wait_for_ready: bool,
+}
+
+impl RestoreHooks {
+    /// Compiles the hooks of a spec.
+    pub fn new(spec: &RestoreSpec) -> Result<Self, Error> {
+        let specs = spec.hooks.as_ref().map_or(&[][..], |hooks| &hooks.resources);
+        let resources = specs.iter().map(ResourceHooks::compile).collect::<Result<_, _>>()?;
+        Ok(Self { mapping: spec.namespace_mapping.clone(), resources })
+    }
+
+    /// Containers to run before those of a pod that is on its way back, in its old namespace still.
+    pub fn init_containers(&self, pod: &Value) -> Result<Vec<Value>, String> {
+        if let Some(container) = pod::annotated_container(pod) {
+            return Ok(vec![container]);
+        }
+        Ok(self.applying(pod).flat_map(|hooks| hooks.init.iter().cloned()).collect())
+    }
+
+    /// Commands to run in a pod, in their order. What names a container that the pod has not is an error of its own.
+    pub fn commands(&self, pod: &Value) -> Vec<ExecHook> {
+        let Some(first) = pod.pointer("/spec/containers/0/name").and_then(Value::as_str) else { return Vec::new() };
+        if let Some(hook) = pod::annotated_command(pod, first) {
+            return vec![hook];
+        }
+        let named = |hooks: &ResourceHooks| -> Vec<ExecHook> {
+            hooks.exec.iter().map(|hook| exec_hook(&hooks.name, hook, first)).collect()
+        };
+        self.applying(pod).flat_map(named).collect()
+    }
+
+    /// Hooks are chosen by where a pod goes, not by where it came from.
+    fn applying<'a>(&'a self, pod: &'a Value) -> impl Iterator<Item = &'a ResourceHooks> {
+        let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+        let namespace = self.mapping.get(namespace).map_or(namespace, String::as_str);
+        let labels = pod.pointer("/metadata/labels").unwrap_or(&Value::Null);
+        self.resources.iter().filter(move |hooks| {
+            hooks.namespaces.includes(namespace)
+                && hooks.selector.as_ref().is_none_or(|selector| selector.matches(labels))
+        })
+    }
+}
+
+impl ResourceHooks {
+    fn compile(spec: &RestoreResourceHookSpec) -> Result<Self, Error> {
+        let name = spec.name.clone().unwrap_or_default();
+        let refused = |problem: String| Error::Selection(format!("spec.hooks.resources: hook {name:?}: {problem}"));
+        let namespaces = IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces);
+        let selector = spec.label_selector.as_ref().map(|selector| {
+            let selector = serde_json::from_value(json!(selector)).map_err(|error| refused(error.to_string()))?;
+            Selector::new(&selector).map_err(|error| refused(error.to_string()))
+        });
+        let init = spec.post_hooks.iter().filter_map(|hook| hook.init.as_ref());
+        let init: Vec<Value> = init.flat_map(|init| init.init_containers.iter().cloned()).collect();
+        init.iter().try_for_each(check_container).map_err(&refused)?;
+        let exec: Vec<ExecRestoreHook> = spec.post_hooks.iter().filter_map(|hook| hook.exec.clone()).collect();
+        if exec.iter().any(|hook| hook.command.is_empty()) {
+            return Err(refused("an exec hook has no command".into()));
+        }
+        Ok(Self {
+            namespaces: namespaces.map_err(|error| refused(error.to_string()))?,
+            selector: selector.transpose()?,
+            init,
+            exec,
+            name,
+        })
+    }
+}
+
+fn check_container(container: &Value) -> Result<(), String> {
+    let text = |field: &str| container.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    let command = container.get("command").and_then(Value::as_array).is_some_and(|command| !command.is_empty());
+    match (text("name"), text("image"), command) {
+        (true, true, true) => Ok(()),
+        _ => Err("an init container needs name, image and command".into()),
+    }
+}
+
+fn exec_hook(name: &str, hook: &ExecRestoreHook, first: &str) -> ExecHook {
+    let time = |time: Option<&plimsoll_api::go::GoDuration>| {
+        time.and_then(plimsoll_api::go::GoDuration::as_std).filter(|time| !time.is_zero())
+    };
+    ExecHook {
+        name: name.to_owned(),
+        container: hook.container.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| first.to_owned()),
+        command: hook.command.clone(),
+        fails: hook.on_error == Some(HookErrorMode::Fail),
+        exec_timeout: time(hook.exec_timeout.as_ref()).unwrap_or(EXEC_TIMEOUT),
+        wait_timeout: time(hook.wait_timeout.as_ref()),
+        wait_for_ready: hook.wait_for_ready == Some(true),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "literals read better without a reference")]
+mod tests {
+    use super::*;
+
+    fn hooks(spec: Value) -> Result<RestoreHooks, Error> {
+        RestoreHooks::new(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn pod(namespace: &str, labels: Value) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": "p", "labels": labels}, "spec": {"containers": [{"name": "main"}, {"name": "side"}]}})
+    }
+
+    fn container(name: &str) -> Value {
+        json!({"name": name, "image": "busybox", "command": ["true"]})
+    }
+
+    #[test]
+    fn hooks_of_the_restore_are_chosen_by_target_namespace_and_labels() {
+        let hooks = hooks(json!({"namespaceMapping": {"old": "new"}, "hooks": {"resources": [
+            {"name": "a", "includedNamespaces": ["new"], "postHooks": [{"init": {"initContainers": [container("a")]}}]},
+            {"name": "b", "labelSelector": {"matchLabels": {"app": "x"}}, "postHooks": [{"init": {"initContainers": [container("b")]}}]},
+            {"name": "c", "excludedNamespaces": ["new"], "postHooks": [{"init": {"initContainers": [container("c")]}}]}]}}))
+        .unwrap();
+        let names = |pod: &Value| -> Vec<String> {
+            let containers = hooks.init_containers(pod).unwrap();
+            containers.iter().map(|container| container["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&pod("old", json!({"app": "x"}))), ["a", "b"]);
+        assert_eq!(names(&pod("other", json!({}))), ["c"]);
+    }
+
+    #[test]
+    fn a_command_gets_the_first_container_and_default_times() {
+        let hooks = hooks(json!({"hooks": {"resources": [{"name": "warm", "postHooks": [
+            {"exec": {"command": ["warm"]}},
+            {"exec": {"command": ["x"], "container": "side", "onError": "Fail", "execTimeout": "5s", "waitTimeout": "1m", "waitForReady": true}}]}]}}))
+        .unwrap();
+        let commands = hooks.commands(&pod("ns", json!({})));
+        assert_eq!(
+            (commands[0].container.as_str(), commands[0].exec_timeout, commands[0].wait_timeout),
+            ("main", EXEC_TIMEOUT, None)
+        );
+        assert_eq!(
+            commands[1],
+            ExecHook {
+                name: "warm".into(),
+                container: "side".into(),
+                command: vec!["x".into()],
+                fails: true,
+                exec_timeout: Duration::from_secs(5),
+                wait_timeout: Some(Duration::from_mins(1)),
+                wait_for_ready: true,
+            }
+        );
+    }
+
+    #[test]
+    fn hooks_that_cannot_run_are_refused_by_name() {
+        for (post, problem) in [
+            (json!({"init": {"initContainers": [{"name": "x"}]}}), "an init container needs name, image and command"),
+            (json!({"exec": {"container": "x"}}), "an exec hook has no command"),
+        ] {
+            let error = hooks(json!({"hooks": {"resources": [{"name": "bad", "postHooks": [post]}]}})).unwrap_err();
+            assert_eq!(error.to_string(), format!("spec.hooks.resources: hook \"bad\": {problem}"));
+        }
+    }
+}
