@@ -6,10 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, AttachedProcess};
 use kube::{Api, Client};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// What to run, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Command {
     /// The pod's namespace.
     pub namespace: String,
@@ -109,11 +111,12 @@ pub async fn exec(client: &Client, command: &Command) -> Result<Printed, ExecErr
 }
 
 impl Command {
-    fn path(&self) -> String {
+    /// `namespace/name` of the pod.
+    pub fn path(&self) -> String {
         format!("{}/{}", self.namespace, self.pod)
     }
 
-    fn unreachable(&self, detail: impl ToString) -> ExecError {
+    fn unreachable(&self, detail: &impl ToString) -> ExecError {
         ExecError::Unreachable { pod: self.path(), container: self.container.clone(), detail: detail.to_string() }
     }
 }
@@ -122,12 +125,12 @@ async fn attach_and_wait(client: &Client, command: &Command) -> Result<Printed, 
     let pods: Api<Pod> = Api::namespaced(client.clone(), &command.namespace);
     let streams = AttachParams::default().container(&command.container).stdin(false).stdout(true).stderr(true);
     let attached = pods.exec(&command.pod, command.command.clone(), &streams).await;
-    let mut process = attached.map_err(|error| command.unreachable(error))?;
+    let mut process = attached.map_err(|error| command.unreachable(&error))?;
     let (printed, status) = read_to_end(&mut process).await;
     let joined = process.join().await;
     match status {
         Some(status) => judge(command, printed, &status),
-        None => Err(command.unreachable(joined.err().map_or("it ended without a status".into(), |e| e.to_string()))),
+        None => Err(command.unreachable(&joined.err().map_or("it ended without a status".into(), |e| e.to_string()))),
     }
 }
 

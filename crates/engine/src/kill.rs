@@ -57,7 +57,7 @@ mod armed {
         static TRACE: OnceLock<Option<String>> = OnceLock::new();
         let Some(path) = TRACE.get_or_init(|| std::env::var("PLIMSOLL_KILL_TRACE").ok()) else { return };
         if let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) {
-            let _ = writeln!(file, "{name}");
+            let _ = file.write_all(format!("{name}\n").as_bytes());
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod cluster;
 mod error;
 pub mod exec;
 mod files;
+pub mod hooks;
 pub mod kill;
 pub mod log;
 pub mod outcome;
@@ -24,6 +25,8 @@ pub mod ports;
 pub mod registry;
 pub mod restore;
 pub mod selection;
+mod waits;
 
 pub use error::Error;
 pub use patience::Patience;
+pub use waits::show_waits;

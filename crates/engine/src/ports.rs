@@ -3,9 +3,12 @@
 use std::fmt;
 
 use futures::future::BoxFuture;
+use plimsoll_progress::Task;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::Error;
+use crate::exec::Command;
 
 /// Something that cannot be repeated or must be undone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +25,15 @@ pub enum Effect {
         /// The object that is written last.
         key: String,
     },
+    /// Commands in a pod that come in pairs: what is opened must be closed.
+    Hooks {
+        /// `namespace/name`.
+        pod: String,
+        /// Its uid.
+        uid: String,
+        /// What closes the pair.
+        post: Vec<Command>,
+    },
 }
 
 impl fmt::Display for Effect {
@@ -29,6 +41,7 @@ impl fmt::Display for Effect {
         match self {
             Self::Begin { prefix } => write!(f, "begin {prefix}"),
             Self::Commit { key } => write!(f, "commit {key}"),
+            Self::Hooks { pod, .. } => write!(f, "hooks of pod {pod}"),
         }
     }
 }
@@ -55,4 +68,12 @@ pub trait Guard: Send + Sync {
     fn effect(&self) -> Result<(), Error>;
     /// Asked before a commit. Proves, against the API server, that nobody has taken over.
     fn commit(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+/// Backs up what the volumes of pods hold.
+pub trait Volumes: Send + Sync {
+    /// Whether a pod has volumes to back up.
+    fn wants(&self, pod: &Value) -> bool;
+    /// Backs them up; called between the pod's pre-hooks and post-hooks. Returns when the pod no longer needs to stand still.
+    fn back_up<'a>(&'a self, pod: &'a Value, task: &'a Task) -> BoxFuture<'a, Result<(), Error>>;
 }

@@ -43,6 +43,7 @@ impl AppliesTo {
     }
 
     /// Those with these labels.
+    #[must_use]
     pub fn labelled(mut self, selector: &str) -> Self {
         selector.clone_into(&mut self.selector);
         self
@@ -130,7 +131,7 @@ impl<A: ?Sized> Registry<A> {
         &'a self,
         group_resource: &'a str,
         namespace: Option<&'a str>,
-        labels: &'a dyn Labels,
+        labels: &'a (dyn Labels + Sync),
     ) -> impl Iterator<Item = (&'a str, &'a Arc<A>)> {
         self.entries
             .iter()
@@ -140,7 +141,7 @@ impl<A: ?Sized> Registry<A> {
 }
 
 impl<A: ?Sized> Entry<A> {
-    fn wants(&self, group_resource: &str, namespace: Option<&str>, labels: &dyn Labels) -> bool {
+    fn wants(&self, group_resource: &str, namespace: Option<&str>, labels: &(dyn Labels + Sync)) -> bool {
         let in_namespace = match namespace {
             Some(namespace) => self.namespaces.includes(namespace),
             None => self.namespaces.everything(),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_api::velero::v1::{BackupSpec, RestoreSpec};
 use plimsoll_select::labels::LabelSelector;
-use plimsoll_select::order::{Priorities, RestoreOrder};
+use plimsoll_select::order::{OrderedResources, Priorities, RestoreOrder};
+use plimsoll_select::policies::Policies;
 use plimsoll_select::resources::{Catalog, Known};
 use plimsoll_select::selection::{Filters, Item, Tracking};
 use plimsoll_select::{Selection, Verdict};
@@ -18,6 +19,8 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// The filters of one spec, compiled, with the names of its resources resolved.
 pub struct Selecting {
     selection: Selection,
+    catalog: Catalog,
+    finer: bool,
     order: RestoreOrder,
     label_query: Option<String>,
     adds_definitions: bool,
@@ -25,26 +28,61 @@ pub struct Selecting {
 
 impl Selecting {
     /// The filters of a backup, for a cluster with these resources and namespaces.
-    pub fn for_backup(spec: &BackupSpec, resources: &[Resource], namespaces: &[String]) -> Result<Self, Error> {
+    pub fn for_backup(
+        spec: &BackupSpec,
+        policies: Option<&Policies>,
+        resources: &[Resource],
+        namespaces: &[String],
+    ) -> Result<Self, Error> {
         let (filters, catalog) = (read(spec)?, catalog(resources));
-        let selection = Selection::for_backup(&filters, None, namespaces, &catalog).map_err(|e| refused(&e))?;
-        Ok(Self::new(selection, &filters, &catalog))
+        let selection = Selection::for_backup(&filters, policies, namespaces, &catalog).map_err(|e| refused(&e))?;
+        Ok(Self::new(selection, &filters, policies, catalog))
     }
 
     /// The filters of a restore, for a cluster with these resources.
-    pub fn for_restore(spec: &RestoreSpec, resources: &[Resource]) -> Result<Self, Error> {
+    pub fn for_restore(spec: &RestoreSpec, policies: Option<&Policies>, resources: &[Resource]) -> Result<Self, Error> {
         let (filters, catalog) = (read(spec)?, catalog(resources));
-        let selection = Selection::for_restore(&filters, None, &catalog).map_err(|e| refused(&e))?;
-        Ok(Self::new(selection, &filters, &catalog))
+        let selection = Selection::for_restore(&filters, policies, &catalog).map_err(|e| refused(&e))?;
+        Ok(Self::new(selection, &filters, policies, catalog))
     }
 
-    fn new(selection: Selection, filters: &Filters, catalog: &Catalog) -> Self {
+    fn new(selection: Selection, filters: &Filters, policies: Option<&Policies>, catalog: Catalog) -> Self {
+        let by_policy = policies.is_some_and(Policies::has_filters);
         Self {
-            selection,
-            order: RestoreOrder::new(&Priorities::default(), catalog),
-            label_query: filters.label_selector.as_ref().map(query_text),
+            finer: by_policy || selection.has_selector(),
+            order: RestoreOrder::new(&Priorities::default(), &catalog),
+            // A filter policy takes the place of the selector for what it covers, so the API server must not apply it.
+            label_query: filters.label_selector.as_ref().filter(|_| !by_policy).map(query_text),
             adds_definitions: !decides_about_definitions(filters),
+            selection,
+            catalog,
         }
+    }
+
+    /// The names of the cluster's resources.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Whether more than its resource and its namespace decides about an item.
+    pub fn is_finer_than_resources(&self) -> bool {
+        self.finer
+    }
+
+    /// Objects that come first within their resource.
+    pub fn ordered(&self) -> &OrderedResources {
+        self.selection.ordered()
+    }
+
+    /// The namespaces that are included by their own names, if that is how namespaces are chosen.
+    pub fn named_namespaces(&self) -> Vec<&str> {
+        self.selection.named_namespaces().unwrap_or_default()
+    }
+
+    /// Whether an item that an action asked for goes into a backup.
+    pub fn adds(&self, group_resource: &str, meta: &ItemMeta) -> bool {
+        let none = BTreeMap::new();
+        self.selection.additional(&item_of(group_resource, meta, &none)).is_included()
     }
 
     /// Whether anything of a resource is kept in a backup. Namespaces are read in any case: what they hold decides.
@@ -65,15 +103,7 @@ impl Selecting {
     /// Whether a listed item is kept in a backup.
     pub fn keeps(&self, group_resource: &str, meta: &ItemMeta) -> bool {
         let none = BTreeMap::new();
-        let item = Item {
-            group_resource,
-            kind: "",
-            namespace: meta.namespace.as_deref(),
-            name: &meta.name,
-            labels: meta.labels.as_ref().unwrap_or(&none),
-            deleting: meta.deletion_timestamp.is_some(),
-        };
-        self.selection.item(&item) == Verdict::Include
+        self.selection.item(&item_of(group_resource, meta, &none)) == Verdict::Include
     }
 
     /// Whether the object of a namespace is kept in a backup, of which `inhabited` says whether anything in it is.
@@ -115,6 +145,17 @@ impl Selecting {
         let item = Item { group_resource, kind: "", namespace, name, labels, deleting: false };
         self.selection.resource(group_resource, namespace.is_some()).is_included()
             && self.selection.item(&item).is_included()
+    }
+}
+
+fn item_of<'a>(group_resource: &'a str, meta: &'a ItemMeta, none: &'a BTreeMap<String, String>) -> Item<'a> {
+    Item {
+        group_resource,
+        kind: "",
+        namespace: meta.namespace.as_deref(),
+        name: &meta.name,
+        labels: meta.labels.as_ref().unwrap_or(none),
+        deleting: meta.deletion_timestamp.is_some(),
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Pod {
     command: Vec<String>,
     mounts: Vec<(String, String)>,
     labels: Value,
+    annotations: Value,
     node: Option<String>,
 }
 
@@ -30,7 +31,15 @@ impl Pod {
     /// One that runs this shell script in busybox and is not started again when that ends.
     pub fn script(name: impl Into<String>, script: impl Into<String>) -> Self {
         let command = vec!["sh".into(), "-ec".into(), script.into()];
-        Self { name: name.into(), image: image::shell(), command, mounts: Vec::new(), labels: json!({}), node: None }
+        Self {
+            name: name.into(),
+            image: image::shell(),
+            command,
+            mounts: Vec::new(),
+            labels: json!({}),
+            annotations: json!({}),
+            node: None,
+        }
     }
 
     /// One that waits until it is deleted.
@@ -73,6 +82,13 @@ impl Pod {
         self
     }
 
+    /// Adds an annotation.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations[key] = value.into();
+        self
+    }
+
     /// Creates it.
     pub async fn create(self, client: &Client, namespace: &str) -> Result<Running> {
         let pods: Api<KubernetesPod> = Api::namespaced(client.clone(), namespace);
@@ -89,7 +105,7 @@ impl Pod {
         let volume =
             |(claim, _): &(String, String)| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
         json!({
-            "metadata": {"name": self.name, "labels": self.labels},
+            "metadata": {"name": self.name, "labels": self.labels, "annotations": self.annotations},
             "spec": {
                 "nodeName": self.node,
                 "restartPolicy": "Never",

@@ -48,7 +48,7 @@ pub struct Bed {
     pub directory: TempDir,
     /// In front of every namespace: a real cluster is shared.
     prefix: String,
-    _cluster: Option<Child>,
+    cluster: Option<Child>,
 }
 
 pub fn plimsoll() -> Command {
@@ -74,13 +74,7 @@ impl Bed {
                 break PathBuf::from(path);
             }
         };
-        Self {
-            client: client(&kubeconfig).await,
-            kubeconfig,
-            directory,
-            prefix: String::new(),
-            _cluster: Some(cluster),
-        }
+        Self { client: client(&kubeconfig).await, kubeconfig, directory, prefix: String::new(), cluster: Some(cluster) }
     }
 
     /// A real cluster, shared with other tests.
@@ -96,7 +90,7 @@ impl Bed {
             kubeconfig: cluster.kubeconfig().to_owned(),
             directory: tempfile::tempdir().unwrap(),
             prefix: format!("t{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
-            _cluster: None,
+            cluster: None,
         }
     }
 
@@ -136,8 +130,13 @@ impl Bed {
         home
     }
 
-    /// A namespace with objects of several kinds.
-    pub async fn application(&self, name: &str, objects: usize) {
+    /// Whether nothing but our own API works on what lies here.
+    pub fn is_local(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    /// A namespace with objects of several kinds. Returns its name.
+    pub async fn application(&self, name: &str, objects: usize) -> String {
         let name = &self.ns(name);
         create_namespace(&self.client, name).await;
         let meta = |kind: &str, number: usize| ObjectMeta {
@@ -165,6 +164,7 @@ impl Bed {
             }
             .unwrap();
         }
+        name.clone()
     }
 
     /// Everything in a namespace that a user put there, without what every new object gets of its own.
@@ -332,6 +332,32 @@ impl Home<'_> {
         self.api(kind).list(&ListParams::default()).await.unwrap().items
     }
 
+    /// The names in the tarball of a backup, without the second copy of each.
+    pub fn archived(&self, backup: &str) -> Vec<String> {
+        let file = self.bucket.join(format!("backups/{backup}/{backup}.tar.gz"));
+        let listing = std::process::Command::new("tar").arg("-tzf").arg(&file).output().unwrap();
+        assert!(listing.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&listing.stderr));
+        let names = String::from_utf8(listing.stdout).unwrap();
+        names.lines().filter(|name| !name.contains("-preferredversion/")).map(str::to_owned).collect()
+    }
+
+    /// One object of the tarball of a backup.
+    pub fn archived_object(&self, backup: &str, name: &str) -> Value {
+        let file = self.bucket.join(format!("backups/{backup}/{backup}.tar.gz"));
+        let content = std::process::Command::new("tar").arg("-xzOf").arg(&file).arg(name).output().unwrap();
+        serde_json::from_slice(&content.stdout).unwrap_or_else(|e| panic!("{name} in {}: {e}", file.display()))
+    }
+
+    /// The messages of one level in the results of a backup, one for each line.
+    pub fn messages(&self, backup: &str, level: &str) -> String {
+        let file = self.bucket.join(format!("backups/{backup}/{backup}-results.gz"));
+        let content = std::process::Command::new("gzip").arg("-dc").arg(&file).output().unwrap();
+        let results: Value = serde_json::from_slice(&content.stdout).unwrap();
+        let mut lines = Vec::new();
+        collect(&results[level], &mut lines);
+        lines.join("\n")
+    }
+
     /// Waits until it has ended; returns it.
     pub async fn ended(&self, kind: &str, name: &str) -> Value {
         let mut last = Value::Null;
@@ -350,6 +376,15 @@ pub async fn dismiss(mut server: Child) {
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     let status = tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
     assert!(status.success(), "a server that is asked to go ends well: {status}");
+}
+
+fn collect(value: &Value, into: &mut Vec<String>) {
+    match value {
+        Value::String(text) => into.push(text.clone()),
+        Value::Array(all) => all.iter().for_each(|one| collect(one, into)),
+        Value::Object(all) => all.values().for_each(|one| collect(one, into)),
+        _ => {}
+    }
 }
 
 pub fn phase(object: &Value) -> &str {

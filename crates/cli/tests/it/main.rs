@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod backup_fields;
+mod backup_hooks;
 mod bed;
 mod cancel;
 mod commands;

@@ -31,7 +31,12 @@ async fn what_cannot_be_carried_out_is_refused_by_name(bed: &Bed) {
     let _server = home.server();
     let cases = [
         ("Backup", json!({ "storageLocation": "nowhere" }), "there is no BackupStorageLocation nowhere"),
-        ("Backup", json!({ "hooks": { "resources": [{ "name": "freeze" }] } }), "spec.hooks.resources: running hooks"),
+        (
+            "Backup",
+            json!({ "resourcePolicy": { "kind": "configmap", "name": "rules" } }),
+            "spec.resourcePolicy: there is no ConfigMap rules",
+        ),
+        ("Backup", json!({ "resourcePolicy": { "kind": "Secret", "name": "rules" } }), "spec.resourcePolicy.kind"),
         ("Backup", json!({ "snapshotVolumes": true }), "spec.snapshotVolumes"),
         ("Backup", json!({ "inclodedNamespaces": ["x"] }), "inclodedNamespaces"),
         (

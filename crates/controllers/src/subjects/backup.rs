@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use plimsoll_api::go::GoDuration;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation};
 use plimsoll_api::{labels, validate};
-use plimsoll_engine::backup::{self, BackupRun, Standing};
-use plimsoll_engine::outcome::Results;
+use plimsoll_engine::backup::actions::built_in;
+use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
+use plimsoll_engine::hooks::{self, HookCounts, HookRules, OpenPair};
 use plimsoll_engine::ports::{Effect, Guard, Journal};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_progress::Snapshot;
+use plimsoll_select::policies::Policies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
@@ -22,8 +25,8 @@ use crate::context::Context;
 use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
-use crate::project;
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
+use crate::{policy, project};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 4] = [
@@ -34,16 +37,12 @@ const STAGES: [(&str, Duration); 4] = [
 ];
 
 /// What a later version carries out, and this one must not pretend to.
-const UNSUPPORTED: [(&str, &str); 9] = [
-    ("hooks.resources", "running hooks"),
+const UNSUPPORTED: [(&str, &str); 5] = [
     ("snapshotVolumes", "taking volume snapshots"),
     ("snapshotMoveData", "moving snapshot data"),
     ("defaultVolumesToFsBackup", "backing up volumes file by file"),
     ("defaultVolumesToRestic", "backing up volumes file by file"),
-    ("orderedResources", "an order of objects"),
-    ("resourcePolicy", "a resource policy"),
     ("volumeSnapshotLocations", "taking volume snapshots"),
-    ("volumeGroupSnapshotLabelKey", "taking volume snapshots"),
 ];
 
 impl Kind for Backup {
@@ -67,7 +66,7 @@ impl Kind for Backup {
     }
 
     async fn needs(&self, context: &Context) -> Result<Needs, Error> {
-        Ok(match location::find(context, self.spec.storage_location.as_deref()).await? {
+        let mut needs = match location::find(context, self.spec.storage_location.as_deref()).await? {
             Found::Usable(found) if is_read_only(&found) => Needs {
                 faults: vec![format!("BackupStorageLocation {} is read-only", found.name_any())],
                 missing: None,
@@ -75,7 +74,9 @@ impl Kind for Backup {
             Found::Usable(_) => Needs::default(),
             Found::Unusable(fault) => Needs { faults: vec![fault], missing: None },
             Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
-        })
+        };
+        needs.faults.extend(filter_faults(context, &self.spec).await?);
+        Ok(needs)
     }
 
     fn queued(position: usize) -> Option<Value> {
@@ -84,13 +85,16 @@ impl Kind for Backup {
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
         let stages = job.plan_stages(&STAGES);
+        let problems = close_hooks(job).await;
         let (location, store) = open_location(job).await?;
         let begun = begin(job, &location).await?;
         if let Standing::Committed(metadata) = job.unless_cancelled(clear(job, &store)).await? {
             return Ok(adopt(&metadata));
         }
-        let results = run(job, &store, &stages).await?;
-        let finished = Finished::with(&results);
+        let done = run(job, &store, &begun, problems, &stages).await?;
+        let mut finished = Finished::with(&done.results);
+        let HookCounts { attempted, failed } = done.hooks;
+        finished.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
         commit(job, &store, &begun, &finished, &stages).await?;
         Ok(finished)
     }
@@ -108,6 +112,27 @@ impl Kind for Backup {
     }
 }
 
+/// What is wrong with the filters, as far as that can be known before the cluster is read.
+async fn filter_faults(context: &Context, spec: &BackupSpec) -> Result<Vec<String>, Error> {
+    Ok(match policy::policies(context, spec.resource_policy.as_ref()).await? {
+        Ok(policies) => Selecting::for_backup(spec, policies.as_ref(), &[], &[]).err().map(|e| e.to_string()),
+        Err(fault) => Some(fault),
+    }
+    .into_iter()
+    .collect())
+}
+
+/// A server that died may have left applications standing still: nothing comes before letting them go. Returns what went
+/// wrong, in words.
+async fn close_hooks(job: &Job<Backup>) -> Vec<String> {
+    let left_open = job.known.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known.effect {
+        Effect::Hooks { uid, post, .. } => Some((known.id, OpenPair { uid: uid.clone(), post: post.clone() })),
+        _ => None,
+    });
+    let (journal, guard) = (job.journal.as_ref(), job.record.as_ref());
+    hooks::close_left_open(&job.context.cluster, left_open.collect(), journal, guard, &job.tree.root()).await
+}
+
 async fn open_location(job: &Job<Backup>) -> Result<(Box<BackupStorageLocation>, Store), Error> {
     match location::find(&job.context, job.subject.spec.storage_location.as_deref()).await? {
         Found::Usable(found) => {
@@ -123,16 +148,15 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
     let backup = &job.subject;
     let started = backup.status.as_ref().and_then(|status| status.start_timestamp.clone());
     let started = started.map_or_else(Timestamp::now, |time| time.0);
-    let ttl = backup.spec.ttl.as_ref().and_then(plimsoll_api::go::GoDuration::as_std).filter(|ttl| !ttl.is_zero());
+    let ttl = backup.spec.ttl.as_ref().and_then(GoDuration::as_std).filter(|ttl| !ttl.is_zero());
     let ttl = ttl.unwrap_or(job.context.settings.default_ttl);
     let expires = started.saturating_add(SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX));
     let patch = json!({
-        "metadata": { "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) } },
-        "spec": {
-            "storageLocation": location.name_any(),
-            "ttl": plimsoll_api::go::GoDuration::from(ttl).to_string(),
-            "includedNamespaces": default_namespaces(&backup.spec),
+        "metadata": {
+            "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
+            "annotations": source_cluster(job).await?,
         },
+        "spec": defaults(&backup.spec, &location.name_any(), ttl),
         "status": {
             "phase": "InProgress",
             "queuePosition": null,
@@ -148,8 +172,36 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
     Ok(begun)
 }
 
-fn default_namespaces(spec: &BackupSpec) -> Vec<String> {
-    if spec.included_namespaces.is_empty() { vec!["*".into()] } else { spec.included_namespaces.clone() }
+/// What a spec leaves to the server, said in the spec: whoever reads the backup later should not have to know our defaults.
+fn defaults(spec: &BackupSpec, location: &str, ttl: Duration) -> Value {
+    let namespaces = &spec.included_namespaces;
+    let namespaces = if namespaces.is_empty() { &vec!["*".into()] } else { namespaces };
+    let or = |given: &Option<GoDuration>, default: u64| {
+        let given = given.clone().filter(|given| given.as_std().is_some_and(|duration| !duration.is_zero()));
+        given.unwrap_or_else(|| GoDuration::from_secs(default)).to_string()
+    };
+    json!({
+        "storageLocation": location,
+        "ttl": GoDuration::from(ttl).to_string(),
+        "includedNamespaces": namespaces,
+        "csiSnapshotTimeout": or(&spec.csi_snapshot_timeout, 10 * 60),
+        "itemOperationTimeout": or(&spec.item_operation_timeout, 4 * 60 * 60),
+        "defaultVolumesToFsBackup": spec.default_volumes_to_fs_backup.unwrap_or(false),
+        "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
+    })
+}
+
+/// Which Kubernetes the backup is of.
+async fn source_cluster(job: &Job<Backup>) -> Result<Value, Error> {
+    let root = job.tree.root();
+    let version = Patience::default().run(&root, || job.context.cluster.get("/version")).await?;
+    let version: Value = version.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    Ok(json!({
+        labels::SOURCE_CLUSTER_K8S_GIT_VERSION: version["gitVersion"],
+        labels::SOURCE_CLUSTER_K8S_MAJOR: version["major"],
+        labels::SOURCE_CLUSTER_K8S_MINOR: version["minor"],
+        labels::RESOURCE_TIMEOUT: "10m0s",
+    }))
 }
 
 /// Looks what lies in the location under this name, and removes what an earlier attempt left.
@@ -174,22 +226,41 @@ fn has_begun(job: &Job<Backup>) -> bool {
     job.known.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }
 
-async fn run(job: &Job<Backup>, store: &Store, stages: &Stages) -> Result<Results, Error> {
+async fn run(
+    job: &Job<Backup>,
+    store: &Store,
+    begun: &Value,
+    problems: Vec<String>,
+    stages: &Stages,
+) -> Result<BackedUp, Error> {
     let planning = stages.begin("planning");
-    let spec = job.subject.spec.clone();
+    let spec = &job.subject.spec;
+    let policies = policy::policies(&job.context, spec.resource_policy.as_ref()).await?.map_err(Error::Selection)?;
     let plan = backup::plan(
         &job.context.cluster,
-        |resources, namespaces| Selecting::for_backup(&spec, resources, namespaces),
+        |resources, namespaces| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces),
         &planning,
     );
-    let (plan, selecting) = job.unless_cancelled(plan).await?;
+    let (mut plan, selecting) = job.unless_cancelled(plan).await?;
+    if policies.as_ref().is_some_and(Policies::has_volume_policies) {
+        plan.warnings.push(
+            "spec.resourcePolicy: its volume policies have no effect, this server backs up no volume data".into(),
+        );
+    }
+    let actions = || built_in(&job.context.cluster, selecting.catalog());
+    let actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
     planning.finish();
     let run = BackupRun {
         name: job.id.name.clone(),
+        backup: begun.clone(),
         cluster: job.context.cluster.clone(),
         store: store.clone(),
         plan,
+        hooks: HookRules::compile(spec.hooks.as_ref(), selecting.catalog())?,
         selecting,
+        actions,
+        volumes: None,
+        problems,
         reading: stages.begin("reading"),
         saving: stages.planned("saving"),
         guard: Arc::clone(&job.record) as Arc<dyn Guard>,
@@ -197,7 +268,7 @@ async fn run(job: &Job<Backup>, store: &Store, stages: &Stages) -> Result<Result
         cancel: job.cancel.clone(),
         scratch: job.scratch.path().to_owned(),
     };
-    run.run().await
+    Box::pin(run.run()).await
 }
 
 /// Writes the metadata, as the last file: from here on it is a backup.
@@ -242,7 +313,7 @@ fn adopt(metadata: &Value) -> Finished {
         Some("PartiallyFailed") => OperationState::PartiallyFailed,
         _ => OperationState::Succeeded,
     };
-    let ended = ["phase", "errors", "warnings", "completionTimestamp", "progress"];
+    let ended = ["phase", "errors", "warnings", "completionTimestamp", "progress", "hookStatus"];
     let kept = ended.iter().filter_map(|field| Some(((*field).to_owned(), status.get(*field)?.clone())));
     Finished { status: Value::Object(kept.collect()), state }
 }

@@ -140,7 +140,7 @@ async fn make_plan(
     let key = layout::backup_contents(job.subject.spec.backup_name.as_deref().unwrap_or_default());
     planning.say("discovering resources");
     let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
-    let selecting = Arc::new(Selecting::for_restore(&job.subject.spec, &discovered.resources)?);
+    let selecting = Arc::new(Selecting::for_restore(&job.subject.spec, None, &discovered.resources)?);
     let plan = restore::plan(store, &key, selecting, job.scratch.path(), Arc::clone(recorder), &planning).await?;
     recorder.log().info(format!("{} items selected, {} excluded by filters", plan.total(), plan.excluded));
     planning.finish();

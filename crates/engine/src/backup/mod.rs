@@ -1,10 +1,14 @@
 //! Backup of objects: count, read, pack, save, commit.
 
+mod act;
+pub mod actions;
+mod found;
 mod pack;
 mod plan;
 mod read;
+mod run;
 mod save;
 
 pub use plan::{BackupPlan, PlannedResource, plan};
-pub use read::BackupRun;
+pub use run::{BackedUp, BackupRun};
 pub use save::{Standing, discard, save_metadata, standing};

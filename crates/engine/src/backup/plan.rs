@@ -1,6 +1,6 @@
 //! What a backup will read, and about how much that is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
 use plimsoll_api::labels;
@@ -29,6 +29,12 @@ pub struct BackupPlan {
     /// Label selector that the API server applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<String>,
+    /// Resources that the API server serves, planned or not, by group-resource.
+    #[serde(skip)]
+    pub served: BTreeMap<String, Resource>,
+    /// What was asked for and is not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
     /// What will be missing, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -86,11 +92,14 @@ pub async fn plan(
     let names: Vec<String> = all_namespaces.iter().map(|meta| meta.name.clone()).collect();
     let selecting = select(&resources, &names)?;
     let namespaces = selected_namespaces(&selecting, &all_namespaces);
+    let served = resources.iter().map(|resource| (resource.group_resource(), resource.clone())).collect();
     let resources = resources.into_iter().filter(|resource| is_namespaces(resource) || selecting.resource(resource));
     let mut plan = BackupPlan {
         resources: resources.map(|resource| PlannedResource { resource, expected: None }).collect(),
         namespaces,
         label_selector: selecting.label_query(),
+        served,
+        errors: absent_namespaces(&selecting, &names),
         warnings: unavailable.into_iter().map(|(api, why)| format!("API {api} is left out: {why}")).collect(),
     };
     plan.resources.sort_by_key(|planned| backup_rank(&planned.resource.group, &planned.resource.plural));
@@ -122,6 +131,12 @@ fn selected_namespaces(selecting: &Selecting, all: &[ItemMeta]) -> Option<BTreeS
     let keeps = |meta: &&ItemMeta| selecting.namespace(&meta.name) && !asks_to_be_left_out(meta);
     let selected: BTreeSet<String> = all.iter().filter(keeps).map(|meta| meta.name.clone()).collect();
     (selected.len() < all.len()).then_some(selected)
+}
+
+/// A namespace that is asked for by its name and is not there is an error: somebody believes that it is backed up.
+fn absent_namespaces(selecting: &Selecting, all: &[String]) -> Vec<String> {
+    let absent = selecting.named_namespaces().into_iter().filter(|name| !all.iter().any(|there| there == name));
+    absent.map(|name| format!("namespace {name} is included by its name, and is not there")).collect()
 }
 
 /// Whether a namespace carries the label that keeps it out of every backup, with all it holds.

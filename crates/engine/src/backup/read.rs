@@ -1,146 +1,56 @@
-//! The run: a few resources at a time, page by page, each page filtered and handed on at once.
+//! Reading: a few resources at a time, page by page; a page is filtered, acted on and handed on at once.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Mutex;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use plimsoll_archive::layout;
-use plimsoll_progress::{Task, Total, Unit};
-use plimsoll_store::Store;
+use plimsoll_progress::{Task, Unit};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use super::pack::{Batch, Packing, item_ref};
-use super::plan::{BackupPlan, PlannedResource, is_namespaces};
-use super::save;
-use crate::cluster::{Cluster, ItemMeta, PageQuery, Resource, complete, pages};
-use crate::outcome::{ItemOutcome, Recorder, Results, Scope};
-use crate::ports::{Effect, Guard, Journal};
-use crate::selection::Selecting;
+use super::act::{Acted, Acting};
+use super::actions::ItemId;
+use super::found::Found;
+use super::pack::{Batch, item_ref};
+use super::plan::{PlannedResource, is_namespaces};
+use super::run::BackupRun;
+use crate::cluster::{ItemMeta, PageQuery, Resource, complete, pages};
+use crate::hooks::Hooks;
+use crate::outcome::{ItemOutcome, Recorder, Scope};
 use crate::{Error, Patience, kill};
 
 /// Resources read at the same time: enough to hide latency, few enough for the API server's fairness.
 const PARALLEL_RESOURCES: usize = 4;
+/// Pods with hooks at the same time: each holds an application still.
+const PARALLEL_PODS: usize = 4;
+/// Single objects read at the same time.
+const PARALLEL_OBJECTS: usize = 8;
 
-/// Everything a backup of objects needs.
-pub struct BackupRun {
-    /// The backup's name.
-    pub name: String,
-    /// The cluster to read.
-    pub cluster: Cluster,
-    /// The location to write to.
-    pub store: Store,
-    /// What to read.
-    pub plan: BackupPlan,
-    /// What to keep of it.
-    pub selecting: Selecting,
-    /// Shows how far reading and packing is.
-    pub reading: Task,
-    /// Shows how far the files beside the tarball are; begun when it is their turn.
-    pub saving: Task,
-    /// Leave to act.
-    pub guard: Arc<dyn Guard>,
-    /// What cannot be repeated.
-    pub journal: Arc<dyn Journal>,
-    /// Stops it.
-    pub cancel: CancellationToken,
-    /// This operation's own directory.
-    pub scratch: PathBuf,
-}
+type Batches = mpsc::Sender<Batch>;
 
-impl BackupRun {
-    /// Reads, packs and saves everything but the metadata file, whose presence makes it a backup. Returns errors and warnings.
-    ///
-    /// # Cancel safety
-    /// Cancelling, or dropping the future, leaves files in the location that no metadata refers to: see
-    /// [`super::discard`].
-    pub async fn run(self) -> Result<Results, Error> {
-        let cancel = self.cancel.clone();
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => Err(Error::Cancelled),
-            answer = self.run_to_end() => answer,
-        }
-    }
-
-    async fn run_to_end(self) -> Result<Results, Error> {
-        let recorder = Arc::new(Recorder::create(&self.scratch)?);
-        for warning in &self.plan.warnings {
-            recorder.warn(&Scope::Operation, warning);
-        }
-        self.guard.effect()?;
-        let begun = self.journal.intend(Effect::Begin { prefix: layout::backup_directory(&self.name) }).await?;
-        self.read_and_pack(&self.reading, &recorder).await?;
-        self.reading.finish();
-        self.journal.settle(begun, "packed".into()).await?;
-        self.saving.start();
-        let recorder = Arc::into_inner(recorder).ok_or_else(|| {
-            Error::scratch(&self.scratch, std::io::Error::other("the recorder is still in use after reading"))
-        })?;
-        let recorded = recorder.finish()?;
-        save::save_files(&self.store, &self.name, &recorded, &self.saving, self.guard.as_ref()).await?;
-        self.saving.finish();
-        Ok(recorded.results)
-    }
-
-    async fn read_and_pack(&self, reading: &Task, recorder: &Arc<Recorder>) -> Result<(), Error> {
-        let items = reading.meter(Unit::Items);
-        items.set_total(self.plan.expected().map_or(Total::Unknown, Total::Growing));
-        let (batches, packed) = mpsc::channel(8);
-        let packing = Packing {
-            store: self.store.clone(),
-            key: layout::backup_contents(&self.name),
-            recorder: Arc::clone(recorder),
-            items: items.clone(),
-            bytes: reading.meter(Unit::Bytes),
-            guard: Arc::clone(&self.guard),
-        };
-        let reader = Reader { run: self, reading, recorder, found: Mutex::default() };
-        let read = async move {
-            let answer = reader.read_all(&batches).await;
-            drop(batches);
-            answer
-        };
-        // When packing fails it closes the channel, and reading ends with a broken one: the packer knows why.
-        let (read, packed) = tokio::join!(read, packing.run(packed));
-        packed?;
-        read?;
-        items.finalize_total();
-        Ok(())
-    }
-}
-
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     run: &'a BackupRun,
     reading: &'a Task,
     recorder: &'a Recorder,
-    found: Mutex<Found>,
+    found: Found,
+    hooks: &'a Hooks,
 }
 
-/// What something was kept of, or in.
-#[derive(Default)]
-struct Found {
-    /// Group-resources.
-    kinds: BTreeSet<String>,
-    /// Namespaces.
-    namespaces: BTreeSet<String>,
-}
+impl<'a> Reader<'a> {
+    pub(super) fn new(run: &'a BackupRun, recorder: &'a Recorder, hooks: &'a Hooks) -> Self {
+        Self { run, reading: &run.reading, recorder, found: Found::default(), hooks }
+    }
 
-impl Reader<'_> {
-    async fn read_all(&self, batches: &mpsc::Sender<Batch>) -> Result<(), Error> {
+    pub(super) async fn read_all(&self, batches: &Batches) -> Result<(), Error> {
         // Namespaces come last: some are kept only because something in them is.
         let (namespaces, others): (Vec<_>, Vec<_>) =
             self.run.plan.resources.iter().partition(|planned| is_namespaces(&planned.resource));
-        for part in [others, namespaces] {
-            self.read_part(part, batches).await?;
-        }
+        self.read_part(others, batches).await?;
+        self.read_wanted(batches).await?;
+        self.read_part(namespaces, batches).await?;
         self.read_definitions(batches).await
     }
 
-    async fn read_part(&self, part: Vec<&PlannedResource>, batches: &mpsc::Sender<Batch>) -> Result<(), Error> {
+    async fn read_part(&self, part: Vec<&PlannedResource>, batches: &Batches) -> Result<(), Error> {
         let reads: Vec<_> = part
             .into_iter()
             .map(|planned| self.read_resource(Arc::new(planned.resource.clone()), planned.expected, batches))
@@ -153,20 +63,13 @@ impl Reader<'_> {
         &self,
         resource: Arc<Resource>,
         expected: Option<u64>,
-        batches: &mpsc::Sender<Batch>,
+        batches: &Batches,
     ) -> Result<(), Error> {
         if expected == Some(0) {
             return Ok(());
         }
         let task = self.reading.child(resource.group_resource());
-        let mut answer = Ok(());
-        for query in self.run.plan.queries(&resource) {
-            answer = self.read_query(&resource, query, &task, batches).await;
-            if answer.is_err() {
-                break;
-            }
-        }
-        match answer {
+        match self.read_resource_by(&resource, &task, batches).await {
             Ok(()) => task.finish(),
             Err(error @ (Error::Api { .. } | Error::Answer { .. })) => {
                 self.recorder.error(&Scope::Operation, error.to_string());
@@ -177,68 +80,109 @@ impl Reader<'_> {
         Ok(())
     }
 
+    async fn read_resource_by(&self, resource: &Arc<Resource>, task: &Task, batches: &Batches) -> Result<(), Error> {
+        self.read_ordered(resource, task, batches).await?;
+        for query in self.run.plan.queries(resource) {
+            self.read_query(resource, query, task, batches).await?;
+        }
+        Ok(())
+    }
+
+    /// The objects that the user wants first, one after the other.
+    async fn read_ordered(&self, resource: &Arc<Resource>, task: &Task, batches: &Batches) -> Result<(), Error> {
+        for wanted in self.run.selecting.ordered().of(&resource.plural) {
+            let (namespace, name) =
+                wanted.split_once('/').map_or((None, wanted.as_str()), |(ns, name)| (Some(ns), name));
+            let path = format!("{}/{name}", resource.path(namespace));
+            let found = Patience::default().run(task, || self.run.cluster.get(&path)).await?;
+            if found.is_none() {
+                let text = format!("orderedResources: there is no {} {wanted}", resource.group_resource());
+                self.recorder.warn(&Scope::Operation, text);
+            }
+            self.take_page(resource, found.into_iter().collect(), task, batches).await?;
+        }
+        Ok(())
+    }
+
     async fn read_query(
         &self,
         resource: &Arc<Resource>,
         query: PageQuery,
         task: &Task,
-        batches: &mpsc::Sender<Batch>,
+        batches: &Batches,
     ) -> Result<(), Error> {
-        let group_resource = resource.group_resource();
         let expired = || {
-            let text = format!("{group_resource}: the list changed while it was read; it goes on from newer data");
+            let text = format!(
+                "{}: the list changed while it was read; it goes on from newer data",
+                resource.group_resource()
+            );
             self.recorder.warn(&Scope::Operation, text);
         };
         let mut found = std::pin::pin!(pages(&self.run.cluster, resource, query, task, &expired));
         while let Some(page) = found.next().await {
-            let items = self.keep(resource, page?.items);
-            if let Some((last, _)) = items.last() {
-                task.say(last.path());
-                self.note(&group_resource, &items);
-            }
+            self.take_page(resource, page?.items, task, batches).await?;
             kill::point("backup.page");
-            let batch = Batch { resource: Arc::clone(resource), items };
-            batches.send(batch).await.map_err(|_| packer_gone())?;
         }
         Ok(())
     }
 
-    /// The selected ones, complete with apiVersion and kind.
-    fn keep(&self, resource: &Resource, items: Vec<Bytes>) -> Vec<(ItemMeta, Bytes)> {
-        let mut kept = Vec::with_capacity(items.len());
+    /// Filters items, acts on them and hands them on.
+    async fn take_page(
+        &self,
+        resource: &Arc<Resource>,
+        items: Vec<Bytes>,
+        task: &Task,
+        batches: &Batches,
+    ) -> Result<(), Error> {
+        let group_resource = resource.group_resource();
+        let acting = self.acting(resource);
+        let (mut ready, mut apart) = (Vec::with_capacity(items.len()), Vec::new());
         for item in items {
-            match ItemMeta::of(&item) {
-                Ok(meta) if self.keeps(resource, &meta) => kept.push((meta, complete(&item, resource))),
-                Ok(_) => {}
-                Err(error) => self.refuse(resource, &error),
+            let Some(meta) = self.admit(resource, &group_resource, &item) else { continue };
+            match acting.act(meta, complete(&item, resource), task).await? {
+                Acted::Ready(meta, object) => ready.push((meta, object)),
+                Acted::Apart(pod) => apart.push(pod),
+                Acted::Gone => {}
             }
         }
-        kept
+        if let Some((last, _)) = ready.last() {
+            task.say(last.path());
+        }
+        send(batches, resource, ready).await?;
+        let pods = apart.into_iter().map(|pod| async {
+            match acting.back_up_pod(pod, task).await? {
+                Some(item) => send(batches, resource, vec![item]).await,
+                None => Ok(()),
+            }
+        });
+        stream::iter(pods.collect::<Vec<_>>()).buffer_unordered(PARALLEL_PODS).try_collect().await
     }
 
-    fn keeps(&self, resource: &Resource, meta: &ItemMeta) -> bool {
+    fn acting<'b>(&'b self, resource: &'b Arc<Resource>) -> Acting<'b> {
+        Acting { run: self.run, resource, recorder: self.recorder, found: &self.found, hooks: self.hooks }
+    }
+
+    /// The metadata of an item that is selected and not taken yet.
+    fn admit(&self, resource: &Resource, group_resource: &str, item: &Bytes) -> Option<ItemMeta> {
+        let meta = match ItemMeta::of(item) {
+            Ok(meta) => meta,
+            Err(error) => {
+                self.refuse(resource, &error);
+                return None;
+            }
+        };
+        let taken = self.keeps(resource, group_resource, &meta)
+            && self.found.take(group_resource, meta.namespace.as_deref(), &meta.name);
+        taken.then_some(meta)
+    }
+
+    fn keeps(&self, resource: &Resource, group_resource: &str, meta: &ItemMeta) -> bool {
         let selecting = &self.run.selecting;
         if is_namespaces(resource) {
-            return selecting.keeps_namespace(meta, self.found().namespaces.contains(&meta.name));
+            return selecting.keeps_namespace(meta, self.found.inhabits(&meta.name));
         }
         let chosen = |name: &str| self.run.plan.namespaces.as_ref().is_none_or(|chosen| chosen.contains(name));
-        meta.namespace.as_deref().is_none_or(chosen) && selecting.keeps(&resource.group_resource(), meta)
-    }
-
-    fn note(&self, group_resource: &str, items: &[(ItemMeta, Bytes)]) {
-        let mut found = self.found();
-        if !found.kinds.contains(group_resource) {
-            found.kinds.insert(group_resource.to_owned());
-        }
-        for namespace in items.iter().filter_map(|(meta, _)| meta.namespace.as_ref()) {
-            if !found.namespaces.contains(namespace) {
-                found.namespaces.insert(namespace.clone());
-            }
-        }
-    }
-
-    fn found(&self) -> std::sync::MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        meta.namespace.as_deref().is_none_or(chosen) && selecting.keeps(group_resource, meta)
     }
 
     fn refuse(&self, resource: &Resource, error: &serde_json::Error) {
@@ -249,34 +193,87 @@ impl Reader<'_> {
         self.reading.meter(Unit::Items).fail(1);
     }
 
-    /// Definitions of the custom resources that were kept, unless the user decided about definitions.
-    async fn read_definitions(&self, batches: &mpsc::Sender<Batch>) -> Result<(), Error> {
-        let definitions = Arc::new(Resource {
-            group: "apiextensions.k8s.io".into(),
-            version: "v1".into(),
-            plural: "customresourcedefinitions".into(),
-            kind: "CustomResourceDefinition".into(),
-            namespaced: false,
-            aliases: Vec::new(),
-        });
-        if !self.run.selecting.adds_definitions() {
+    /// What actions asked for and no list has brought; that may ask for more.
+    async fn read_wanted(&self, batches: &Batches) -> Result<(), Error> {
+        loop {
+            let wanted = self.found.wanted();
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let task = self.reading.child("additional items");
+            let reads: Vec<_> =
+                wanted.into_iter().map(|(item, forced)| self.read_one_wanted(item, forced, &task, batches)).collect();
+            stream::iter(reads).buffer_unordered(PARALLEL_OBJECTS).try_collect::<()>().await?;
+            task.finish();
+        }
+    }
+
+    async fn read_one_wanted(&self, item: ItemId, forced: bool, task: &Task, batches: &Batches) -> Result<(), Error> {
+        let Some(resource) = self.run.plan.served.get(&item.group_resource) else {
+            self.recorder.warn(
+                &Scope::Operation,
+                format!("{item} is asked for by an action, and this cluster serves no such resource"),
+            );
+            return Ok(());
+        };
+        let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
+        let Some(object) = Patience::default().run(task, || self.run.cluster.get(&path)).await? else {
+            self.recorder.warn(&Scope::Operation, format!("{item} is asked for by an action, and is not there"));
+            return Ok(());
+        };
+        let Ok(meta) = ItemMeta::of(&object) else { return Ok(()) };
+        let wanted = forced || self.run.selecting.adds(&item.group_resource, &meta);
+        if !wanted || !self.found.take(&item.group_resource, item.namespace.as_deref(), &item.name) {
             return Ok(());
         }
-        let kinds = std::mem::take(&mut self.found().kinds);
-        for name in kinds.iter().filter(|kind| kind.contains('.')) {
-            let path = format!("{}/{name}", definitions.path(None));
+        self.reading.meter(Unit::Items).grow_total(1);
+        task.say(item.to_string());
+        self.hand_on(&Arc::new(resource.clone()), meta, object, task, batches).await
+    }
+
+    /// Acts on one object and hands it on.
+    async fn hand_on(
+        &self,
+        resource: &Arc<Resource>,
+        meta: ItemMeta,
+        object: Bytes,
+        task: &Task,
+        batches: &Batches,
+    ) -> Result<(), Error> {
+        let acting = self.acting(resource);
+        let item = match acting.act(meta, object, task).await? {
+            Acted::Ready(meta, object) => Some((meta, object)),
+            Acted::Apart(pod) => acting.back_up_pod(pod, task).await?,
+            Acted::Gone => None,
+        };
+        send(batches, resource, item.into_iter().collect()).await
+    }
+
+    /// Definitions of the custom resources that were kept, unless the user decided about definitions.
+    async fn read_definitions(&self, batches: &Batches) -> Result<(), Error> {
+        const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+        let Some(resource) = self.run.plan.served.get(DEFINITIONS).filter(|_| self.run.selecting.adds_definitions())
+        else {
+            return Ok(());
+        };
+        let resource = Arc::new(resource.clone());
+        for name in self.found.kinds().iter().filter(|kind| kind.contains('.')) {
+            let path = format!("{}/{name}", resource.path(None));
             let found = Patience::default().run(self.reading, || self.run.cluster.get(&path)).await?;
-            let Some(item) = found else { continue };
+            let Some(object) = found.filter(|_| self.found.take(DEFINITIONS, None, name)) else { continue };
             self.reading.meter(Unit::Items).grow_total(1);
             let meta = ItemMeta { name: name.clone(), ..ItemMeta::default() };
-            let batch = Batch { resource: Arc::clone(&definitions), items: vec![(meta, item)] };
-            batches.send(batch).await.map_err(|_| packer_gone())?;
+            self.hand_on(&resource, meta, object, self.reading, batches).await?;
         }
         Ok(())
     }
 }
 
-/// Never shown: whoever closed the channel has the real error.
-fn packer_gone() -> Error {
-    Error::Selection("packing ended early".into())
+async fn send(batches: &Batches, resource: &Arc<Resource>, items: Vec<(ItemMeta, Bytes)>) -> Result<(), Error> {
+    if items.is_empty() {
+        return Ok(());
+    }
+    // Never shown: whoever closed the channel has the real error.
+    let gone = |_| Error::Selection("packing ended early".into());
+    batches.send(Batch { resource: Arc::clone(resource), items }).await.map_err(gone)
 }

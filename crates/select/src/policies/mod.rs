@@ -120,6 +120,11 @@ impl Policies {
         !self.volumes.is_empty()
     }
 
+    /// Whether there are filters by kind, which take the place of a spec's selectors.
+    pub fn has_filters(&self) -> bool {
+        self.cluster_scoped.is_some() || !self.namespaced.is_empty()
+    }
+
     pub(crate) fn include_exclude(&self) -> Option<&IncludeExclude> {
         self.include_exclude.as_ref()
     }

@@ -1,0 +1,198 @@
+//! Every field of a Backup does what its users know it to do.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
+
+on_both_clusters! {
+    what_a_selected_object_needs_comes_with_it,
+    ordered_objects_come_first_and_an_unknown_one_is_named,
+    filter_policies_take_the_place_of_the_selector,
+    a_namespace_that_is_asked_for_by_name_and_not_there_is_an_error,
+    the_backup_says_what_the_server_decided_for_it,
+}
+
+async fn create(bed: &Bed, namespace: Option<&str>, object: Value) {
+    let group_version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = group_version.rsplit_once('/').unwrap_or(("", group_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap()));
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(bed.client.clone(), namespace, &resource),
+        None => Api::all_with(bed.client.clone(), &resource),
+    };
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+async fn delete_cluster_wide(bed: &Bed, group: &str, kind: &str, name: &str) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    let api: Api<DynamicObject> = Api::all_with(bed.client.clone(), &resource);
+    let _ = api.delete(name, &DeleteParams::default()).await;
+}
+
+/// A claim that is bound to its volume: by the cluster where it has a controller for that, else by hand.
+async fn bind(bed: &Bed, namespace: &str, claim: &str, volume: &str) {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(bed.client.clone(), namespace);
+    let bound = json!({ "status": { "phase": "Bound" } });
+    eventually("the claim is bound", async || {
+        let found = claims.get(claim).await.unwrap();
+        let is_bound = found.status.and_then(|status| status.phase).as_deref() == Some("Bound");
+        if !is_bound && bed.is_local() {
+            let spec = json!({ "spec": { "volumeName": volume } });
+            claims.patch(claim, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+            claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(&bound)).await.unwrap();
+        }
+        is_bound
+    })
+    .await;
+}
+
+async fn what_a_selected_object_needs_comes_with_it(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let shop = bed.application("shop", 3).await;
+    let (volume, role) = (bed.ns("volume"), bed.ns("role"));
+    create(
+        bed,
+        None,
+        json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": volume },
+        "spec": { "capacity": { "storage": "1Mi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
+            "hostPath": { "path": "/nowhere" }, "claimRef": { "namespace": shop, "name": "data" } } }),
+    )
+    .await;
+    create(
+        bed,
+        Some(&shop),
+        json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "data", "labels": { "velero.io/restore-name": "an-earlier-one" } },
+        "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
+            "resources": { "requests": { "storage": "1Mi" } } } }),
+    )
+    .await;
+    bind(bed, &shop, "data", &volume).await;
+    create(
+        bed,
+        None,
+        json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": role }, "rules": [] }),
+    )
+    .await;
+    create(bed, None, json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": role }, "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": shop, "name": "account-2" }] }))
+    .await;
+
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}");
+    let names = home.archived("b");
+    for expected in [
+        format!("resources/persistentvolumes/cluster/{volume}.json"),
+        format!("resources/clusterrolebindings.rbac.authorization.k8s.io/cluster/{role}.json"),
+        format!("resources/clusterroles.rbac.authorization.k8s.io/cluster/{role}.json"),
+    ] {
+        assert!(names.contains(&expected), "{expected} is missing in {names:#?}");
+    }
+    assert!(!names.iter().any(|name| name.ends_with("cluster-admin.json")), "nobody asked for that: {names:#?}");
+    let claim = home.archived_object("b", &format!("resources/persistentvolumeclaims/namespaces/{shop}/data.json"));
+    assert_eq!(claim.pointer("/metadata/labels/velero.io~1restore-name"), None, "{claim:#}");
+    let items = names.len() as u64 - 1;
+    assert_eq!(backup["status"]["progress"]["totalItems"], items, "{backup:#}");
+    assert_eq!(backup["status"]["progress"]["itemsBackedUp"], items, "{backup:#}");
+
+    home.backup("none", json!({ "includedNamespaces": [shop], "includeClusterResources": false })).await;
+    home.ended("Backup", "none").await;
+    let names = home.archived("none");
+    assert!(!names.iter().any(|name| name.contains("/cluster/") && !name.contains("/namespaces/")), "{names:#?}");
+
+    for (group, kind, name) in [
+        ("rbac.authorization.k8s.io", "ClusterRole", &role),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding", &role),
+        ("", "PersistentVolume", &volume),
+    ] {
+        delete_cluster_wide(bed, group, kind, name).await;
+    }
+}
+
+async fn ordered_objects_come_first_and_an_unknown_one_is_named(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let shop = bed.application("shop", 9).await;
+    let spec = json!({ "includedNamespaces": [shop], "includedResources": ["configmaps"],
+        "orderedResources": { "configmaps": format!("{shop}/map-6,{shop}/map-3,{shop}/none") } });
+    home.backup("b", spec).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!((phase(&backup), &backup["status"]["warnings"]), ("Completed", &json!(1)), "{backup:#}");
+    assert_eq!(home.messages("b", "warnings"), format!("orderedResources: there is no configmaps {shop}/none"));
+    let maps: Vec<_> = home.archived("b").into_iter().filter(|name| name.contains("/configmaps/")).collect();
+    let place = |name: &str| maps.iter().position(|path| path.ends_with(&format!("/{name}.json"))).unwrap();
+    assert!(place("map-6") < place("map-3") && place("map-3") < place("map-0"), "{maps:#?}");
+    assert_eq!(maps.iter().filter(|path| path.ends_with("/map-6.json")).count(), 1, "{maps:#?}");
+}
+
+async fn filter_policies_take_the_place_of_the_selector(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let shop = bed.application("shop", 9).await;
+    let rules = format!(
+        "version: v1\nnamespacedFilterPolicies:\n- namespaces: [{shop}]\n  resourceFilters:\n  - kinds: [secrets]\n    names: [secret-1, secret-4]\n"
+    );
+    create(
+        bed,
+        Some(&home.namespace),
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "rules" },
+        "data": { "rules.yaml": rules } }),
+    )
+    .await;
+    let spec = json!({ "includedNamespaces": [shop], "labelSelector": { "matchLabels": { "shard": "0" } },
+        "resourcePolicy": { "kind": "configmap", "name": "rules" } });
+    home.backup("b", spec).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}");
+    let names: Vec<_> =
+        home.archived("b").into_iter().filter(|name| name.contains(&format!("/namespaces/{shop}/"))).collect();
+    let expected = ["secret-1", "secret-4"].map(|name| format!("resources/secrets/namespaces/{shop}/{name}.json"));
+    assert_eq!(names, expected, "secret-1 has another label, and the policy names no maps");
+}
+
+async fn a_namespace_that_is_asked_for_by_name_and_not_there_is_an_error(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let shop = bed.application("shop", 3).await;
+    home.backup("b", json!({ "includedNamespaces": [shop, "not-there"] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!((phase(&backup), &backup["status"]["errors"]), ("PartiallyFailed", &json!(1)), "{backup:#}");
+    assert!(home.messages("b", "errors").contains("namespace not-there is included by its name, and is not there"));
+    assert!(home.archived("b").iter().any(|name| name.ends_with("map-0.json")), "what can be saved is saved");
+}
+
+async fn the_backup_says_what_the_server_decided_for_it(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let shop = bed.application("shop", 3).await;
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let backup = home.ended("Backup", "b").await;
+    let stored = stored(&home, "b");
+    for object in [&backup, &stored] {
+        let spec = &object["spec"];
+        assert_eq!(spec["ttl"], "720h0m0s", "{object:#}");
+        assert_eq!((&spec["csiSnapshotTimeout"], &spec["itemOperationTimeout"]), (&json!("10m0s"), &json!("4h0m0s")));
+        assert_eq!(spec["storageLocation"], "default");
+        assert_eq!(object["metadata"]["labels"]["velero.io/storage-location"], "default");
+        let version = &object["metadata"]["annotations"]["velero.io/source-cluster-k8s-gitversion"];
+        assert!(version.as_str().unwrap().starts_with('v'), "{object:#}");
+        assert_eq!(object["status"]["hookStatus"], json!({ "hooksAttempted": 0, "hooksFailed": 0 }));
+        assert!(
+            object["status"]["expiration"].as_str().unwrap() > object["status"]["startTimestamp"].as_str().unwrap()
+        );
+    }
+    assert_eq!(stored["status"]["phase"], "Completed");
+}
+
+fn stored(home: &Home<'_>, backup: &str) -> Value {
+    let text = std::fs::read(home.bucket.join(format!("backups/{backup}/velero-backup.json"))).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}

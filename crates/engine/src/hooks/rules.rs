@@ -1,0 +1,267 @@
+//! Which commands a pod has, from its annotations or from the backup's spec.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_api::go::GoDuration;
+use plimsoll_api::velero::v1::{BackupHooks, BackupResourceHook, BackupResourceHookSpec, ExecHook, HookErrorMode};
+use plimsoll_select::includes::IncludesExcludes;
+use plimsoll_select::labels::Selector;
+use plimsoll_select::resources::Lookup;
+use serde_json::Value;
+
+use crate::Error;
+use crate::exec::Command;
+
+const PRE: &str = "pre.hook.backup.velero.io/";
+const POST: &str = "post.hook.backup.velero.io/";
+/// What the first versions of Velero called a pre-hook.
+const OLD_PRE: &str = "hook.backup.velero.io/";
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+const PODS: &str = "pods";
+
+/// One command, and what its failure means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// Where it comes from: the name in the spec, or `annotation`.
+    pub name: String,
+    /// What to run.
+    pub command: Command,
+    /// Whether the pod is not backed up when it fails.
+    pub fails_pod: bool,
+}
+
+/// The commands of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodHooks {
+    /// Before the pod is backed up.
+    pub pre: Vec<Hook>,
+    /// After it.
+    pub post: Vec<Hook>,
+    /// What about them cannot be carried out as it is written.
+    pub warnings: Vec<String>,
+}
+
+impl PodHooks {
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.pre.is_empty() && self.post.is_empty()
+    }
+}
+
+struct Rule {
+    name: String,
+    namespaces: IncludesExcludes,
+    resources: IncludesExcludes,
+    selector: Option<Selector>,
+    pre: Vec<ExecHook>,
+    post: Vec<ExecHook>,
+}
+
+/// The hooks of a backup's spec, compiled.
+#[derive(Default)]
+pub struct HookRules(Vec<Rule>);
+
+impl HookRules {
+    /// Compiles them; `lookup` knows the names of the cluster's resources.
+    pub fn compile(hooks: Option<&BackupHooks>, lookup: &(impl Lookup + ?Sized)) -> Result<Self, Error> {
+        let specs = hooks.map_or(&[][..], |hooks| &hooks.resources);
+        specs.iter().map(|spec| Rule::compile(spec, lookup)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The commands of a pod. Those of its annotations take the place of those of the spec, for each side of the pair.
+    pub fn of_pod(&self, pod: &Value) -> PodHooks {
+        let pod = PodView::of(pod);
+        let mut found = PodHooks::default();
+        found.pre =
+            match pod.annotated(PRE, &mut found.warnings).or_else(|| pod.annotated(OLD_PRE, &mut found.warnings)) {
+                Some(hook) => vec![hook],
+                None => self.of_spec(&pod, |rule| &rule.pre),
+            };
+        found.post = match pod.annotated(POST, &mut found.warnings) {
+            Some(hook) => vec![hook],
+            None => self.of_spec(&pod, |rule| &rule.post),
+        };
+        found
+    }
+
+    fn of_spec(&self, pod: &PodView<'_>, side: impl Fn(&Rule) -> &Vec<ExecHook>) -> Vec<Hook> {
+        let rules = self.0.iter().filter(|rule| rule.chooses(pod));
+        rules.flat_map(|rule| side(rule).iter().map(|hook| pod.hook(&rule.name, hook))).collect()
+    }
+}
+
+impl Rule {
+    fn compile(spec: &BackupResourceHookSpec, lookup: &(impl Lookup + ?Sized)) -> Result<Self, Error> {
+        let name = spec.name.clone().unwrap_or_default();
+        let refused = |error: plimsoll_select::Error| Error::Selection(format!("spec.hooks.resources {name}: {error}"));
+        let resolve = |names: &[String]| -> Vec<String> {
+            names.iter().map(|n| lookup.resolve(n).map_or_else(|| n.clone(), |found| found.group_resource)).collect()
+        };
+        let execs = |hooks: &[BackupResourceHook]| hooks.iter().filter_map(|hook| hook.exec.clone()).collect();
+        Ok(Self {
+            namespaces: IncludesExcludes::new(&spec.included_namespaces, &spec.excluded_namespaces).map_err(refused)?,
+            resources: IncludesExcludes::new(&resolve(&spec.included_resources), &resolve(&spec.excluded_resources))
+                .map_err(refused)?,
+            selector: spec.label_selector.as_ref().map(compile_selector).transpose().map_err(refused)?,
+            pre: execs(&spec.pre),
+            post: execs(&spec.post),
+            name,
+        })
+    }
+
+    fn chooses(&self, pod: &PodView<'_>) -> bool {
+        self.namespaces.includes(pod.namespace)
+            && self.resources.includes(PODS)
+            && self.selector.as_ref().is_none_or(|selector| selector.matches(&pod.labels))
+    }
+}
+
+/// The selector of the API types is the selector of ours, in JSON.
+fn compile_selector(selector: &impl serde::Serialize) -> Result<Selector, plimsoll_select::Error> {
+    let selector = serde_json::to_value(selector).and_then(serde_json::from_value).unwrap_or_default();
+    Selector::new(&selector)
+}
+
+struct PodView<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    annotations: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+    first_container: &'a str,
+}
+
+impl<'a> PodView<'a> {
+    fn of(pod: &'a Value) -> Self {
+        let text = |path: &str| pod.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let map =
+            |path: &str| pod.pointer(path).and_then(|map| serde_json::from_value(map.clone()).ok()).unwrap_or_default();
+        Self {
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            annotations: map("/metadata/annotations"),
+            labels: map("/metadata/labels"),
+            first_container: text("/spec/containers/0/name"),
+        }
+    }
+
+    /// The hook that annotations with this prefix make, if there is a command among them.
+    fn annotated(&self, prefix: &str, warnings: &mut Vec<String>) -> Option<Hook> {
+        let value = |key: &str| self.annotations.get(&format!("{prefix}{key}")).filter(|text| !text.is_empty());
+        let command = parse_command(value("command")?);
+        let timeout = value("timeout").map(|text| text.parse::<GoDuration>());
+        if let Some(Err(error)) = &timeout {
+            warnings.push(format!("annotation {prefix}timeout: {error}; 30 seconds are used"));
+        }
+        let hook = ExecHook {
+            container: value("container").cloned(),
+            command,
+            on_error: value("on-error").map(|text| HookErrorMode::from(text.as_str())),
+            timeout: timeout.and_then(Result::ok),
+            ..ExecHook::default()
+        };
+        Some(self.hook("annotation", &hook))
+    }
+
+    fn hook(&self, name: &str, hook: &ExecHook) -> Hook {
+        let timeout = hook.timeout.as_ref().and_then(GoDuration::as_std).filter(|limit| !limit.is_zero());
+        Hook {
+            name: name.to_owned(),
+            command: Command {
+                namespace: self.namespace.to_owned(),
+                pod: self.name.to_owned(),
+                container: hook
+                    .container
+                    .clone()
+                    .filter(|name| !name.is_empty())
+                    .unwrap_or(self.first_container.into()),
+                command: hook.command.clone(),
+                timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+            },
+            fails_pod: hook.on_error != Some(HookErrorMode::Continue),
+        }
+    }
+}
+
+/// A JSON array of strings, or one word: no shell splits it.
+fn parse_command(text: &str) -> Vec<String> {
+    let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();
+    array.unwrap_or_else(|| vec![text.to_owned()])
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_select::resources::Catalog;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(annotations: &Value) -> Value {
+        json!({
+            "metadata": {"namespace": "shop", "name": "db-0", "labels": {"app": "db"}, "annotations": annotations},
+            "spec": {"containers": [{"name": "db"}, {"name": "side"}]},
+        })
+    }
+
+    fn rules(spec: &Value) -> HookRules {
+        let hooks: BackupHooks = serde_json::from_value(json!({"resources": [spec]})).unwrap();
+        HookRules::compile(Some(&hooks), &Catalog::new(Vec::new())).unwrap()
+    }
+
+    #[test]
+    fn annotations_make_a_hook_of_the_first_container_with_thirty_seconds() {
+        let pod = pod(&json!({"pre.hook.backup.velero.io/command": "[\"/sbin/fsfreeze\", \"--freeze\", \"/data\"]"}));
+        let hooks = HookRules::default().of_pod(&pod);
+        let [hook] = &hooks.pre[..] else { panic!("{hooks:?}") };
+        assert_eq!(hook.command.command, ["/sbin/fsfreeze", "--freeze", "/data"]);
+        assert_eq!((hook.command.container.as_str(), hook.command.timeout), ("db", Duration::from_secs(30)));
+        assert!(hook.fails_pod && hooks.post.is_empty());
+    }
+
+    #[test]
+    fn a_command_that_is_no_json_array_is_one_word() {
+        assert_eq!(parse_command("/bin/sync it"), ["/bin/sync it"]);
+        assert_eq!(parse_command("[not json"), ["[not json"]);
+    }
+
+    #[test]
+    fn every_annotation_counts_and_a_bad_timeout_is_named() {
+        let pod = pod(&json!({
+            "post.hook.backup.velero.io/command": "sync",
+            "post.hook.backup.velero.io/container": "side",
+            "post.hook.backup.velero.io/on-error": "Continue",
+            "post.hook.backup.velero.io/timeout": "soon",
+        }));
+        let hooks = HookRules::default().of_pod(&pod);
+        assert!(!hooks.post[0].fails_pod && hooks.post[0].command.container == "side");
+        assert_eq!(hooks.post[0].command.timeout, Duration::from_secs(30));
+        assert!(hooks.warnings[0].starts_with("annotation post.hook.backup.velero.io/timeout"), "{:?}", hooks.warnings);
+    }
+
+    #[test]
+    fn annotations_take_the_place_of_the_spec_for_their_side_only() {
+        let rules = rules(&json!({
+            "name": "freeze",
+            "pre": [{"exec": {"command": ["spec-pre"]}}],
+            "post": [{"exec": {"command": ["spec-post"], "timeout": "5s"}}],
+        }));
+        let hooks = rules.of_pod(&pod(&json!({"hook.backup.velero.io/command": "old-style"})));
+        assert_eq!(hooks.pre[0].command.command, ["old-style"]);
+        assert_eq!((hooks.post[0].name.as_str(), hooks.post[0].command.timeout), ("freeze", Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn the_spec_chooses_pods_by_namespace_resource_and_labels() {
+        let hook = json!([{"exec": {"command": ["x"]}}]);
+        let chosen = |spec: Value| {
+            let mut spec = spec;
+            spec["pre"] = hook.clone();
+            !rules(&spec).of_pod(&pod(&json!({}))).pre.is_empty()
+        };
+        assert!(chosen(json!({})));
+        assert!(chosen(json!({"includedNamespaces": ["sh*"], "labelSelector": {"matchLabels": {"app": "db"}}})));
+        assert!(!chosen(json!({"excludedNamespaces": ["shop"]})));
+        assert!(!chosen(json!({"includedResources": ["deployments.apps"]})));
+        assert!(!chosen(json!({"labelSelector": {"matchLabels": {"app": "web"}}})));
+    }
+}

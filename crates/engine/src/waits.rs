@@ -1,0 +1,35 @@
+//! What object storage waits for, shown as what a task waits for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_progress::{Task, Wait};
+use plimsoll_store::{Observer, Observing, Store};
+
+struct Shown {
+    task: Task,
+    waiting: Mutex<Option<Wait>>,
+}
+
+impl Shown {
+    fn set(&self, wait: Option<Wait>) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = wait;
+    }
+}
+
+impl Observer for Shown {
+    fn on_wait(&self, wait: &plimsoll_store::Wait) {
+        self.task.hint(&wait.reason);
+        // The old wait ends first: a guard that is replaced while it is held would show both.
+        self.set(None);
+        self.set(Some(self.task.wait(&wait.reason)));
+    }
+
+    fn on_resume(&self) {
+        self.set(None);
+    }
+}
+
+/// Shows on `task` what `store` waits for, until the guard is dropped.
+pub fn show_waits(store: &Store, task: &Task) -> Observing {
+    store.observe(Arc::new(Shown { task: task.clone(), waiting: Mutex::default() }))
+}
