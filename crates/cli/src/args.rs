@@ -105,6 +105,9 @@ pub struct Server {
     /// How long backups are kept that do not say
     #[arg(long, value_name = "DURATION", default_value = "720h", value_parser = duration)]
     pub default_backup_ttl: Duration,
+    /// A request to object storage that moves no bytes for this long is tried again
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    pub store_idle_timeout: Duration,
 }
 
 #[derive(Debug, Args)]

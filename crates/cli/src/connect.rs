@@ -8,7 +8,9 @@ use crate::args::Global;
 
 /// A client for the cluster that the user means.
 pub async fn client(global: &Global) -> anyhow::Result<Client> {
-    let config = config(global).await?;
+    let mut config = config(global).await?;
+    // The client's own retries take minutes and show nothing: ours are visible.
+    config.default_retry = false;
     Client::try_from(config).context("cannot make a client for the cluster")
 }
 

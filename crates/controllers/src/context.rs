@@ -26,6 +26,8 @@ pub struct Settings {
     pub concurrency: usize,
     /// How long backups are kept that do not say.
     pub default_ttl: Duration,
+    /// A request to object storage that moves no bytes for this long is tried again.
+    pub store_idle: Duration,
     /// Unique for each process.
     pub identity: String,
 }

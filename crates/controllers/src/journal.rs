@@ -21,6 +21,8 @@ use tokio::time::Instant;
 const PAGE_BYTES: usize = 512 * 1024;
 /// Five commits a second at most.
 const BETWEEN_COMMITS: Duration = Duration::from_millis(200);
+/// An API server that does not answer is waited for.
+const PATIENCE: Duration = Duration::from_mins(10);
 const LABEL: &str = "plimsoll.dev/journal-of";
 const KEY: &str = "entries";
 
@@ -55,7 +57,25 @@ pub struct Address {
 
 struct Append {
     entry: Entry,
-    done: oneshot::Sender<Result<(), String>>,
+    done: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// Why a group of entries could not be written, for each of those who wait for it.
+#[derive(Clone)]
+enum Refusal {
+    /// Somebody else leads.
+    Fenced(String),
+    /// Nobody will be able to tell what was done.
+    Lost(String),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Fenced(why) => Self::Fenced(why),
+            other => Self::Lost(other.to_string()),
+        }
+    }
 }
 
 /// The journal that this process writes.
@@ -183,7 +203,7 @@ async fn write_loop(mut writer: Writer, mut requests: mpsc::Receiver<Append>) {
         while let Ok(more) = requests.try_recv() {
             group.push(more);
         }
-        let answer = writer.commit(group.iter().map(|append| &append.entry)).await.map_err(|e| e.to_string());
+        let answer = writer.commit(group.iter().map(|append| &append.entry)).await.map_err(Refusal::from);
         last_commit = Some(Instant::now());
         for append in group {
             let _ = append.done.send(answer.clone());
@@ -216,7 +236,7 @@ impl Writer {
     /// Writes a page under the version we know: whoever took over has changed it, and then we must stop.
     async fn replace(&self, page: ConfigMap) -> Result<ConfigMap, Error> {
         let name = page.name_any();
-        let mut pause = Duration::from_millis(100);
+        let (began, mut pause) = (Instant::now(), Duration::from_millis(100));
         loop {
             let error = match self.api.replace(&name, &PostParams::default(), &page).await {
                 Ok(page) => return Ok(page),
@@ -230,11 +250,11 @@ impl Writer {
                 _ => {}
             }
             let error = Error::api(format!("write ConfigMap {name}"), error);
-            if !error.is_retryable() || pause > Duration::from_secs(10) {
+            if !error.is_retryable() || began.elapsed() > PATIENCE {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
-            pause *= 2;
+            pause = (pause * 2).min(Duration::from_secs(5));
         }
     }
 
@@ -254,7 +274,10 @@ impl ConfigMapJournal {
         let gone = || lost(&self.operation, "its writer has stopped");
         let (done, answer) = oneshot::channel();
         self.appends.send(Append { entry, done }).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?.map_err(|detail| lost(&self.operation, detail))
+        answer.await.map_err(|_| gone())?.map_err(|refusal| match refusal {
+            Refusal::Fenced(why) => Error::Fenced(why),
+            Refusal::Lost(detail) => lost(&self.operation, detail),
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
-use plimsoll_store::{Location, Store};
+use plimsoll_store::{Location, Store, Tuning};
 use serde_json::json;
 use tracing::warn;
 
@@ -101,7 +101,7 @@ pub async fn open(location: &BackupStorageLocation, context: &Context) -> Result
         config: spec.config.clone(),
         credentials: credentials.map(Into::into),
         ca_cert,
-        ..Location::default()
+        tuning: Tuning { idle: context.settings.store_idle, ..Tuning::default() },
     };
     Ok(Store::open(&place)?)
 }

@@ -1,6 +1,7 @@
 //! The Operation: the leader's record of one piece of work, and the proof that nobody else has taken it over.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use plimsoll_engine::{Error, kill};
 use plimsoll_progress::{Clock, Limits, Snapshot, cut};
 use serde_json::json;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::leader::Fence;
 use crate::project;
@@ -330,7 +332,16 @@ impl Guard for Record {
     fn commit(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             kill::point("fence.commit.before");
-            let answer = self.update(|_| {}).await;
+            let began = Instant::now();
+            let answer = loop {
+                match self.update(|_| {}).await {
+                    // An API server that does not answer is waited for: all the work is done but for this.
+                    Err(error) if error.is_retryable() && began.elapsed() < Duration::from_mins(10) => {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                    answer => break answer,
+                }
+            };
             kill::point("fence.commit.after");
             answer
         })

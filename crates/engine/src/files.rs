@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::io::AsyncReadExt;
 
 use crate::ports::Guard;
-use crate::{Error, kill};
+use crate::{Error, Patience, kill};
 
 /// Small contents and spooled files, by key.
 #[derive(Default)]
@@ -41,14 +41,15 @@ impl<'a> Files<'a> {
             guard.effect()?;
             task.say(&key);
             kill::point("file.before");
-            store.put(&key, content).await?;
+            let put = || async { Ok(store.put(&key, content.clone()).await?) };
+            Patience::default().run(task, put).await?;
             kill::point("file.after");
             steps.add(1);
         }
         for (key, path) in self.spooled {
             guard.effect()?;
             task.say(&key);
-            upload(store, &key, path).await?;
+            Patience::default().run(task, || upload(store, &key, path)).await?;
             steps.add(1);
         }
         Ok(())

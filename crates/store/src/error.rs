@@ -121,8 +121,8 @@ impl StoreError {
 
     pub(crate) fn from_provider(error: &object_store::Error, key: &str, location: &str) -> Self {
         use object_store::Error as E;
-        let (key, location) = (key.to_owned(), location.to_owned());
-        let cause = describe(error);
+        let key = if key.is_empty() { "its list".to_owned() } else { key.to_owned() };
+        let (location, cause) = (location.to_owned(), describe(error));
         match error {
             E::NotFound { .. } => Self::NotFound { key, location },
             E::AlreadyExists { .. } | E::Precondition { .. } => Self::AlreadyExists { key, location },
@@ -131,6 +131,8 @@ impl StoreError {
             E::InvalidPath { .. } => Self::InvalidKey { key, location, cause },
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { key, location, cause },
             E::UnknownConfigurationKey { .. } => Self::InvalidLocation { location, cause },
+            _ if refuses_credentials(&cause) => Self::Unauthenticated { key, location, cause },
+            _ if cause.contains("403 Forbidden") => Self::PermissionDenied { key, location, cause },
             _ => Self::from_io_kind(io_kind(error), key, location, cause),
         }
     }
@@ -150,6 +152,12 @@ impl StoreError {
             _ => Self::Unavailable { key, location, cause },
         }
     }
+}
+
+/// A list's refusal reaches us as text only, and S3 answers wrong keys with 403 as well.
+fn refuses_credentials(cause: &str) -> bool {
+    let codes = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "NotSignedUp", "ExpiredToken", "InvalidToken"];
+    cause.contains("401 Unauthorized") || codes.iter().any(|code| cause.contains(code))
 }
 
 fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
@@ -196,6 +204,18 @@ mod tests {
 
     fn generic(text: &str) -> object_store::Error {
         object_store::Error::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    #[test]
+    fn a_list_that_is_refused_says_whether_the_keys_are_wrong() {
+        let refused = |text| StoreError::from_provider(&generic(text), "", "s3://b");
+        let wrong = refused("Server returned non-2xx status code: 403 Forbidden: InvalidAccessKeyId: no such key");
+        assert_eq!((wrong.reason(), wrong.is_retryable()), ("StoreCredentialsRejected", false));
+        assert_eq!(
+            refused("Server returned non-2xx status code: 403 Forbidden: AccessDenied").reason(),
+            "StoreAccessDenied"
+        );
+        assert_eq!(refused("Server returned non-2xx status code: 500 Oops").reason(), "StoreUnavailable");
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         lease_term: options.lease_duration.max(Duration::from_secs(1)),
         concurrency: options.concurrency.into(),
         default_ttl: options.default_backup_ttl,
+        store_idle: options.store_idle_timeout,
         identity: identity(),
     }
 }
@@ -46,6 +47,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         lease_term: Duration::from_secs(3),
         concurrency: 1,
         default_ttl: Duration::from_hours(720),
+        store_idle: Duration::from_mins(1),
         identity: identity(),
     }
 }

@@ -12,6 +12,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
 use plimsoll_testkit::Cluster;
+use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -113,20 +115,42 @@ impl Bed {
         }
     }
 
-    /// A namespace of its own for a server, with a location.
+    /// A namespace of its own for a server, with a directory as its location.
     pub async fn home(&self, name: &str) -> Home<'_> {
+        let bucket = self.directory.path().join(format!("bucket-{}", self.ns(name)));
+        std::fs::create_dir_all(&bucket).unwrap();
+        let place = json!({ "provider": "directory", "objectStorage": { "bucket": bucket.display().to_string() } });
+        self.home_at(name, bucket, place).await
+    }
+
+    /// A namespace of its own for a server, with a bucket of an S3 server as its location; `endpoint` may be a proxy's.
+    pub async fn home_on_s3(&self, name: &str, server: &S3Server, endpoint: &str) -> Home<'_> {
+        let bucket = format!("bucket-{}", self.ns(name));
+        let directory = server.create_bucket(&bucket).unwrap();
+        let place = json!({ "provider": "aws", "objectStorage": { "bucket": bucket },
+            "credential": { "name": "keys", "key": "cloud" },
+            "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": endpoint } });
+        let home = self.home_at(name, directory, place).await;
+        let keys = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n");
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some("keys".into()), ..ObjectMeta::default() },
+            string_data: Some([("cloud".to_owned(), keys)].into()),
+            ..Secret::default()
+        };
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &home.namespace);
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+        home
+    }
+
+    async fn home_at(&self, name: &str, bucket: PathBuf, mut place: Value) -> Home<'_> {
         let name = &self.ns(name);
-        let home =
-            Home { bed: self, namespace: name.clone(), bucket: self.directory.path().join(format!("bucket-{name}")) };
-        std::fs::create_dir_all(&home.bucket).unwrap();
+        let home = Home { bed: self, namespace: name.clone(), bucket };
         create_namespace(&self.client, name).await;
-        let bucket = home.bucket.display().to_string();
-        home.create(
-            json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": "default" },
-            "spec": { "provider": "directory", "default": true, "objectStorage": { "bucket": bucket } } }),
-        )
-        .await
-        .unwrap();
+        place["default"] = json!(true);
+        home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
+            "metadata": { "name": "default" }, "spec": place }))
+            .await
+            .unwrap();
         home
     }
 
@@ -261,14 +285,20 @@ impl Home<'_> {
 
     /// A server with a term of office and more environment.
     pub fn server_with(&self, term: &str, environment: &[(&str, &str)]) -> Child {
+        self.server_through(&self.bed.kubeconfig, &["--lease-duration", term], environment)
+    }
+
+    /// A server that reaches the cluster through another kubeconfig, and with more arguments.
+    pub fn server_through(&self, kubeconfig: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Child {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.bed.directory.path().join(format!("{}.log", self.namespace)))
             .unwrap();
         plimsoll()
-            .args(["server", "--lease-duration", term, "--namespace", &self.namespace, "--kubeconfig"])
-            .arg(&self.bed.kubeconfig)
+            .args(["server", "--namespace", &self.namespace, "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(arguments)
             .arg("--scratch-dir")
             .arg(self.bed.directory.path().join(format!("scratch-{}", self.namespace)))
             .envs(environment.iter().copied())
@@ -292,7 +322,7 @@ impl Home<'_> {
     fn api(&self, kind: &str) -> Api<DynamicObject> {
         let group = if kind == "Operation" { ("plimsoll.dev", "v1alpha1") } else { ("velero.io", "v1") };
         let resource = match kind {
-            "ConfigMap" => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)),
+            "ConfigMap" | "Secret" => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)),
             _ => ApiResource::from_gvk(&GroupVersionKind::gvk(group.0, group.1, kind)),
         };
         Api::namespaced_with(self.bed.client.clone(), &self.namespace, &resource)
@@ -322,6 +352,10 @@ impl Home<'_> {
     pub async fn get(&self, kind: &str, name: &str) -> Value {
         let found = self.api(kind).get(name).await.unwrap();
         serde_json::to_value(found).unwrap()
+    }
+
+    pub async fn patch(&self, kind: &str, name: &str, patch: Value) {
+        self.api(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
     pub async fn delete(&self, kind: &str, name: &str) {

@@ -8,6 +8,7 @@ mod backup_hooks;
 mod bed;
 mod cancel;
 mod commands;
+mod faults;
 mod killed;
 mod refused;
 mod round_trip;

@@ -14,7 +14,7 @@ use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
 use plimsoll_engine::hooks::{self, HookCounts, HookRules, OpenPair};
 use plimsoll_engine::ports::{Effect, Guard, Journal};
 use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_engine::{Error, Patience, kill, show_waits};
 use plimsoll_progress::Snapshot;
 use plimsoll_select::policies::Policies;
 use plimsoll_store::Store;
@@ -207,6 +207,7 @@ async fn source_cluster(job: &Job<Backup>) -> Result<Value, Error> {
 /// Looks what lies in the location under this name, and removes what an earlier attempt left.
 async fn clear(job: &Job<Backup>, store: &Store) -> Result<Standing, Error> {
     let root = job.tree.root();
+    let _waits = show_waits(store, &root);
     let standing = || async { backup::standing(store, &job.id.name, &job.id.uid).await };
     let found = Patience::default().run(&root, standing).await?;
     if found == Standing::Unfinished {
@@ -280,6 +281,7 @@ async fn commit(
     stages: &Stages,
 ) -> Result<(), Error> {
     let committing = stages.begin("committing");
+    let _waits = show_waits(store, &committing);
     let key = plimsoll_archive::layout::backup_metadata(&job.id.name);
     let intent = job.journal.intend(Effect::Commit { key }).await?;
     job.record.commit().await?;
