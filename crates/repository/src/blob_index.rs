@@ -37,8 +37,8 @@ impl Place {
 pub(crate) struct BlobIndex {
     packs: Vec<Id>,
     numbers: HashMap<Id, u32>,
-    data: Table,
-    trees: Table,
+    data: Table<Entry>,
+    trees: Table<Entry>,
     /// Second and further copies: rare, but what a damaged first copy is replaced with.
     copies: HashMap<Id, Vec<Place>>,
 }
@@ -59,7 +59,7 @@ impl BlobIndex {
 
     fn add_blob(&mut self, pack: u32, blob: &PackedBlob) {
         let place = Place::of(pack, blob);
-        if !self.table_mut(blob.kind).insert(blob.id, place) {
+        if !self.table_mut(blob.kind).insert(Entry { id: blob.id, place }) {
             self.copies.entry(blob.id).or_default().push(place);
         }
     }
@@ -69,7 +69,7 @@ impl BlobIndex {
     }
 
     pub(crate) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
-        self.table(kind).get(id)
+        self.table(kind).get(id).map(|entry| entry.place)
     }
 
     /// All places of a blob, the preferred one first.
@@ -94,14 +94,14 @@ impl BlobIndex {
         self.data.len + self.trees.len
     }
 
-    fn table(&self, kind: BlobKind) -> &Table {
+    fn table(&self, kind: BlobKind) -> &Table<Entry> {
         match kind {
             BlobKind::Data => &self.data,
             BlobKind::Tree => &self.trees,
         }
     }
 
-    fn table_mut(&mut self, kind: BlobKind) -> &mut Table {
+    fn table_mut(&mut self, kind: BlobKind) -> &mut Table<Entry> {
         match kind {
             BlobKind::Data => &mut self.data,
             BlobKind::Tree => &mut self.trees,
@@ -109,25 +109,58 @@ impl BlobIndex {
     }
 }
 
+/// Something that is found by its ID.
+trait Keyed {
+    fn id(&self) -> &Id;
+}
+
 struct Entry {
     id: Id,
     place: Place,
 }
 
+impl Keyed for Entry {
+    fn id(&self) -> &Id {
+        &self.id
+    }
+}
+
+impl Keyed for Id {
+    fn id(&self) -> &Id {
+        self
+    }
+}
+
+/// A set of IDs: 32 bytes for each and one slot of a hash table.
+#[derive(Default)]
+pub(crate) struct IdSet(Table<Id>);
+
+impl IdSet {
+    /// Adds an ID; says whether it is new.
+    pub(crate) fn insert(&mut self, id: Id) -> bool {
+        self.0.insert(id)
+    }
+}
+
 /// Entries in blocks that never move, found through a table of their numbers: growing doubles four bytes for each
 /// entry, not forty-eight.
-#[derive(Default)]
-struct Table {
-    blocks: Vec<Vec<Entry>>,
+struct Table<E> {
+    blocks: Vec<Vec<E>>,
     /// Number of the entry plus one; 0 is free. Its length is a power of two.
     slots: Vec<u32>,
     len: usize,
 }
 
+impl<E> Default for Table<E> {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), slots: Vec::new(), len: 0 }
+    }
+}
+
 const BLOCK: usize = 1 << 13;
 
-impl Table {
-    fn entry(&self, number: usize) -> &Entry {
+impl<E: Keyed> Table<E> {
+    fn entry(&self, number: usize) -> &E {
         &self.blocks[number / BLOCK][number % BLOCK]
     }
 
@@ -136,7 +169,7 @@ impl Table {
         let mask = self.slots.len().checked_sub(1)?;
         let mut at = id.head() & mask;
         while let Some(number) = self.slots[at].checked_sub(1) {
-            if self.entry(number as usize).id == *id {
+            if self.entry(number as usize).id() == id {
                 break;
             }
             at = (at + 1) & mask;
@@ -144,16 +177,20 @@ impl Table {
         Some(at)
     }
 
-    fn get(&self, id: &Id) -> Option<Place> {
-        let number = self.slots[self.slot(id)?].checked_sub(1)?;
-        Some(self.entry(number as usize).place)
+    /// The number of the entry with this ID: they are counted from 0 as they come.
+    fn number(&self, id: &Id) -> Option<usize> {
+        self.slots[self.slot(id)?].checked_sub(1).map(|number| number as usize)
     }
 
-    fn insert(&mut self, id: Id, place: Place) -> bool {
+    fn get(&self, id: &Id) -> Option<&E> {
+        self.number(id).map(|number| self.entry(number))
+    }
+
+    fn insert(&mut self, entry: E) -> bool {
         if self.len * 4 >= self.slots.len() * 3 {
             self.grow();
         }
-        let Some(slot) = self.slot(&id) else { return false };
+        let Some(slot) = self.slot(entry.id()) else { return false };
         if self.slots[slot] != 0 {
             return false;
         }
@@ -161,7 +198,7 @@ impl Table {
             self.blocks.push(Vec::with_capacity(BLOCK));
         }
         let Some(block) = self.blocks.last_mut() else { return false };
-        block.push(Entry { id, place });
+        block.push(entry);
         self.len += 1;
         self.slots[slot] = u32::try_from(self.len).unwrap_or(u32::MAX);
         true
@@ -170,11 +207,36 @@ impl Table {
     fn grow(&mut self) {
         self.slots = vec![0; (self.slots.len() * 2).max(16)];
         for number in 0..self.len {
-            let id = self.entry(number).id;
+            let id = *self.entry(number).id();
             if let Some(slot) = self.slot(&id) {
                 self.slots[slot] = u32::try_from(number + 1).unwrap_or(u32::MAX);
             }
         }
+    }
+}
+
+/// One bit for each blob of an index.
+pub(crate) struct Marks<'a> {
+    index: &'a BlobIndex,
+    data: Vec<u64>,
+    trees: Vec<u64>,
+}
+
+impl<'a> Marks<'a> {
+    pub(crate) fn new(index: &'a BlobIndex) -> Self {
+        let words = |blobs: usize| vec![0; blobs.div_ceil(64)];
+        Self { index, data: words(index.data.len), trees: words(index.trees.len) }
+    }
+
+    /// Marks a blob; says whether it had no mark. A blob that no index file has cannot be marked, and is never new.
+    pub(crate) fn set(&mut self, kind: BlobKind, id: &Id) -> bool {
+        let Some(number) = self.index.table(kind).number(id) else { return false };
+        let words = if kind == BlobKind::Tree { &mut self.trees } else { &mut self.data };
+        let Some(word) = words.get_mut(number / 64) else { return false };
+        let bit = 1 << (number % 64);
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
     }
 }
 
@@ -206,11 +268,21 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_is_set_once_for_each_blob() {
+        let mut index = BlobIndex::default();
+        index.add(&IndexedPack { id: Id::of(b"one"), blobs: (0..200).map(blob).collect() });
+        let mut marks = Marks::new(&index);
+        assert!((0..200).all(|word| marks.set(BlobKind::Data, &blob(word).id)));
+        assert!(!(0..200).any(|word| marks.set(BlobKind::Data, &blob(word).id)));
+        assert!(!marks.set(BlobKind::Data, &blob(201).id), "not in the index");
+    }
+
+    #[test]
     fn a_blob_costs_at_most_sixty_bytes() {
         let mut table = Table::default();
         let place = Place::of(0, &blob(0));
         for word in 0_u32..200_000 {
-            table.insert(Id::of(&word.to_le_bytes()), place);
+            table.insert(Entry { id: Id::of(&word.to_le_bytes()), place });
         }
         let bytes = table.blocks.len() * BLOCK * size_of::<Entry>() + table.slots.len() * 4;
         assert!(bytes <= 200_000 * 60, "{} bytes each", bytes / 200_000);

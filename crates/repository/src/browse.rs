@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use plimsoll_progress::Task;
 
-use crate::blob_index::BlobIndex;
+use crate::blob_index::{BlobIndex, Marks};
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
 use crate::format::blob::BlobKind;
@@ -21,6 +21,7 @@ use crate::{RepositoryError, Result};
 pub struct Browser<'a> {
     repository: &'a Repository,
     index: BlobIndex,
+    damage: Vec<RepositoryError>,
     cancel: Cancel,
 }
 
@@ -46,11 +47,17 @@ pub struct Stats {
 impl Repository {
     /// Loads the index in order to look into snapshots. Takes no lock: what is deleted meanwhile is an error, not a lie.
     pub fn browse(&self, task: &Task, cancel: &Cancel) -> Result<Browser<'_>> {
-        Ok(Browser { repository: self, index: self.load_index(task, cancel)?, cancel: cancel.clone() })
+        let (index, damage) = self.rescue_index(None, task, cancel)?;
+        Ok(Browser { repository: self, index, damage, cancel: cancel.clone() })
     }
 }
 
 impl Browser<'_> {
+    /// Index files that cannot be read. What they should have listed was looked for in the packs.
+    pub fn damage(&self) -> &[RepositoryError] {
+        &self.damage
+    }
+
     /// Calls `visit` with the path and node of everything below `path`, directories before their entries.
     pub fn list(&self, snapshot: &Snapshot, path: &Path, visit: &mut dyn FnMut(&Path, &Node)) -> Result<()> {
         let reader = self.reader();
@@ -95,8 +102,12 @@ impl Browser<'_> {
     /// Adds up what these snapshots hold.
     pub fn stats(&self, snapshots: &[Snapshot]) -> Result<Stats> {
         let reader = self.reader();
-        let mut tally =
-            Tally { index: &self.index, stats: Stats::default(), blobs: HashSet::new(), linked: HashSet::new() };
+        let mut tally = Tally {
+            index: &self.index,
+            stats: Stats::default(),
+            blobs: Marks::new(&self.index),
+            linked: HashSet::new(),
+        };
         for snapshot in snapshots {
             tally.linked.clear();
             tally.tree(&snapshot.tree);
@@ -113,7 +124,7 @@ impl Browser<'_> {
 struct Tally<'a> {
     index: &'a BlobIndex,
     stats: Stats,
-    blobs: HashSet<(bool, Id)>,
+    blobs: Marks<'a>,
     linked: HashSet<(u64, u64)>,
 }
 
@@ -135,7 +146,7 @@ impl Tally<'_> {
     }
 
     fn blob(&mut self, kind: BlobKind, id: &Id) {
-        if self.blobs.insert((kind == BlobKind::Tree, *id)) {
+        if self.blobs.set(kind, id) {
             self.stats.blobs += 1;
             self.stats.stored_size += self.index.find(kind, id).map_or(0, |place| u64::from(place.length));
         }

@@ -1,12 +1,12 @@
 //! Checking: everything that is named must be there, and be what its name says.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
-use crate::blob_index::{BlobIndex, Place};
+use crate::blob_index::{BlobIndex, Marks, Place};
 use crate::blob_read::{BlobReader, Decoder};
 use crate::cancel::Cancel;
 use crate::format::blob::{BlobKind, PackedBlob};
@@ -17,7 +17,7 @@ use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::repository::{FileKind, Listed, Repository};
-use crate::waits::show_waits;
+use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
 /// How much of the data is read.
@@ -47,6 +47,8 @@ pub struct CheckOutcome {
     pub snapshots: usize,
     /// Bytes of packs that were read.
     pub bytes_read: u64,
+    /// Whether a lock file was kept: not where the store refuses deletes.
+    pub locked: bool,
 }
 
 impl CheckOutcome {
@@ -73,9 +75,11 @@ impl Repository {
     /// Checks the repository. Damage is in the outcome; only what prevents checking is an error.
     pub fn check(self: &Arc<Self>, read: ReadData, task: &Task, cancel: &Cancel) -> Result<CheckOutcome> {
         let _waits = show_waits(&self.store, task);
-        let _lock = Lock::take(self, LockKind::Exclusive)?;
+        let lock = Lock::take(self, LockKind::Exclusive)?;
+        say_if_not_locked(&lock, task);
         let (index, expected, outcome) = Default::default();
         let mut check = Check { repository: self, cancel, task, index, expected, outcome };
+        check.keys()?;
         check.load_index()?;
         let packs = check.compare_packs()?;
         check.walk_snapshots()?;
@@ -83,6 +87,7 @@ impl Repository {
         let mut outcome = check.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         outcome.packs = check.index.packs().len();
         outcome.blobs = check.index.len();
+        outcome.locked = lock.is_visible();
         Ok(outcome)
     }
 }
@@ -108,6 +113,15 @@ impl Check<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Key files have their hash as their name too.
+    fn keys(&self) -> Result<()> {
+        for file in self.repository.list(FileKind::Key)? {
+            let loaded = self.repository.wait(self.cancel, self.repository.load_sealed(FileKind::Key, file.id));
+            self.note_damage(loaded)?;
+        }
+        Ok(())
     }
 
     fn load_index(&mut self) -> Result<()> {
@@ -160,7 +174,7 @@ impl Check<'_> {
         let steps = task.meter(Unit::Items);
         steps.set_total(Total::Final(snapshots.len() as u64));
         let reader = BlobReader::new(self.repository, &self.index, self.cancel);
-        let mut seen = HashSet::new();
+        let mut seen = Marks::new(&self.index);
         for (id, json) in snapshots {
             let snapshot = json.and_then(|json| {
                 Snapshot::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
@@ -175,10 +189,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn walk_tree(&self, reader: &BlobReader<'_>, root: Id, whose: &str, seen: &mut HashSet<Id>) -> Result<()> {
+    fn walk_tree(&self, reader: &BlobReader<'_>, root: Id, whose: &str, seen: &mut Marks<'_>) -> Result<()> {
         let mut pending = vec![root];
         while let Some(id) = pending.pop() {
-            if !seen.insert(id) {
+            // One that no index file has is read every time: that is how it is named.
+            if self.index.contains(BlobKind::Tree, &id) && !seen.set(BlobKind::Tree, &id) {
                 continue;
             }
             let Some(tree) = self.note_damage(reader.tree(&id))? else { continue };

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use futures::stream::StreamExt;
 use plimsoll_progress::Task;
 
 use crate::blob_index::BlobIndex;
 use crate::cancel::Cancel;
+use crate::format::blob::BlobKind;
 use crate::format::id::Id;
 use crate::format::index::{self, IndexedPack};
 use crate::format::pack;
@@ -25,6 +27,31 @@ impl Repository {
         Ok(index)
     }
 
+    /// The same for those who only read: what a damaged file should have listed is found in the packs themselves, as far
+    /// as they can be read; so is an index file that is gone, if the tree `needed` is in no other. Answers with what is
+    /// wrong, too.
+    pub(crate) fn rescue_index(
+        &self,
+        needed: Option<Id>,
+        task: &Task,
+        cancel: &Cancel,
+    ) -> Result<(BlobIndex, Vec<RepositoryError>)> {
+        let (mut index, mut damage) = (BlobIndex::default(), Vec::new());
+        let step = |done, total| task.say(format!("loading the index: {done} of {total} files"));
+        self.each_index_file(&step, cancel, |_, packs| {
+            match packs {
+                Ok(packs) => packs.iter().for_each(|pack| index.add(pack)),
+                Err(error @ RepositoryError::Corrupt { .. }) => damage.push(error),
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        })?;
+        if !damage.is_empty() || needed.is_some_and(|tree| !index.contains(BlobKind::Tree, &tree)) {
+            self.orphan_packs(&index, cancel)?.iter().for_each(|pack| index.add(pack));
+        }
+        Ok((index, damage))
+    }
+
     /// Hands every index file's packs, or what is wrong with it, to `take`; tells `step` how many are done, of how many.
     pub(crate) fn each_index_file(
         &self,
@@ -38,8 +65,9 @@ impl Repository {
             let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id).await) });
             let mut loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
             let mut done = 0;
-            while let Some((id, json)) = loads.next().await {
-                let packs = json.and_then(|json| {
+            while let Some((id, sealed)) = loads.next().await {
+                // Unpacked one at a time: that takes many times the memory of what was loaded.
+                let packs = sealed.and_then(|sealed| self.open_file(FileKind::Index, id, &sealed)).and_then(|json| {
                     index::parse(&json).map_err(|cause| RepositoryError::corrupt(FileKind::Index.key_of(&id), cause))
                 });
                 take(id, packs)?;
@@ -52,16 +80,16 @@ impl Repository {
         Ok(())
     }
 
-    async fn load_index_file(&self, id: Id) -> Result<Vec<u8>> {
+    async fn load_index_file(&self, id: Id) -> Result<Bytes> {
         let cached = self.cache_folder().map(|folder| folder.join(id.to_string()));
         if let Some(sealed) = cached.as_deref().and_then(|file| read_verified(file, id)) {
-            return self.open_file(FileKind::Index, id, &sealed);
+            return Ok(sealed.into());
         }
         let sealed = self.load_sealed(FileKind::Index, id).await?;
         if let Some(file) = cached {
             keep(&file, &sealed);
         }
-        self.open_file(FileKind::Index, id, &sealed)
+        Ok(sealed)
     }
 
     fn cache_folder(&self) -> Option<PathBuf> {

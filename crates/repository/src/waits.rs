@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_progress::Task;
 use plimsoll_store::{Observer, Observing, Store, Wait};
 
+use crate::lock::Lock;
+
 struct StoreWaits {
     task: Task,
     waiting: Mutex<Option<plimsoll_progress::Wait>>,
@@ -24,4 +26,11 @@ impl Observer for StoreWaits {
 /// Shows on `task` what `store` waits for, as long as the returned value is held.
 pub(crate) fn show_waits(store: &Store, task: &Task) -> Observing {
     store.observe(Arc::new(StoreWaits { task: task.clone(), waiting: Mutex::default() }))
+}
+
+/// Says on `task` that there is no lock file, and why.
+pub(crate) fn say_if_not_locked(lock: &Lock, task: &Task) {
+    if !lock.is_visible() {
+        task.hint("the store lets nothing be deleted, so no lock file is kept: others must not prune meanwhile");
+    }
 }

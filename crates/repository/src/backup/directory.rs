@@ -79,12 +79,11 @@ pub(super) fn settle(run: &Run<'_>, saver: &mut Saver, directory: Arc<Directory>
 fn save_tree(run: &Run<'_>, saver: &mut Saver, directory: &Directory) -> Result<Id> {
     let mut nodes = std::mem::take(&mut *directory.entries.lock().unwrap_or_else(PoisonError::into_inner));
     nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    let json = Tree { nodes }.encode();
+    let mut json = Tree { nodes }.encode();
     let id = Id::of(&json);
     run.count_directory(directory.previous, id);
     if run.claim(BlobKind::Tree, id) {
-        let mut packer = run.trees.lock().unwrap_or_else(PoisonError::into_inner);
-        run.store_blob(saver, &mut packer, BlobKind::Tree, id, &json)?;
+        run.store_blob(saver, &run.trees, BlobKind::Tree, id, &mut json)?;
     }
     Ok(id)
 }

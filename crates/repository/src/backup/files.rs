@@ -6,14 +6,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::buffers::Buffer;
 use super::directory::{Directory, settle};
 use super::node::attributes;
-use super::packer::{Packer, Saver};
+use super::packer::Saver;
 use super::pool::{ChunkJob, FileJob, Work};
 use super::run::Run;
 use crate::Result;
 use crate::format::blob::BlobKind;
-use crate::format::chunker::LONGEST;
+use crate::format::chunker::SHORTEST;
 use crate::format::id::Id;
 use crate::format::tree::Node;
 
@@ -37,7 +38,11 @@ struct FileProgress {
 pub(super) struct Worker<'r, 'a> {
     run: &'r Run<'a>,
     saver: Saver,
-    packer: Packer,
+    /// Which of the open packs this one fills.
+    number: usize,
+    buffer: Option<Buffer>,
+    /// What was read beyond a cut.
+    rest: Vec<u8>,
 }
 
 /// What reading a chunk ended with.
@@ -49,8 +54,8 @@ enum Piece {
 }
 
 impl<'r, 'a> Worker<'r, 'a> {
-    pub(super) fn new(run: &'r Run<'a>) -> Result<Self> {
-        Ok(Self { run, saver: run.saver()?, packer: run.packer(BlobKind::Data) })
+    pub(super) fn new(run: &'r Run<'a>, number: usize) -> Result<Self> {
+        Ok(Self { run, saver: run.saver()?, number, buffer: None, rest: Vec::new() })
     }
 
     /// Works until there is nothing left to do.
@@ -58,18 +63,21 @@ impl<'r, 'a> Worker<'r, 'a> {
         while let Some(work) = self.run.pool.take(|| self.run.is_stopped()) {
             let done = match work {
                 Work::Files(files) => files.into_iter().try_for_each(|file| self.save_file(&file)),
-                Work::Chunk(chunk) => self.save_chunk_job(chunk),
+                Work::Chunk(chunk) => self.save_chunk_job(chunk).map(drop),
             };
             if let Err(error) = done {
                 self.run.fail(error);
             }
+            // Whoever waits for work needs no buffer.
+            self.buffer = None;
             self.run.pool.done();
         }
-        if !self.run.is_stopped()
-            && let Some(pack) = self.packer.finish(&self.run.repository.key)
-            && let Err(error) = self.run.uploads.submit(pack, self.run.cancel)
-        {
-            self.run.fail(error);
+    }
+
+    fn take_buffer(&mut self) -> Result<Buffer> {
+        match self.buffer.take() {
+            Some(buffer) => Ok(buffer),
+            None => self.run.chunk_buffers.take(|| self.run.is_stopped()),
         }
     }
 
@@ -102,20 +110,15 @@ impl<'r, 'a> Worker<'r, 'a> {
     }
 
     fn save_content(&mut self, job: &FileJob, file: &File, mut node: Node, expected: u64) -> Result<()> {
-        let mut buffer = self.run.chunk_buffer();
+        let mut buffer = self.take_buffer()?;
         let mut filled = 0;
-        let first = match self.read_chunk(file, &mut buffer, &mut filled, expected) {
-            Ok(piece) => piece,
+        let content = match self.read_chunk(file, &mut buffer, &mut filled, expected) {
+            Ok(Piece::Cut(length)) => return self.save_large(job, file, node, buffer, filled, length),
+            Ok(Piece::End) if filled == 0 => Vec::new(),
+            Ok(Piece::End) => vec![self.save_chunk(&mut buffer[..filled])?],
             Err(error) => return self.give_up(job, 1, &error),
         };
-        if let Piece::Cut(length) = first {
-            return self.save_large(job, file, node, buffer, filled, length);
-        }
-        let content = match filled {
-            0 => Vec::new(),
-            _ => vec![self.save_chunk(&buffer[..filled])?],
-        };
-        self.run.chunk_buffers.give(buffer);
+        self.buffer = Some(buffer);
         node.size = filled as u64;
         node.content = Some(content);
         self.run.count_file(job.known, node.size);
@@ -141,7 +144,8 @@ impl<'r, 'a> Worker<'r, 'a> {
             let wanted = READ_SIZE.min(rest).min(buffer.len() - *filled);
             let read = file.read(&mut buffer[*filled..*filled + wanted])?;
             *filled += read;
-            if read == 0 || (read < wanted && *filled as u64 == expected) {
+            // Where a cut is possible the new bytes are still to be tested.
+            if read == 0 || (read < wanted && *filled as u64 == expected && *filled < SHORTEST) {
                 return Ok(Piece::End);
             }
             if self.run.is_stopped() {
@@ -155,7 +159,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         job: &FileJob,
         file: &File,
         node: Node,
-        mut buffer: Vec<u8>,
+        mut buffer: Buffer,
         mut filled: usize,
         mut length: usize,
     ) -> Result<()> {
@@ -165,16 +169,21 @@ impl<'r, 'a> Worker<'r, 'a> {
         let mut failure = None;
         for position in 0.. {
             size += length as u64;
-            let mut next = self.run.chunk_buffer();
-            let rest = filled - length;
-            next[..rest].copy_from_slice(&buffer[length..filled]);
-            self.hand_over(ChunkJob { file: open.clone(), position, buffer, length })?;
-            (buffer, filled) = (next, rest);
+            // Saving a chunk uses up its bytes: what belongs to the next goes aside first.
+            self.rest.clear();
+            self.rest.extend_from_slice(&buffer[length..filled]);
+            buffer = match self.hand_over(ChunkJob { file: open.clone(), position, buffer, length })? {
+                Some(same) => same,
+                None => self.take_buffer()?,
+            };
+            filled = self.rest.len();
+            buffer[..filled].copy_from_slice(&self.rest);
             match self.read_chunk(file, &mut buffer, &mut filled, u64::MAX) {
                 Ok(Piece::Cut(found)) => length = found,
                 Ok(Piece::End) if filled > 0 => {
                     size += filled as u64;
-                    self.hand_over(ChunkJob { file: open.clone(), position: position + 1, buffer, length: filled })?;
+                    let last = ChunkJob { file: open.clone(), position: position + 1, buffer, length: filled };
+                    self.buffer = self.hand_over(last)?;
                     break;
                 }
                 Ok(Piece::End) => break,
@@ -211,19 +220,19 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.close_file(open)
     }
 
-    /// Gives a chunk to an idle worker if there is one, else saves it here, while it is in the cache.
-    fn hand_over(&mut self, chunk: ChunkJob) -> Result<()> {
+    /// Gives a chunk to an idle worker if there is one, else saves it here, while it is in the cache, and answers with its
+    /// buffer.
+    fn hand_over(&mut self, chunk: ChunkJob) -> Result<Option<Buffer>> {
         chunk.file.open.fetch_add(1, Ordering::Relaxed);
         match self.run.pool.offer_chunk(chunk) {
-            Some(chunk) => self.save_chunk_job(chunk),
-            None => Ok(()),
+            Some(chunk) => self.save_chunk_job(chunk).map(Some),
+            None => Ok(None),
         }
     }
 
-    fn save_chunk_job(&mut self, chunk: ChunkJob) -> Result<()> {
-        let ChunkJob { file, position, buffer, length } = chunk;
-        let id = self.save_chunk(&buffer[..length])?;
-        self.run.chunk_buffers.give(buffer);
+    fn save_chunk_job(&mut self, chunk: ChunkJob) -> Result<Buffer> {
+        let ChunkJob { file, position, mut buffer, length } = chunk;
+        let id = self.save_chunk(&mut buffer[..length])?;
         {
             let mut progress = file.progress.lock().unwrap_or_else(PoisonError::into_inner);
             if progress.chunks.len() <= position {
@@ -231,7 +240,8 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
             progress.chunks[position] = id;
         }
-        self.close_file(&file)
+        self.close_file(&file)?;
+        Ok(buffer)
     }
 
     fn close_file(&mut self, file: &Arc<OpenFile>) -> Result<()> {
@@ -246,12 +256,13 @@ impl<'r, 'a> Worker<'r, 'a> {
         settle(self.run, &mut self.saver, file.directory.clone(), node)
     }
 
-    fn save_chunk(&mut self, plain: &[u8]) -> Result<Id> {
-        let id = Id::of(plain);
+    /// Stores a chunk unless it is stored already; its bytes are used up.
+    fn save_chunk(&mut self, plain: &mut [u8]) -> Result<Id> {
+        let (id, length) = (Id::of(plain), plain.len() as u64);
         if self.run.claim(BlobKind::Data, id) {
-            self.run.store_blob(&mut self.saver, &mut self.packer, BlobKind::Data, id, plain)?;
+            self.run.store_blob(&mut self.saver, self.run.data_packer(self.number), BlobKind::Data, id, plain)?;
         }
-        self.run.meters.bytes.add(plain.len() as u64);
+        self.run.meters.bytes.add(length);
         Ok(id)
     }
 }
@@ -267,9 +278,4 @@ fn open(job: &FileJob) -> std::io::Result<File> {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => open(flags),
         opened => opened,
     }
-}
-
-/// A buffer for one chunk of any length.
-pub(super) fn new_chunk_buffer() -> Vec<u8> {
-    vec![0; LONGEST]
 }

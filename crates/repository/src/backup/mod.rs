@@ -7,8 +7,10 @@
 //!  scanner: counts beside it, for the total
 //! ```
 
+mod buffers;
 mod directory;
 mod files;
+mod memory;
 mod node;
 mod options;
 mod packer;
@@ -16,6 +18,7 @@ mod pool;
 mod run;
 mod scan;
 mod upload;
+mod verify;
 mod walk;
 
 pub use options::{BackupOptions, Compression, DeviceIds, Parent, Target};

@@ -94,7 +94,7 @@ pub struct BackupOptions {
     pub device_ids: DeviceIds,
     /// How much time to spend on compression.
     pub compression: Compression,
-    /// Bytes after which a pack is closed.
+    /// Bytes after which a pack is closed; at most 32 MiB, for the sake of memory.
     pub pack_size: usize,
     /// Threads that read, compress and seal; 0 means one for each processor, as far as the memory allows.
     pub workers: usize,
@@ -108,8 +108,6 @@ pub struct BackupOptions {
 
 /// The usual size of a pack.
 const PACK_SIZE: usize = 16 * 1024 * 1024;
-/// More workers would not fit into the memory a backup may use.
-const MOST_WORKERS: usize = 4;
 
 impl BackupOptions {
     /// The defaults for this target.
@@ -135,11 +133,6 @@ impl BackupOptions {
             skip_if_unchanged: false,
             program: concat!("plimsoll ", env!("CARGO_PKG_VERSION")).into(),
         }
-    }
-
-    pub(crate) fn worker_count(&self) -> usize {
-        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        if self.workers > 0 { self.workers } else { processors.clamp(1, MOST_WORKERS) }
     }
 
     pub(crate) fn leaves_out(&self, path: &Path) -> bool {

@@ -1,54 +1,16 @@
 //! Filling packs: blobs are compressed, sealed, verified and appended; a full pack gets its header and its name.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+use super::buffers::{Buffer, Buffers};
 use super::options::Compression;
-use crate::blob_read::Decoder;
+use super::verify::Verifier;
 use crate::format::blob::{BlobKind, PackedBlob};
-use crate::format::chunker::LONGEST;
-use crate::format::crypto::Key;
+use crate::format::crypto::{Key, Sealed};
 use crate::format::id::Id;
 use crate::format::pack;
 use crate::{RepositoryError, Result};
-
-/// Buffers that go round: a fresh one costs a page fault for every 4 KiB.
-#[derive(Clone, Default)]
-pub(super) struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
-
-impl BufferPool {
-    pub(super) fn take(&self) -> Option<Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
-
-    pub(super) fn give(&self, buffer: Vec<u8>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
-    }
-
-    /// Bytes that give their buffer back when the last reader is done with them.
-    fn lend(&self, buffer: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Lent { buffer, pool: self.clone() })
-    }
-}
-
-struct Lent {
-    buffer: Vec<u8>,
-    pool: BufferPool,
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.buffer
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.pool.give(std::mem::take(&mut self.buffer));
-    }
-}
 
 /// A pack that is ready to be stored.
 pub(super) struct FinishedPack {
@@ -61,70 +23,95 @@ pub(super) struct FinishedPack {
 pub(super) struct Packer {
     kind: BlobKind,
     size: usize,
-    buffers: BufferPool,
-    buffer: Vec<u8>,
+    buffers: Buffers,
+    buffer: Option<Buffer>,
     blobs: Vec<PackedBlob>,
     hash: Sha256,
 }
 
+/// What a pack may be longer than asked for: its header, and the end of its last blob.
+pub(super) const SLACK: usize = 1024 * 1024;
+
 impl Packer {
-    pub(super) fn new(kind: BlobKind, size: usize, buffers: BufferPool) -> Self {
-        Self { kind, size, buffers, buffer: Vec::new(), blobs: Vec::new(), hash: Sha256::new() }
+    pub(super) fn new(kind: BlobKind, size: usize, buffers: Buffers) -> Self {
+        Self { kind, size, buffers, buffer: None, blobs: Vec::new(), hash: Sha256::new() }
     }
 
-    /// Appends a blob; `stored` is its compressed form, or the plain one if `uncompressed` is 0.
-    fn append(&mut self, key: &Key, id: Id, stored: &[u8], uncompressed: usize) -> Result<&[u8]> {
-        if self.buffer.capacity() == 0 {
-            self.buffer = self.buffers.take().unwrap_or_else(|| Vec::with_capacity(self.size + LONGEST));
-            self.buffer.clear();
+    /// Appends a blob. Answers with the pack that was full before or is full now.
+    pub(super) fn append(
+        &mut self,
+        key: &Key,
+        blob: &SealedBlob<'_>,
+        stopped: impl Fn() -> bool,
+    ) -> Result<Option<FinishedPack>> {
+        let full = if self.has_no_room_for(blob) { self.finish(key) } else { None };
+        self.push(blob, stopped)?;
+        Ok(match full {
+            None if self.is_full() => self.finish(key),
+            full => full,
+        })
+    }
+
+    fn push(&mut self, blob: &SealedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
+        let buffer = match &mut self.buffer {
+            Some(buffer) => buffer,
+            None => {
+                let buffer = self.buffer.insert(self.buffers.take(stopped)?);
+                buffer.clear();
+                buffer
+            }
+        };
+        let too_large = |_| RepositoryError::corrupt(format!("blob {}", blob.id), "it is too large for a pack");
+        let offset = u32::try_from(buffer.len()).map_err(too_large)?;
+        let length = u32::try_from(blob.sealed.stored_length()).map_err(too_large)?;
+        for part in [&blob.sealed.iv[..], blob.sealed.text, &blob.sealed.tag[..]] {
+            buffer.extend_from_slice(part);
+            self.hash.update(part);
         }
-        let offset = self.buffer.len();
-        key.seal(stored, &mut self.buffer);
-        let sealed = &self.buffer[offset..];
-        self.hash.update(sealed);
-        let too_large = |_| RepositoryError::corrupt(format!("blob {id}"), "it is too large for a pack");
-        self.blobs.push(PackedBlob {
-            id,
-            kind: self.kind,
-            offset: u32::try_from(offset).map_err(too_large)?,
-            length: u32::try_from(sealed.len()).map_err(too_large)?,
-            uncompressed: u32::try_from(uncompressed).map_err(too_large)?,
-        });
-        Ok(sealed)
+        let SealedBlob { id, uncompressed, .. } = *blob;
+        self.blobs.push(PackedBlob { id, kind: self.kind, offset, length, uncompressed });
+        Ok(())
+    }
+
+    fn length(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len()) + pack::header_length(self.blobs.len() + 1)
+    }
+
+    fn has_no_room_for(&self, blob: &SealedBlob<'_>) -> bool {
+        !self.blobs.is_empty() && self.length() + blob.sealed.stored_length() > self.size + SLACK
     }
 
     fn is_full(&self) -> bool {
-        self.buffer.len() >= self.size || self.blobs.len() >= pack::MOST_BLOBS
+        self.length() >= self.size || self.blobs.len() >= pack::MOST_BLOBS
     }
 
     /// Closes the pack; nothing if it is empty.
     pub(super) fn finish(&mut self, key: &Key) -> Option<FinishedPack> {
-        if self.blobs.is_empty() {
-            return None;
-        }
-        let (blobs, mut buffer) = (std::mem::take(&mut self.blobs), std::mem::take(&mut self.buffer));
+        let mut buffer = self.buffer.take()?;
+        let blobs = std::mem::take(&mut self.blobs);
         let header = pack::encode_header(&blobs, key);
         let mut hash = std::mem::replace(&mut self.hash, Sha256::new());
         hash.update(&header);
         buffer.extend_from_slice(&header);
-        Some(FinishedPack { id: Id(hash.finalize().into()), content: self.buffers.lend(buffer), blobs })
+        Some(FinishedPack { id: Id(hash.finalize().into()), content: Bytes::from_owner(buffer), blobs })
     }
 }
 
-/// Compresses and verifies: the scratch memory of one thread.
+/// A blob that is ready for a pack.
+pub(super) struct SealedBlob<'t> {
+    pub id: Id,
+    pub sealed: Sealed<'t>,
+    /// Length of the plain form if it is compressed, else 0.
+    pub uncompressed: u32,
+}
+
+/// Compresses, seals and verifies: the scratch memory of one thread.
 pub(super) struct Saver {
     compressor: zstd::bulk::Compressor<'static>,
     probe: zstd::bulk::Compressor<'static>,
     scratch: Vec<u8>,
-    decoder: Decoder,
+    verifier: Option<Verifier>,
     compression: Compression,
-    verify: bool,
-}
-
-/// What became of a new blob.
-pub(super) struct Saved {
-    pub stored: usize,
-    pub full: Option<FinishedPack>,
 }
 
 impl Saver {
@@ -135,28 +122,29 @@ impl Saver {
             compressor: zstd::bulk::Compressor::new(level).map_err(failed)?,
             probe: zstd::bulk::Compressor::new(1).map_err(failed)?,
             scratch: Vec::new(),
-            decoder: Decoder::new(),
+            verifier: if verify { Some(Verifier::new().map_err(failed)?) } else { None },
             compression,
-            verify,
         })
     }
 
-    /// Puts a new blob into the pack; a pack that is full thereby is handed out.
-    pub(super) fn save(&mut self, key: &Key, packer: &mut Packer, id: Id, plain: &[u8]) -> Result<Saved> {
-        let compressed = self.compress(packer.kind, plain);
-        let sealed = if compressed {
-            packer.append(key, id, &self.scratch, plain.len())?
-        } else {
-            packer.append(key, id, plain, 0)?
-        };
-        let stored = sealed.len();
-        if self.verify {
-            let uncompressed = if compressed { u32::try_from(plain.len()).unwrap_or(0) } else { 0 };
-            let verified = self.decoder.decode(key, sealed, uncompressed, &id);
+    /// Makes a blob of plain bytes, which are used up thereby.
+    pub(super) fn seal<'t>(
+        &'t mut self,
+        key: &Key,
+        kind: BlobKind,
+        id: Id,
+        plain: &'t mut [u8],
+    ) -> Result<SealedBlob<'t>> {
+        let too_large = |_| RepositoryError::corrupt(format!("blob {id}"), "it is too large for a pack");
+        let length = u32::try_from(plain.len()).map_err(too_large)?;
+        let compressed = self.compress(kind, plain);
+        let text = if compressed { self.scratch.as_mut_slice() } else { plain };
+        let sealed = key.seal_in_place(text);
+        if let Some(verifier) = &mut self.verifier {
+            let verified = verifier.verify(key, sealed, compressed, &id);
             verified.map_err(|cause| RepositoryError::corrupt(format!("the new blob {id}"), cause))?;
         }
-        let full = if packer.is_full() { packer.finish(key) } else { None };
-        Ok(Saved { stored, full })
+        Ok(SealedBlob { id, sealed, uncompressed: if compressed { length } else { 0 } })
     }
 
     /// Compresses into the scratch buffer; says whether that is worth storing. Trees are always compressed: a plain

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::buffers::Buffer;
 use super::directory::Directory;
 use super::files::OpenFile;
 
@@ -21,7 +22,7 @@ pub(super) struct FileJob {
 pub(super) struct ChunkJob {
     pub file: Arc<OpenFile>,
     pub position: usize,
-    pub buffer: Vec<u8>,
+    pub buffer: Buffer,
     pub length: usize,
 }
 

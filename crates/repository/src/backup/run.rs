@@ -1,6 +1,5 @@
 //! One backup from beginning to end.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,25 +7,27 @@ use std::time::Duration;
 
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
-use super::files::{Worker, new_chunk_buffer};
+use super::buffers::Buffers;
+use super::files::Worker;
+use super::memory::Memory;
 use super::node::NodeMaker;
 use super::options::{BackupOptions, Parent};
-use super::packer::{BufferPool, Packer, Saver};
+use super::packer::{Packer, Saver};
 use super::pool::Pool;
 use super::scan::scan;
 use super::upload::Uploads;
 use super::walk::Walker;
-use crate::blob_index::BlobIndex;
+use crate::blob_index::{BlobIndex, IdSet};
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
 use crate::format::blob::BlobKind;
-use crate::format::chunker::Chunker;
+use crate::format::chunker::{Chunker, LONGEST};
 use crate::format::id::Id;
 use crate::format::snapshot::{Snapshot, Summary};
 use crate::format::time::Time;
 use crate::lock::{Lock, LockKind};
 use crate::repository::{FileKind, Repository};
-use crate::waits::show_waits;
+use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result, system};
 
 /// Something that was left out or is incomplete.
@@ -58,7 +59,7 @@ pub struct BackupOutcome {
 /// Problems kept in words; the rest is only counted.
 const MOST_PROBLEMS: usize = 1000;
 /// Claimed blobs are spread over so many sets that threads rarely meet.
-const SHARDS: usize = 16;
+const SHARDS: usize = 4;
 
 pub(super) struct Meters {
     pub task: Task,
@@ -90,13 +91,14 @@ pub(super) struct Run<'a> {
     pub chunker: Chunker,
     pub maker: NodeMaker,
     pub reader: BlobReader<'a>,
-    pub uploads: Uploads,
+    pub uploads: Uploads<'a>,
     pub pool: Pool,
     pub trees: Mutex<Packer>,
     pub meters: Meters,
-    pub chunk_buffers: BufferPool,
-    pack_buffers: BufferPool,
-    claimed: [Mutex<HashSet<Id>>; SHARDS],
+    pub chunk_buffers: Buffers,
+    memory: Memory,
+    data: Vec<Mutex<Packer>>,
+    claimed: [Mutex<IdSet>; SHARDS],
     counters: Counters,
     problems: Mutex<Vec<Problem>>,
     problem_count: AtomicU64,
@@ -111,12 +113,9 @@ impl Run<'_> {
         Saver::new(self.options.compression, self.options.verify)
     }
 
-    pub(super) fn packer(&self, kind: BlobKind) -> Packer {
-        Packer::new(kind, self.options.pack_size, self.pack_buffers.clone())
-    }
-
-    pub(super) fn chunk_buffer(&self) -> Vec<u8> {
-        self.chunk_buffers.take().unwrap_or_else(new_chunk_buffer)
+    /// The open pack of data for this worker.
+    pub(super) fn data_packer(&self, worker: usize) -> &Mutex<Packer> {
+        &self.data[worker % self.data.len()]
     }
 
     /// Whether this blob is new and the caller is the one to store it.
@@ -128,20 +127,27 @@ impl Run<'_> {
         self.claimed[shard].lock().unwrap_or_else(PoisonError::into_inner).insert(id)
     }
 
+    /// Compresses, seals and packs a new blob; its plain bytes are used up.
     pub(super) fn store_blob(
         &self,
         saver: &mut Saver,
-        packer: &mut Packer,
+        packer: &Mutex<Packer>,
         kind: BlobKind,
         id: Id,
-        plain: &[u8],
+        plain: &mut [u8],
     ) -> Result<()> {
-        let saved = saver.save(&self.repository.key, packer, id, plain)?;
+        let key = &self.repository.key;
+        let added = plain.len() as u64;
+        let blob = saver.seal(key, kind, id, plain)?;
+        let full = {
+            let mut packer = packer.lock().unwrap_or_else(PoisonError::into_inner);
+            packer.append(key, &blob, || self.is_stopped())?
+        };
         let blobs = if kind == BlobKind::Tree { &self.counters.tree_blobs } else { &self.counters.data_blobs };
         blobs.fetch_add(1, Ordering::Relaxed);
-        self.counters.data_added.fetch_add(plain.len() as u64, Ordering::Relaxed);
-        self.counters.data_added_packed.fetch_add(saved.stored as u64, Ordering::Relaxed);
-        match saved.full {
+        self.counters.data_added.fetch_add(added, Ordering::Relaxed);
+        self.counters.data_added_packed.fetch_add(blob.sealed.stored_length() as u64, Ordering::Relaxed);
+        match full {
             Some(pack) => self.uploads.submit(pack, self.cancel),
             None => Ok(()),
         }
@@ -218,7 +224,6 @@ impl Run<'_> {
 
     /// Reads and stores everything; answers with the root tree.
     fn read_everything(&self, previous: Option<Id>, lock: &Lock) -> Result<Id> {
-        let workers = self.options.worker_count();
         std::thread::scope(|scope| {
             scope.spawn(|| scan(self));
             let walker = std::thread::Builder::new().stack_size(64 * 1024 * 1024);
@@ -232,7 +237,8 @@ impl Run<'_> {
                 self.fail(RepositoryError::local(Path::new("a thread"), &error));
                 self.pool.close();
             }
-            let working: Vec<_> = (0..workers).map(|_| scope.spawn(|| self.work())).collect();
+            let working: Vec<_> =
+                (0..self.memory.workers).map(|number| scope.spawn(move || self.work(number))).collect();
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
             self.over.store(true, Ordering::Release);
         });
@@ -240,8 +246,8 @@ impl Run<'_> {
         self.root.get().copied().ok_or_else(|| RepositoryError::corrupt("the new tree", "it was not completed"))
     }
 
-    fn work(&self) {
-        match Worker::new(self) {
+    fn work(&self, number: usize) {
+        match Worker::new(self, number) {
             Ok(worker) => worker.work(),
             Err(error) => self.fail(error),
         }
@@ -259,9 +265,11 @@ impl Run<'_> {
 
     /// Stores what is still open, names it, and only then is there something to refer to.
     fn store_everything(&self) -> Result<()> {
-        let pack = self.trees.lock().unwrap_or_else(PoisonError::into_inner).finish(&self.repository.key);
-        if let Some(pack) = pack {
-            self.uploads.submit(pack, self.cancel)?;
+        for packer in self.data.iter().chain([&self.trees]) {
+            let pack = packer.lock().unwrap_or_else(PoisonError::into_inner).finish(&self.repository.key);
+            if let Some(pack) = pack {
+                self.uploads.submit(pack, self.cancel)?;
+            }
         }
         self.uploads.finish(self.cancel)
     }
@@ -310,7 +318,11 @@ impl Repository {
             index.add(pack);
         }
         lock.settle()?;
+        say_if_not_locked(&lock, task);
         let meters = meters(task);
+        let memory = Memory::plan(options);
+        let packs = Buffers::new(memory.pack_buffer(), memory.pack_budget());
+        let packer = |kind| Mutex::new(Packer::new(kind, memory.pack_size, packs.clone()));
         let run = Run {
             repository: self,
             index: &index,
@@ -319,12 +331,13 @@ impl Repository {
             chunker: Chunker::new(self.config.polynomial),
             maker: NodeMaker::new(options),
             reader: BlobReader::new(self, &index, cancel),
-            uploads: Uploads::new(self.clone(), meters.task.clone(), adopted),
-            pool: Pool::new(options.worker_count()),
-            trees: Mutex::new(Packer::new(BlobKind::Tree, options.pack_size, BufferPool::default())),
+            uploads: Uploads::new(self, &lock, meters.task.clone(), memory.uploads, adopted),
+            pool: Pool::new(memory.workers),
+            trees: packer(BlobKind::Tree),
+            data: (0..memory.open_packs).map(|_| packer(BlobKind::Data)).collect(),
             meters,
-            chunk_buffers: BufferPool::default(),
-            pack_buffers: BufferPool::default(),
+            chunk_buffers: Buffers::new(LONGEST, memory.chunk_budget()),
+            memory,
             claimed: std::array::from_fn(|_| Mutex::default()),
             counters: Counters::default(),
             problems: Mutex::default(),
@@ -356,7 +369,7 @@ impl Repository {
     ) -> Result<BackupOutcome> {
         let summary = run.summary(start);
         let unchanged = parent.as_ref().filter(|(_, snapshot)| run.options.skip_if_unchanged && snapshot.tree == tree);
-        lock.check()?;
+        lock.confirm()?;
         run.cancel.check()?;
         let snapshot = match unchanged {
             Some((id, _)) => *id,
@@ -404,7 +417,8 @@ impl Repository {
                         && snapshot.time <= limit
                         && paths.iter().all(|path| snapshot.paths.contains(path))
                 };
-                Ok(self.snapshots()?.into_iter().rfind(|(_, snapshot)| fits(snapshot)))
+                // One that cannot be read is no parent; check names it.
+                Ok(self.readable_snapshots()?.0.into_iter().rfind(|(_, snapshot)| fits(snapshot)))
             }
         }
     }

@@ -8,19 +8,21 @@ use plimsoll_progress::Task;
 use super::packer::FinishedPack;
 use crate::cancel::Cancel;
 use crate::format::index::{self, IndexedPack};
+use crate::lock::Lock;
 use crate::repository::{FileKind, Repository};
 use crate::{RepositoryError, Result};
 
-/// Packs on their way at the same time.
-const UNDER_WAY: usize = 3;
 /// An index file is written when this many blobs are stored but not yet named …
 const INDEXED_AT_ONCE: usize = 50_000;
 /// … or after this time: what is named need not be found again by listing after a crash.
 const INDEXED_AFTER: Duration = Duration::from_mins(2);
 
-pub(super) struct Uploads {
-    repository: Arc<Repository>,
+pub(super) struct Uploads<'a> {
+    repository: &'a Arc<Repository>,
+    lock: &'a Lock,
     task: Task,
+    /// Packs on their way at the same time.
+    most: usize,
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
@@ -33,12 +35,18 @@ struct State {
     failure: Option<RepositoryError>,
 }
 
-impl Uploads {
+impl<'a> Uploads<'a> {
     /// `adopted` are packs of an earlier run that no index file names yet.
-    pub(super) fn new(repository: Arc<Repository>, task: Task, adopted: Vec<IndexedPack>) -> Self {
+    pub(super) fn new(
+        repository: &'a Arc<Repository>,
+        lock: &'a Lock,
+        task: Task,
+        most: usize,
+        adopted: Vec<IndexedPack>,
+    ) -> Self {
         let blobs = adopted.iter().map(|pack| pack.blobs.len()).sum();
         let state = State { under_way: 0, stored: adopted, blobs, indexed: Instant::now(), failure: None };
-        Self { repository, task, state: Arc::new((Mutex::new(state), Condvar::new())) }
+        Self { repository, lock, task, most, state: Arc::new((Mutex::new(state), Condvar::new())) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -47,7 +55,8 @@ impl Uploads {
 
     /// Takes a pack to store it; waits while enough are on their way. Says no more once a store failed.
     pub(super) fn submit(&self, pack: FinishedPack, cancel: &Cancel) -> Result<()> {
-        self.wait_below(UNDER_WAY, cancel)?;
+        self.wait_below(self.most, cancel)?;
+        self.lock.check()?;
         self.state().under_way += 1;
         let (repository, state) = (self.repository.clone(), self.state.clone());
         let FinishedPack { id, content, blobs } = pack;
@@ -104,6 +113,7 @@ impl Uploads {
             std::mem::take(&mut state.stored)
         };
         for packs in portions(&stored) {
+            self.lock.check()?;
             let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
             self.repository.runtime.block_on(self.repository.save(FileKind::Index, &json))?;
         }
@@ -119,6 +129,9 @@ impl Uploads {
     /// After a cancel or a failure: names what is stored, so that the next run need not do it again, as far as that
     /// takes no time. What is missed is found by listing.
     pub(super) fn keep_what_is_stored(&self) {
+        if self.lock.check().is_err() {
+            return;
+        }
         let deadline = Instant::now() + Duration::from_millis(300);
         let mut state = self.state();
         while state.under_way > 0 && Instant::now() < deadline {

@@ -29,6 +29,11 @@ impl Config {
         Self { version: 2, id: Id::random(), polynomial: Polynomial::random() }
     }
 
+    /// Stands in for one that cannot be read. What is stored can be opened without it; nothing can be added.
+    pub fn unknown() -> Self {
+        Self { version: 0, id: Id::default(), polynomial: Polynomial::random() }
+    }
+
     /// Reads the opened bytes of the file; the error is what is wrong with them.
     pub fn parse(plain: &[u8]) -> Result<Self, String> {
         let wire: Wire = serde_json::from_slice(plain).map_err(|error| error.to_string())?;

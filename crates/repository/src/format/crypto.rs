@@ -30,6 +30,31 @@ impl fmt::Debug for Key {
     }
 }
 
+/// Sealed bytes in their parts; joined in this order they are what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed<'t> {
+    /// A random start.
+    pub iv: [u8; IV_SIZE],
+    /// As long as the plain form.
+    pub text: &'t [u8],
+    /// Proves the other two.
+    pub tag: [u8; TAG_SIZE],
+}
+
+impl<'t> Sealed<'t> {
+    /// The parts of stored bytes.
+    pub fn split(stored: &'t [u8]) -> Result<Self, BrokenSeal> {
+        let (iv, rest) = stored.split_first_chunk::<IV_SIZE>().ok_or(BrokenSeal)?;
+        let (text, tag) = rest.split_last_chunk::<TAG_SIZE>().ok_or(BrokenSeal)?;
+        Ok(Self { iv: *iv, text, tag: *tag })
+    }
+
+    /// How many bytes are stored.
+    pub fn stored_length(&self) -> usize {
+        self.text.len() + OVERHEAD
+    }
+}
+
 /// Sealed bytes that do not open: another key, or damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the seal is broken")]
@@ -69,27 +94,57 @@ impl Key {
         out.extend_from_slice(&iv);
         let start = out.len();
         out.extend_from_slice(plain);
-        self.stream(&iv, &mut out[start..]);
-        let tag = self.tag(&iv, &out[start..]);
+        let tag = self.seal_text(&iv, &mut out[start..]);
         out.extend_from_slice(&tag);
+    }
+
+    /// Seals where the plain form lies, without a copy.
+    pub fn seal_in_place<'t>(&self, text: &'t mut [u8]) -> Sealed<'t> {
+        let iv = random_iv();
+        let tag = self.seal_text(&iv, text);
+        Sealed { iv, text, tag }
+    }
+
+    fn seal_text(&self, iv: &[u8; IV_SIZE], text: &mut [u8]) -> [u8; TAG_SIZE] {
+        self.keystream(iv).apply_keystream(text);
+        self.tag(iv, text)
     }
 
     /// Puts the plain form of `sealed` into `out`, replacing what is there. Nothing is decrypted unless the tag is right.
     pub fn open(&self, sealed: &[u8], out: &mut Vec<u8>) -> Result<(), BrokenSeal> {
         out.clear();
-        let (iv, rest) = sealed.split_first_chunk::<IV_SIZE>().ok_or(BrokenSeal)?;
-        let (ciphertext, tag) = rest.split_last_chunk::<TAG_SIZE>().ok_or(BrokenSeal)?;
-        if *iv == [0; IV_SIZE] || !same(&self.tag(iv, ciphertext), tag) {
-            return Err(BrokenSeal);
-        }
-        out.extend_from_slice(ciphertext);
-        self.stream(iv, out);
+        let sealed = self.proved(Sealed::split(sealed)?)?;
+        out.extend_from_slice(sealed.text);
+        self.keystream(&sealed.iv).apply_keystream(out);
         Ok(())
     }
 
-    fn stream(&self, iv: &[u8; IV_SIZE], text: &mut [u8]) {
-        let core = ctr::CtrCore::inner_iv_init(self.cipher.clone(), iv.into());
-        Ctr128BE::<Aes256>::from_core(core).apply_keystream(text);
+    /// The same for those who do not keep the plain form: hands it to `take` in pieces as large as `buffer`, which stay in
+    /// the processor's cache.
+    pub fn open_in_pieces(
+        &self,
+        sealed: Sealed<'_>,
+        buffer: &mut [u8],
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), BrokenSeal> {
+        let sealed = self.proved(sealed)?;
+        let mut keystream = self.keystream(&sealed.iv);
+        for piece in sealed.text.chunks(buffer.len().max(1)) {
+            let plain = buffer.get_mut(..piece.len()).ok_or(BrokenSeal)?;
+            plain.copy_from_slice(piece);
+            keystream.apply_keystream(plain);
+            take(plain);
+        }
+        Ok(())
+    }
+
+    fn proved<'s>(&self, sealed: Sealed<'s>) -> Result<Sealed<'s>, BrokenSeal> {
+        let good = sealed.iv != [0; IV_SIZE] && same(&self.tag(&sealed.iv, sealed.text), &sealed.tag);
+        if good { Ok(sealed) } else { Err(BrokenSeal) }
+    }
+
+    fn keystream(&self, iv: &[u8; IV_SIZE]) -> Ctr128BE<Aes256> {
+        Ctr128BE::from_core(ctr::CtrCore::inner_iv_init(self.cipher.clone(), iv.into()))
     }
 
     fn tag(&self, iv: &[u8; IV_SIZE], ciphertext: &[u8]) -> [u8; TAG_SIZE] {
@@ -159,5 +214,24 @@ pub(crate) mod tests {
             assert_eq!(fixed_key().open(&damaged, &mut plain), Err(BrokenSeal), "bit {bit}");
         }
         assert_eq!(fixed_key().open(&sealed[..31], &mut plain), Err(BrokenSeal));
+    }
+
+    #[test]
+    fn pieces_join_to_the_whole() {
+        let (mut sealed, mut plain) = (Vec::new(), Vec::new());
+        fixed_key().seal(&[7; 1000], &mut sealed);
+        for size in [1, 16, 33, 1000, 4096] {
+            plain.clear();
+            let parts = Sealed::split(&sealed).expect("long enough");
+            let opened = fixed_key().open_in_pieces(parts, &mut vec![0; size], |piece| plain.extend_from_slice(piece));
+            assert_eq!((opened, plain.as_slice()), (Ok(()), &[7; 1000][..]), "pieces of {size}");
+        }
+        let mut text = [7; 1000];
+        let parts = fixed_key().seal_in_place(&mut text);
+        let joined = [&parts.iv[..], parts.text, &parts.tag[..]].concat();
+        assert_eq!((fixed_key().open(&joined, &mut plain), plain.as_slice()), (Ok(()), &[7; 1000][..]));
+        sealed[20] ^= 1;
+        let parts = Sealed::split(&sealed).expect("long enough");
+        assert_eq!(fixed_key().open_in_pieces(parts, &mut [0; 16], |_| ()), Err(BrokenSeal));
     }
 }

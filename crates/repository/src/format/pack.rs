@@ -17,6 +17,11 @@ pub const MOST_BLOBS: usize = 400_000;
 /// What to read from the end of a pack first: enough for most headers.
 pub const FIRST_READ: u64 = (15 * ZSTD_ENTRY + OVERHEAD + LENGTH_FIELD) as u64;
 
+/// At most this long are header and length field of so many blobs.
+pub fn header_length(blobs: usize) -> usize {
+    blobs * ZSTD_ENTRY + OVERHEAD + LENGTH_FIELD
+}
+
 /// The sealed header and its length, to be appended to the blobs.
 pub fn encode_header(blobs: &[PackedBlob], key: &Key) -> Vec<u8> {
     let mut plain = Vec::with_capacity(blobs.len() * ZSTD_ENTRY);

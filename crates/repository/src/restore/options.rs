@@ -63,4 +63,6 @@ pub struct RestoreOutcome {
     pub problems: Vec<Problem>,
     /// How many problems there were in all.
     pub problem_count: u64,
+    /// Whether a lock file was kept: not where the store refuses deletes.
+    pub locked: bool,
 }

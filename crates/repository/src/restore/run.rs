@@ -23,7 +23,7 @@ use crate::format::id::Id;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::repository::Repository;
-use crate::waits::show_waits;
+use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
 const MOST_PROBLEMS: usize = 1000;
@@ -330,8 +330,9 @@ impl Repository {
         let _waits = show_waits(&self.store, task);
         let lock = Lock::write(self, LockKind::Shared)?;
         let (_, snapshot) = self.find_snapshot(&options.snapshot.to_string())?;
-        let index = self.load_index(task, cancel)?;
+        let (index, damage) = self.rescue_index(Some(snapshot.tree), task, cancel)?;
         lock.settle()?;
+        say_if_not_locked(&lock, task);
         let task = task.clone();
         let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
         let run = Run {
@@ -346,11 +347,16 @@ impl Repository {
             stopped: AtomicBool::new(false),
             skipped: AtomicU64::new(0),
         };
+        for error in damage {
+            run.problem(Path::new("the index"), &error);
+        }
         let start = run.reader.node_at(&snapshot.tree, &options.path)?;
         restore_node(&run, &snapshot.tree, start)?;
+        let locked = lock.is_visible();
         drop(lock);
         let mut outcome = run.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         outcome.skipped = run.skipped.load(Ordering::Relaxed);
+        outcome.locked = locked;
         Ok(outcome)
     }
 }

@@ -1,65 +1,128 @@
 //! Killed at every write: the repository stays good, and what was stored is used by the next run.
 
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
+use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
-use plimsoll_repository::backup::{BackupOptions, Target};
-use plimsoll_repository::{Cancel, OpenOptions, Repository};
+use plimsoll_repository::backup::{BackupOptions, BackupOutcome, Target};
+use plimsoll_repository::{Cancel, OpenOptions, Repository, RepositoryError};
 use plimsoll_store::Store;
 
-use crate::fault::Frozen;
+use crate::fault::{Frozen, Killing, Meddled};
+use crate::interop::programs;
 use crate::world::{PASSWORD, World, check, fingerprint, noise, task};
 
-fn small_packs(world: &World) -> BackupOptions {
-    BackupOptions { pack_size: 150_000, workers: 1, ..world.options() }
+/// Where the process that is killed finds its work, and when it is killed; set only for that process.
+const FOLDER: &str = "PLIMSOLL_TEST_KILLED_FOLDER";
+const AT: &str = "PLIMSOLL_TEST_KILLED_AT";
+const IN_THE_MIDDLE: &str = "PLIMSOLL_TEST_KILLED_IN_THE_MIDDLE";
+
+fn small_packs(source: PathBuf) -> BackupOptions {
+    BackupOptions { pack_size: 150_000, workers: 1, ..BackupOptions::new(Target::Content(source)) }
+}
+
+/// One run as a scheduler makes it: the repository is made if there is none.
+fn one_run(store: &Store, handle: &tokio::runtime::Handle, source: PathBuf) -> Result<BackupOutcome, RepositoryError> {
+    let open = || Repository::open(store.clone(), handle.clone(), PASSWORD.as_bytes(), OpenOptions::default());
+    let repository = match open() {
+        Err(RepositoryError::NotARepository { .. }) => {
+            Repository::init(store.clone(), handle.clone(), PASSWORD.as_bytes())
+        }
+        opened => opened,
+    };
+    Arc::new(repository?).backup(&small_packs(source), &task("backup"), &Cancel::default())
 }
 
 #[test]
-fn a_kill_at_any_write_leaves_a_good_repository_and_the_next_run_reuses_what_was_stored() {
+#[ignore = "only run by the test below, as the process that is killed"]
+fn the_process_that_is_killed() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let at = std::env::var(AT).ok().and_then(|at| at.parse().ok()).unwrap_or(usize::MAX);
+    let in_the_middle = std::env::var_os(IN_THE_MIDDLE).is_some();
+    let root = folder.join("repository");
+    std::fs::create_dir_all(&root).expect("a folder");
+    let disk = LocalFileSystem::new_with_prefix(&root).expect("a store").with_fsync(true);
+    let killing = Killing { root, at, in_the_middle, count: AtomicUsize::new(0) };
+    let store =
+        Store::from_objects(Meddled::new(Arc::new(disk), Arc::new(killing)), "disk".into(), "").expect("a store");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    one_run(&store, runtime.handle(), folder.join("source")).expect("backs up unless it is killed");
+}
+
+/// Runs it; says whether it was killed.
+fn run_and_kill(world: &World, at: usize, in_the_middle: bool) -> bool {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "crashing::the_process_that_is_killed", "--ignored"]);
+    command.env(FOLDER, world.path(".")).env(AT, at.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+    if in_the_middle {
+        command.env(IN_THE_MIDDLE, "yes");
+    }
+    let status = command.status().expect("runs");
+    let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
+    assert!(killed || status.success(), "{status}");
+    killed
+}
+
+fn restic_checks(program: &Path, world: &World) {
+    let output = Command::new(program)
+        .args(["--no-cache", "--no-lock", "--repo"])
+        .arg(world.path("repository"))
+        .args(["check", "--read-data"])
+        .env("RESTIC_PASSWORD", PASSWORD)
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// After a kill: restic is content, the next run ends well, and has the less to do the more was stored. Answers with what
+/// it added; nothing when the process was not killed any more.
+fn killed_at(world: &World, program: Option<&PathBuf>, at: usize, in_the_middle: bool) -> Option<u64> {
+    let _ = std::fs::remove_dir_all(world.path("repository"));
+    if !run_and_kill(world, at, in_the_middle) {
+        return None;
+    }
+    let context = format!("killed {} write {at}", if in_the_middle { "in the middle of" } else { "after" });
+    if world.path("repository/config").exists()
+        && let Some(program) = program
+    {
+        restic_checks(program, world);
+    }
+    let again = one_run(&world.store(), world.runtime.handle(), world.source()).expect(&context);
+    let repository = world.open();
+    let found = check(&repository);
+    assert_eq!((found.errors, found.hints), (vec![], vec![]), "{context}");
+    let _ = std::fs::remove_dir_all(world.path("restored"));
+    assert_eq!(world.restore(&repository, again.snapshot).problems, [], "{context}");
+    assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()), "{context}");
+    Some(again.summary.data_blobs + again.summary.tree_blobs)
+}
+
+#[test]
+fn a_real_kill_at_every_write_leaves_what_restic_accepts_and_the_next_run_reuses_what_was_stored() {
     let world = World::new();
-    for number in 0..4 {
+    for number in 0..3 {
         world.write(&format!("folder {number}/file"), noise(number, 200_000));
     }
-    let everything = whole_run(&world);
-    assert!(everything >= 8, "{everything} writes are enough to mean something");
-    let mut added = Vec::new();
-    for writes in 0..everything {
-        added.push(killed_after(&world, writes));
+    let programs = programs();
+    for in_the_middle in [false, true] {
+        let mut added = Vec::new();
+        for at in 0.. {
+            let program = programs.get(at % programs.len().max(1));
+            let Some(blobs) = killed_at(&world, program, at, in_the_middle) else { break };
+            added.push(blobs);
+        }
+        assert!(added.len() >= 10, "{} writes are enough to mean something", added.len());
+        // Two packs may be under way when the end comes: one of them more or less.
+        assert!(
+            added.windows(2).all(|pair| pair[1] <= pair[0] + 1),
+            "the more was stored, the less is added: {added:?}"
+        );
+        assert_eq!(added.last(), Some(&0), "in the end everything was there: {added:?}");
+        assert!(added.iter().any(|blobs| (1..7).contains(blobs)), "in between a part of it: {added:?}");
     }
-    assert!(added.windows(2).all(|pair| pair[1] <= pair[0]), "the more was stored, the less is added: {added:?}");
-    assert_eq!(added.last(), Some(&0), "only the snapshot was missing: {added:?}");
-}
-
-fn whole_run(world: &World) -> usize {
-    let memory = Arc::new(InMemory::new());
-    let store = |objects| Store::from_objects(objects, "memory".into(), "").expect("a store");
-    Repository::init(store(memory.clone()), world.runtime.handle().clone(), PASSWORD.as_bytes()).expect("initializes");
-    let frozen = Frozen::after(memory, 1000);
-    let repository = world.open_on(store(Arc::new(frozen.clone())));
-    repository.backup(&small_packs(world), &task("backup"), &Cancel::default()).expect("backs up");
-    1000 - frozen.left()
-}
-
-/// Runs until the given write, then again; answers with the blobs the second run had to add.
-fn killed_after(world: &World, writes: usize) -> u64 {
-    let memory = Arc::new(InMemory::new());
-    let store = |objects| Store::from_objects(objects, "memory".into(), "").expect("a store");
-    Repository::init(store(memory.clone()), world.runtime.handle().clone(), PASSWORD.as_bytes()).expect("initializes");
-    let killed = world.open_on(store(Arc::new(Frozen::after(memory.clone(), writes))));
-    killed.backup(&small_packs(world), &task("killed"), &Cancel::default()).expect_err("does not end well");
-
-    let repository = world.open_on(store(memory));
-    // The lock of a killed process stays; this one lives on, so it must be told.
-    repository.unlock(true).expect("unlocks");
-    let found = check(&repository);
-    assert_eq!((found.errors, found.snapshots), (vec![], 0), "after {writes} writes");
-    let again = repository.backup(&small_packs(world), &task("again"), &Cancel::default()).expect("backs up");
-    let found = check(&repository);
-    assert_eq!((found.errors, found.hints, found.snapshots), (vec![], vec![], 1), "after {writes} writes");
-    let _ = std::fs::remove_dir_all(world.path("restored"));
-    world.restore(&repository, again.snapshot);
-    assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()), "after {writes} writes");
-    again.summary.data_blobs + again.summary.tree_blobs
 }
 
 #[test]
@@ -69,64 +132,28 @@ fn a_store_that_fails_ends_the_backup_with_its_reason() {
     let memory = Arc::new(InMemory::new());
     let store = |objects| Store::from_objects(objects, "memory".into(), "").expect("a store");
     Repository::init(store(memory.clone()), world.runtime.handle().clone(), PASSWORD.as_bytes()).expect("initializes");
-    let repository = world.open_on(store(Arc::new(Frozen::after(memory, 2))));
-    let error = repository.backup(&small_packs(&world), &task("backup"), &Cancel::default()).expect_err("fails");
+    let repository = world.open_on(store(Meddled::new(memory, Frozen::after(2))));
+    let failed = repository.backup(&small_packs(world.source()), &task("backup"), &Cancel::default());
+    let error = failed.expect_err("fails");
     assert_eq!((error.reason(), error.is_retryable()), ("StoreUnavailable", true));
     assert!(error.to_string().contains("killed"), "{error}");
 }
 
-/// Where the process that is killed finds its work; set only for that process.
-const FOLDER: &str = "PLIMSOLL_TEST_KILLED_FOLDER";
-
 #[test]
-#[ignore = "only run by the test below, as the process that is killed"]
-fn the_process_that_is_killed() {
-    let Some(folder) = std::env::var_os(FOLDER).map(std::path::PathBuf::from) else { return };
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let store = Store::directory(folder.join("repository"), "").expect("a store");
-    let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), OpenOptions::default());
-    let repository = Arc::new(opened.expect("opens"));
-    let options = BackupOptions { pack_size: 1 << 20, ..BackupOptions::new(Target::Content(folder.join("source"))) };
-    repository.backup(&options, &task("backup"), &Cancel::default()).expect("is killed before it ends");
-}
-
-/// Enough that the process is still at it when its first packs are there.
-const FILES: u64 = 200;
-
-/// Packs that are complete: what is still being written has another name.
-fn whole_packs(data: &std::path::Path) -> usize {
-    let entries = |folder: &std::path::Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_pack = |name: &std::ffi::OsStr| name.len() == 64;
-    entries(data).flat_map(|folder| entries(&folder.path())).filter(|file| is_pack(&file.file_name())).count()
-}
-
-#[test]
-fn after_a_real_kill_the_stale_lock_is_no_obstacle_and_the_stored_packs_are_used() {
+fn of_two_who_make_a_repository_at_the_same_moment_both_can_open_it_afterwards() {
     let world = World::new();
-    for number in 0..FILES {
-        world.write(&format!("file {number}"), noise(number, 400_000));
-    }
-    drop(world.init());
-    let mut process = std::process::Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "crashing::the_process_that_is_killed", "--ignored"])
-        .env(FOLDER, world.path("."))
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("starts");
-    while whole_packs(&world.path("repository/data")) < 3 {
-        assert!(process.try_wait().expect("asks").is_none(), "it ended before it was killed");
-        std::thread::yield_now();
-    }
-    process.kill().expect("kills");
-    process.wait().expect("ends");
-    let left = std::fs::read_dir(world.path("repository/locks")).map_or(0, Iterator::count);
-    assert_eq!(left, 1, "its lock is left behind");
+    let (store, handle) = (world.store(), world.runtime.handle().clone());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| match Repository::init(store.clone(), handle.clone(), PASSWORD.as_bytes()) {
+                Ok(_) | Err(RepositoryError::AlreadyInitialized { .. }) => {}
+                Err(error) => panic!("{error}"),
+            });
+        }
+    });
     let repository = world.open();
-    assert_eq!(check(&repository).errors, Vec::<String>::new(), "the lock of a dead process does not count");
-    let options = BackupOptions { pack_size: 1 << 20, ..world.options() };
-    let outcome = repository.backup(&options, &task("again"), &Cancel::default()).expect("backs up");
-    assert!(outcome.summary.data_blobs < FILES, "{} of {FILES} blobs were stored again", outcome.summary.data_blobs);
-    let found = check(&repository);
-    assert_eq!((found.errors, found.hints, found.snapshots), (vec![], vec![], 1));
+    assert_eq!(std::fs::read_dir(world.path("repository/keys")).expect("lists").count(), 1, "only the key that counts");
+    world.write("file", "content");
+    world.backup(&repository);
+    assert_eq!(check(&repository).errors, Vec::<String>::new());
 }

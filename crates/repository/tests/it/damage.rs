@@ -1,40 +1,62 @@
 //! Damage anywhere is found, named, and costs no more than what it hit.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use plimsoll_repository::restore::RestoreOptions;
-use plimsoll_repository::{Cancel, RepositoryError};
+use plimsoll_repository::backup::BackupOptions;
+use plimsoll_repository::restore::RestoreOutcome;
+use plimsoll_repository::{Cancel, OpenOptions, Repository};
 
-use crate::world::{World, check, noise, task};
+use crate::world::{PASSWORD, World, check, noise, task};
 
-fn packs(world: &World) -> Vec<PathBuf> {
-    let folders = fs::read_dir(world.path("repository/data")).expect("lists").flatten();
-    folders.flat_map(|folder| fs::read_dir(folder.path()).expect("lists").flatten()).map(|file| file.path()).collect()
+/// All files below a folder of the repository.
+fn files(world: &World, folder: &str) -> Vec<PathBuf> {
+    let (mut found, mut pending) = (Vec::new(), vec![world.path("repository").join(folder)]);
+    while let Some(path) = pending.pop() {
+        match fs::read_dir(&path) {
+            Ok(entries) => pending.extend(entries.flatten().map(|entry| entry.path())),
+            Err(_) => found.push(path),
+        }
+    }
+    found.sort();
+    found
 }
 
-fn change(file: &PathBuf, damage: impl Fn(&mut Vec<u8>)) {
+fn change(file: &Path, damage: impl Fn(&mut Vec<u8>)) {
     let mut content = fs::read(file).expect("reads");
     damage(&mut content);
     fs::write(file, content).expect("writes");
 }
 
+const FILES: usize = 10;
+
 /// Ten files, each in one blob, all in one pack; returns that pack.
 fn ten_files(world: &World) -> PathBuf {
-    for number in 0..10 {
-        world.write(&format!("file {number}"), noise(number, 50_000));
+    for number in 0..FILES as u64 {
+        world.write(&format!("folder {}/file {number}", number % 2), noise(number, 50_000));
     }
     let repository = world.init();
-    let options = plimsoll_repository::backup::BackupOptions { workers: 1, ..world.options() };
+    let options = BackupOptions { workers: 1, ..world.options() };
     repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
-    packs(world).into_iter().max_by_key(|pack| pack.metadata().expect("is there").len()).expect("a pack")
+    files(world, "data").into_iter().max_by_key(|pack| pack.metadata().expect("is there").len()).expect("a pack")
 }
 
-fn restore_what_is_left(world: &World) -> (u64, Vec<String>) {
+fn restore_what_is_left(world: &World) -> RestoreOutcome {
     let repository = world.open();
     let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
-    let outcome = world.restore(&repository, snapshot);
-    (outcome.files, outcome.problems.into_iter().map(|problem| problem.path).collect())
+    let _ = fs::remove_dir_all(world.path("restored"));
+    world.restore(&repository, snapshot)
+}
+
+/// Names of the files that came back as they were. Nothing else may look as if it had.
+fn good_files(world: &World) -> BTreeSet<String> {
+    let name = |number: usize| format!("folder {}/file {number}", number % 2);
+    let names = (0..FILES).map(name);
+    names
+        .filter(|name| fs::read(world.path("restored").join(name)).ok() == fs::read(world.source().join(name)).ok())
+        .collect()
 }
 
 #[test]
@@ -44,14 +66,11 @@ fn a_flipped_bit_in_a_blob_costs_one_file_and_names_it() {
     change(&pack, |content| content[120_000] ^= 4);
     let found = check(&world.open());
     assert!(found.errors.iter().any(|error| error.contains("the seal is broken")), "{:?}", found.errors);
-    let (files, problems) = restore_what_is_left(&world);
-    assert_eq!((files, problems.len()), (9, 1), "{problems:?}");
-    let named = problems[0].rsplit('/').next().expect("a name").to_owned();
-    for number in 0..10 {
-        let name = format!("file {number}");
-        let same = fs::read(world.path("restored").join(&name)).ok() == fs::read(world.source().join(&name)).ok();
-        assert_eq!(same, name != named, "{name}");
-    }
+    let outcome = restore_what_is_left(&world);
+    assert_eq!((outcome.files, outcome.problems.len()), (9, 1), "{:?}", outcome.problems);
+    let good = good_files(&world);
+    assert_eq!(good.len(), 9);
+    assert!(!good.iter().any(|name| outcome.problems[0].path.ends_with(name)), "{:?}", outcome.problems);
 }
 
 #[test]
@@ -60,52 +79,149 @@ fn a_pack_that_is_cut_short_costs_what_was_in_the_missing_part() {
     let pack = ten_files(&world);
     change(&pack, |content| content.truncate(260_000));
     assert!(check(&world.open()).errors.iter().any(|error| error.contains("bytes instead of")));
-    let (files, problems) = restore_what_is_left(&world);
-    assert_eq!((files, problems.len()), (5, 5), "{problems:?}");
+    let outcome = restore_what_is_left(&world);
+    assert_eq!((outcome.files, outcome.problems.len()), (5, 5), "{:?}", outcome.problems);
 }
 
 #[test]
-fn a_missing_pack_is_found_and_the_next_backup_brings_it_back() {
+fn a_missing_pack_is_found_and_costs_what_was_in_it() {
     let world = World::new();
     let pack = ten_files(&world);
     world.write("small", "in another pack");
     world.backup(&world.open());
     fs::remove_file(&pack).expect("removes");
     assert!(check(&world.open()).errors.iter().any(|error| error.contains("is missing")));
-    let (files, problems) = restore_what_is_left(&world);
-    assert_eq!((files, problems.len()), (1, 10), "{problems:?}");
+    let outcome = restore_what_is_left(&world);
+    assert_eq!((outcome.files, outcome.problems.len()), (1, 10), "{:?}", outcome.problems);
+}
+
+/// Bits spread over a file, the first and the last among them.
+fn some_bits(file: &Path) -> Vec<usize> {
+    let bits = usize::try_from(file.metadata().expect("is there").len()).expect("small") * 8;
+    (0..=6).map(|step| (bits - 1) * step / 6).collect()
+}
+
+fn flip(file: &Path, bit: usize) {
+    change(file, |content| content[bit / 8] ^= 1 << (bit % 8));
+}
+
+/// Whatever is hit: a check names the very file, and a restore gives back everything that does not depend on it.
+#[test]
+fn a_flipped_bit_in_any_pack_or_index_or_other_snapshot_is_named_and_isolated() {
+    let world = World::new();
+    let data_pack = ten_files(&world);
+    let repository = world.open();
+    let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+    world.write("folder 0/later", "a second snapshot, with packs and an index file of its own");
+    world.backup(&repository);
+    for folder in ["data", "index", "snapshots", "keys"] {
+        for file in files(&world, folder) {
+            let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+            if name == snapshot.to_string() {
+                continue;
+            }
+            for bit in some_bits(&file) {
+                flip(&file, bit);
+                let found = check(&repository);
+                assert!(
+                    found.errors.iter().any(|error| error.contains(&name[..8])),
+                    "{folder} {bit}: {:?}",
+                    found.errors
+                );
+                let _ = fs::remove_dir_all(world.path("restored"));
+                let outcome = world.restore(&repository, snapshot);
+                let lost = FILES - good_files(&world).len();
+                let allowed = if file == data_pack { 1 } else { FILES };
+                assert!(lost <= allowed, "{folder} {bit}: {lost} files");
+                assert!(lost == 0 || folder == "data", "{folder} {bit}: {:?}", outcome.problems);
+                assert!((lost == 0) || !outcome.problems.is_empty(), "{folder} {bit}: not named");
+                flip(&file, bit);
+            }
+        }
+    }
+    assert_eq!(check(&repository).errors, Vec::<String>::new(), "every bit is back");
 }
 
 #[test]
-fn damage_to_index_snapshot_key_and_config_is_named() {
-    for (folder, reason) in
-        [("index", "RepositoryDamaged"), ("snapshots", "RepositoryDamaged"), ("keys", "RepositoryDamaged")]
-    {
+fn a_damaged_directory_costs_what_was_in_it_and_no_other() {
+    let world = World::new();
+    ten_files(&world);
+    let trees = files(&world, "data").into_iter().min_by_key(|pack| pack.metadata().expect("is there").len());
+    // Trees are written as they are completed: the first one is a folder's, the root's is the last.
+    flip(&trees.expect("a pack of trees"), 8 * 40);
+    let outcome = restore_what_is_left(&world);
+    assert_eq!((good_files(&world).len(), outcome.problems.len()), (5, 1), "{:?}", outcome.problems);
+    assert!(outcome.problems[0].path.contains("folder "), "{:?}", outcome.problems);
+}
+
+#[test]
+fn a_damaged_snapshot_is_named_and_does_not_hide_the_others() {
+    let world = World::new();
+    ten_files(&world);
+    let repository = world.open();
+    let (first, _) = repository.find_snapshot("latest").expect("is there");
+    let second = world.backup(&repository).snapshot;
+    flip(&world.path("repository/snapshots").join(second.to_string()), 300);
+    let (readable, damage) = repository.readable_snapshots().expect("lists");
+    assert_eq!(readable.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [first]);
+    assert!(damage[0].to_string().contains(&second.to_string()), "{damage:?}");
+    for name in ["latest", &second.to_string()] {
+        assert_eq!(repository.find_snapshot(name).expect_err("damaged").reason(), "RepositoryDamaged");
+    }
+    assert_eq!(repository.find_snapshot(&first.to_string()).expect("found").0, first);
+    world.backup(&repository);
+}
+
+#[test]
+fn without_its_config_a_repository_gives_back_everything_and_takes_nothing() {
+    for damage in [|file: &Path| flip(file, 200), |file: &Path| fs::remove_file(file).expect("removes")] {
         let world = World::new();
         ten_files(&world);
-        let file = fs::read_dir(world.path("repository").join(folder)).expect("lists").next().expect("a file");
-        change(&file.expect("a file").path(), |content| {
-            let middle = content.len() / 2;
-            content[middle] ^= 1;
-        });
-        let opened = plimsoll_repository::Repository::open(
-            world.store(),
-            world.runtime.handle().clone(),
-            crate::world::PASSWORD.as_bytes(),
-            plimsoll_repository::OpenOptions::default(),
-        );
-        let restored = opened.and_then(|repository| {
-            let repository = std::sync::Arc::new(repository);
-            let (snapshot, _) = repository.find_snapshot("latest")?;
-            repository.restore(
-                &RestoreOptions::new(snapshot, world.path("restored")),
-                &task("restore"),
-                &Cancel::default(),
-            )
-        });
-        let error = restored.expect_err(folder);
-        // A changed salt or a changed sealed key cannot be told from a wrong password.
-        let right = error.reason() == reason || matches!(error, RepositoryError::WrongPassword { .. });
-        assert!(right, "{folder}: {error}");
+        damage(&world.path("repository/config"));
+        let open = |rescue| {
+            let options = OpenOptions { rescue, ..OpenOptions::default() };
+            Repository::open(world.store(), world.runtime.handle().clone(), PASSWORD.as_bytes(), options).map(Arc::new)
+        };
+        let error = open(false).expect_err("not as if nothing had happened");
+        assert!(["RepositoryDamaged", "NotARepository"].contains(&error.reason()), "{error}");
+        let repository = open(true).expect("to rescue what there is");
+        let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+        world.restore(&repository, snapshot);
+        assert_eq!(good_files(&world).len(), FILES);
+        let refused = repository.backup(&world.options(), &task("backup"), &Cancel::default());
+        assert_eq!(refused.expect_err("only to read").reason(), "UnsupportedRepository");
     }
+}
+
+#[test]
+fn a_damaged_key_does_not_keep_the_other_password_out() {
+    let world = World::new();
+    ten_files(&world);
+    let key = files(&world, "keys").remove(0);
+    let open = || {
+        let handle = world.runtime.handle().clone();
+        Repository::open(world.store(), handle, PASSWORD.as_bytes(), OpenOptions::default()).map(drop)
+    };
+    fs::write(world.path("repository/keys").join("0".repeat(64)), "no key file").expect("writes");
+    open().expect("the good key opens");
+    change(&key, |content| content.truncate(50));
+    assert_eq!(open().expect_err("no good key").reason(), "RepositoryDamaged");
+}
+
+#[test]
+fn what_was_lost_is_brought_back_by_the_next_backup_that_reads_it() {
+    let world = World::new();
+    let pack = ten_files(&world);
+    fs::remove_file(&pack).expect("removes");
+    for index in files(&world, "index") {
+        fs::remove_file(index).expect("removes");
+    }
+    let outcome = restore_what_is_left(&world);
+    assert_eq!((outcome.files, outcome.problem_count), (0, FILES as u64), "the trees were found in their pack");
+    let repository = world.open();
+    let outcome = world.backup(&repository);
+    assert_eq!(outcome.summary.data_blobs, FILES as u64, "read again, because the parent's blobs are gone");
+    let _ = fs::remove_dir_all(world.path("restored"));
+    world.restore(&repository, outcome.snapshot);
+    assert_eq!(good_files(&world).len(), FILES);
 }

@@ -1,6 +1,7 @@
-//! A store that stops at a chosen write, as if the process had been killed there.
+//! Stores that misbehave on purpose: one wrapper, and what it does before and after each write.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,48 +12,67 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
-/// Lets so many writes happen and then nothing at all, neither writes nor deletes.
-#[derive(Debug, Clone)]
-pub struct Frozen {
+/// What is done to a store's writes.
+#[async_trait::async_trait]
+pub trait Meddle: Send + Sync + 'static {
+    /// Before an object is written; an error prevents it.
+    async fn before_put(&self, _path: &Path, _payload: &PutPayload) -> Result<()> {
+        Ok(())
+    }
+    /// After it was written.
+    fn after_put(&self) {}
+    /// Before an object is deleted; an error prevents it.
+    fn before_delete(&self, _path: &Path, _exists: bool) -> Result<()> {
+        Ok(())
+    }
+    /// After it was deleted.
+    fn after_delete(&self) {}
+}
+
+/// A store with somebody meddling.
+#[derive(Clone)]
+pub struct Meddled {
     inner: Arc<dyn ObjectStore>,
-    left: Arc<AtomicUsize>,
+    meddle: Arc<dyn Meddle>,
 }
 
-impl Frozen {
-    pub fn after(inner: Arc<dyn ObjectStore>, writes: usize) -> Self {
-        Self { inner, left: Arc::new(AtomicUsize::new(writes)) }
-    }
-
-    /// How many writes are still allowed.
-    pub fn left(&self) -> usize {
-        self.left.load(Ordering::SeqCst)
-    }
-
-    fn spend(&self) -> Result<()> {
-        let spent = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        spent.map(drop).map_err(|_| refused())
+impl Meddled {
+    pub fn new(inner: Arc<dyn ObjectStore>, meddle: Arc<dyn Meddle>) -> Arc<Self> {
+        Arc::new(Self { inner, meddle })
     }
 }
 
-fn refused() -> object_store::Error {
-    object_store::Error::Generic { store: "Frozen", source: "killed".into() }
+pub fn refused(why: &'static str) -> object_store::Error {
+    object_store::Error::Generic { store: "Meddled", source: why.into() }
 }
 
-impl fmt::Display for Frozen {
+pub fn denied(path: &Path) -> object_store::Error {
+    object_store::Error::PermissionDenied { path: path.to_string(), source: "append-only".into() }
+}
+
+impl fmt::Debug for Meddled {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Frozen")
+        out.write_str("Meddled")
+    }
+}
+
+impl fmt::Display for Meddled {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Meddled")
     }
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Frozen {
+impl ObjectStore for Meddled {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.spend()?;
-        self.inner.put_opts(location, payload, options).await
+        self.meddle.before_put(location, &payload).await?;
+        let done = self.inner.put_opts(location, payload, options).await;
+        self.meddle.after_put();
+        done
     }
 
     async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        Err(refused())
+        Err(refused("not used here"))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -60,10 +80,20 @@ impl ObjectStore for Frozen {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        if self.left() == 0 {
-            return locations.map(|_| Err(refused())).boxed();
-        }
-        self.inner.delete_stream(locations)
+        let this = self.clone();
+        let each = move |location: Result<Path>| {
+            let this = this.clone();
+            async move {
+                let location = location?;
+                let exists = this.inner.get_opts(&location, GetOptions::default()).await.is_ok();
+                this.meddle.before_delete(&location, exists)?;
+                let one = futures::stream::once(std::future::ready(Ok(location.clone()))).boxed();
+                let done = this.inner.delete_stream(one).next().await.unwrap_or(Ok(location));
+                this.meddle.after_delete();
+                done
+            }
+        };
+        locations.then(each).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -75,6 +105,83 @@ impl ObjectStore for Frozen {
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-        Err(refused())
+        Err(refused("not used here"))
+    }
+}
+
+/// Lets so many writes happen and then nothing at all, neither writes nor deletes.
+pub struct Frozen(AtomicUsize);
+
+impl Frozen {
+    pub fn after(writes: usize) -> Arc<Self> {
+        Arc::new(Self(AtomicUsize::new(writes)))
+    }
+}
+
+#[async_trait::async_trait]
+impl Meddle for Frozen {
+    async fn before_put(&self, _: &Path, _: &PutPayload) -> Result<()> {
+        let spent = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        spent.map(drop).map_err(|_| refused("killed"))
+    }
+
+    fn before_delete(&self, _: &Path, _: bool) -> Result<()> {
+        if self.0.load(Ordering::SeqCst) == 0 { Err(refused("killed")) } else { Ok(()) }
+    }
+}
+
+/// Ends this process at a chosen write to a directory, the way `kill -9` does.
+pub struct Killing {
+    /// The directory behind the store.
+    pub root: PathBuf,
+    /// Which write, counted from 0; deletes are writes too.
+    pub at: usize,
+    /// In its middle, with half of the bytes on the disk under another name, as they are until the last moment; else
+    /// right after it.
+    pub in_the_middle: bool,
+    /// Writes so far.
+    pub count: AtomicUsize,
+}
+
+impl Killing {
+    fn die(&self) {
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("kills");
+    }
+}
+
+#[async_trait::async_trait]
+impl Meddle for Killing {
+    async fn before_put(&self, path: &Path, payload: &PutPayload) -> Result<()> {
+        if self.in_the_middle && self.count.load(Ordering::SeqCst) == self.at {
+            let file = self.root.join(format!("{path}#1"));
+            std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+            let content: Vec<u8> = payload.iter().flat_map(|part| part.to_vec()).collect();
+            std::fs::write(file, &content[..content.len() / 2]).expect("writes");
+            self.die();
+        }
+        Ok(())
+    }
+
+    fn after_put(&self) {
+        if self.count.fetch_add(1, Ordering::SeqCst) == self.at {
+            self.die();
+        }
+    }
+
+    fn after_delete(&self) {
+        self.after_put();
+    }
+}
+
+/// Lets nothing be deleted.
+pub struct AppendOnly {
+    /// Says so only about what is there, as a directory does; else about any name, as S3 does.
+    pub only_existing: bool,
+}
+
+impl Meddle for AppendOnly {
+    fn before_delete(&self, path: &Path, exists: bool) -> Result<()> {
+        if exists || !self.only_existing { Err(denied(path)) } else { Ok(()) }
     }
 }

@@ -8,11 +8,11 @@ use plimsoll_repository::restore::RestoreOptions;
 use plimsoll_repository::{Cancel, OpenOptions};
 
 use crate::faithful;
-use crate::world::{PASSWORD, World, check, fingerprint, task};
+use crate::world::{PASSWORD, World, check, fingerprint, noise, task};
 
 /// The system's restic and the current one, as far as they are installed. Where `CI` is `true` both must be.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn programs() -> Vec<PathBuf> {
+pub fn programs() -> Vec<PathBuf> {
     let current = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/plimsoll/bin/restic"));
     let known = [Some(PathBuf::from("/usr/bin/restic")), current];
     let found: Vec<_> = known.into_iter().flatten().filter(|program| program.is_file()).collect();
@@ -23,14 +23,14 @@ fn programs() -> Vec<PathBuf> {
     found
 }
 
-struct Restic<'a> {
+pub struct Restic<'a> {
     program: &'a Path,
     world: &'a World,
 }
 
 impl Restic<'_> {
-    fn run(&self, arguments: &[&str]) -> String {
-        let output = Command::new(self.program)
+    fn output(&self, arguments: &[&str]) -> std::process::Output {
+        Command::new(self.program)
             .arg("--repo")
             .arg(self.world.path("repository"))
             .arg("--cache-dir")
@@ -40,10 +40,22 @@ impl Restic<'_> {
             .env("RESTIC_PASSWORD", PASSWORD)
             .env("TZ", "UTC")
             .output()
-            .expect("runs");
+            .expect("runs")
+    }
+
+    /// What it prints; it must end well.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{} {arguments:?}: {error}", self.program.display());
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What it complains about; it must not end well.
+    pub fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        assert!(!output.status.success(), "{} {arguments:?}", self.program.display());
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     fn backup(&self) -> serde_json::Value {
@@ -67,16 +79,23 @@ fn as_restic_does(world: &World) -> BackupOptions {
     BackupOptions { device_ids: DeviceIds::All, ..world.options() }
 }
 
-fn each(test: impl Fn(&World, &Restic<'_>)) {
+/// Runs a test with every restic there is, each in a world of its own.
+pub fn each_restic(test: impl Fn(&World, &Restic<'_>)) {
     for program in &programs() {
         let world = World::new();
-        let restic = Restic { program, world: &world };
-        faithful::fill(&world);
+        test(&world, &Restic { program, world: &world });
+    }
+}
+
+/// The same with something of every kind to back up.
+fn each(test: impl Fn(&World, &Restic<'_>)) {
+    each_restic(|world, restic| {
+        faithful::fill(world);
         if !restic.knows_raw_links() {
             std::fs::remove_file(world.source().join("odd link")).expect("removes");
         }
-        test(&world, &restic);
-    }
+        test(world, restic);
+    });
 }
 
 #[test]
@@ -119,6 +138,22 @@ fn we_check_restore_and_continue_what_restic_wrote() {
             assert_eq!((summary.data_blobs, summary.tree_blobs), (0, 0), "the same bytes");
         }
         restic.run(&["check", "--read-data"]);
+    });
+}
+
+/// The last bytes of a file are where a cut is missed most easily.
+#[test]
+fn files_of_any_length_are_cut_where_restic_cuts_them() {
+    each(|world, restic| {
+        restic.run(&["init"]);
+        for number in 0..24 {
+            let length = 524_288 + usize::try_from(number).expect("small") * 90_001;
+            world.write(&format!("lengths/{number}"), noise(number, length));
+        }
+        restic.backup();
+        let options = BackupOptions { parent: Parent::None, ..as_restic_does(world) };
+        let summary = world.open().backup(&options, &task("backup"), &Cancel::default()).expect("backs up").summary;
+        assert_eq!((summary.data_blobs, summary.tree_blobs), (0, 0), "the same cuts");
     });
 }
 

@@ -1,8 +1,71 @@
-//! Locks: who excludes whom, and what becomes of those that nobody holds any more.
+//! Locks: who excludes whom, how long they last, and what becomes of those that nobody holds any more.
 
-use plimsoll_repository::{Lock, LockKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
-use crate::world::World;
+use object_store::PutPayload;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use plimsoll_progress::{Clock, Operation, VirtualClock};
+use plimsoll_repository::backup::BackupOptions;
+use plimsoll_repository::format::crypto::Key;
+use plimsoll_repository::format::key::KeyFile;
+use plimsoll_repository::format::time::Time;
+use plimsoll_repository::format::unpacked;
+use plimsoll_repository::{Cancel, Id, Lock, LockFile, LockKind, OpenOptions, Repository};
+use plimsoll_store::Store;
+
+use crate::fault::{AppendOnly, Meddle, Meddled, refused};
+use crate::interop::{self, Restic};
+use crate::world::{PASSWORD, World, check, noise, task};
+
+fn lock_files(world: &World) -> Vec<PathBuf> {
+    std::fs::read_dir(world.path("repository/locks")).into_iter().flatten().flatten().map(|file| file.path()).collect()
+}
+
+/// A repository on a directory with somebody meddling, and a clock that stands still.
+fn meddled(world: &World, meddle: Arc<dyn Meddle>, clock: &VirtualClock) -> Arc<Repository> {
+    let disk = LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
+    let store = Store::from_objects(Meddled::new(Arc::new(disk), meddle), "disk".into(), "").expect("a store");
+    let options = OpenOptions { clock: Some(clock.clock()), ..OpenOptions::default() };
+    let handle = world.runtime.handle().clone();
+    Arc::new(Repository::open(store, handle, PASSWORD.as_bytes(), options).expect("opens"))
+}
+
+/// A store that behaves.
+struct Nothing;
+impl Meddle for Nothing {}
+
+fn master_key(world: &World) -> Key {
+    let file = std::fs::read_dir(world.path("repository/keys")).expect("lists").next().expect("a key").expect("a key");
+    let file = KeyFile::parse(&std::fs::read(file.path()).expect("reads")).expect("a key file");
+    file.unlock(PASSWORD.as_bytes()).expect("opens")
+}
+
+/// Somebody else's lock, written so long ago by their clock and so long ago by the store's.
+fn foreign_lock(world: &World, exclusive: bool, by_holder: Duration, by_store: Duration) -> PathBuf {
+    let written = SystemTime::now() - by_holder;
+    let seconds = written.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+    let time = Time::utc(i64::try_from(seconds).expect("small"), 0);
+    let (hostname, username) = ("another-machine".into(), "somebody".into());
+    let file = LockFile { time, exclusive, hostname, username, pid: 1, uid: 0, gid: 0 };
+    let sealed = unpacked::seal(&serde_json::to_vec(&file).expect("encodes"), 2, &master_key(world)).expect("seals");
+    put_lock(world, &sealed, by_store)
+}
+
+fn put_lock(world: &World, content: &[u8], by_store: Duration) -> PathBuf {
+    let path = world.path("repository/locks").join(Id::of(content).to_string());
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(&path, content).expect("writes");
+    let file = std::fs::File::options().write(true).open(&path).expect("opens");
+    file.set_modified(SystemTime::now() - by_store).expect("a time");
+    path
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+const NOW: Duration = Duration::ZERO;
 
 #[test]
 fn an_exclusive_lock_excludes_everybody_and_a_shared_one_only_the_exclusive() {
@@ -18,11 +81,11 @@ fn an_exclusive_lock_excludes_everybody_and_a_shared_one_only_the_exclusive() {
     exclusive.check().expect("fresh");
     Lock::take(&repository, LockKind::Shared).expect_err("excluded");
     drop(exclusive);
-    assert_eq!(std::fs::read_dir(world.path("repository/locks")).map_or(0, Iterator::count), 0);
+    assert_eq!(lock_files(&world), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_lock_whose_process_is_gone_is_removed_on_the_way() {
+fn a_lock_that_is_held_stays_and_any_is_removed_on_request() {
     let world = World::new();
     let repository = world.init();
     let left_behind = Lock::take(&repository, LockKind::Exclusive).expect("taken");
@@ -30,4 +93,176 @@ fn a_lock_whose_process_is_gone_is_removed_on_the_way() {
     assert_eq!(repository.unlock(true).expect("unlocks"), 1);
     drop(left_behind);
     Lock::take(&repository, LockKind::Exclusive).expect("free again");
+}
+
+#[test]
+fn the_age_of_a_lock_is_what_the_stores_clock_says_not_the_holders() {
+    let world = World::new();
+    let repository = world.init();
+    let young = foreign_lock(&world, true, 90 * MINUTE, NOW);
+    let error = Lock::take(&repository, LockKind::Shared).expect_err("the holder's clock is wrong, its lock is young");
+    assert!(error.to_string().contains("somebody@another-machine"), "{error}");
+    assert_eq!(repository.unlock(false).expect("unlocks"), 0);
+    std::fs::remove_file(young).expect("removes");
+    foreign_lock(&world, true, NOW, 29 * MINUTE);
+    Lock::take(&repository, LockKind::Shared).expect_err("not half an hour yet");
+    repository.unlock(true).expect("unlocks");
+    let old = foreign_lock(&world, true, NOW, 31 * MINUTE);
+    Lock::take(&repository, LockKind::Shared).expect("nobody refreshed it for half an hour");
+    assert!(!old.exists(), "and it is gone");
+}
+
+#[test]
+fn a_lock_that_cannot_be_read_excludes_until_it_is_old() {
+    let world = World::new();
+    let repository = world.init();
+    let broken = put_lock(&world, b"half of a lock", NOW);
+    let error = Lock::take(&repository, LockKind::Shared).expect_err("it may be exclusive");
+    assert_eq!(error.reason(), "RepositoryLocked");
+    assert!(error.to_string().contains("cannot be read"), "{error}");
+    assert_eq!(repository.unlock(false).expect("unlocks"), 0);
+    std::fs::remove_file(broken).expect("removes");
+    put_lock(&world, b"half of a lock", 31 * MINUTE);
+    Lock::take(&repository, LockKind::Shared).expect("old enough");
+    put_lock(&world, b"half of a lock", NOW);
+    assert_eq!(repository.unlock(true).expect("unlocks"), 1);
+}
+
+#[test]
+fn a_lock_is_replaced_by_a_younger_one_every_five_minutes() {
+    let world = World::new();
+    drop(world.init());
+    let clock = VirtualClock::new();
+    let repository = meddled(&world, Arc::new(Nothing), &clock);
+    let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
+    for _ in 0..7 {
+        let before = lock_files(&world);
+        assert_eq!(before.len(), 1);
+        clock.advance(5 * MINUTE);
+        while lock_files(&world).len() != 1 || lock_files(&world) == before {
+            std::thread::yield_now();
+        }
+        lock.check().expect("fresh, although more than 22 minutes have passed in the end");
+    }
+}
+
+/// Refuses lock files once told to, and holds packs back until told otherwise.
+#[derive(Default)]
+struct Obstinate {
+    refuses_locks: AtomicBool,
+    pack_waits: AtomicBool,
+    packs_may_go: tokio::sync::Notify,
+    held_packs: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Meddle for Obstinate {
+    async fn before_put(&self, path: &Path, _: &PutPayload) -> object_store::Result<()> {
+        let key = path.as_ref();
+        if key.starts_with("locks/") && self.refuses_locks.load(Ordering::SeqCst) {
+            return Err(refused("no locks today"));
+        }
+        if key.starts_with("data/") && self.held_packs.swap(false, Ordering::SeqCst) {
+            self.pack_waits.store(true, Ordering::SeqCst);
+            self.packs_may_go.notified().await;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn twenty_two_and_a_half_minutes_without_a_refresh_end_the_writing() {
+    let world = World::new();
+    for number in 0..20 {
+        world.write(&format!("file {number}"), noise(number, 400_000));
+    }
+    drop(world.init());
+    let (clock, store) = (VirtualClock::new(), Arc::new(Obstinate::default()));
+    store.held_packs.store(true, Ordering::SeqCst);
+    let repository = meddled(&world, store.clone(), &clock);
+    let options = BackupOptions { pack_size: 1 << 20, workers: 1, ..world.options() };
+    let error = std::thread::scope(|scope| {
+        let running = scope.spawn(|| repository.backup(&options, &task("backup"), &Cancel::default()));
+        while !store.pack_waits.load(Ordering::SeqCst) {
+            assert!(!running.is_finished(), "it ended before it was held");
+            std::thread::yield_now();
+        }
+        store.refuses_locks.store(true, Ordering::SeqCst);
+        clock.advance(22 * MINUTE + Duration::from_secs(31));
+        store.packs_may_go.notify_one();
+        running.join().expect("no panic").expect_err("it must not go on")
+    });
+    assert_eq!((error.reason(), error.is_retryable()), ("RepositoryLockLost", true));
+    let written = |folder: &str| std::fs::read_dir(world.path("repository").join(folder)).map_or(0, Iterator::count);
+    assert_eq!((written("snapshots"), written("index")), (0, 0), "nothing is written after that");
+    store.refuses_locks.store(false, Ordering::SeqCst);
+    let again = repository.backup(&options, &task("again"), &Cancel::default()).expect("with a new lock");
+    assert!(again.summary.data_blobs < 20, "what had been stored is used");
+    assert_eq!(check(&repository).errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_backup_whose_lock_file_somebody_removed_writes_no_snapshot() {
+    let world = World::new();
+    world.write("file", noise(1, 400_000));
+    drop(world.init());
+    let (clock, store) = (VirtualClock::new(), Arc::new(Obstinate::default()));
+    store.held_packs.store(true, Ordering::SeqCst);
+    let repository = meddled(&world, store.clone(), &clock);
+    let options = world.options();
+    let error = std::thread::scope(|scope| {
+        let running = scope.spawn(|| repository.backup(&options, &task("backup"), &Cancel::default()));
+        while !store.pack_waits.load(Ordering::SeqCst) {
+            assert!(!running.is_finished(), "it ended before it was held");
+            std::thread::yield_now();
+        }
+        lock_files(&world).iter().for_each(|file| std::fs::remove_file(file).expect("removes"));
+        store.packs_may_go.notify_one();
+        running.join().expect("no panic").expect_err("it must not go on")
+    });
+    assert_eq!(error.reason(), "RepositoryLockLost");
+    assert_eq!(repository.snapshots().expect("lists").len(), 0);
+}
+
+#[test]
+fn a_store_that_refuses_deletes_gets_no_lock_files_and_that_is_said() {
+    for only_existing in [false, true] {
+        let world = World::new();
+        world.write("file", noise(1, 100_000));
+        drop(world.init());
+        let clock = VirtualClock::new();
+        let repository = meddled(&world, Arc::new(AppendOnly { only_existing }), &clock);
+        if only_existing {
+            // Only a lock that cannot be removed tells; afterwards there are no more.
+            let first = repository.backup(&world.options(), &task("backup"), &Cancel::default()).expect("backs up");
+            assert!(first.locked);
+            assert_eq!(lock_files(&world).len(), 1);
+        }
+        let operation = Operation::new("backup", Clock::system());
+        let outcome = repository.backup(&world.options(), &operation.root(), &Cancel::default()).expect("backs up");
+        assert!(!outcome.locked && repository.refuses_deletes().expect("asks"));
+        let snapshot = operation.snapshot();
+        let hint = snapshot.nodes.iter().find_map(|node| node.hint.clone()).expect("a hint");
+        assert!(hint.contains("lets nothing be deleted"), "{hint}");
+        let restored = world.restore(&repository, outcome.snapshot);
+        assert!(!restored.locked && restored.problems.is_empty());
+        assert_eq!(lock_files(&world).len(), usize::from(only_existing));
+    }
+}
+
+#[test]
+fn restic_sees_our_lock_leaves_it_alone_and_does_not_end_us_by_asking() {
+    interop::each_restic(|world: &World, restic: &Restic<'_>| {
+        let repository = world.init();
+        let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
+        // This sends SIGHUP to the process in the lock, which is this one.
+        restic.run(&["unlock"]);
+        assert_eq!(lock_files(world).len(), 1, "it is held by a process that lives");
+        let refused = restic.fails(&["prune"]);
+        assert!(refused.contains("locked"), "{refused}");
+        restic.run(&["snapshots"]);
+        lock.check().expect("still ours");
+        drop(lock);
+        restic.run(&["prune"]);
+    });
 }

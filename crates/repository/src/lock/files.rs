@@ -1,0 +1,111 @@
+//! Lock files in the store: written, listed, judged, removed.
+
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use plimsoll_store::StoreError;
+
+use super::LockKind;
+use super::file::{LockFile, OtherLock};
+use crate::format::id::Id;
+use crate::repository::{FileKind, Repository};
+use crate::{RepositoryError, Result};
+
+impl Repository {
+    /// Writes a lock and looks who else has one; without success nothing is left behind.
+    pub(super) fn acquire(&self, kind: LockKind) -> Result<Id> {
+        let id = self.write_lock(kind)?;
+        match self.conflict(kind, id) {
+            Ok(None) => Ok(id),
+            Ok(Some(holder)) => {
+                self.remove_lock(id);
+                Err(RepositoryError::Locked { location: self.store.name().into(), holder })
+            }
+            Err(error) => {
+                self.remove_lock(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Who else holds a lock that excludes this one. Stale locks are removed.
+    pub(super) fn conflict(&self, kind: LockKind, own: Id) -> Result<Option<String>> {
+        for other in self.other_locks(own)? {
+            if other.is_stale() {
+                self.remove_lock(other.id);
+            } else if other.excludes(kind) {
+                return Ok(Some(other.holder()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn other_locks(&self, own: Id) -> Result<Vec<OtherLock>> {
+        let files = self.list(FileKind::Lock)?;
+        let now = files.iter().find(|file| file.id == own).map_or_else(SystemTime::now, |file| file.modified);
+        let mut others = Vec::new();
+        for (id, loaded) in self.load_each(FileKind::Lock, files.iter().map(|file| file.id).filter(|id| *id != own)) {
+            let modified = files.iter().find(|file| file.id == id).map_or(now, |file| file.modified);
+            let age = now.duration_since(modified).unwrap_or_default();
+            let file = match loaded {
+                Ok(json) => serde_json::from_slice(&json).map_err(|error| error.to_string()),
+                Err(RepositoryError::Corrupt { cause, .. }) => Err(cause),
+                Err(error) => return Err(error),
+            };
+            others.push(OtherLock { id, file, age });
+        }
+        Ok(others)
+    }
+
+    pub(super) fn write_lock(&self, kind: LockKind) -> Result<Id> {
+        let json = serde_json::to_vec(&LockFile::mine(kind))
+            .map_err(|error| RepositoryError::corrupt("lock", error.to_string()))?;
+        self.runtime.block_on(self.save(FileKind::Lock, &json))
+    }
+
+    pub(super) fn has_lock(&self, id: Id) -> Result<bool> {
+        Ok(self.runtime.block_on(self.store.exists(&FileKind::Lock.key_of(&id)))?)
+    }
+
+    /// Removes a lock file. That the store refuses it is remembered: it will get no more of them.
+    pub(super) fn remove_lock(&self, id: Id) {
+        if let Err(error) = self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&id))) {
+            if is_refusal(&error) {
+                self.keeps_everything.store(true, Ordering::Release);
+            }
+            tracing::warn!(%error, lock = %id, "lock not removed");
+        }
+    }
+
+    /// Whether this store lets nothing be deleted (append-only, object lock): asked with a name that nobody has, and,
+    /// because not every store looks at permissions before names, with the locks of processes that are gone.
+    pub fn refuses_deletes(&self) -> Result<bool> {
+        match self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&Id::random()))) {
+            Ok(()) => {}
+            Err(error) if is_refusal(&error) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+        for other in self.other_locks(Id::default())? {
+            if other.file.as_ref().is_ok_and(LockFile::holder_is_gone) {
+                self.remove_lock(other.id);
+            }
+        }
+        Ok(self.keeps_everything.load(Ordering::Acquire))
+    }
+
+    /// Removes locks that nobody holds any more, or all of them; says how many.
+    pub fn unlock(&self, all: bool) -> Result<usize> {
+        let own = self.write_lock(LockKind::Shared)?;
+        let others = self.other_locks(own);
+        self.remove_lock(own);
+        let stale: Vec<_> = others?.into_iter().filter(|other| all || other.is_stale()).collect();
+        for other in &stale {
+            self.remove_lock(other.id);
+        }
+        Ok(stale.len())
+    }
+}
+
+fn is_refusal(error: &StoreError) -> bool {
+    matches!(error, StoreError::PermissionDenied { .. } | StoreError::Unsupported { .. })
+}

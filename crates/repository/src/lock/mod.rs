@@ -1,0 +1,214 @@
+//! Locks as restic keeps them: a file for each running process, refreshed while it works.
+//!
+//! The age of a lock is judged by the store's clock: the time the store gave to our own lock file is "now".
+
+mod file;
+mod files;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use file::LockFile;
+use plimsoll_progress::Clock;
+
+use crate::format::id::Id;
+use crate::repository::Repository;
+use crate::{RepositoryError, Result};
+
+/// Whether others may work at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Readers and backups: any number at a time.
+    Shared,
+    /// Whoever deletes: nobody else.
+    Exclusive,
+}
+
+/// How often the lock file is replaced by a younger one.
+const REFRESH: Duration = Duration::from_mins(5);
+/// How soon that is tried again when it failed.
+const REFRESH_AGAIN: Duration = Duration::from_secs(30);
+/// After this time without a refresh nothing is written any more: at 30 minutes others may take the lock for dead.
+const GIVE_UP: Duration = Duration::from_secs(22 * 60 + 30);
+/// How long another process may need until its lock shows up in a listing.
+const SETTLE: Duration = Duration::from_millis(200);
+/// How often the refresher looks at the clock.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A lock that is held; dropping it releases it.
+pub struct Lock {
+    shared: Arc<Shared>,
+    refresher: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    repository: Arc<Repository>,
+    kind: LockKind,
+    clock: Clock,
+    /// Nothing where the store refuses deletes: a lock that cannot be removed would only be in the way.
+    held: Mutex<Option<Held>>,
+    released: Condvar,
+    ended: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    id: Id,
+    /// By the clock of the repository.
+    refreshed: Duration,
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Lock").field("kind", &self.shared.kind).finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    /// Takes a lock. Locks whose process is gone, or that are older than half an hour, are removed on the way.
+    pub fn take(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
+        let lock = Self::write(repository, kind)?;
+        lock.settle()?;
+        Ok(lock)
+    }
+
+    /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle`].
+    pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
+        ignore_hangups(repository);
+        let clock = repository.clock();
+        let held = if repository.refuses_deletes()? {
+            None
+        } else {
+            let refreshed = clock.now();
+            Some(Held { id: repository.acquire(kind)?, refreshed })
+        };
+        let (released, ended) = (Condvar::new(), AtomicBool::new(false));
+        let held_now = Mutex::new(held);
+        let shared = Arc::new(Shared { repository: repository.clone(), kind, clock, held: held_now, released, ended });
+        let refresher = held.map(|_| {
+            let shared = shared.clone();
+            std::thread::spawn(move || shared.keep_fresh())
+        });
+        Ok(Self { shared, refresher })
+    }
+
+    /// The second half: once another process that began at the same moment must have shown up, looks again.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let Some(held) = *self.shared.held() else { return Ok(()) };
+        std::thread::sleep(SETTLE.saturating_sub(self.shared.clock.now().saturating_sub(held.refreshed)));
+        match self.shared.repository.conflict(self.shared.kind, held.id)? {
+            None => Ok(()),
+            Some(holder) => Err(RepositoryError::Locked { location: self.shared.location(), holder }),
+        }
+    }
+
+    /// Whether there is a lock file: there is none where the store refuses deletes.
+    pub fn is_visible(&self) -> bool {
+        self.shared.held().is_some()
+    }
+
+    /// An error once the lock has gone unrefreshed for so long that others may take it for dead.
+    pub fn check(&self) -> Result<()> {
+        let Some(held) = *self.shared.held() else { return Ok(()) };
+        let age = self.shared.clock.now().saturating_sub(held.refreshed);
+        if age <= GIVE_UP {
+            return Ok(());
+        }
+        Err(self.shared.lost(format!("it could not be refreshed for {} s", age.as_secs())))
+    }
+
+    /// The same, and an error if the lock file is gone: asked before what others must not have swept away is referred to.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        loop {
+            self.check()?;
+            let Some(asked) = *self.shared.held() else { return Ok(()) };
+            if self.shared.repository.has_lock(asked.id)? {
+                return Ok(());
+            }
+            // Unless it was replaced by a younger one meanwhile.
+            let same = (*self.shared.held()).is_some_and(|held| held.id == asked.id);
+            if same {
+                return Err(self.shared.lost("somebody removed its file".into()));
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        {
+            // Under the lock, or the refresher could miss it between looking and waiting.
+            let _held = self.shared.held();
+            self.shared.ended.store(true, Ordering::Release);
+        }
+        self.shared.released.notify_all();
+        if let Some(refresher) = self.refresher.take() {
+            let _ = refresher.join();
+        }
+        let held = self.shared.held().take();
+        if let Some(held) = held {
+            self.shared.repository.remove_lock(held.id);
+        }
+    }
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn location(&self) -> String {
+        self.repository.store.name().to_owned()
+    }
+
+    fn lost(&self, cause: String) -> RepositoryError {
+        RepositoryError::LockLost { location: self.location(), cause }
+    }
+
+    fn keep_fresh(&self) {
+        let mut due = self.clock.now() + REFRESH;
+        while !self.waits_until_released() {
+            if self.clock.now() < due {
+                continue;
+            }
+            // After a failure try again soon: there is a limit to how long that may go on.
+            let pause = if self.renew() { REFRESH } else { REFRESH_AGAIN };
+            due = self.clock.now() + pause;
+        }
+    }
+
+    /// Waits a moment; says whether the lock is to be given up.
+    fn waits_until_released(&self) -> bool {
+        let held = self.held();
+        if !self.ended.load(Ordering::Acquire) {
+            drop(self.released.wait_timeout(held, LOOK).unwrap_or_else(PoisonError::into_inner));
+        }
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Writes a younger lock file, then removes the old one: the file that is held is there at any time.
+    fn renew(&self) -> bool {
+        let refreshed = self.clock.now();
+        match self.repository.write_lock(self.kind) {
+            Ok(id) => {
+                let old = self.held().replace(Held { id, refreshed });
+                old.into_iter().for_each(|old| self.repository.remove_lock(old.id));
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "lock not refreshed");
+                false
+            }
+        }
+    }
+}
+
+/// restic sends SIGHUP to the process in a lock to see whether it lives: that must not end us. Once registered, the
+/// signal has no effect for the rest of the process.
+fn ignore_hangups(repository: &Repository) {
+    let _runtime = repository.runtime.enter();
+    if let Err(error) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {
+        tracing::warn!(%error, "SIGHUP is not ignored");
+    }
+}
