@@ -28,8 +28,10 @@ mod error;
 pub mod format;
 mod index_load;
 mod lock;
+mod open;
 mod repository;
 pub mod restore;
+mod snapshots;
 mod system;
 mod waits;
 
@@ -40,3 +42,4 @@ pub use error::{RepositoryError, Result};
 pub use format::id::Id;
 pub use lock::{Lock, LockFile, LockKind};
 pub use repository::{OpenOptions, Repository};
+pub use snapshots::ReadableSnapshots;

@@ -13,11 +13,8 @@ use crate::cancel::Cancel;
 use crate::format::config::Config;
 use crate::format::crypto::Key;
 use crate::format::id::Id;
-use crate::format::key::{KeyError, KeyFile};
-use crate::format::snapshot::Snapshot;
-use crate::format::time::Time;
 use crate::format::unpacked;
-use crate::{RepositoryError, Result, system};
+use crate::{RepositoryError, Result};
 
 /// The kinds of files whose names are hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +70,6 @@ pub struct OpenOptions {
 
 /// How many small files are loaded at the same time.
 pub(crate) const LOADS_AT_ONCE: usize = 8;
-/// More key files than these are not tried: each costs a good part of a second.
-const MOST_KEYS: usize = 20;
 
 /// An open repository.
 pub struct Repository {
@@ -94,63 +89,7 @@ impl std::fmt::Debug for Repository {
 }
 
 impl Repository {
-    /// Makes a repository of version 2 where there is none. One that an earlier call with the same password began and did
-    /// not complete is completed.
-    pub fn init(store: Store, runtime: Handle, password: &[u8]) -> Result<Self> {
-        let location = store.name().to_owned();
-        if runtime.block_on(is_taken(&store))? {
-            return Err(RepositoryError::AlreadyInitialized { location });
-        }
-        let (key, own) = match begun_key(&store, &runtime, password)? {
-            Some(key) => (key, None),
-            None => create_key(&store, &runtime, password).map(|(key, name)| (key, Some(name)))?,
-        };
-        let mut sealed = Vec::new();
-        key.seal(&Config::generate().encode(), &mut sealed);
-        // Two may begin at the same moment: the config that is there in the end decides.
-        let stored = runtime.block_on(async {
-            match store.put_if_absent("config", sealed.clone()).await {
-                Err(StoreError::Unsupported { .. }) => store.put("config", sealed).await?,
-                written => drop(written?),
-            }
-            store.get("config").await
-        })?;
-        let mut plain = Vec::new();
-        if key.open(&stored, &mut plain).is_ok() {
-            let config = Config::parse(&plain).map_err(|cause| RepositoryError::Unsupported { location, cause })?;
-            return Ok(Self::assemble(store, runtime, key, config, OpenOptions::default()));
-        }
-        // It is the other's, and belongs to another key: ours would only mislead.
-        if let Some(name) = own {
-            runtime.block_on(store.delete(&name))?;
-        }
-        Err(RepositoryError::AlreadyInitialized { location })
-    }
-
-    /// Opens a repository with one of its passwords.
-    pub fn open(store: Store, runtime: Handle, password: &[u8], options: OpenOptions) -> Result<Self> {
-        let location = store.name().to_owned();
-        let sealed = match runtime.block_on(store.get("config")) {
-            Ok(config) => config,
-            Err(error) if error.is_not_found() && !options.rescue => {
-                return Err(RepositoryError::NotARepository { location });
-            }
-            Err(error) if error.is_not_found() => Bytes::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let (key, plain) = find_key(&store, &runtime, password, &sealed)?;
-        let config = match plain {
-            Some(plain) => Config::parse(&plain).map_err(|cause| RepositoryError::Unsupported { location, cause })?,
-            None if options.rescue => Config::unknown(),
-            None => {
-                let cause = "its seal is broken; opened with the option rescue, files can be restored without it";
-                return Err(RepositoryError::corrupt("config", cause));
-            }
-        };
-        Ok(Self::assemble(store, runtime, key, config, options))
-    }
-
-    fn assemble(store: Store, runtime: Handle, key: Key, config: Config, options: OpenOptions) -> Self {
+    pub(crate) fn assemble(store: Store, runtime: Handle, key: Key, config: Config, options: OpenOptions) -> Self {
         Self { store, runtime, key, config, options, keeps_everything: AtomicBool::new(false) }
     }
 
@@ -166,49 +105,6 @@ impl Repository {
     /// 1 or 2; 1 can only be read. 0 if the config is not known.
     pub fn version(&self) -> u32 {
         self.config.version
-    }
-
-    /// All snapshots, oldest first. One that cannot be read is an error; [`Repository::readable_snapshots`] goes on.
-    pub fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
-        let (snapshots, damage) = self.readable_snapshots()?;
-        damage.into_iter().next().map_or(Ok(snapshots), Err)
-    }
-
-    /// The snapshots that can be read, oldest first, and what is wrong with the others.
-    pub fn readable_snapshots(&self) -> Result<(Vec<(Id, Snapshot)>, Vec<RepositoryError>)> {
-        self.read_snapshots(|_| true)
-    }
-
-    fn read_snapshots(&self, wanted: impl Fn(&Id) -> bool) -> Result<(Vec<(Id, Snapshot)>, Vec<RepositoryError>)> {
-        let (mut snapshots, mut damage) = (Vec::new(), Vec::new());
-        let files = self.list(FileKind::Snapshot)?;
-        for (id, loaded) in self.load_each(FileKind::Snapshot, files.iter().map(|file| file.id).filter(wanted)) {
-            let snapshot = loaded.and_then(|json| {
-                Snapshot::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
-            });
-            match snapshot {
-                Ok(snapshot) => snapshots.push((id, snapshot)),
-                Err(error @ RepositoryError::Corrupt { .. }) => damage.push(error),
-                Err(error) => return Err(error),
-            }
-        }
-        snapshots.sort_by_key(|(_, snapshot)| snapshot.time);
-        Ok((snapshots, damage))
-    }
-
-    /// The snapshot called `latest`, or the one whose ID starts with `name`. Only `latest` minds other snapshots that
-    /// cannot be read: one of them might be it.
-    pub fn find_snapshot(&self, name: &str) -> Result<(Id, Snapshot)> {
-        let latest = name == "latest";
-        let (mut found, damage) = self.read_snapshots(|id| latest || id.to_string().starts_with(name))?;
-        if let Some(error) = damage.into_iter().next() {
-            return Err(error);
-        }
-        if !latest && found.len() > 1 {
-            return Err(RepositoryError::AmbiguousSnapshot { name: name.into() });
-        }
-        let missing = || RepositoryError::NoSuchSnapshot { name: name.into(), location: self.store.name().into() };
-        found.pop().ok_or_else(missing)
     }
 
     pub(crate) fn list(&self, kind: FileKind) -> Result<Vec<Listed>> {
@@ -297,60 +193,4 @@ fn is_gone(result: &Result<Vec<u8>>) -> bool {
 pub(crate) fn listed(info: &ObjectInfo) -> Option<Listed> {
     let name = info.key.rsplit('/').next()?;
     Id::parse(name).map(|id| Listed { id, size: info.size, modified: info.modified })
-}
-
-/// Whether there is a repository, or what is left of one.
-async fn is_taken(store: &Store) -> Result<bool> {
-    if store.exists("config").await? {
-        return Ok(true);
-    }
-    Ok(store.list(FileKind::Snapshot.folder()).next().await.transpose()?.is_some())
-}
-
-/// The key of a repository that was begun and has no config yet. A key that this password does not open is somebody
-/// else's beginning.
-fn begun_key(store: &Store, runtime: &Handle, password: &[u8]) -> Result<Option<Key>> {
-    let location = store.name().to_owned();
-    match find_key(store, runtime, password, &[]) {
-        Ok((key, _)) => Ok(Some(key)),
-        Err(RepositoryError::WrongPassword { .. }) => {
-            let any = runtime.block_on(store.list(FileKind::Key.folder()).next()).transpose()?.is_some();
-            if any { Err(RepositoryError::AlreadyInitialized { location }) } else { Ok(None) }
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn create_key(store: &Store, runtime: &Handle, password: &[u8]) -> Result<(Key, String)> {
-    let key = Key::random();
-    let file = KeyFile::create(&key, password, Time::now().to_string(), system::hostname())
-        .and_then(|file| file.encode())
-        .map_err(|error| RepositoryError::corrupt("the new key file", error.to_string()))?;
-    let name = FileKind::Key.key_of(&Id::of(&file));
-    runtime.block_on(store.put(&name, file))?;
-    Ok((key, name))
-}
-
-/// The master key behind a key file that this password opens, with the opened config. Of several such keys the one that
-/// opens the config is taken; if none does, the first, without a config.
-fn find_key(store: &Store, runtime: &Handle, password: &[u8], config: &[u8]) -> Result<(Key, Option<Vec<u8>>)> {
-    let files: Vec<ObjectInfo> = runtime.block_on(store.list(FileKind::Key.folder()).try_collect())?;
-    let (mut damage, mut found) = (None, None);
-    for file in files.iter().filter_map(listed).take(MOST_KEYS) {
-        let name = FileKind::Key.key_of(&file.id);
-        let content = runtime.block_on(store.get(&name))?;
-        match KeyFile::parse(&content).and_then(|key| key.unlock(password)) {
-            Ok(key) => {
-                let mut plain = Vec::new();
-                if key.open(config, &mut plain).is_ok() {
-                    return Ok((key, Some(plain)));
-                }
-                found.get_or_insert((key, None));
-            }
-            Err(KeyError::WrongPassword) => {}
-            Err(KeyError::Malformed(cause)) => damage = Some(RepositoryError::corrupt(name, cause)),
-        }
-    }
-    let location = store.name().to_owned();
-    found.ok_or_else(|| damage.unwrap_or(RepositoryError::WrongPassword { location }))
 }

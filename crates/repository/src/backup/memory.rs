@@ -67,7 +67,7 @@ mod tests {
     fn whatever_is_asked_for_fits() {
         for workers in 1..=MOST_WORKERS {
             for pack_size in [1, 4 * MIB, 16 * MIB, 32 * MIB, 128 * MIB] {
-                let options = BackupOptions { workers, pack_size, ..BackupOptions::new(Target::Paths(Vec::new())) };
+                let options = BackupOptions { pack_size, workers, ..BackupOptions::new(Target::Paths(Vec::new())) };
                 let memory = Memory::plan(&options);
                 let all = memory.workers * SCRATCH + memory.chunk_budget() + memory.pack_budget();
                 let allowed = if memory.pack_size > 16 * MIB { ALL + 28 * MIB } else { ALL };

@@ -53,14 +53,10 @@ impl Packer {
     }
 
     fn push(&mut self, blob: &SealedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
-        let buffer = match &mut self.buffer {
-            Some(buffer) => buffer,
-            None => {
-                let buffer = self.buffer.insert(self.buffers.take(stopped)?);
-                buffer.clear();
-                buffer
-            }
-        };
+        if self.buffer.is_none() {
+            self.buffer.insert(self.buffers.take(stopped)?).clear();
+        }
+        let Some(buffer) = &mut self.buffer else { return Ok(()) };
         let too_large = |_| RepositoryError::corrupt(format!("blob {}", blob.id), "it is too large for a pack");
         let offset = u32::try_from(buffer.len()).map_err(too_large)?;
         let length = u32::try_from(blob.sealed.stored_length()).map_err(too_large)?;

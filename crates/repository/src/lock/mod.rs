@@ -193,7 +193,9 @@ impl Shared {
         match self.repository.write_lock(self.kind) {
             Ok(id) => {
                 let old = self.held().replace(Held { id, refreshed });
-                old.into_iter().for_each(|old| self.repository.remove_lock(old.id));
+                if let Some(old) = old {
+                    self.repository.remove_lock(old.id);
+                }
                 true
             }
             Err(error) => {

@@ -216,7 +216,9 @@ fn a_backup_whose_lock_file_somebody_removed_writes_no_snapshot() {
             assert!(!running.is_finished(), "it ended before it was held");
             std::thread::yield_now();
         }
-        lock_files(&world).iter().for_each(|file| std::fs::remove_file(file).expect("removes"));
+        for file in lock_files(&world) {
+            std::fs::remove_file(file).expect("removes");
+        }
         store.packs_may_go.notify_one();
         running.join().expect("no panic").expect_err("it must not go on")
     });

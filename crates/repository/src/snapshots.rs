@@ -1,0 +1,54 @@
+//! Finding snapshots, also when some cannot be read.
+
+use crate::format::id::Id;
+use crate::format::snapshot::Snapshot;
+use crate::repository::{FileKind, Repository};
+use crate::{RepositoryError, Result};
+
+/// The snapshots that can be read, oldest first, and what is wrong with the others.
+pub type ReadableSnapshots = (Vec<(Id, Snapshot)>, Vec<RepositoryError>);
+
+impl Repository {
+    /// All snapshots, oldest first. One that cannot be read is an error; [`Repository::readable_snapshots`] goes on.
+    pub fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
+        let (snapshots, damage) = self.readable_snapshots()?;
+        damage.into_iter().next().map_or(Ok(snapshots), Err)
+    }
+
+    /// The snapshots that can be read, oldest first, and what is wrong with the others.
+    pub fn readable_snapshots(&self) -> Result<ReadableSnapshots> {
+        self.read_snapshots(|_| true)
+    }
+
+    fn read_snapshots(&self, wanted: impl Fn(&Id) -> bool) -> Result<ReadableSnapshots> {
+        let (mut snapshots, mut damage) = (Vec::new(), Vec::new());
+        let files = self.list(FileKind::Snapshot)?;
+        for (id, loaded) in self.load_each(FileKind::Snapshot, files.iter().map(|file| file.id).filter(wanted)) {
+            let snapshot = loaded.and_then(|json| {
+                Snapshot::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
+            });
+            match snapshot {
+                Ok(snapshot) => snapshots.push((id, snapshot)),
+                Err(error @ RepositoryError::Corrupt { .. }) => damage.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        snapshots.sort_by_key(|(_, snapshot)| snapshot.time);
+        Ok((snapshots, damage))
+    }
+
+    /// The snapshot called `latest`, or the one whose ID starts with `name`. Only `latest` minds other snapshots that
+    /// cannot be read: one of them might be it.
+    pub fn find_snapshot(&self, name: &str) -> Result<(Id, Snapshot)> {
+        let latest = name == "latest";
+        let (mut found, damage) = self.read_snapshots(|id| latest || id.to_string().starts_with(name))?;
+        if let Some(error) = damage.into_iter().next() {
+            return Err(error);
+        }
+        if !latest && found.len() > 1 {
+            return Err(RepositoryError::AmbiguousSnapshot { name: name.into() });
+        }
+        let missing = || RepositoryError::NoSuchSnapshot { name: name.into(), location: self.store.name().into() };
+        found.pop().ok_or_else(missing)
+    }
+}
