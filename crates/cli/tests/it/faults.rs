@@ -4,7 +4,7 @@ use std::process::Command;
 
 use http::Method;
 use plimsoll_testkit::peers::{S3Program, S3Server};
-use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::proxy::{Active, Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
@@ -160,7 +160,7 @@ async fn an_api_server_that_refuses_cuts_or_goes_away_is_waited_for() {
     home.backup("b", json!({ "includedNamespaces": [shop] })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!((phase(&backup), &backup["status"]["errors"]), ("Completed", &json!(0)), "{backup:#}\n{}", home.log());
-    let hits: Vec<_> = faults.iter().map(|fault| fault.hits()).collect();
+    let hits: Vec<_> = faults.iter().map(Active::hits).collect();
     assert!(hits[..5].iter().all(|hits| *hits > 0), "every fault was met: {hits:?}");
     drop(faults);
 

@@ -12,3 +12,4 @@ mod faults;
 mod killed;
 mod refused;
 mod round_trip;
+mod velero_restores;
