@@ -108,6 +108,12 @@ pub struct Server {
     /// A request to object storage that moves no bytes for this long is tried again
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub store_idle_timeout: Duration,
+    /// How long a restore waits for definitions, for additional items and for the containers of its hooks
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub resource_timeout: Duration,
+    /// How long a restore waits for what is being deleted to be gone
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    pub terminating_resource_timeout: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -28,6 +28,10 @@ pub struct Settings {
     pub default_ttl: Duration,
     /// A request to object storage that moves no bytes for this long is tried again.
     pub store_idle: Duration,
+    /// How long definitions, additional items and containers are waited for.
+    pub resource_timeout: Duration,
+    /// How long objects that are being deleted are waited for.
+    pub terminating_timeout: Duration,
     /// Unique for each process.
     pub identity: String,
 }

@@ -69,6 +69,16 @@ pub enum Error {
         /// The location.
         location: String,
     },
+    /// An admission webhook that the API server cannot reach.
+    #[error("failed to {what}: the API server cannot call admission webhook {webhook:?}: {detail}")]
+    Webhook {
+        /// Verb and object.
+        what: String,
+        /// The webhook.
+        webhook: String,
+        /// What the API server said.
+        detail: String,
+    },
     /// Cancelled by its user.
     #[error("cancelled")]
     Cancelled,
@@ -107,6 +117,7 @@ impl Error {
             Self::Selection(_) => "SelectionInvalid",
             Self::Exists { .. } => "BackupExists",
             Self::Occupied { .. } => "NameOccupied",
+            Self::Webhook { .. } => "WebhookUnavailable",
             Self::Cancelled => "Cancelled",
             Self::Fenced(_) => "LeadershipLost",
             Self::JournalLost { .. } => "JournalLost",
@@ -122,15 +133,20 @@ impl Error {
         }
     }
 
-    /// The API server's status code, where it answered.
-    pub fn code(&self) -> Option<u16> {
+    /// What the API server answered, where it did.
+    pub fn status(&self) -> Option<&kube::core::Status> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => Some(status.code),
+                kube::Error::Api(status) => Some(status),
                 _ => None,
             },
             _ => None,
         }
+    }
+
+    /// The API server's status code, where it answered.
+    pub fn code(&self) -> Option<u16> {
+        self.status().map(|status| status.code)
     }
 }
 

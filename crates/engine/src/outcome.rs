@@ -220,6 +220,18 @@ impl Recorder {
         });
     }
 
+    /// Takes down an entry of an archive that is no object: it has no kind, so it stands in no list of objects.
+    pub fn damaged(&self, path: &str, reason: &str, message: String) {
+        let item = ItemRef { kind: String::new(), namespace: None, name: path.to_owned() };
+        let outcome = ItemOutcome::Failed { reason: reason.to_owned(), message: message.clone() };
+        self.error(&Scope::Operation, message);
+        self.with(|inner| {
+            if let Err(error) = inner.row(&item, &outcome) {
+                inner.broken.get_or_insert(error);
+            }
+        });
+    }
+
     /// Something is missing.
     pub fn error(&self, scope: &Scope, text: impl Into<String>) {
         let text = text.into();
@@ -252,6 +264,11 @@ impl Recorder {
 
 impl Inner {
     fn item(&mut self, item: &ItemRef, outcome: &ItemOutcome) -> Result<(), Error> {
+        self.row(item, outcome)?;
+        self.name(item, outcome)
+    }
+
+    fn row(&mut self, item: &ItemRef, outcome: &ItemOutcome) -> Result<(), Error> {
         let message = match outcome {
             ItemOutcome::Failed { message, .. } => Some(message.as_str()),
             _ => None,
@@ -267,8 +284,7 @@ impl Inner {
         let separator: &[u8] = if std::mem::take(&mut self.first) { b"\n" } else { b",\n" };
         let path = self.directory.join("outcome.json.gz");
         self.outcome.write_all(separator).map_err(|e| Error::scratch(&path, e))?;
-        serde_json::to_writer(&mut self.outcome, &row).map_err(|e| Error::scratch(&path, e.into()))?;
-        self.name(item, outcome)
+        serde_json::to_writer(&mut self.outcome, &row).map_err(|e| Error::scratch(&path, e.into()))
     }
 
     fn name(&mut self, item: &ItemRef, outcome: &ItemOutcome) -> Result<(), Error> {

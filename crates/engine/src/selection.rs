@@ -136,15 +136,22 @@ impl Selecting {
     pub fn restores(
         &self,
         group_resource: &str,
+        kind: &str,
         namespace: Option<&str>,
         name: &str,
         labels: Option<&BTreeMap<String, String>>,
     ) -> bool {
         let none = BTreeMap::new();
         let labels = labels.unwrap_or(&none);
-        let item = Item { group_resource, kind: "", namespace, name, labels, deleting: false };
+        let item = Item { group_resource, kind, namespace, name, labels, deleting: false };
         self.selection.resource(group_resource, namespace.is_some()).is_included()
             && self.selection.item(&item).is_included()
+    }
+
+    /// Whether an object that an action asked for is restored.
+    pub fn restores_additional(&self, group_resource: &str, namespace: Option<&str>, name: &str) -> bool {
+        let item = Item { group_resource, kind: "", namespace, name, labels: &(), deleting: false };
+        self.selection.additional_to_restore(&item).is_included()
     }
 }
 

@@ -17,6 +17,8 @@ const CACHED_BLOCKS: usize = 8;
 pub struct Sealed {
     file: File,
     rows: Vec<Row>,
+    /// Where the rows of each resource are, in run order.
+    ranges: Vec<Range<usize>>,
     names: Names,
     cache: Mutex<VecDeque<(u64, Block)>>,
 }
@@ -38,7 +40,13 @@ pub struct Spooled {
 
 impl Sealed {
     pub(super) fn new(file: File, rows: Vec<Row>, names: Names) -> Self {
-        Self { file, rows, names, cache: Mutex::default() }
+        let mut start = 0;
+        let ranges = rows.chunk_by(|a, b| a.resource == b.resource).map(|chunk| {
+            let range = start..start + chunk.len();
+            start = range.end;
+            range
+        });
+        Self { ranges: ranges.collect(), file, rows, names, cache: Mutex::default() }
     }
 
     /// How many objects there are.
@@ -63,12 +71,8 @@ impl Sealed {
 
     /// The resources in run order, each with its rows.
     pub fn resources(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
-        let mut start = 0;
-        self.rows.chunk_by(|a, b| a.resource == b.resource).map(move |chunk| {
-            let range = start..start + chunk.len();
-            start = range.end;
-            (self.names.view(&chunk[0]).group_resource, range)
-        })
+        let name = |range: &Range<usize>| self.names.view(&self.rows[range.start]).group_resource;
+        self.ranges.iter().map(move |range| (name(range), range.clone()))
     }
 
     /// The object of a row.

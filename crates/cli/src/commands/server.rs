@@ -35,6 +35,8 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         concurrency: options.concurrency.into(),
         default_ttl: options.default_backup_ttl,
         store_idle: options.store_idle_timeout,
+        resource_timeout: options.resource_timeout,
+        terminating_timeout: options.terminating_resource_timeout,
         identity: identity(),
     }
 }
@@ -48,6 +50,8 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         concurrency: 1,
         default_ttl: Duration::from_hours(720),
         store_idle: Duration::from_mins(1),
+        resource_timeout: Duration::from_mins(10),
+        terminating_timeout: Duration::from_mins(10),
         identity: identity(),
     }
 }

@@ -46,7 +46,7 @@ async fn what_cannot_be_carried_out_is_refused_by_name(bed: &Bed) {
         ),
         ("Restore", json!({ "backupName": "none" }), "there is no backup none"),
         ("Restore", json!({}), "backupName"),
-        ("Restore", json!({ "backupName": "none", "existingResourcePolicy": "update" }), "existingResourcePolicy"),
+        ("Restore", json!({ "backupName": "none", "existingResourcePolicy": "replace" }), "existingResourcePolicy"),
     ];
     for (number, (kind, spec, expected)) in cases.into_iter().enumerate() {
         let text = refused(&home, kind, &format!("case-{number}"), spec.clone()).await;

@@ -2,4 +2,5 @@
 
 pub mod backup;
 pub mod restore;
+mod restore_source;
 mod unsupported;

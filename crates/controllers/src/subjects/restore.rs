@@ -4,43 +4,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use plimsoll_api::validate;
-use plimsoll_api::velero::v1::{Backup, BackupPhase, Restore, RestorePhase};
+use plimsoll_api::velero::v1::{Backup, Restore, RestorePhase, RestoreSpec};
 use plimsoll_archive::layout;
 use plimsoll_engine::outcome::Recorder;
-use plimsoll_engine::ports::Guard;
-use plimsoll_engine::restore::{self, Origin, RestorePlan, RestoreRun};
+use plimsoll_engine::ports::{Effect, Guard, Journal};
+use plimsoll_engine::restore::actions::{Actions, Surroundings, register_built_ins};
+use plimsoll_engine::restore::hooks::{Earlier, HookCounts, HookSetting, PodHooks, RestoreHooks};
+use plimsoll_engine::restore::{self, ExistingPolicy, Inner, Limits, Origin, RestorePlan, RestoreRun, Rules, Volumes};
 use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_progress::{Task, Total, Unit};
+use plimsoll_engine::{Error, Patience, kill, show_waits};
+use plimsoll_progress::{Task, Unit};
+use plimsoll_select::includes::IncludesExcludes;
+use plimsoll_select::modifiers::Modifiers;
+use plimsoll_select::order::NON_RESTORABLE;
+use plimsoll_select::policies::Policies;
+use plimsoll_select::resources::Lookup;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
-use super::unsupported;
+use super::restore_source::find_backup;
 use crate::context::Context;
 use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found};
+use crate::policy;
 use crate::project;
-use crate::subject::{Finished, Job, Kind, Needs};
+use crate::subject::{Finished, Job, Kind, Needs, Stages};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
-const STAGES: [(&str, Duration); 3] = [
+const STAGES: [(&str, Duration); 4] = [
     ("planning", Duration::from_secs(1)),
     ("restoring", Duration::from_secs(30)),
+    ("finalizing", Duration::from_millis(500)),
     ("saving", Duration::from_millis(500)),
-];
-
-/// What a later version carries out, and this one must not pretend to.
-const UNSUPPORTED: [(&str, &str); 7] = [
-    ("scheduleName", "restoring the latest backup of a schedule"),
-    ("restorePVs", "restoring volumes from snapshots"),
-    ("restoreStatus", "restoring status"),
-    ("preserveNodePorts", "keeping node ports"),
-    ("hooks.resources", "running hooks"),
-    ("resourceModifier", "changing objects on their way"),
-    ("resourcePolicy", "a resource policy"),
 ];
 
 impl Kind for Restore {
@@ -51,7 +49,9 @@ impl Kind for Restore {
         match RestorePhase::from(phase) {
             RestorePhase::New => Stage::New,
             RestorePhase::Other(text) if text.is_empty() => Stage::New,
-            RestorePhase::InProgress => Stage::Begun,
+            RestorePhase::InProgress | RestorePhase::Finalizing | RestorePhase::FinalizingPartiallyFailed => {
+                Stage::Begun
+            }
             phase if phase.is_ended() => Stage::Ended,
             _ => Stage::Other,
         }
@@ -59,24 +59,23 @@ impl Kind for Restore {
 
     fn faults(raw: &Value) -> Vec<String> {
         let mut faults = validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
-        let spec = raw.get("spec").unwrap_or(&Value::Null);
-        faults.extend(unsupported::faults(spec, &UNSUPPORTED));
-        if spec.get("existingResourcePolicy").and_then(Value::as_str) == Some("update") {
-            faults
-                .push("spec.existingResourcePolicy: updating existing objects is not supported by this version".into());
-        }
+        let included = raw.pointer("/spec/includedResources").and_then(Value::as_array).into_iter().flatten();
+        let never = included.filter_map(Value::as_str).filter(|name| NON_RESTORABLE.contains(name));
+        faults.extend(never.map(|name| format!("spec.includedResources: {name} are never restored")));
         faults
     }
 
     async fn needs(&self, context: &Context) -> Result<Needs, Error> {
-        match find_backup(context, self).await? {
-            Err(fault) => Ok(Needs { faults: vec![fault], missing: None }),
-            Ok(backup) => Ok(match location::find(context, backup.spec.storage_location.as_deref()).await? {
+        let mut needs = match find_backup(context, self).await? {
+            Err(fault) => Needs { faults: vec![fault], missing: None },
+            Ok(backup) => match location::find(context, backup.spec.storage_location.as_deref()).await? {
                 Found::Usable(_) => Needs::default(),
                 Found::Unusable(fault) => Needs { faults: vec![fault], missing: None },
                 Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
-            }),
-        }
+            },
+        };
+        needs.faults.extend(Told::read(context, &self.spec).await?.err());
+        Ok(needs)
     }
 
     fn queued(_: usize) -> Option<Value> {
@@ -85,99 +84,252 @@ impl Kind for Restore {
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
         let stages = job.plan_stages(&STAGES);
-        begin(job).await?;
-        let store = open_store(job).await?;
+        let backup = find_backup(&job.context, &job.subject).await?.map_err(Error::Selection)?;
+        let begun = begin(job, &backup).await?;
+        let store = open_store(job, &backup).await?;
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
-        let plan = job.unless_cancelled(make_plan(job, &store, &recorder, stages.begin("planning"))).await?;
-        let restoring = announce_total(job, plan.total(), stages.begin("restoring")).await?;
-        run(job, plan, restoring, &recorder).await?;
-        save(job, &store, recorder, &stages.begin("saving")).await
+        let run = job.unless_cancelled(prepare(job, &store, &begun, &backup, &recorder, &stages)).await?;
+        announce_total(job, &run).await?;
+        run.run().await?;
+        run.task.finish();
+        let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.begin("finalizing"))).await?;
+        drop(run);
+        save(job, &store, recorder, hooks, &stages.begin("saving")).await
     }
 
     /// What was created stays: it is counted, and the user decides about it.
     async fn give_up(_: &Job<Self>, _: &Error) {}
 }
 
-/// The backup to restore from; the inner error is the user's.
-async fn find_backup(context: &Context, restore: &Restore) -> Result<Result<Backup, String>, Error> {
-    let name = restore.spec.backup_name.clone().unwrap_or_default();
-    let api: Api<Backup> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read backup {name}"), e))?;
-    Ok(match found {
-        None => Err(format!("spec.backupName: there is no backup {name}")),
-        Some(backup) => match backup.phase() {
-            BackupPhase::Completed | BackupPhase::PartiallyFailed => Ok(backup),
-            phase => Err(format!("spec.backupName: backup {name} is {phase}, it cannot be restored from")),
-        },
-    })
+/// What a Restore says in other objects than itself, and in parts that are compiled.
+struct Told {
+    policies: Option<Policies>,
+    modifiers: Option<Modifiers>,
+    hooks: RestoreHooks,
 }
 
-/// The first write: phase and start. Done again by every attempt, with the same result.
-async fn begin(job: &Job<Restore>) -> Result<(), Error> {
-    let started = job.subject.status.as_ref().and_then(|status| status.start_timestamp.clone());
-    let started = started.map_or_else(Timestamp::now, |time| time.0);
-    let patch = json!({ "status": { "phase": "InProgress", "startTimestamp": format!("{started:.0}") } });
+impl Told {
+    /// Reads it; the inner error is the user's.
+    async fn read(context: &Context, spec: &RestoreSpec) -> Result<Result<Self, String>, Error> {
+        let policies = match policy::policies(context, spec.resource_policy.as_ref()).await? {
+            Ok(policies) => policies,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        if let Some(Err(error)) = policies.as_ref().map(Policies::check_for_restore) {
+            return Ok(Err(format!("spec.resourcePolicy: {error}")));
+        }
+        let modifiers = match modifiers(context, spec).await? {
+            Ok(modifiers) => modifiers,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        Ok(match (RestoreHooks::new(spec), Selecting::for_restore(spec, policies.as_ref(), &[])) {
+            (Ok(hooks), Ok(_)) => Ok(Self { policies, modifiers, hooks }),
+            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
+        })
+    }
+}
+
+/// The rules of `resourceModifier`; the inner error is the user's.
+async fn modifiers(context: &Context, spec: &RestoreSpec) -> Result<Result<Option<Modifiers>, String>, Error> {
+    const FIELD: &str = "spec.resourceModifier";
+    let Some(reference) = &spec.resource_modifier else { return Ok(Ok(None)) };
+    let data = policy::config_map(context, FIELD, reference).await?;
+    Ok(data.and_then(|data| {
+        let read = Modifiers::from_config_map(&data);
+        read.map(Some).map_err(|error| format!("{FIELD}: ConfigMap {}: {error}", reference.name))
+    }))
+}
+
+/// The first write: phase, start, and what was left to defaults. Done again by every attempt, with the same result.
+async fn begin(job: &Job<Restore>, backup: &Backup) -> Result<Value, Error> {
+    let (spec, status) = (&job.subject.spec, job.subject.status.clone().unwrap_or_default());
+    let started = status.start_timestamp.map_or_else(Timestamp::now, |time| time.0);
+    let phase = match status.phase {
+        Some(phase @ (RestorePhase::Finalizing | RestorePhase::FinalizingPartiallyFailed)) => phase,
+        _ => RestorePhase::InProgress,
+    };
+    let mut excluded = spec.excluded_resources.clone();
+    excluded.extend(
+        NON_RESTORABLE.iter().map(|name| (*name).to_owned()).filter(|name| !spec.excluded_resources.contains(name)),
+    );
+    let patch = json!({
+        "spec": { "backupName": backup.name_any(), "excludedResources": excluded },
+        "status": { "phase": phase.as_str(), "startTimestamp": format!("{started:.0}") },
+    });
     kill::point("status.begin.before");
-    job.write(&patch).await?;
+    let begun = job.write(&patch).await?;
     kill::point("status.begin.after");
-    Ok(())
+    Ok(begun)
 }
 
-async fn open_store(job: &Job<Restore>) -> Result<Store, Error> {
-    let backup = find_backup(&job.context, &job.subject).await?.map_err(Error::Selection)?;
+async fn open_store(job: &Job<Restore>, backup: &Backup) -> Result<Store, Error> {
     match location::find(&job.context, backup.spec.storage_location.as_deref()).await? {
         Found::Usable(found) => location::open(&found, &job.context).await,
         Found::Unusable(why) | Found::Unchecked(why) => Err(Error::Selection(why)),
     }
 }
 
+/// The first step: what the Restore says, and the plan.
+async fn prepare(
+    job: &Job<Restore>,
+    store: &Store,
+    begun: &Value,
+    backup: &Backup,
+    recorder: &Arc<Recorder>,
+    stages: &Stages,
+) -> Result<RestoreRun, Error> {
+    let planning = stages.begin("planning");
+    let _waits = show_waits(store, &planning);
+    planning.say("discovering resources");
+    let spec = &job.subject.spec;
+    let told = Told::read(&job.context, spec).await?.map_err(Error::Selection)?;
+    let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
+    let selecting = Arc::new(Selecting::for_restore(spec, told.policies.as_ref(), &discovered.resources)?);
+    let hooks = Arc::new(told.hooks);
+    let actions = built_ins(job, &hooks, &selecting).await?;
+    let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?;
+    let plan = make_plan(job, store, backup, &selecting, &actions, recorder, &planning).await?;
+    let rules = Rules {
+        status: status_filter(spec, &selecting)?,
+        resources: discovered.resources,
+        restore: begun.clone(),
+        existing: existing_policy(spec),
+        modifiers: told.modifiers,
+        hooks: Arc::new(PodHooks::new(hooks, hook_setting(job, stages))),
+        limits: limits(job),
+        selecting,
+        actions,
+        volumes,
+    };
+    planning.finish();
+    Ok(assemble(job, plan, rules, backup, recorder, stages.begin("restoring")))
+}
+
 async fn make_plan(
     job: &Job<Restore>,
     store: &Store,
+    backup: &Backup,
+    selecting: &Arc<Selecting>,
+    actions: &Actions,
     recorder: &Arc<Recorder>,
-    planning: Task,
+    planning: &Task,
 ) -> Result<RestorePlan, Error> {
-    let key = layout::backup_contents(job.subject.spec.backup_name.as_deref().unwrap_or_default());
-    planning.say("discovering resources");
-    let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
-    let selecting = Arc::new(Selecting::for_restore(&job.subject.spec, None, &discovered.resources)?);
-    let plan = restore::plan(store, &key, selecting, job.scratch.path(), Arc::clone(recorder), &planning).await?;
+    let key = layout::backup_contents(&backup.name_any());
+    let (selecting, recorder_too) = (Arc::clone(selecting), Arc::clone(recorder));
+    let plan = restore::plan(store, &key, selecting, actions, job.scratch.path(), recorder_too, planning).await?;
     recorder.log().info(format!("{} items selected, {} excluded by filters", plan.total(), plan.excluded));
-    planning.finish();
     Ok(plan)
 }
 
-/// The total is known, and written, before the first object is created.
-async fn announce_total(job: &Job<Restore>, total: u64, restoring: Task) -> Result<Task, Error> {
-    restoring.meter(Unit::Items).set_total(Total::Final(total));
-    kill::point("restore.total.before");
-    job.write(&json!({ "status": project::progress(&job.tree.snapshot(), Restore::SHOWN) })).await?;
-    kill::point("restore.total.after");
-    Ok(restoring)
-}
-
-async fn run(job: &Job<Restore>, plan: RestorePlan, restoring: Task, recorder: &Arc<Recorder>) -> Result<(), Error> {
-    let created = job.subject.metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0);
-    let run = RestoreRun {
+fn assemble(
+    job: &Job<Restore>,
+    plan: RestorePlan,
+    rules: Rules,
+    backup: &Backup,
+    recorder: &Arc<Recorder>,
+    restoring: Task,
+) -> RestoreRun {
+    let origin = Origin {
+        restore: job.subject.name_any(),
+        created: job.subject.metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0),
+        backup: backup.name_any(),
+        namespaces: job.subject.spec.namespace_mapping.clone(),
+    };
+    RestoreRun {
         cluster: job.context.cluster.clone(),
-        origin: Origin {
-            restore: job.subject.name_any(),
-            created,
-            backup: job.subject.spec.backup_name.clone().unwrap_or_default(),
-            namespaces: job.subject.spec.namespace_mapping.clone(),
-        },
+        origin,
+        inner: Inner::new(&plan, &restoring),
         plan,
-        task: restoring.clone(),
+        rules,
+        task: restoring,
         guard: Arc::clone(&job.record) as Arc<dyn Guard>,
         cancel: job.cancel.clone(),
         recorder: Arc::clone(recorder),
+    }
+}
+
+async fn built_ins(job: &Job<Restore>, hooks: &Arc<RestoreHooks>, selecting: &Selecting) -> Result<Actions, Error> {
+    let mut actions = Actions::default();
+    let surroundings = Surroundings {
+        cluster: &job.context.cluster,
+        home: &job.context.settings.namespace,
+        restore: &job.subject,
+        hooks: Arc::clone(hooks),
     };
-    run.run().await?;
-    restoring.finish();
+    register_built_ins(&mut actions, &surroundings, selecting.catalog()).await?;
+    Ok(actions)
+}
+
+fn existing_policy(spec: &RestoreSpec) -> ExistingPolicy {
+    match spec.existing_resource_policy.as_deref() {
+        Some("update") => ExistingPolicy::Update,
+        _ => ExistingPolicy::None,
+    }
+}
+
+/// The resources whose status is restored; none if the Restore does not speak of status.
+fn status_filter(spec: &RestoreSpec, selecting: &Selecting) -> Result<Option<IncludesExcludes>, Error> {
+    let Some(status) = &spec.restore_status else { return Ok(None) };
+    let resolve = |names: &[String]| -> Vec<String> {
+        let group_resource = |name: &String| selecting.catalog().resolve(name).map(|found| found.group_resource);
+        names.iter().map(|name| group_resource(name).unwrap_or_else(|| name.clone())).collect()
+    };
+    let filter = IncludesExcludes::new(&resolve(&status.included_resources), &resolve(&status.excluded_resources));
+    filter.map(Some).map_err(|error| Error::Selection(format!("spec.restoreStatus: {error}")))
+}
+
+fn limits(job: &Job<Restore>) -> Limits {
+    let settings = &job.context.settings;
+    Limits { resource: settings.resource_timeout, terminating: settings.terminating_timeout, ..Limits::default() }
+}
+
+fn hook_setting(job: &Job<Restore>, stages: &Stages) -> HookSetting {
+    let hooks = job.known.iter().filter(|known| matches!(known.effect, Effect::Hooks { .. }));
+    HookSetting {
+        cluster: job.context.cluster.clone(),
+        journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
+        guard: Arc::clone(&job.record) as Arc<dyn Guard>,
+        task: stages.planned("finalizing"),
+        earlier: hooks.map(|known| Earlier { effect: known.effect.clone(), result: known.result.clone() }).collect(),
+        wait: job.context.settings.resource_timeout,
+    }
+}
+
+/// The total is known, and written, before the first object is created.
+async fn announce_total(job: &Job<Restore>, run: &RestoreRun) -> Result<(), Error> {
+    run.task.meter(Unit::Items).set_total(run.plan.opening_total(&run.rules.actions));
+    kill::point("restore.total.before");
+    job.write(&json!({ "status": project::progress(&job.tree.snapshot(), Restore::SHOWN) })).await?;
+    kill::point("restore.total.after");
     Ok(())
 }
 
-async fn save(job: &Job<Restore>, store: &Store, recorder: Arc<Recorder>, saving: &Task) -> Result<Finished, Error> {
+/// Everything is there; what runs in restored pods has yet to end.
+async fn finalize(
+    job: &Job<Restore>,
+    run: &RestoreRun,
+    recorder: &Recorder,
+    finalizing: &Task,
+) -> Result<HookCounts, Error> {
+    let phase = match recorder.counts().0 {
+        0 => RestorePhase::Finalizing,
+        _ => RestorePhase::FinalizingPartiallyFailed,
+    };
+    kill::point("status.finalizing.before");
+    job.write(&json!({ "status": { "phase": phase.as_str() } })).await?;
+    kill::point("status.finalizing.after");
+    let counts = run.rules.hooks.finish().await?;
+    finalizing.finish();
+    Ok(counts)
+}
+
+async fn save(
+    job: &Job<Restore>,
+    store: &Store,
+    recorder: Arc<Recorder>,
+    hooks: HookCounts,
+    saving: &Task,
+) -> Result<Finished, Error> {
     let recorder = Arc::into_inner(recorder).ok_or_else(|| {
         Error::scratch(job.scratch.path(), std::io::Error::other("the recorder is still in use after restoring"))
     })?;
@@ -185,5 +337,9 @@ async fn save(job: &Job<Restore>, store: &Store, recorder: Arc<Recorder>, saving
     restore::save(store, &job.id.name, &recorded, saving, job.record.as_ref()).await?;
     saving.finish();
     job.record.commit().await?;
-    Ok(Finished::with(&recorded.results))
+    let mut finished = Finished::with(&recorded.results);
+    if hooks.attempted > 0 {
+        finished.status["hookStatus"] = json!({ "hooksAttempted": hooks.attempted, "hooksFailed": hooks.failed });
+    }
+    Ok(finished)
 }

@@ -1,4 +1,4 @@
-//! One object on its way back: what is taken off, what is put on, and what an object that is already there means.
+//! One object on its way back: what is taken off and what is put on.
 
 use std::collections::BTreeMap;
 
@@ -39,17 +39,20 @@ const STALE_METADATA: [&str; 9] = [
     "ownerReferences",
 ];
 
-/// Makes the object that is created from the one that was backed up.
-pub fn prepare(object: &mut Value, origin: &Origin) {
-    let Some(fields) = object.as_object_mut() else { return };
-    fields.remove("status");
-    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-    let Some(metadata) = metadata.as_object_mut() else { return };
-    for field in STALE_METADATA {
-        metadata.remove(field);
+/// Takes off an object what belonged to its old self. Returns the status it had.
+pub(super) fn strip(object: &mut Value) -> Option<Value> {
+    let fields = object.as_object_mut()?;
+    let status = fields.remove("status");
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|field, _| !STALE_METADATA.contains(&field.as_str()));
     }
-    // The API server ignores managedFields in a create; its fieldManager parameter says who owns the fields.
-    metadata.remove("managedFields");
+    status.filter(|status| !status.is_null())
+}
+
+/// Puts an object into its new namespace and gives it the names of the restore and its backup.
+pub(super) fn address(object: &mut Value, origin: &Origin) {
+    let Some(fields) = object.as_object_mut() else { return };
+    let Some(metadata) = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut() else { return };
     if let Some(namespace) = metadata.get("namespace").and_then(Value::as_str).map(|ns| origin.target(ns).to_owned()) {
         metadata.insert("namespace".into(), json!(namespace));
     }
@@ -65,8 +68,29 @@ fn mark(metadata: &mut Map<String, Value>, origin: &Origin) {
     marks[labels::RESTORE_NAME] = json!(labels::valid_name(&origin.restore));
 }
 
+/// The namespace to create: of the one in the backup, if there is one, its labels, annotations and spec.
+pub(super) fn namespace(name: &str, from_backup: Option<&Value>, origin: &Origin) -> Value {
+    let mut object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    if let Some(known) = from_backup {
+        for field in ["labels", "annotations"] {
+            if let Some(value) = known.pointer(&format!("/metadata/{field}")).filter(|value| value.is_object()) {
+                object["metadata"][field] = value.clone();
+            }
+        }
+        if let Some(spec) = known.get("spec").filter(|spec| spec.is_object()) {
+            object["spec"] = spec.clone();
+        }
+        // The API server writes the namespace's own name there.
+        if let Some(labels) = object["metadata"].get_mut("labels").and_then(Value::as_object_mut) {
+            labels.remove("kubernetes.io/metadata.name");
+        }
+    }
+    address(&mut object, origin);
+    object
+}
+
 /// Why an object is not restored at all, if so.
-pub fn finished(group_resource: &str, object: &Value) -> Option<&'static str> {
+pub(super) fn finished(group_resource: &str, object: &Value) -> Option<&'static str> {
     match group_resource {
         "pods" => {
             let phase = object.pointer("/status/phase").and_then(Value::as_str);
@@ -77,57 +101,18 @@ pub fn finished(group_resource: &str, object: &Value) -> Option<&'static str> {
                 _ => None,
             }
         }
-        "jobs.batch" => object.pointer("/status/completionTime").map(|_| "FinishedJob"),
+        "jobs.batch" => object.pointer("/status/completionTime").filter(|time| !time.is_null()).map(|_| "FinishedJob"),
         _ => None,
     }
 }
 
-/// What an object that is already there means.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Existing {
-    /// Made by this restore: our own create, whose answer got lost, or an earlier attempt's.
-    Ours,
-    /// Equal to what we would have made.
-    Equal,
-    /// Somebody else's, and different.
-    Different,
-}
-
-/// Compares what is there with what we would have made.
-pub fn judge(there: &Value, wanted: &Value, origin: &Origin) -> Existing {
-    let label = there.pointer("/metadata/labels").and_then(|all| all.get(labels::RESTORE_NAME)).and_then(Value::as_str);
-    let created = there.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
-    let created = created.and_then(|text| text.parse::<Timestamp>().ok());
-    if label == Some(&labels::valid_name(&origin.restore)) && created.is_some_and(|at| at >= origin.created) {
-        return Existing::Ours;
-    }
-    if comparable(there) == comparable(wanted) { Existing::Equal } else { Existing::Different }
-}
-
-/// An object without what the API server and restores put on it.
-fn comparable(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
-    }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.retain(|field, _| ["name", "namespace", "labels", "annotations"].contains(&field.as_str()));
-        if let Some(all) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-            all.remove(labels::BACKUP_NAME);
-            all.remove(labels::RESTORE_NAME);
-        }
-        metadata.retain(|_, value| value.as_object().is_none_or(|map| !map.is_empty()));
-    }
-    object
-}
-
-/// The one manager that owned the object's fields, to be named as their owner again; ours if there were several.
-pub fn field_manager(object: &Value) -> String {
-    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut managers = entries.iter().filter(|entry| entry.get("subresource").is_none_or(|s| s == ""));
-    match (managers.next(), managers.next()) {
-        (Some(one), None) if one["operation"] == "Update" => one["manager"].as_str().unwrap_or("plimsoll").to_owned(),
-        _ => "plimsoll".to_owned(),
+/// What the object itself says about its status, over what the Restore says.
+pub(super) fn restores_status(object: &Value, by_spec: bool) -> bool {
+    let annotation = object.pointer("/metadata/annotations/velero.io~1restore-status").and_then(Value::as_str);
+    match annotation.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
+        Some("true") => true,
+        Some("false") => false,
+        _ => by_spec,
     }
 }
 
@@ -144,16 +129,12 @@ mod tests {
         }
     }
 
-    fn there(label: &str, created: &str, data: &str) -> Value {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": data}, "metadata": {"name": "x", "uid": "1",
-            "creationTimestamp": created, "labels": {"velero.io/restore-name": label}}})
-    }
-
     #[test]
     fn an_object_loses_its_identity_and_gets_the_restores_name() {
         let mut object = json!({"kind": "Pod", "status": {"phase": "Running"}, "metadata": {"name": "x", "namespace": "old",
-            "uid": "1", "resourceVersion": "2", "ownerReferences": [{}], "managedFields": [], "finalizers": ["keep/me"]}});
-        prepare(&mut object, &origin());
+            "uid": "1", "resourceVersion": "2", "ownerReferences": [{}], "finalizers": ["keep/me"]}});
+        assert_eq!(strip(&mut object), Some(json!({"phase": "Running"})));
+        address(&mut object, &origin());
         assert_eq!(
             object,
             json!({"kind": "Pod", "metadata": {"name": "x", "namespace": "new", "finalizers": ["keep/me"],
@@ -162,20 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_carries_our_name_and_is_not_older_is_our_own_work() {
-        let wanted = json!({"data": {"k": "other"}});
-        let judge = |label, created| judge(&there(label, created, "v"), &wanted, &origin());
-        assert_eq!(judge("r", "2026-01-02T00:00:00Z"), Existing::Ours);
-        assert_eq!(judge("r", "2026-01-01T23:59:59Z"), Existing::Different, "an earlier restore of the same name");
-        assert_eq!(judge("else", "2026-01-03T00:00:00Z"), Existing::Different);
-    }
-
-    #[test]
-    fn an_equal_object_is_known_as_equal_whatever_the_server_put_on_it() {
-        let mut wanted =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}, "metadata": {"name": "x"}});
-        mark(wanted["metadata"].as_object_mut().unwrap(), &origin());
-        assert_eq!(judge(&there("else", "2026-01-03T00:00:00Z", "v"), &wanted, &origin()), Existing::Equal);
+    fn a_namespace_keeps_labels_annotations_and_spec_and_nothing_else() {
+        let known = json!({"metadata": {"name": "old", "uid": "1", "annotations": {"a": "1"},
+            "labels": {"l": "1", "kubernetes.io/metadata.name": "old"}}, "spec": {"finalizers": ["kubernetes"]}, "status": {}});
+        let made = namespace("new", Some(&known), &origin());
+        assert_eq!(
+            made["metadata"],
+            json!({"name": "new", "annotations": {"a": "1"}, "labels": {"l": "1", "velero.io/backup-name": "b", "velero.io/restore-name": "r"}})
+        );
+        assert_eq!(made["spec"], json!({"finalizers": ["kubernetes"]}));
     }
 
     #[test]
@@ -185,14 +161,19 @@ mod tests {
         let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}});
         assert_eq!(finished("pods", &mirror), Some("MirrorPod"));
         assert_eq!(finished("jobs.batch", &json!({"status": {"completionTime": "t"}})), Some("FinishedJob"));
+        assert_eq!(finished("jobs.batch", &json!({"status": {"completionTime": null}})), None);
     }
 
     #[test]
-    fn the_only_owner_of_the_fields_stays_their_owner() {
-        let one = json!({"metadata": {"managedFields": [
-            {"manager": "helm", "operation": "Update"}, {"manager": "kubelet", "operation": "Update", "subresource": "status"}]}});
-        assert_eq!(field_manager(&one), "helm");
-        let applied = json!({"metadata": {"managedFields": [{"manager": "kubectl", "operation": "Apply"}]}});
-        assert_eq!(field_manager(&applied), "plimsoll");
+    fn an_annotation_decides_about_the_status_before_the_spec() {
+        let said = |text: &str| json!({"metadata": {"annotations": {"velero.io/restore-status": text}}});
+        for (object, by_spec, expected) in [
+            (said("true"), false, true),
+            (said(" False "), true, false),
+            (said("nonsense"), true, true),
+            (json!({}), false, false),
+        ] {
+            assert_eq!(restores_status(&object, by_spec), expected, "{object} {by_spec}");
+        }
     }
 }

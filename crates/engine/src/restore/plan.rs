@@ -1,5 +1,6 @@
 //! First step: everything selected, in run order, on disk. Nothing is created before the whole archive has been read.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +13,19 @@ use plimsoll_progress::{Meter, Task, Total, Unit};
 use plimsoll_store::Store;
 use tokio::sync::mpsc;
 
+use super::action::Adds;
+use super::actions::Actions;
+use super::namespaces::NAMESPACES;
 use crate::Error;
-use crate::outcome::{Recorder, Scope};
+use crate::outcome::Recorder;
 use crate::selection::Selecting;
 
 /// What a restore will do.
 pub struct RestorePlan {
     /// The selected objects, in run order.
     pub spool: Sealed,
+    /// Objects that the filters left out and that actions may ask for.
+    pub reserve: Sealed,
     /// Objects of the backup that the filters left out.
     pub excluded: u64,
     /// Entries of the archive that are damaged, each of which is an error.
@@ -27,14 +33,65 @@ pub struct RestorePlan {
 }
 
 impl RestorePlan {
-    /// How many items the restore will settle.
+    /// How many items the restore will settle, as far as is known before it runs.
     pub fn total(&self) -> u64 {
         self.spool.len() as u64 + self.damaged
+    }
+
+    /// The total to show before the first object is created: open as long as an action may still add to it.
+    pub fn opening_total(&self, actions: &Actions) -> Total {
+        let grows = self.spool.resources().any(|(group_resource, _)| self.may_grow(actions, group_resource));
+        if grows { Total::Growing(self.total()) } else { Total::Final(self.total()) }
+    }
+
+    /// Whether an action on objects of a resource may ask for something that is not planned.
+    pub(super) fn may_grow(&self, actions: &Actions, group_resource: &str) -> bool {
+        let in_reserve = |wanted: &[&str]| self.reserve.resources().any(|(resource, _)| wanted.contains(&resource));
+        actions.wanting(group_resource).any(|action| match action.adds() {
+            Adds::Nothing => false,
+            Adds::These(wanted) => in_reserve(wanted),
+            Adds::Anything => !self.reserve.is_empty(),
+        })
+    }
+}
+
+/// What the plan keeps of what the filters leave out.
+#[derive(Debug)]
+pub(super) enum Keep {
+    These(BTreeSet<&'static str>),
+    Everything,
+}
+
+impl Keep {
+    pub(super) fn for_actions(actions: &Actions) -> Self {
+        // A namespace is made from the one in the backup, whether or not that was selected.
+        let mut kept = BTreeSet::from([NAMESPACES]);
+        for action in actions.actions() {
+            match action.adds() {
+                Adds::Nothing => {}
+                Adds::These(wanted) => kept.extend(wanted),
+                Adds::Anything => return Self::Everything,
+            }
+        }
+        Self::These(kept)
+    }
+
+    fn keeps(&self, group_resource: &str) -> bool {
+        match self {
+            Self::These(kept) => kept.contains(group_resource),
+            Self::Everything => true,
+        }
     }
 }
 
 /// A spool may take this much of the scratch directory.
 const SPOOL_LIMIT: u64 = 64 << 30;
+
+/// What a spool may take where it is: no more than is free, with a rest for others.
+fn spool_limit(scratch: &Path) -> u64 {
+    let free = rustix::fs::statvfs(scratch).map_or(SPOOL_LIMIT, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    SPOOL_LIMIT.min(free / 10 * 9)
+}
 
 /// Reads the archive at `key` once, from front to back.
 ///
@@ -44,6 +101,7 @@ pub async fn plan(
     store: &Store,
     key: &str,
     selecting: Arc<Selecting>,
+    actions: &Actions,
     scratch: &Path,
     recorder: Arc<Recorder>,
     task: &Task,
@@ -52,10 +110,10 @@ pub async fn plan(
     let bytes = task.meter(Unit::Bytes);
     bytes.set_total(Total::Growing(reader.info().size));
     let (pieces, incoming) = mpsc::channel::<Bytes>(4);
-    let (name, scratch) = (key.to_owned(), scratch.to_owned());
+    let (name, scratch, keep) = (key.to_owned(), scratch.to_owned(), Keep::for_actions(actions));
     let reading = tokio::task::spawn_blocking(move || {
-        let collect = Collect { selecting: &selecting, recorder: &recorder, excluded: 0, damaged: 0 };
-        collect.run(Pieces { incoming, current: Bytes::new(), bytes }, &scratch)
+        let input = Pieces { incoming, current: Bytes::new(), bytes };
+        read_archive(input, &selecting, &keep, &scratch, &recorder)
     });
     while let Some(piece) = reader.next().await {
         // After an error of the store the thread sees a truncated archive; the store knows better.
@@ -70,39 +128,65 @@ pub async fn plan(
     }
 }
 
+/// Reads an archive from wherever it comes. Blocks.
+pub(super) fn read_archive(
+    input: impl Read,
+    selecting: &Selecting,
+    keep: &Keep,
+    scratch: &Path,
+    recorder: &Recorder,
+) -> Result<RestorePlan, plimsoll_archive::Error> {
+    let limit = spool_limit(scratch);
+    let mut collect = Collect {
+        selecting,
+        recorder,
+        keep,
+        spool: Spool::create(scratch, limit)?,
+        reserve: Spool::create(scratch, limit)?,
+        excluded: 0,
+        damaged: 0,
+    };
+    let mut archive = Reader::new(input);
+    loop {
+        match archive.next_item() {
+            Ok(Some(item)) => collect.take(&item)?,
+            Ok(None) => break,
+            Err(error) if error.is_entry() => collect.note_damage(&error),
+            Err(error) => return Err(error),
+        }
+    }
+    let rank = |group_resource: &str| selecting.rank(group_resource);
+    let (spool, reserve) = (collect.spool.seal(rank)?, collect.reserve.seal(rank)?);
+    Ok(RestorePlan { spool, reserve, excluded: collect.excluded, damaged: collect.damaged })
+}
+
 struct Collect<'a> {
     selecting: &'a Selecting,
     recorder: &'a Recorder,
+    keep: &'a Keep,
+    spool: Spool,
+    reserve: Spool,
     excluded: u64,
     damaged: u64,
 }
 
 impl Collect<'_> {
-    fn run(mut self, input: Pieces, scratch: &Path) -> Result<RestorePlan, plimsoll_archive::Error> {
-        let mut archive = Reader::new(input);
-        let mut spool = Spool::create(scratch, SPOOL_LIMIT)?;
-        loop {
-            match archive.next_item() {
-                Ok(Some(item)) => self.take(&item, &mut spool)?,
-                Ok(None) => break,
-                Err(error) if error.is_entry() => {
-                    self.damaged += 1;
-                    self.recorder.error(&Scope::Operation, error.to_string());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let spool = spool.seal(|group_resource| self.selecting.rank(group_resource))?;
-        Ok(RestorePlan { spool, excluded: self.excluded, damaged: self.damaged })
-    }
-
-    fn take(&mut self, item: &Item, spool: &mut Spool) -> Result<(), plimsoll_archive::Error> {
+    fn take(&mut self, item: &Item) -> Result<(), plimsoll_archive::Error> {
+        let (resource, namespace) = (item.group_resource.as_str(), item.namespace.as_deref());
         let labels = item.head.metadata.labels.as_ref();
-        if self.selecting.restores(&item.group_resource, item.namespace.as_deref(), &item.name, labels) {
-            return spool.append(&item.group_resource, item.namespace.as_deref(), &item.name, &item.json);
+        if self.selecting.restores(resource, &item.head.kind, namespace, &item.name, labels) {
+            return self.spool.append(resource, namespace, &item.name, &item.json);
         }
         self.excluded += 1;
+        if self.keep.keeps(resource) {
+            self.reserve.append(resource, namespace, &item.name, &item.json)?;
+        }
         Ok(())
+    }
+
+    fn note_damage(&mut self, error: &plimsoll_archive::Error) {
+        self.damaged += 1;
+        self.recorder.damaged(error.path().unwrap_or_default(), error.reason(), error.to_string());
     }
 }
 

@@ -1,33 +1,79 @@
 //! Second step: group-resources in their order, the items of one in parallel.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use plimsoll_archive::spool::Spooled;
-use plimsoll_progress::{Meter, Task, Total, Unit};
-use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use plimsoll_progress::{Meter, Task, Unit};
+use plimsoll_select::includes::IncludesExcludes;
+use plimsoll_select::modifiers::Modifiers;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::item::{Existing, Origin, field_manager, finished, judge, prepare};
+use super::action::Identifier;
+use super::actions::Actions;
+use super::claims::{Claims, Settled};
+use super::existing::ExistingPolicy;
+use super::hooks::PodHooks;
+use super::item::Origin;
+use super::namespaces::Namespaces;
+use super::pace::{MOST, Pace};
 use super::plan::RestorePlan;
-use crate::cluster::{Cluster, collection_path};
+use super::requests::Webhooks;
+use super::volumes::Volumes;
+use crate::cluster::{Cluster, Resource};
 use crate::outcome::{ItemOutcome, ItemRef, Recorder, Scope};
 use crate::ports::Guard;
-use crate::{Error, Patience, kill};
+use crate::selection::Selecting;
+use crate::{Error, kill};
 
-/// Items of one group-resource that are created at the same time.
-const PARALLEL_ITEMS: usize = 32;
-/// A namespace that is being deleted is waited for this long.
-const TERMINATING_LIMIT: Duration = Duration::from_mins(10);
-/// A definition is waited for this long.
-const ESTABLISHED_LIMIT: Duration = Duration::from_mins(1);
-const POLL: Duration = Duration::from_millis(250);
+pub(super) const POLL: Duration = Duration::from_millis(250);
 
-const NAMESPACES: &str = "namespaces";
-const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// How long a restore waits for others.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For a definition to be established, and for what actions want to wait for.
+    pub resource: Duration,
+    /// For what is being deleted to be gone.
+    pub terminating: Duration,
+    /// For an admission webhook that the API server cannot reach.
+    pub webhook: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            resource: Duration::from_mins(10),
+            terminating: Duration::from_mins(10),
+            webhook: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What the Restore says about the objects on their way.
+pub struct Rules {
+    /// Its filters.
+    pub selecting: Arc<Selecting>,
+    /// The resources the cluster had before anything was restored.
+    pub resources: Vec<Resource>,
+    /// What changes objects.
+    pub actions: Actions,
+    /// The Restore itself, for the actions.
+    pub restore: Value,
+    /// What happens to objects that are there already.
+    pub existing: ExistingPolicy,
+    /// The resources whose status is restored.
+    pub status: Option<IncludesExcludes>,
+    /// Patches from the user.
+    pub modifiers: Option<Modifiers>,
+    /// What is known of the volumes.
+    pub volumes: Volumes,
+    /// Commands in restored pods.
+    pub hooks: Arc<PodHooks>,
+    /// How long to wait.
+    pub limits: Limits,
+}
 
 /// Everything a restore of objects needs.
 pub struct RestoreRun {
@@ -37,6 +83,8 @@ pub struct RestoreRun {
     pub origin: Origin,
     /// What to restore.
     pub plan: RestorePlan,
+    /// What happens to it on the way.
+    pub rules: Rules,
     /// Shows how far it is.
     pub task: Task,
     /// Leave to act.
@@ -45,6 +93,30 @@ pub struct RestoreRun {
     pub cancel: CancellationToken,
     /// Takes down what happens.
     pub recorder: Arc<Recorder>,
+    /// What is found out on the way.
+    pub inner: Inner,
+}
+
+/// What a run finds out on its way.
+pub struct Inner {
+    pub(super) claims: Claims,
+    pub(super) namespaces: Namespaces,
+    pub(super) pace: Pace,
+    pub(super) webhooks: Webhooks,
+    items: Meter,
+}
+
+impl Inner {
+    /// Nothing found out yet, about this plan.
+    pub fn new(plan: &RestorePlan, task: &Task) -> Self {
+        Self {
+            claims: Claims::new(plan.spool.len() + plan.reserve.len()),
+            namespaces: Namespaces::default(),
+            pace: Pace::new(),
+            webhooks: Webhooks::default(),
+            items: task.meter(Unit::Items),
+        }
+    }
 }
 
 impl RestoreRun {
@@ -52,233 +124,167 @@ impl RestoreRun {
     ///
     /// # Cancel safety
     /// Cancelling leaves what was created until then; every item is either counted or was not begun.
-    pub async fn run(self) -> Result<(), Error> {
-        let items = self.task.meter(Unit::Items);
-        items.set_total(Total::Final(self.plan.total()));
+    pub async fn run(&self) -> Result<(), Error> {
+        let items = &self.inner.items;
+        items.set_total(self.plan.opening_total(&self.rules.actions));
         items.fail(self.plan.damaged);
-        let cancel = self.cancel.clone();
         tokio::select! {
             biased;
-            () = cancel.cancelled() => Err(Error::Cancelled),
-            answer = self.run_resources(&items) => answer,
+            () = self.cancel.cancelled() => Err(Error::Cancelled),
+            answer = self.run_resources() => answer,
         }
     }
 
-    async fn run_resources(&self, items: &Meter) -> Result<(), Error> {
-        let namespaces = Namespaces { run: self, ready: Mutex::default() };
-        for (group_resource, range) in self.plan.spool.resources() {
+    async fn run_resources(&self) -> Result<(), Error> {
+        let resources: Vec<_> = self.plan.spool.resources().collect();
+        let grows: Vec<bool> =
+            resources.iter().map(|(resource, _)| self.plan.may_grow(&self.rules.actions, resource)).collect();
+        let last = grows.iter().rposition(|grows| *grows);
+        for (place, (group_resource, range)) in resources.into_iter().enumerate() {
+            if last.is_none_or(|last| place > last) {
+                self.inner.items.finalize_total();
+            }
             let task = self.task.child(group_resource);
             let own = task.meter(Unit::Items);
-            own.set_total(Total::Final(range.len() as u64));
+            own.set_total(plimsoll_progress::Total::Final(range.len() as u64));
             stream::iter(range)
-                .map(|index| self.run_item(index, &namespaces, &task, items, &own))
-                .buffer_unordered(PARALLEL_ITEMS)
+                .map(|row| self.turn(row, &task, &own))
+                .buffer_unordered(MOST)
                 .try_collect::<()>()
                 .await?;
             task.finish();
         }
+        self.inner.items.finalize_total();
         Ok(())
     }
 
-    async fn run_item(
-        &self,
-        index: usize,
-        namespaces: &Namespaces<'_>,
-        task: &Task,
-        items: &Meter,
-        own: &Meter,
-    ) -> Result<(), Error> {
+    /// An item's own turn, unless another item needed it earlier.
+    async fn turn(&self, row: usize, task: &Task, own: &Meter) -> Result<(), Error> {
+        let settled = if self.inner.claims.take(row) {
+            self.settle(row, task).await?
+        } else {
+            self.inner.claims.outcome(row).await
+        };
+        count(own, settled);
+        Ok(())
+    }
+
+    /// Restores an item that was taken, and counts it: once.
+    async fn settle(&self, row: usize, task: &Task) -> Result<Settled, Error> {
         self.guard.effect()?;
-        let spooled = self.plan.spool.read(index).map_err(|source| Error::Archive { name: "spool".into(), source })?;
-        let object: Result<Value, _> = serde_json::from_slice(&spooled.json);
-        let (item, outcome) = match object {
+        let spooled = self.read(row)?;
+        let (item, outcome) = match serde_json::from_slice::<Value>(&spooled.json) {
             Ok(object) => {
                 let item = item_ref(&spooled, &object, &self.origin);
                 task.say(item.path());
-                let outcome = self.restore(&spooled, object, &item, namespaces, task).await?;
+                let outcome = self.restore(row, &spooled, object, &item, task).await?;
                 (item, outcome)
             }
             Err(error) => (unreadable(&spooled), failed("Unreadable", error.to_string())),
         };
-        self.recorder.item(&item, &outcome);
-        for meter in [items, own] {
-            match outcome {
-                ItemOutcome::Skipped { .. } => meter.skip(1),
-                ItemOutcome::Failed { .. } => meter.fail(1),
-                _ => meter.add(1),
-            }
-        }
-        kill::point("restore.item.counted");
-        Ok(())
-    }
-
-    async fn restore(
-        &self,
-        spooled: &Spooled,
-        mut object: Value,
-        item: &ItemRef,
-        namespaces: &Namespaces<'_>,
-        task: &Task,
-    ) -> Result<ItemOutcome, Error> {
-        if let Some(reason) = finished(&spooled.group_resource, &object) {
+        if let ItemOutcome::Skipped { reason } = &outcome {
             self.recorder.log().info(format!("{} {}: skipped: {reason}", item.kind, item.path()));
-            return Ok(ItemOutcome::Skipped { reason });
         }
-        let manager = field_manager(&object);
-        prepare(&mut object, &self.origin);
-        if let Some(namespace) = &item.namespace
-            && let Err(error) = namespaces.ready(namespace, task).await
-        {
-            return outcome_of(error);
-        }
-        if spooled.group_resource == NAMESPACES {
-            namespaces.wait_while_terminating(&item.name, task).await?;
-        }
-        let api_version = object["apiVersion"].as_str().unwrap_or_default().to_owned();
-        let plural = spooled.group_resource.split('.').next().unwrap_or_default();
-        let collection = collection_path(&api_version, plural, item.namespace.as_deref());
-        let outcome = self.create(&collection, &manager, &object, item, task).await?;
-        if spooled.group_resource == DEFINITIONS && outcome == ItemOutcome::Created {
-            self.wait_until_established(&format!("{collection}/{}", item.name), &item.name, task).await?;
-        }
-        Ok(outcome)
+        self.recorder.item(&item, &outcome);
+        let settled = settled(&outcome);
+        count(&self.inner.items, settled);
+        self.inner.claims.settle(row, settled);
+        kill::point("restore.item.counted");
+        Ok(settled)
     }
 
-    async fn create(
+    /// Restores an item that another one needs, before that one. Says whether it is in the cluster.
+    pub(super) async fn restore_additional(
         &self,
-        collection: &str,
-        manager: &str,
-        object: &Value,
-        item: &ItemRef,
+        parent: usize,
+        wanted: &Identifier,
+        must: bool,
         task: &Task,
-    ) -> Result<ItemOutcome, Error> {
-        let body = object.to_string().into_bytes();
-        kill::point("restore.create.before");
-        let create = || self.cluster.create(collection, manager, body.clone());
-        let answer = Patience::default().run(task, create).await;
-        kill::point("restore.create.after");
-        match answer {
-            Ok(_) => Ok(ItemOutcome::Created),
-            Err(error) if error.code() == Some(409) => {
-                self.meet(&format!("{collection}/{}", item.name), object, item, error, task).await
-            }
-            Err(error) => outcome_of(error),
-        }
-    }
-
-    /// Something of this name is there already.
-    async fn meet(
-        &self,
-        path: &str,
-        wanted: &Value,
-        item: &ItemRef,
-        refused: Error,
-        task: &Task,
-    ) -> Result<ItemOutcome, Error> {
-        let found = match Patience::default().run(task, || self.cluster.get(path)).await {
-            Ok(Some(found)) => found,
-            Ok(None) => return outcome_of(refused),
-            Err(error) => return outcome_of(error),
+    ) -> Result<bool, Error> {
+        let Some((row, planned)) = self.find(&wanted.group_resource, wanted.namespace.as_deref(), &wanted.name)? else {
+            let scope = wanted.namespace.clone().map_or(Scope::Cluster, Scope::Namespace);
+            self.recorder.warn(&scope, format!("additional item {wanted} is not in the backup"));
+            return Ok(false);
         };
-        let there: Value = serde_json::from_slice(&found).unwrap_or_default();
-        Ok(match judge(&there, wanted, &self.origin) {
-            Existing::Ours => ItemOutcome::Created,
-            Existing::Equal => ItemOutcome::Skipped { reason: "AlreadyThere" },
-            Existing::Different => {
-                let text = format!(
-                    "{} {} is already there and differs from the backup; it is left as it is",
-                    item.kind,
-                    item.path()
-                );
-                self.recorder.warn(&Scope::of(item), text);
-                ItemOutcome::Skipped { reason: "AlreadyThereAndDifferent" }
-            }
-        })
+        let admitted = planned || must || {
+            let name = &wanted.name;
+            self.rules.selecting.restores_additional(&wanted.group_resource, wanted.namespace.as_deref(), name)
+        };
+        if !admitted {
+            self.recorder.log().info(format!("additional item {wanted} is left out by the filters"));
+            return Ok(false);
+        }
+        let Some(_waiting) = self.inner.claims.wait_for(parent, row) else { return Ok(false) };
+        if !self.inner.claims.take(row) {
+            return Ok(self.inner.claims.outcome(row).await.is_there());
+        }
+        if !planned {
+            self.inner.items.grow_total(1);
+        }
+        Ok(Box::pin(self.settle(row, task)).await?.is_there())
     }
 
-    /// What needs a definition can be created once the API server has taken it up.
-    async fn wait_until_established(&self, path: &str, name: &str, task: &Task) -> Result<(), Error> {
-        let started = tokio::time::Instant::now();
-        let mut waiting = None;
-        loop {
-            let found = Patience::default().run(task, || self.cluster.get(path)).await?;
-            let definition: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-            let conditions =
-                definition.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-            if conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True") {
-                return Ok(());
-            }
-            if started.elapsed() > ESTABLISHED_LIMIT {
-                let text =
-                    format!("definition {name} is not established after {ESTABLISHED_LIMIT:?}; its objects may fail");
-                self.recorder.warn(&Scope::Cluster, text);
-                return Ok(());
-            }
-            waiting.get_or_insert_with(|| task.wait(format!("waiting for definition {name} to be established")));
-            tokio::time::sleep(POLL).await;
+    /// The row of an object, and whether it is planned rather than in reserve.
+    fn find(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Option<(usize, bool)>, Error> {
+        let RestorePlan { spool, reserve, .. } = &self.plan;
+        if let Some(row) = spool.find(resource, namespace, name).map_err(broken_spool)? {
+            return Ok(Some((row, true)));
         }
+        let row = reserve.find(resource, namespace, name).map_err(broken_spool)?;
+        Ok(row.map(|row| (spool.len() + row, false)))
+    }
+
+    /// An object of the backup, selected or not.
+    pub(super) fn find_object(
+        &self,
+        resource: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, Error> {
+        let Some((row, _)) = self.find(resource, namespace, name)? else { return Ok(None) };
+        Ok(serde_json::from_slice(&self.read(row)?.json).ok())
+    }
+
+    fn read(&self, row: usize) -> Result<Spooled, Error> {
+        let planned = self.plan.spool.len();
+        let read = match row.checked_sub(planned) {
+            None => self.plan.spool.read(row),
+            Some(row) => self.plan.reserve.read(row),
+        };
+        read.map_err(broken_spool)
     }
 }
 
-/// Namespaces that objects go into: there, or made on the way.
-struct Namespaces<'a> {
-    run: &'a RestoreRun,
-    ready: Mutex<HashMap<String, Arc<OnceCell<()>>>>,
+fn broken_spool(source: plimsoll_archive::Error) -> Error {
+    Error::Archive { name: "spool".into(), source }
 }
 
-impl Namespaces<'_> {
-    /// Sees to it, once, that a namespace is there and not on its way out.
-    async fn ready(&self, name: &str, task: &Task) -> Result<(), Error> {
-        let cell = {
-            let mut ready = self.ready.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            Arc::clone(ready.entry(name.to_owned()).or_default())
-        };
-        cell.get_or_try_init(|| self.make_ready(name, task)).await?;
-        Ok(())
+fn count(meter: &Meter, settled: Settled) {
+    match settled {
+        Settled::Restored => meter.add(1),
+        Settled::Skipped { .. } => meter.skip(1),
+        Settled::Failed => meter.fail(1),
     }
+}
 
-    async fn make_ready(&self, name: &str, task: &Task) -> Result<(), Error> {
-        if self.wait_while_terminating(name, task).await? {
-            return Ok(());
-        }
-        let mut object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        prepare(&mut object, &self.run.origin);
-        let body = object.to_string().into_bytes();
-        let create = || self.run.cluster.create("/api/v1/namespaces", "plimsoll", body.clone());
-        match Patience::default().run(task, create).await {
-            Err(error) if error.code() != Some(409) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the namespace is there, once it is not going away any more.
-    async fn wait_while_terminating(&self, name: &str, task: &Task) -> Result<bool, Error> {
-        let path = format!("/api/v1/namespaces/{name}");
-        let started = tokio::time::Instant::now();
-        let mut waiting = None;
-        loop {
-            let Some(found) = Patience::default().run(task, || self.run.cluster.get(&path)).await? else {
-                return Ok(false);
-            };
-            let namespace: Value = serde_json::from_slice(&found).unwrap_or_default();
-            let terminating = namespace.pointer("/metadata/deletionTimestamp").is_some();
-            if !terminating || started.elapsed() > TERMINATING_LIMIT {
-                return Ok(true);
-            }
-            waiting.get_or_insert_with(|| {
-                task.wait(format!("waiting for namespace {name}, which is being deleted, to go"))
-            });
-            tokio::time::sleep(POLL).await;
-        }
+fn settled(outcome: &ItemOutcome) -> Settled {
+    match outcome {
+        ItemOutcome::Skipped { reason } => Settled::Skipped { there: reason.starts_with("AlreadyThere") },
+        ItemOutcome::Failed { .. } => Settled::Failed,
+        _ => Settled::Restored,
     }
 }
 
 fn item_ref(spooled: &Spooled, object: &Value, origin: &Origin) -> ItemRef {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let name = match spooled.group_resource.as_str() {
+        super::namespaces::NAMESPACES => origin.target(&spooled.name),
+        _ => &spooled.name,
+    };
     ItemRef {
         kind: format!("{}/{}", text("apiVersion"), text("kind")),
         namespace: spooled.namespace.as_deref().map(|namespace| origin.target(namespace).to_owned()),
-        name: spooled.name.clone(),
+        name: name.to_owned(),
     }
 }
 
@@ -286,20 +292,6 @@ fn unreadable(spooled: &Spooled) -> ItemRef {
     ItemRef { kind: spooled.group_resource.clone(), namespace: spooled.namespace.clone(), name: spooled.name.clone() }
 }
 
-fn failed(reason: &str, message: String) -> ItemOutcome {
+pub(super) fn failed(reason: &str, message: String) -> ItemOutcome {
     ItemOutcome::Failed { reason: reason.to_owned(), message }
-}
-
-/// A refused item is an outcome; a process that may not act any more is not.
-fn outcome_of(error: Error) -> Result<ItemOutcome, Error> {
-    match error {
-        Error::Api { .. } | Error::Answer { .. } => {
-            let hint = match error.code() {
-                Some(404) => " (its kind is not served here: is a CustomResourceDefinition missing?)",
-                _ => "",
-            };
-            Ok(failed(error.reason(), format!("{error}{hint}")))
-        }
-        error => Err(error),
-    }
 }

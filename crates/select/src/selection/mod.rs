@@ -217,6 +217,20 @@ impl Selection {
         self.skips(item).and(|| self.namespace_of(item)).and(resource).and(names)
     }
 
+    /// Whether an item that an action asked for is restored: labels, names and the default about scope do not matter, what
+    /// was left out by resource or namespace stays out.
+    pub fn additional_to_restore(&self, item: &Item<'_>) -> Verdict {
+        if MUST_HAVE.contains(&item.group_resource) {
+            return Verdict::Include;
+        }
+        let never = NON_RESTORABLE.contains(&item.group_resource);
+        let resource = || match item.namespace {
+            None => unless(self.resources.refuses(item.group_resource, false), Why::Resource),
+            Some(_) => self.resources.collects(item.group_resource, true),
+        };
+        unless(never, Why::NonRestorable).and(resource).and(|| self.namespace_of(item))
+    }
+
     /// Whether the object of a namespace goes into a backup.
     pub fn namespace_object(&self, name: &str, labels: &dyn Labels, active: bool) -> Tracking {
         if labels.get(EXCLUDE_LABEL) == Some("true") || !self.resource(NAMESPACES, false).is_included() {

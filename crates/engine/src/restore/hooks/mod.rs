@@ -1,6 +1,7 @@
 //! Hooks of a restore: what a pod's annotations or the Restore ask for. Annotations win.
 
 mod pod;
+mod run;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use plimsoll_api::velero::v1::{ExecRestoreHook, HookErrorMode, RestoreResourceHo
 use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::labels::Selector;
 use serde_json::{Value, json};
+
+pub use run::{Earlier, HookCounts, HookSetting, PodHooks};
 
 use crate::Error;
 

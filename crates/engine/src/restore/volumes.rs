@@ -1,0 +1,232 @@
+//! PersistentVolumes and claims: which volumes come back as objects, and which are made anew.
+//!
+//! What needs a snapshot, or files out of a repository, is refused by name: a claim that comes back empty without a word is the
+//! worst a restore can do.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_archive::volumes::{BackupVolumeInfo, VolumeSnapshot};
+use plimsoll_archive::{codec, layout};
+use plimsoll_store::Store;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::item::Origin;
+use crate::Error;
+
+/// How the data of a volume was backed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Method {
+    /// By a volume-snapshotter plugin.
+    NativeSnapshot,
+    /// File by file.
+    PodVolume,
+    /// By a CSI driver, whether or not the data was moved afterwards.
+    CsiSnapshot,
+    /// Not at all.
+    None,
+}
+
+/// What is known of the backup's volumes.
+#[derive(Debug, Default)]
+pub struct Volumes {
+    /// By the name of the PersistentVolume.
+    methods: HashMap<String, Method>,
+    /// Claims whose files were backed up, as `namespace/name`.
+    claims: HashSet<String>,
+    /// Whether the Restore does not want their data.
+    without_data: bool,
+    /// Volumes that are made anew for their claims.
+    provisioned: Mutex<HashSet<String>>,
+}
+
+/// What is to be done about a PersistentVolume.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is restored as an object.
+    AsItIs,
+    /// Its claim gets a new one. The text says what is lost by that.
+    MadeAnew(Option<String>),
+    /// It would be made out of a snapshot, unless it is still there.
+    UnlessThere(String),
+}
+
+impl Volumes {
+    /// Reads what lies beside the backup. `restore_volumes` is `restorePVs` of the Restore.
+    pub async fn read(store: &Store, backup: &str, restore_volumes: Option<bool>) -> Result<Self, Error> {
+        let infos: Vec<BackupVolumeInfo> = list(store, &layout::backup_volume_info(backup)).await?;
+        let snapshots: Vec<VolumeSnapshot> = list(store, &layout::backup_volume_snapshots(backup)).await?;
+        let files: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
+        let snapshots =
+            snapshots.into_iter().map(|snapshot| (snapshot.spec.persistent_volume_name, Method::NativeSnapshot));
+        let infos = infos.into_iter().filter(|info| !info.pv_name.is_empty()).map(|info| {
+            let method = match info.backup_method.as_str() {
+                "NativeSnapshot" => Method::NativeSnapshot,
+                "PodVolumeBackup" => Method::PodVolume,
+                "CSISnapshot" => Method::CsiSnapshot,
+                _ => Method::None,
+            };
+            (info.pv_name, method)
+        });
+        let claims = files.iter().filter_map(claim_of).collect();
+        // What the volume infos say goes before what older backups have.
+        Ok(Self {
+            methods: snapshots.chain(infos).collect(),
+            claims,
+            without_data: restore_volumes == Some(false),
+            provisioned: Mutex::default(),
+        })
+    }
+
+    fn method(&self, volume: &Value) -> Method {
+        let name = volume.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        if let Some(method) = self.methods.get(name) {
+            return *method;
+        }
+        let claim = |field: &str| volume.pointer(&format!("/spec/claimRef/{field}")).and_then(Value::as_str);
+        match (claim("namespace"), claim("name")) {
+            (Some(namespace), Some(name)) if self.claims.contains(&format!("{namespace}/{name}")) => Method::PodVolume,
+            _ => Method::None,
+        }
+    }
+
+    /// Decides about a volume of the backup.
+    pub(super) fn decide(&self, volume: &Value) -> Decision {
+        let deletes = volume.pointer("/spec/persistentVolumeReclaimPolicy").and_then(Value::as_str) == Some("Delete");
+        let wanted = !self.without_data;
+        let lost = |what: &str| {
+            wanted.then(|| {
+                format!("its data is in {what}, which this version does not restore: its claim gets an empty volume")
+            })
+        };
+        match self.method(volume) {
+            Method::NativeSnapshot if wanted => Decision::UnlessThere(
+                "its data is in a snapshot of a volume-snapshotter plugin, which this version does not restore; \
+                 restorePVs: false restores the object alone"
+                    .into(),
+            ),
+            Method::PodVolume => Decision::MadeAnew(lost("a backup of its files")),
+            Method::CsiSnapshot => Decision::MadeAnew(lost("a snapshot of a CSI driver")),
+            Method::None if deletes => Decision::MadeAnew(None),
+            Method::None | Method::NativeSnapshot => Decision::AsItIs,
+        }
+    }
+
+    /// Its claim gets a new volume.
+    pub(super) fn make_anew(&self, volume: &str) {
+        self.provisioned.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.to_owned());
+    }
+
+    /// Takes off a claim what tied it to its volume, and the volume itself if that is made anew.
+    pub(super) fn release_claim(&self, claim: &mut Value) {
+        let volume = claim.pointer("/spec/volumeName").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if volume.is_empty() {
+            return;
+        }
+        release(claim);
+        let anew = self.provisioned.lock().unwrap_or_else(PoisonError::into_inner).contains(&volume);
+        if let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut).filter(|_| anew) {
+            spec.remove("volumeName");
+        }
+    }
+}
+
+/// Makes a volume one that its claim, in its new namespace, can be bound to again.
+pub(super) fn release_volume(volume: &mut Value, origin: &Origin) {
+    release(volume);
+    if let Some(claim) = volume.pointer_mut("/spec/claimRef").and_then(Value::as_object_mut)
+        && let Some(namespace) = claim.get("namespace").and_then(Value::as_str).map(|ns| origin.target(ns).to_owned())
+    {
+        claim.insert("namespace".into(), json!(namespace));
+    }
+}
+
+fn release(object: &mut Value) {
+    if let Some(claim) = object.pointer_mut("/spec/claimRef").and_then(Value::as_object_mut) {
+        claim.remove("uid");
+        claim.remove("resourceVersion");
+    }
+    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove("pv.kubernetes.io/bind-completed");
+        annotations.remove("pv.kubernetes.io/bound-by-controller");
+    }
+}
+
+/// The claim whose files a pod volume backup holds.
+fn claim_of(backup: &PodVolumeBackup) -> Option<String> {
+    let claim = backup.metadata.annotations.as_ref()?.get("velero.io/pvc-name")?;
+    let raw = json!(backup);
+    let done = raw.pointer("/status/phase").and_then(Value::as_str) == Some("Completed");
+    let snapshot = raw.pointer("/status/snapshotID").and_then(Value::as_str).is_some_and(|id| !id.is_empty());
+    let namespace = raw.pointer("/spec/pod/namespace").and_then(Value::as_str)?;
+    (done && snapshot).then(|| format!("{namespace}/{claim}"))
+}
+
+/// A list beside the backup; one that is not there is empty.
+async fn list<T: DeserializeOwned>(store: &Store, key: &str) -> Result<Vec<T>, Error> {
+    if !store.exists(key).await? {
+        return Ok(Vec::new());
+    }
+    let packed = store.get(key).await?;
+    codec::read_gzip_list(packed.as_ref()).map_err(|source| Error::Archive { name: key.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn volumes(method: Method, restore_volumes: Option<bool>) -> Volumes {
+        Volumes {
+            methods: HashMap::from([("pv".to_owned(), method)]),
+            without_data: restore_volumes == Some(false),
+            ..Volumes::default()
+        }
+    }
+
+    fn volume(policy: &str) -> Value {
+        json!({"metadata": {"name": "pv", "annotations": {"pv.kubernetes.io/bound-by-controller": "yes", "mine": "kept"}},
+            "spec": {"persistentVolumeReclaimPolicy": policy, "claimRef": {"namespace": "old", "name": "c", "uid": "1", "resourceVersion": "2"}}})
+    }
+
+    #[test]
+    fn the_method_and_the_reclaim_policy_decide() {
+        let decide = |method, wanted, policy: &str| volumes(method, wanted).decide(&volume(policy));
+        assert_eq!(decide(Method::None, None, "Retain"), Decision::AsItIs);
+        assert_eq!(decide(Method::None, None, "Delete"), Decision::MadeAnew(None));
+        assert!(matches!(decide(Method::PodVolume, None, "Retain"), Decision::MadeAnew(Some(_))));
+        assert!(matches!(decide(Method::CsiSnapshot, Some(true), "Retain"), Decision::MadeAnew(Some(_))));
+        assert_eq!(decide(Method::CsiSnapshot, Some(false), "Retain"), Decision::MadeAnew(None));
+        assert!(matches!(decide(Method::NativeSnapshot, None, "Retain"), Decision::UnlessThere(_)));
+        assert_eq!(decide(Method::NativeSnapshot, Some(false), "Delete"), Decision::AsItIs);
+    }
+
+    #[test]
+    fn a_volume_is_released_from_its_old_claim_and_follows_the_namespace() {
+        let origin = Origin {
+            restore: String::new(),
+            created: jiff::Timestamp::MIN,
+            backup: String::new(),
+            namespaces: BTreeMap::from([("old".to_owned(), "new".to_owned())]),
+        };
+        let mut object = volume("Retain");
+        release_volume(&mut object, &origin);
+        assert_eq!(object["spec"]["claimRef"], json!({"namespace": "new", "name": "c"}));
+        assert_eq!(object["metadata"]["annotations"], json!({"mine": "kept"}));
+    }
+
+    #[test]
+    fn a_claim_loses_its_volume_only_if_that_is_made_anew() {
+        let volumes = Volumes::default();
+        volumes.make_anew("gone");
+        for (name, stays) in [("gone", false), ("kept", true)] {
+            let mut claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": name}});
+            volumes.release_claim(&mut claim);
+            assert_eq!(claim["spec"].get("volumeName").is_some(), stays, "{name}");
+            assert_eq!(claim["metadata"]["annotations"], json!({}));
+        }
+    }
+}
