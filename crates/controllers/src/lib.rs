@@ -17,6 +17,7 @@ pub mod journal;
 pub mod leader;
 mod location;
 mod operation;
+mod peers;
 mod policy;
 pub mod project;
 mod report;

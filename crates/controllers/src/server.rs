@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::context::{Context, Runs, Settings};
 use crate::leader::{self, Candidate};
-use crate::{location, subject};
+use crate::{location, peers, subject};
 
 /// The name of the Lease.
 const LEASE: &str = "plimsoll";
@@ -40,7 +40,11 @@ impl Server {
             identity: self.settings.identity.clone(),
             term: self.settings.lease_term,
         };
-        let campaign = leader::campaign(self.client.clone(), candidate, async || self.largest_epoch().await);
+        let namespace = self.settings.namespace.clone();
+        let campaign = async {
+            peers::gone(&self.client, &namespace).await?;
+            leader::campaign(self.client.clone(), candidate, async || self.largest_epoch().await).await
+        };
         let leadership = tokio::select! {
             won = campaign => won?,
             () = stop.cancelled() => return Ok(()),
@@ -62,6 +66,10 @@ impl Server {
         };
         tokio::select! {
             _ = controllers => Ok(()),
+            peer = peers::came(&context.client, &namespace) => {
+                leadership.resign().await;
+                Err(Error::Fenced(format!("{peer} serves namespace {namespace} now")))
+            }
             () = leadership.lost() => Err(Error::Fenced("the Lease is lost".into())),
             () = stop.cancelled() => {
                 info!("stopping");

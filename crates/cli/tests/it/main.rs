@@ -6,6 +6,7 @@ mod architecture;
 mod backup_fields;
 mod backup_hooks;
 mod bed;
+mod beside_velero;
 mod cancel;
 mod commands;
 mod faults;
