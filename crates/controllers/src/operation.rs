@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
-use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationSpec, OperationState, OperationStatus, SubjectReference};
+use plimsoll_api::plimsoll::v1alpha1::{
+    Operation, OperationSpec, OperationState, OperationStatus, ReasonCount, SubjectReference,
+};
+use plimsoll_engine::log::Tail;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, kill};
 use plimsoll_progress::{Clock, Limits, Snapshot, cut};
@@ -222,6 +225,8 @@ async fn claim(
     status.state = Some(OperationState::Running);
     status.start_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
     status.completion_timestamp = None;
+    // Whoever begins again begins a new log.
+    status.log = None;
     let claimed = match api.replace_status(&name, &PostParams::default(), &found).await {
         Ok(claimed) => claimed,
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => return Ok(None),
@@ -252,8 +257,8 @@ impl Record {
         Ok(())
     }
 
-    /// Writes the tree, cut to size.
-    pub async fn write(&self, snapshot: &Snapshot) -> Result<(), Error> {
+    /// Writes the tree, cut to size, and the end of the log.
+    pub async fn write(&self, snapshot: &Snapshot, log: Option<&Tail>) -> Result<(), Error> {
         let tree = cut::cut(snapshot, Limits::STORED);
         let tree = serde_json::to_value(tree).map_err(|e| invalid(&self.name, &e))?;
         let now = Timestamp::now();
@@ -262,15 +267,23 @@ impl Record {
             status.state = Some(project::state(snapshot));
             status.conditions = project::conditions(snapshot, &status.conditions, now);
             status.plimsoll = Some(project::summary(snapshot, now));
+            status.log = log.map(project::log_tail);
         })
         .await
     }
 
-    /// Ends the record: stages and their durations remain.
-    pub async fn end(&self, snapshot: &Snapshot, state: &OperationState) -> Result<(), Error> {
+    /// Ends the record: stages, their durations and the reasons remain.
+    pub async fn end(
+        &self,
+        snapshot: &Snapshot,
+        state: &OperationState,
+        reasons: Vec<ReasonCount>,
+    ) -> Result<(), Error> {
         let now = Timestamp::now();
         self.update(|status| {
             status.tree = None;
+            status.log = None;
+            status.reasons.clone_from(&reasons);
             status.state = Some(state.clone());
             status.stages = project::stages(snapshot);
             status.conditions = project::conditions(snapshot, &status.conditions, now);

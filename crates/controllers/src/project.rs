@@ -2,8 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, OperationState, PROGRESSING, STALLED, Stage};
+use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRESSING, ReasonCount, STALLED, Stage};
 use plimsoll_api::summary::{ProgressSummary, Stall};
+use plimsoll_engine::log::Tail;
+use plimsoll_engine::outcome::Results;
 use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde_json::{Value, json};
 
@@ -89,6 +91,26 @@ pub fn stages(snapshot: &Snapshot) -> Vec<Stage> {
             ..Stage::default()
         })
         .collect()
+}
+
+/// The end of the log, as an Operation has it.
+pub fn log_tail(tail: &Tail) -> LogTail {
+    LogTail { offset: i64::try_from(tail.offset).ok(), text: Some(tail.text.clone()), ..LogTail::default() }
+}
+
+/// The most frequent reasons for which items were skipped or failed.
+pub fn reasons(results: &Results) -> Vec<ReasonCount> {
+    // An Operation that has ended is kept small.
+    const MOST: usize = 20;
+    let mut all: Vec<_> = results.reasons.iter().collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let count = |((outcome, reason), count): (&(&'static str, String), &u64)| ReasonCount {
+        outcome: Some((*outcome).to_owned()),
+        reason: Some(reason.clone()),
+        count: i64::try_from(*count).ok(),
+        ..ReasonCount::default()
+    };
+    all.into_iter().take(MOST).map(count).collect()
 }
 
 /// `Progressing`, `Stalled` and `Complete`; a condition's time changes only with its status.

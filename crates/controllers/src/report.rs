@@ -1,12 +1,13 @@
 //! The one writer of an operation's progress: a task of its own, so that a slow API server costs freshness, never throughput.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::kill;
 use plimsoll_engine::ports::Guard;
+use plimsoll_engine::{kill, log};
 use plimsoll_progress::{Observer, Snapshot, State};
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -19,6 +20,8 @@ use crate::project;
 
 const SUBJECT_EVERY: Duration = Duration::from_secs(1);
 const OPERATION_EVERY: Duration = Duration::from_secs(5);
+/// So much of the end of the log is shown while it grows.
+const LOG_TAIL: u64 = 16 << 10;
 
 /// Writes progress until it is stopped.
 pub struct Reporter {
@@ -36,6 +39,8 @@ pub struct Reporting {
     pub path: String,
     /// What its own progress fields show.
     pub shown: Shown,
+    /// Where its log grows.
+    pub scratch: PathBuf,
 }
 
 impl Reporter {
@@ -114,7 +119,8 @@ impl Last {
             return;
         }
         kill::point("operation.write.before");
-        match reporting.record.write(snapshot).await {
+        let log = log::tail(&reporting.scratch, LOG_TAIL);
+        match reporting.record.write(snapshot, log.as_ref()).await {
             Ok(()) => {}
             Err(error) if error.code() == Some(404) => {
                 let _ = reporting.record.recreate(&reporting.subject).await;

@@ -12,7 +12,7 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Resource, ResourceExt};
-use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState};
+use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, ReasonCount};
 use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::outcome::Results;
 use plimsoll_engine::ports::Guard;
@@ -97,6 +97,8 @@ pub struct Finished {
     pub status: Value,
     /// The state of the Operation.
     pub state: OperationState,
+    /// Why items were skipped or failed.
+    pub reasons: Vec<ReasonCount>,
 }
 
 impl Finished {
@@ -110,7 +112,7 @@ impl Finished {
         let completed = format!("{:.0}", Timestamp::now());
         let status =
             json!({ "phase": phase, "errors": errors, "warnings": warnings, "completionTimestamp": completed });
-        Self { status, state }
+        Self { status, state, reasons: project::reasons(results) }
     }
 }
 
@@ -366,7 +368,7 @@ async fn tidy(id: &Subject, context: &Context, object: &DynamicObject) -> Result
     let tree = take_up(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref()).0;
     tree.end(ending);
     journal::remove(context.client.clone(), &id.namespace, &id.operation_name()).await?;
-    opened.record.end(&tree.snapshot(), &state).await
+    opened.record.end(&tree.snapshot(), &state, Vec::new()).await
 }
 
 fn take_up(
@@ -429,6 +431,7 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
         subject: job.id.clone(),
         path: job.path(),
         shown: K::SHOWN,
+        scratch: job.scratch.path().to_owned(),
     });
     drop(gap);
     let answer = K::work(&job).await;
@@ -494,7 +497,7 @@ async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(
     // The open record is what makes a successor tidy up, so it is closed last.
     journal::remove(job.context.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
     kill::point("journal.removed");
-    match job.record.end(&snapshot, &finished.state).await {
+    match job.record.end(&snapshot, &finished.state, finished.reasons).await {
         Err(error) if error.code() == Some(404) => Ok(()),
         answer => answer,
     }
@@ -518,9 +521,12 @@ fn failed(error: &Error) -> (Finished, Ending) {
         "completionTimestamp": format!("{now:.0}"),
     });
     match error {
-        Error::Cancelled => {
-            (Finished { status, state: OperationState::Cancelled }, Ending::Cancelled("asked for by its user".into()))
+        Error::Cancelled => (
+            Finished { status, state: OperationState::Cancelled, reasons: Vec::new() },
+            Ending::Cancelled("asked for by its user".into()),
+        ),
+        error => {
+            (Finished { status, state: OperationState::Failed, reasons: Vec::new() }, Ending::Failed(error.to_string()))
         }
-        error => (Finished { status, state: OperationState::Failed }, Ending::Failed(error.to_string())),
     }
 }

@@ -1,7 +1,7 @@
-//! The log of one operation: spooled compressed in the scratch directory, uploaded at its end.
+//! The log of one operation: spooled in the scratch directory, compressed and uploaded at its end.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -34,17 +34,24 @@ impl Level {
 
 /// An operation's own log, in the line format of Velero's (`time=… level=… msg=…`), because people grep for it.
 ///
-/// A line that cannot be written is dropped: a full scratch disk is found, and reported, by the spool.
+/// It is spooled as text, so that [`tail`] can show its end while it grows, and compressed once it is complete. A line that
+/// cannot be written is dropped: a full scratch disk is found, and reported, by the spool.
 pub struct OperationLog {
     path: PathBuf,
-    file: Mutex<GzEncoder<File>>,
+    text: PathBuf,
+    file: Mutex<File>,
 }
+
+/// The text, beside the compressed file that it becomes.
+const TEXT: &str = "log.txt";
 
 impl OperationLog {
     /// Creates it at `path`, replacing what an earlier attempt left.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(|e| Error::scratch(path, e))?;
-        Ok(Self { path: path.to_owned(), file: Mutex::new(GzEncoder::new(file, Compression::fast())) })
+        let text = path.with_file_name(TEXT);
+        let file = File::options().create(true).truncate(true).read(true).write(true).open(&text);
+        let file = file.map_err(|e| Error::scratch(&text, e))?;
+        Ok(Self { path: path.to_owned(), text, file: Mutex::new(file) })
     }
 
     /// Writes one line.
@@ -60,11 +67,74 @@ impl OperationLog {
         self.line(Level::Info, message.as_ref());
     }
 
-    /// Ends the file and says where it is.
+    /// Compresses the file and says where it is.
     pub fn finish(self) -> Result<PathBuf, Error> {
-        let Self { path, file } = self;
-        let encoder = file.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        encoder.finish().map_err(|e| Error::scratch(&path, e))?;
+        let Self { path, text, file } = self;
+        let mut file = file.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        file.rewind().map_err(|e| Error::scratch(&text, e))?;
+        compress(&mut file, &path).map_err(|e| Error::scratch(&path, e))?;
         Ok(path)
+    }
+}
+
+fn compress(text: &mut File, path: &Path) -> std::io::Result<()> {
+    let mut packed = GzEncoder::new(File::create(path)?, Compression::fast());
+    std::io::copy(text, &mut packed)?;
+    packed.finish()?;
+    Ok(())
+}
+
+/// The end of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// How many bytes of the log come before it.
+    pub offset: u64,
+    /// Whole lines.
+    pub text: String,
+}
+
+/// The end of the log that is being written in this scratch directory: whole lines, at most so many bytes.
+pub fn tail(scratch: &Path, most: u64) -> Option<Tail> {
+    let mut file = File::open(scratch.join(TEXT)).ok()?;
+    let start = file.metadata().ok()?.len().saturating_sub(most);
+    file.seek(SeekFrom::Start(start)).ok()?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).ok()?;
+    let begin = if start == 0 { 0 } else { bytes.iter().position(|byte| *byte == b'\n')? + 1 };
+    let end = bytes.iter().rposition(|byte| *byte == b'\n')? + 1;
+    let text = String::from_utf8(bytes.get(begin..end)?.to_vec()).ok()?;
+    Some(Tail { offset: start + begin as u64, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_whole_lines_and_says_where_in_the_log_they_are() {
+        let scratch = tempfile::tempdir().unwrap();
+        assert_eq!(tail(scratch.path(), 100), None);
+        let log = OperationLog::create(&scratch.path().join("log.gz")).unwrap();
+        for number in 0..100 {
+            log.info(format!("line {number}"));
+        }
+        let whole = tail(scratch.path(), 1 << 20).unwrap();
+        assert_eq!((whole.offset, whole.text.lines().count()), (0, 100));
+        let end = tail(scratch.path(), 200).unwrap();
+        assert!(end.text.len() <= 200 && end.text.ends_with("msg=\"line 99\"\n"), "{end:?}");
+        assert_eq!(whole.text[usize::try_from(end.offset).unwrap()..], end.text);
+    }
+
+    #[test]
+    fn the_finished_file_is_the_text_compressed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let log = OperationLog::create(&scratch.path().join("log.gz")).unwrap();
+        log.line(Level::Warning, "odd \"thing\"");
+        let text = tail(scratch.path(), 1000).unwrap().text;
+        let mut unpacked = String::new();
+        let file = File::open(log.finish().unwrap()).unwrap();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut unpacked).unwrap();
+        assert_eq!(unpacked, text);
+        assert!(text.ends_with("level=warning msg=\"odd \\\"thing\\\"\"\n"), "{text}");
     }
 }

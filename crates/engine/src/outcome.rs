@@ -155,6 +155,9 @@ pub struct Results {
     pub errors: Messages,
     /// Nothing is missing; somebody should look.
     pub warnings: Messages,
+    /// How many items were skipped or failed, by outcome and reason.
+    #[serde(skip)]
+    pub reasons: BTreeMap<(&'static str, String), u64>,
 }
 
 /// The files an operation leaves behind, and what it counted.
@@ -214,6 +217,9 @@ impl Recorder {
             self.error(&Scope::of(item), format!("{} {}: {message}", item.kind, item.path()));
         }
         self.with(|inner| {
+            if let Some(reason) = outcome.reason() {
+                *inner.results.reasons.entry((outcome.word(), reason.to_owned())).or_default() += 1;
+            }
             if let Err(error) = inner.item(item, outcome) {
                 inner.broken.get_or_insert(error);
             }
@@ -314,7 +320,8 @@ impl Inner {
         file.into_inner().map_err(|e| Error::scratch(&outcome, e.into_error()))?;
         let resource_list = self.directory.join("resource-list.json.gz");
         write_resource_list(&resource_list, self.names).map_err(|e| Error::scratch(&resource_list, e))?;
-        let results = Results { errors: self.results.errors.closed(), warnings: self.results.warnings.closed() };
+        let Results { errors, warnings, reasons } = self.results;
+        let results = Results { errors: errors.closed(), warnings: warnings.closed(), reasons };
         Ok(Recorded { outcome, resource_list, log: log.finish()?, results })
     }
 }
@@ -373,6 +380,9 @@ mod tests {
             json!({"v1/ConfigMap": ["a/y(skipped)", "b/z(created)", "x(failed)"]})
         );
         assert_eq!(unzip(&recorded.outcome)[2]["message"], "webhook says no");
+        let reasons: Vec<_> =
+            recorded.results.reasons.iter().map(|((what, why), n)| (*what, why.as_str(), *n)).collect();
+        assert_eq!(reasons, [("failed", "Refused", 1), ("skipped", "AlreadyThere", 1)]);
         assert_eq!(
             serde_json::to_value(&recorded.results).unwrap(),
             json!({"errors": {"cluster": ["v1/ConfigMap x: webhook says no"]}, "warnings": {}})

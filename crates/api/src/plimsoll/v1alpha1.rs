@@ -65,6 +65,28 @@ wire_struct! {
         pub stages: Vec<Stage>,
         /// Percent, rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
+        /// The end of the log as it is now; gone once the operation has ended and the log is a file.
+        pub log: Option<LogTail>,
+        /// Why items were skipped or failed, the most frequent reasons first, once the operation has ended.
+        pub reasons: Vec<ReasonCount>,
+    }
+
+    /// How many items had one outcome for one reason.
+    pub struct ReasonCount {
+        /// `skipped` or `failed`.
+        pub outcome: Option<String>,
+        /// Stable reason.
+        pub reason: Option<String>,
+        /// How many items.
+        pub count: Option<i64>,
+    }
+
+    /// The end of a log that is being written.
+    pub struct LogTail {
+        /// How many bytes of the log come before this text.
+        pub offset: Option<i64>,
+        /// Whole lines.
+        pub text: Option<String>,
     }
 
     /// A stage of an operation that has ended.

@@ -317,5 +317,5 @@ fn adopt(metadata: &Value) -> Finished {
     };
     let ended = ["phase", "errors", "warnings", "completionTimestamp", "progress", "hookStatus"];
     let kept = ended.iter().filter_map(|field| Some(((*field).to_owned(), status.get(*field)?.clone())));
-    Finished { status: Value::Object(kept.collect()), state }
+    Finished { status: Value::Object(kept.collect()), state, reasons: Vec::new() }
 }
