@@ -1,11 +1,18 @@
 //! What can be typed.
 
+pub mod create;
+pub mod names;
+pub mod options;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
+use self::create::{CreateBackup, CreateLocation, CreateRestore, CreateSchedule, SetLocation};
+use self::names::{Any, Named, Reference};
+use self::options::{DeleteOptions, DescribeOptions, DownloadOptions, GetOptions, LogsOptions, PauseOptions};
 use crate::exit;
 
 /// Backs up and restores Kubernetes workloads, and always shows how far it is, how fast, how long it will take and what it is
@@ -29,7 +36,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "NAME", alias = "kubecontext")]
     pub context: Option<String>,
     /// Namespace of the backups and restores
-    #[arg(long, short, global = true, env = "PLIMSOLL_NAMESPACE", default_value = "velero")]
+    #[arg(long, short, global = true, env = "PLIMSOLL_NAMESPACE", default_value_t = default_namespace())]
     pub namespace: String,
     /// What to log to standard error, e.g. info, debug, plimsoll_controllers=debug
     #[arg(long, global = true, env = "PLIMSOLL_LOG", value_name = "FILTER")]
@@ -56,18 +63,41 @@ pub enum Command {
     /// Make and look at restores
     #[command(subcommand, visible_alias = "restores")]
     Restore(Restore),
-    /// List backups, restores or operations
-    #[command(after_help = "Examples:\n  plimsoll get operations\n  plimsoll get backups -o json")]
-    Get(Get),
-    /// Tell everything about one backup or restore
-    #[command(after_help = "Examples:\n  plimsoll describe backup/nightly\n  plimsoll describe restore/monday -o json")]
-    Describe(Describe),
+    /// Make backups again and again
+    #[command(subcommand, visible_alias = "schedules")]
+    Schedule(Schedule),
+    /// Say where backups are kept
+    #[command(subcommand, visible_alias = "location", aliases = ["locations", "backup-locations"])]
+    BackupLocation(BackupLocation),
+    /// Create a backup, restore, schedule or backup location
+    #[command(subcommand)]
+    Create(Create),
+    /// List backups, restores, schedules, backup locations or operations
+    #[command(after_help = "Examples:\n  plimsoll get operations\n  plimsoll get backups -l team=shop\n  \
+        plimsoll get backup/nightly -o yaml")]
+    Get(Any<GetOptions>),
+    /// Tell everything about a backup, restore, schedule or backup location
+    #[command(
+        after_help = "Examples:\n  plimsoll describe backup/nightly\n  plimsoll describe restore monday --details\n  \
+        plimsoll describe restore/monday -o json"
+    )]
+    Describe(Any<DescribeOptions>),
+    /// Print the log of a backup or restore
+    #[command(after_help = "Examples:\n  plimsoll logs backup/nightly\n  plimsoll logs restore/monday --follow")]
+    Logs(Any<LogsOptions>),
+    /// Delete backups, restores, schedules or backup locations
+    #[command(after_help = "Examples:\n  plimsoll delete backup/nightly\n  \
+        plimsoll delete backups -l velero.io/schedule-name=daily --confirm")]
+    Delete(Any<DeleteOptions>),
     /// End a running or waiting backup or restore
     #[command(after_help = "Examples:\n  plimsoll cancel backup/nightly\n  plimsoll cancel restore/monday --wait")]
     Cancel(Cancel),
     /// Print or install the custom resource definitions
     #[command(subcommand)]
     Crds(Crds),
+    /// Print the versions of this program and of the server
+    #[command(after_help = "Examples:\n  plimsoll version\n  plimsoll version --client-only")]
+    Version(Version),
     /// Print completions for a shell
     #[command(
         after_help = "Examples:\n  plimsoll completion bash > /etc/bash_completion.d/plimsoll\n  source <(plimsoll completion zsh)"
@@ -76,6 +106,9 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Print this reference as Markdown
+    #[command(hide = true)]
+    Reference,
 }
 
 #[derive(Debug, Args)]
@@ -130,135 +163,144 @@ pub struct Demo {
 #[expect(clippy::large_enum_variant, reason = "made once, from what was typed")]
 pub enum Backup {
     /// Ask for a backup
-    #[command(after_help = "Examples:\n  plimsoll backup create nightly --wait\n  \
-        plimsoll backup create shop --include-namespaces shop,shop-db -l tier!=cache --wait\n  \
-        plimsoll backup create shop --include-namespaces 'shop-*' -o yaml    # print it, create nothing")]
+    #[command(after_help = CREATE_BACKUP)]
     Create(CreateBackup),
     /// List backups
-    Get(Named),
-    /// Tell everything about one backup
-    Describe(One),
+    #[command(after_help = "Examples:\n  plimsoll backup get\n  plimsoll backup get nightly -o yaml")]
+    Get(Named<GetOptions>),
+    /// Tell everything about backups
+    #[command(
+        after_help = "Examples:\n  plimsoll backup describe nightly\n  plimsoll backup describe nightly --details"
+    )]
+    Describe(Named<DescribeOptions>),
+    /// Print the log of a backup
+    #[command(after_help = "Examples:\n  plimsoll backup logs nightly\n  plimsoll backup logs nightly --follow")]
+    Logs(Named<LogsOptions>),
+    /// Delete backups and all that belongs to them: files, snapshots, restores
+    #[command(
+        after_help = "Examples:\n  plimsoll backup delete nightly\n  plimsoll backup delete one two --confirm --wait\n  \
+        plimsoll backup delete --selector velero.io/schedule-name=daily\n  plimsoll backup delete --all"
+    )]
+    Delete(Named<DeleteOptions>),
+    /// Fetch what a backup holds, as one tar.gz file
+    #[command(
+        after_help = "Examples:\n  plimsoll backup download nightly\n  plimsoll backup download nightly -o /tmp/nightly.tar.gz --force"
+    )]
+    Download(Named<DownloadOptions>),
 }
 
 #[derive(Debug, Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "made once, from what was typed")]
 pub enum Restore {
     /// Ask for a restore
-    #[command(after_help = "Examples:\n  plimsoll restore create --from-backup nightly --wait\n  \
-        plimsoll restore create monday --from-backup nightly --include-namespaces shop --namespace-mappings shop:shop-copy")]
+    #[command(after_help = CREATE_RESTORE)]
     Create(CreateRestore),
     /// List restores
-    Get(Named),
-    /// Tell everything about one restore
-    Describe(One),
+    #[command(after_help = "Examples:\n  plimsoll restore get\n  plimsoll restore get monday -o yaml")]
+    Get(Named<GetOptions>),
+    /// Tell everything about restores
+    #[command(
+        after_help = "Examples:\n  plimsoll restore describe monday\n  plimsoll restore describe monday --details"
+    )]
+    Describe(Named<DescribeOptions>),
+    /// Print the log of a restore
+    #[command(after_help = "Examples:\n  plimsoll restore logs monday\n  plimsoll restore logs monday --follow")]
+    Logs(Named<LogsOptions>),
+    /// Delete the record of restores; what they restored stays
+    #[command(after_help = "Examples:\n  plimsoll restore delete monday\n  plimsoll restore delete --all --confirm")]
+    Delete(Named<DeleteOptions>),
 }
 
-/// The filters that backups and restores have in common.
-#[derive(Debug, Default, Args)]
-pub struct Filters {
-    /// Namespaces to include; `*` and globs are allowed
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub include_namespaces: Vec<String>,
-    /// Namespaces to leave out
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub exclude_namespaces: Vec<String>,
-    /// Resources to include, e.g. configmaps,deployments.apps
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub include_resources: Vec<String>,
-    /// Resources to leave out
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub exclude_resources: Vec<String>,
-    /// Only objects with these labels, e.g. app=shop,tier!=cache
-    #[arg(long, short = 'l', value_name = "SELECTOR")]
-    pub selector: Option<String>,
-    /// Only objects that any of these selectors chooses, e.g. 'app=a or app=b'
-    #[arg(long, value_name = "SELECTORS", conflicts_with = "selector")]
-    pub or_selector: Option<String>,
-    /// Whether cluster-scoped objects are included; by default those that the namespaced ones need
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub include_cluster_resources: Option<bool>,
-    /// Labels for the backup or restore itself, e.g. team=shop
-    #[arg(long, value_name = "LABELS", value_delimiter = ',')]
-    pub labels: Vec<String>,
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "made once, from what was typed")]
+pub enum Schedule {
+    /// Make backups again and again
+    #[command(after_help = CREATE_SCHEDULE)]
+    Create(CreateSchedule),
+    /// List schedules
+    #[command(after_help = "Examples:\n  plimsoll schedule get\n  plimsoll schedule get daily -o yaml")]
+    Get(Named<GetOptions>),
+    /// Tell everything about schedules
+    #[command(after_help = "Examples:\n  plimsoll schedule describe daily")]
+    Describe(Named<DescribeOptions>),
+    /// Make no backups for now
+    #[command(after_help = "Examples:\n  plimsoll schedule pause daily weekly\n  plimsoll schedule pause --all")]
+    Pause(Named<PauseOptions>),
+    /// Make backups again
+    #[command(
+        after_help = "Examples:\n  plimsoll schedule unpause daily\n  plimsoll schedule unpause daily --skip-immediately true"
+    )]
+    Unpause(Named<PauseOptions>),
+    /// Delete schedules; their backups stay
+    #[command(after_help = "Examples:\n  plimsoll schedule delete daily\n  plimsoll schedule delete --all --confirm")]
+    Delete(Named<DeleteOptions>),
 }
 
-/// What to do after asking.
+#[derive(Debug, Subcommand)]
+pub enum BackupLocation {
+    /// Say where backups may be kept
+    #[command(after_help = CREATE_LOCATION)]
+    Create(CreateLocation),
+    /// List backup locations
+    #[command(after_help = "Examples:\n  plimsoll backup-location get\n  plimsoll backup-location get --default")]
+    Get(GetLocations),
+    /// Tell everything about backup locations
+    #[command(after_help = "Examples:\n  plimsoll backup-location describe default")]
+    Describe(Named<DescribeOptions>),
+    /// Change a backup location
+    #[command(after_help = "Examples:\n  plimsoll backup-location set offsite --default\n  \
+        plimsoll backup-location set offsite --credential offsite-credentials=cloud --cacert ca.pem")]
+    Set(SetLocation),
+    /// Forget backup locations and their backups; what is in the object store stays
+    #[command(
+        after_help = "Examples:\n  plimsoll backup-location delete offsite\n  plimsoll backup-location delete offsite --confirm"
+    )]
+    Delete(Named<DeleteOptions>),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Create {
+    /// Ask for a backup
+    #[command(after_help = CREATE_BACKUP)]
+    Backup(CreateBackup),
+    /// Ask for a restore
+    #[command(after_help = CREATE_RESTORE)]
+    Restore(CreateRestore),
+    /// Make backups again and again
+    #[command(after_help = CREATE_SCHEDULE)]
+    Schedule(CreateSchedule),
+    /// Say where backups may be kept
+    #[command(visible_alias = "location", after_help = CREATE_LOCATION)]
+    BackupLocation(CreateLocation),
+}
+
+const CREATE_BACKUP: &str = "Examples:
+  plimsoll backup create nightly --wait
+  plimsoll backup create shop --include-namespaces shop,shop-db -l tier!=cache --wait
+  plimsoll backup create shop --include-namespaces 'shop-*' --dry-run    # what it would hold
+  plimsoll backup create shop --include-namespaces 'shop-*' -o yaml      # print it, create nothing
+  plimsoll backup create --from-schedule daily --wait";
+const CREATE_RESTORE: &str = "Examples:
+  plimsoll restore create --from-backup nightly --wait
+  plimsoll restore create monday --from-backup nightly --include-namespaces shop --namespace-mappings shop:shop-copy
+  plimsoll restore create --from-schedule daily --allow-partially-failed
+  plimsoll restore create --from-backup nightly --existing-resource-policy update --dry-run";
+const CREATE_SCHEDULE: &str = "Examples:
+  plimsoll schedule create daily --schedule '0 1 * * *' --ttl 168h
+  plimsoll schedule create often --schedule '@every 6h' --include-namespaces shop";
+const CREATE_LOCATION: &str = "Examples:
+  plimsoll backup-location create default --provider aws --bucket backups --config region=eu-1 --default
+  plimsoll backup-location create minio --provider aws --bucket backups \\
+    --config region=minio,s3ForcePathStyle=true,s3Url=https://minio.example --credential minio=cloud --cacert ca.pem
+  plimsoll backup-location create disk --provider directory --bucket /var/backups";
+
 #[derive(Debug, Args)]
-pub struct Following {
-    /// Wait for the end: a live picture on a terminal, plain lines elsewhere; the exit code tells the outcome
-    #[arg(long, short)]
-    pub wait: bool,
-    /// Print the object and create nothing
-    #[arg(long, short, value_name = "FORMAT", conflicts_with = "wait")]
-    pub output: Option<ObjectFormat>,
-}
-
-#[derive(Debug, Args)]
-pub struct CreateBackup {
-    /// Name of the backup
-    pub name: String,
+pub struct GetLocations {
+    /// Only the one that backups go to that name none
+    #[arg(long)]
+    pub default: bool,
     #[command(flatten)]
-    pub filters: Filters,
-    /// How long to keep it, e.g. 72h
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub ttl: Option<Duration>,
-    /// BackupStorageLocation to store it in
-    #[arg(long, value_name = "NAME")]
-    pub storage_location: Option<String>,
-    #[command(flatten)]
-    pub following: Following,
-}
-
-#[derive(Debug, Args)]
-pub struct CreateRestore {
-    /// Name of the restore; by default the backup's name and the time
-    pub name: Option<String>,
-    /// Backup to restore from
-    #[arg(long, value_name = "NAME")]
-    pub from_backup: String,
-    #[command(flatten)]
-    pub filters: Filters,
-    /// From namespace to namespace, e.g. shop:shop-copy
-    #[arg(long, value_name = "OLD:NEW", value_delimiter = ',')]
-    pub namespace_mappings: Vec<String>,
-    #[command(flatten)]
-    pub following: Following,
-}
-
-#[derive(Debug, Args)]
-pub struct Named {
-    /// Only these
-    pub names: Vec<String>,
-    /// How to print them
-    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
-    pub output: ListFormat,
-}
-
-#[derive(Debug, Args)]
-pub struct One {
-    /// Which one
-    pub name: String,
-    /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
-    pub output: Option<ObjectFormat>,
-}
-
-#[derive(Debug, Args)]
-pub struct Get {
-    /// backups, restores or operations
-    pub kind: ListKind,
-    #[command(flatten)]
-    pub named: Named,
-}
-
-#[derive(Debug, Args)]
-pub struct Describe {
-    /// Kind and name, e.g. backup/nightly
-    #[arg(value_name = "KIND/NAME")]
-    pub reference: Reference,
-    /// How to print it
-    #[arg(long, short, value_name = "FORMAT")]
-    pub output: Option<ObjectFormat>,
+    pub named: Named<GetOptions>,
 }
 
 #[derive(Debug, Args)]
@@ -271,64 +313,29 @@ pub struct Cancel {
     pub wait: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct Version {
+    /// Do not ask the server
+    #[arg(long)]
+    pub client_only: bool,
+    /// How long to wait for the server's answer
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub timeout: Duration,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Crds {
     /// Print them as YAML
+    #[command(after_help = "Examples:\n  plimsoll crds print | kubectl apply --server-side -f -")]
     Print,
     /// Create them in the cluster, or bring them up to date
+    #[command(after_help = "Examples:\n  plimsoll crds apply")]
     Apply,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ListKind {
-    #[value(alias = "backup")]
-    Backups,
-    #[value(alias = "restore")]
-    Restores,
-    #[value(alias = "operation", alias = "ops")]
-    Operations,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ObjectFormat {
-    Json,
-    Yaml,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ListFormat {
-    Table,
-    Json,
-    Yaml,
-}
-
-/// The two kinds that have a life of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Backup,
-    Restore,
-}
-
-/// `backup/nightly`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
-    pub kind: Kind,
-    pub name: String,
-}
-
-impl std::str::FromStr for Reference {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not KIND/NAME: write backup/NAME or restore/NAME");
-        let (kind, name) = text.split_once('/').ok_or_else(wrong)?;
-        let kind = match kind.to_lowercase().as_str() {
-            "backup" | "backups" => Kind::Backup,
-            "restore" | "restores" => Kind::Restore,
-            _ => return Err(wrong()),
-        };
-        if name.is_empty() { Err(wrong()) } else { Ok(Self { kind, name: name.to_owned() }) }
-    }
+/// Where a Velero user's habits point, if nothing else is said.
+fn default_namespace() -> String {
+    std::env::var("VELERO_NAMESPACE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "velero".into())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -345,13 +352,5 @@ mod tests {
     #[test]
     fn the_definition_of_the_command_line_is_sound() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn a_reference_needs_a_kind_and_a_name() {
-        assert_eq!("backup/x".parse(), Ok(Reference { kind: Kind::Backup, name: "x".into() }));
-        for wrong in ["x", "backup/", "pod/x", "/x"] {
-            assert!(wrong.parse::<Reference>().unwrap_err().contains("KIND/NAME"), "{wrong}");
-        }
     }
 }

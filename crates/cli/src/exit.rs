@@ -30,6 +30,19 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// What an event calls it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Success => "Succeeded",
+            Self::PartiallyFailed => "PartiallyFailed",
+            Self::Failed => "Failed",
+            Self::Cancelled => "Cancelled",
+            Self::Refused => "Refused",
+        }
+    }
+}
+
 impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
         outcome.code().into()
@@ -39,6 +52,18 @@ impl From<Outcome> for ExitCode {
 /// What `--help` says about it.
 pub const HELP: &str = "Exit codes: 0 done; 1 the command could not be carried out; 2 wrong usage; 3 ended with errors \
 (PartiallyFailed); 4 failed; 5 cancelled; 6 refused by validation.";
+
+/// What was typed makes no sense: exit code 2, like what the parser of the command line finds itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
 
 /// Prints an error with its causes, and says so by the exit code.
 #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
@@ -51,5 +76,5 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         }
     }
     eprintln!("plimsoll: {text}");
-    ExitCode::from(1)
+    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
 }

@@ -3,9 +3,17 @@
 mod args;
 mod commands;
 mod connect;
+mod describe;
 mod draw;
+mod events;
 mod exit;
+mod gone;
+mod kinds;
 mod output;
+mod picture;
+mod reference;
+mod remote;
+mod selectors;
 mod subjects;
 mod wait;
 
@@ -13,7 +21,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Arguments, Command};
+use crate::args::names::Kind;
+use crate::args::{Arguments, Backup, BackupLocation, Command, Create, Global, Restore, Schedule};
 use crate::exit::Outcome;
 
 /// musl's own allocator serialises threads; this one does not (docs/adr/0001).
@@ -44,12 +53,122 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Local(options) => commands::local::run(&global, options).await,
         Command::Server(options) => commands::server::run(&global, options).await,
         Command::Demo(options) => commands::demo::run(options).await,
-        Command::Backup(verb) => commands::backup::run(&global, verb).await,
-        Command::Restore(verb) => commands::restore::run(&global, verb).await,
-        Command::Get(options) => commands::get::run(&global, options).await,
-        Command::Describe(options) => commands::describe::run(&global, options).await,
+        Command::Backup(verb) => Box::pin(backup(&global, verb)).await,
+        Command::Restore(verb) => Box::pin(restore(&global, verb)).await,
+        Command::Schedule(verb) => Box::pin(schedule(&global, verb)).await,
+        Command::BackupLocation(verb) => Box::pin(backup_location(&global, verb)).await,
+        Command::Create(Create::Backup(options)) => commands::backup::run(&global, options).await,
+        Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,
+        Command::Create(Create::Schedule(options)) => commands::schedule::create(&global, options).await,
+        Command::Create(Create::BackupLocation(options)) => commands::location::create(&global, options).await,
+        Command::Get(any) => {
+            let (targets, options) = any.resolve()?;
+            commands::get::run(&global, &targets, &options).await
+        }
+        Command::Describe(any) => {
+            let (targets, options) = any.resolve()?;
+            describe::run(&global, &targets, &options).await
+        }
+        Command::Logs(any) => {
+            let (targets, options) = any.resolve()?;
+            commands::logs::run(&global, &targets.one("logs")?, &options).await
+        }
+        Command::Delete(any) => {
+            let (targets, options) = any.resolve()?;
+            commands::delete::run(&global, &targets, &options).await
+        }
         Command::Cancel(options) => commands::cancel::run(&global, options).await,
         Command::Crds(verb) => commands::crds::run(&global, verb).await,
+        Command::Version(options) => commands::version::run(&global, &options).await,
         Command::Completion { shell } => commands::completion::run(shell),
+        Command::Reference => reference::run(),
+    }
+}
+
+async fn backup(global: &Global, verb: Backup) -> anyhow::Result<Outcome> {
+    match verb {
+        Backup::Create(options) => commands::backup::run(global, options).await,
+        Backup::Get(named) => {
+            let (targets, options) = named.of(Kind::Backup);
+            commands::get::run(global, &targets, &options).await
+        }
+        Backup::Describe(named) => {
+            let (targets, options) = named.of(Kind::Backup);
+            describe::run(global, &targets, &options).await
+        }
+        Backup::Logs(named) => {
+            let (targets, options) = named.of(Kind::Backup);
+            commands::logs::run(global, &targets.one("logs")?, &options).await
+        }
+        Backup::Delete(named) => {
+            let (targets, options) = named.of(Kind::Backup);
+            commands::delete::run(global, &targets, &options).await
+        }
+        Backup::Download(named) => {
+            let (targets, options) = named.of(Kind::Backup);
+            commands::download::run(global, &targets.one("download")?, &options).await
+        }
+    }
+}
+
+async fn restore(global: &Global, verb: Restore) -> anyhow::Result<Outcome> {
+    match verb {
+        Restore::Create(options) => commands::restore::run(global, options).await,
+        Restore::Get(named) => {
+            let (targets, options) = named.of(Kind::Restore);
+            commands::get::run(global, &targets, &options).await
+        }
+        Restore::Describe(named) => {
+            let (targets, options) = named.of(Kind::Restore);
+            describe::run(global, &targets, &options).await
+        }
+        Restore::Logs(named) => {
+            let (targets, options) = named.of(Kind::Restore);
+            commands::logs::run(global, &targets.one("logs")?, &options).await
+        }
+        Restore::Delete(named) => {
+            let (targets, options) = named.of(Kind::Restore);
+            commands::delete::run(global, &targets, &options).await
+        }
+    }
+}
+
+async fn schedule(global: &Global, verb: Schedule) -> anyhow::Result<Outcome> {
+    match verb {
+        Schedule::Create(options) => commands::schedule::create(global, options).await,
+        Schedule::Get(named) => {
+            let (targets, options) = named.of(Kind::Schedule);
+            commands::get::run(global, &targets, &options).await
+        }
+        Schedule::Describe(named) => {
+            let (targets, options) = named.of(Kind::Schedule);
+            describe::run(global, &targets, &options).await
+        }
+        Schedule::Pause(named) => commands::schedule::pause(global, named.names, named.options, true).await,
+        Schedule::Unpause(named) => commands::schedule::pause(global, named.names, named.options, false).await,
+        Schedule::Delete(named) => {
+            let (targets, options) = named.of(Kind::Schedule);
+            commands::delete::run(global, &targets, &options).await
+        }
+    }
+}
+
+async fn backup_location(global: &Global, verb: BackupLocation) -> anyhow::Result<Outcome> {
+    match verb {
+        BackupLocation::Create(options) => commands::location::create(global, options).await,
+        BackupLocation::Get(options) => {
+            let default = options.default;
+            let (targets, options) = options.named.of(Kind::Location);
+            commands::location::get(global, &targets, &options, default).await
+        }
+        BackupLocation::Describe(named) => {
+            let (targets, options) = named.of(Kind::Location);
+            describe::run(global, &targets, &options).await
+        }
+        BackupLocation::Set(options) => commands::location::set(global, options).await,
+        BackupLocation::Delete(named) => {
+            let (targets, options) = named.of(Kind::Location);
+            commands::delete::run(global, &targets, &options).await
+        }
     }
 }

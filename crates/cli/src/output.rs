@@ -1,11 +1,13 @@
 //! Tables, JSON, YAML, and the log.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Global, ListFormat, ObjectFormat};
+use crate::args::Global;
+use crate::args::options::ObjectFormat;
 
 /// Prints one line to standard output. A reader that has gone away (`| head`) ends the program quietly.
 pub fn line(text: impl AsRef<str>) {
@@ -36,40 +38,24 @@ pub fn object(value: &impl Serialize, format: ObjectFormat) -> anyhow::Result<()
     Ok(())
 }
 
-/// Prints a list, as a table if nothing else is asked for.
-pub fn list<T: Serialize>(
-    items: &[T],
-    format: ListFormat,
-    header: &[&str],
-    row: impl Fn(&T) -> Vec<String>,
-) -> anyhow::Result<()> {
-    match format {
-        ListFormat::Json => object(&items, ObjectFormat::Json),
-        ListFormat::Yaml => object(&items, ObjectFormat::Yaml),
-        ListFormat::Table => {
-            let rows: Vec<_> = items.iter().map(row).collect();
-            for text in table(header, &rows) {
-                line(text);
-            }
-            Ok(())
-        }
-    }
-}
-
 /// Columns as wide as their widest cell, two blanks apart.
-pub fn table(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+pub fn table(header: &[String], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([header[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<_> = (0..header.len()).map(width).collect();
-    let header = header.iter().map(ToString::to_string).collect();
-    std::iter::once(&header).chain(rows).map(|row: &Vec<String>| pad(row, &widths)).collect()
+    std::iter::once(header).chain(rows.iter().map(Vec::as_slice)).map(|row| pad(row, &widths)).collect()
 }
 
 fn pad(row: &[String], widths: &[usize]) -> String {
     let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
     cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+}
+
+/// `a=b`, `c=d`, and something between them.
+pub fn pairs(map: &BTreeMap<String, String>, between: &str) -> String {
+    map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(between)
 }
 
 #[cfg(test)]
@@ -79,6 +65,7 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let rows = vec![vec!["a".into(), "long value".into()], vec!["longer".into(), "b".into()]];
-        assert_eq!(table(&["NAME", "STATUS"], &rows), ["NAME    STATUS", "a       long value", "longer  b"]);
+        let header = ["NAME", "STATUS"].map(str::to_owned);
+        assert_eq!(table(&header, &rows), ["NAME    STATUS", "a       long value", "longer  b"]);
     }
 }

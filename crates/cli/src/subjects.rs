@@ -1,43 +1,18 @@
-//! Backups and restores as the command line sees them: one shape for both.
+//! Objects as the command line sees them: one shape for every kind.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
-use plimsoll_api::velero::v1::{Backup, Restore};
 use plimsoll_progress::{Counts, Snapshot, Total, Unit};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::args::{Kind, Reference};
-use crate::exit::Outcome;
+use crate::args::names::{Kind, Reference, Targets};
+use crate::exit::{Outcome, Usage};
 
-impl Kind {
-    /// How it is called in text.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Backup => "backup",
-            Self::Restore => "restore",
-        }
-    }
-
-    /// Which of its counters is the good one.
-    fn done_field(self) -> &'static str {
-        match self {
-            Self::Backup => "itemsBackedUp",
-            Self::Restore => "itemsRestored",
-        }
-    }
-
-    /// What its items are once they are done.
-    pub fn done_word(self) -> &'static str {
-        match self {
-            Self::Backup => "backed up",
-            Self::Restore => "restored",
-        }
-    }
-}
-
-/// A backup or restore and its Operation, as they were read.
+/// An object as it was read and, if it is carried out, its Operation.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub kind: Kind,
@@ -46,9 +21,24 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Without its Operation.
+    pub fn new(kind: Kind, object: &DynamicObject) -> anyhow::Result<Self> {
+        let mut value = serde_json::to_value(object)?;
+        let resource = kind.resource();
+        // Items of a list may lack them.
+        value["apiVersion"] = json!(resource.api_version);
+        value["kind"] = json!(resource.kind);
+        Ok(Self { kind, object: value, operation: None })
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.text("/metadata/name").unwrap_or_default()
+    }
+
+    /// How it is referred to.
+    pub fn reference(&self) -> Reference {
+        Reference { kind: self.kind, name: self.name().to_owned() }
     }
 
     /// Its phase; `New` before anybody has looked at it.
@@ -64,6 +54,18 @@ impl Seen {
     /// A number of the object.
     pub fn number(&self, pointer: &str) -> u64 {
         self.object.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// A list of texts of the object.
+    pub fn texts(&self, pointer: &str) -> Vec<String> {
+        let items = self.object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// A map of texts of the object.
+    pub fn map(&self, pointer: &str) -> BTreeMap<String, String> {
+        let fields = self.object.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+        fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
     /// How it ended, if it has.
@@ -105,37 +107,21 @@ impl Seen {
     }
 }
 
-/// Reads one of them.
+/// Reads one of them, with its Operation.
 pub async fn read(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Seen> {
-    let Some(seen) = read_opt(client, namespace, reference).await? else {
+    let (kind, name) = (reference.kind, &reference.name);
+    let what = || format!("cannot read {} {name}", kind.word());
+    let Some(object) = kind.api(client, namespace).get_opt(name).await.with_context(what)? else {
         bail!(
-            "there is no {kind} {name} in namespace {namespace}: `plimsoll get {kind}s` lists them",
-            kind = reference.kind.word(),
-            name = reference.name
+            "there is no {word} {name} in namespace {namespace}: `plimsoll get {word}s` lists them",
+            word = kind.word()
         )
     };
+    let mut seen = Seen::new(kind, &object)?;
+    if kind.is_carried_out() {
+        seen.operation = operation_of(client, namespace, &seen).await?;
+    }
     Ok(seen)
-}
-
-async fn read_opt(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Option<Seen>> {
-    let what = || format!("cannot read {} {}", reference.kind.word(), reference.name);
-    let object = match reference.kind {
-        Kind::Backup => Api::<Backup>::namespaced(client.clone(), namespace)
-            .get_opt(&reference.name)
-            .await
-            .with_context(what)?
-            .map(serde_json::to_value)
-            .transpose()?,
-        Kind::Restore => Api::<Restore>::namespaced(client.clone(), namespace)
-            .get_opt(&reference.name)
-            .await
-            .with_context(what)?
-            .map(serde_json::to_value)
-            .transpose()?,
-    };
-    let Some(object) = object else { return Ok(None) };
-    let operation = operation_of(client, namespace, reference, &object).await?;
-    Ok(Some(Seen { kind: reference.kind, object, operation }))
 }
 
 /// The name of the Operation of a subject.
@@ -143,13 +129,8 @@ pub fn operation_name(reference: &Reference) -> String {
     plimsoll_controllers::operation_name(reference.kind.word(), &reference.name)
 }
 
-async fn operation_of(
-    client: &Client,
-    namespace: &str,
-    reference: &Reference,
-    object: &Value,
-) -> anyhow::Result<Option<Operation>> {
-    let name = operation_name(reference);
+async fn operation_of(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<Option<Operation>> {
+    let name = operation_name(&seen.reference());
     let api: Api<Operation> = Api::namespaced(client.clone(), namespace);
     let operation = match api.get_opt(&name).await {
         Ok(operation) => operation,
@@ -157,38 +138,46 @@ async fn operation_of(
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => None,
         Err(error) => return Err(error).with_context(|| format!("cannot read operation {name}")),
     };
-    let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+    let uid = seen.text("/metadata/uid");
     Ok(operation.filter(|op| op.spec.subject.as_ref().and_then(|subject| subject.uid.as_deref()) == uid))
 }
 
-/// Lists all of a kind, or the named ones.
-pub async fn list(client: &Client, namespace: &str, kind: Kind, names: &[String]) -> anyhow::Result<Vec<Seen>> {
-    if !names.is_empty() {
+/// The named ones, or all that the selector chooses, oldest first.
+pub async fn list(
+    client: &Client,
+    namespace: &str,
+    targets: &Targets,
+    selector: Option<&str>,
+) -> anyhow::Result<Vec<Seen>> {
+    let kind = targets.kind;
+    if !targets.names.is_empty() {
+        if selector.is_some() {
+            bail!(Usage("give names or a selector, not both".into()));
+        }
         let mut found = Vec::new();
-        for name in names {
+        for name in &targets.names {
             found.push(read(client, namespace, &Reference { kind, name: name.clone() }).await?);
         }
         return Ok(found);
     }
-    let what = || format!("cannot list {}s in namespace {namespace}", kind.word());
-    let all = ListParams::default();
-    let mut objects: Vec<Value> = match kind {
-        Kind::Backup => {
-            let list = Api::<Backup>::namespaced(client.clone(), namespace).list(&all).await.with_context(what)?;
-            list.items.iter().map(serde_json::to_value).collect::<Result<_, _>>()?
-        }
-        Kind::Restore => {
-            let list = Api::<Restore>::namespaced(client.clone(), namespace).list(&all).await.with_context(what)?;
-            list.items.iter().map(serde_json::to_value).collect::<Result<_, _>>()?
-        }
-    };
-    objects.sort_by_key(|object| object.pointer("/metadata/creationTimestamp").map(ToString::to_string));
-    Ok(objects.into_iter().map(|object| Seen { kind, object, operation: None }).collect())
+    let parameters = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector));
+    let listed = kind.api(client, namespace).list(&parameters).await;
+    let mut objects = listed.with_context(|| format!("cannot list {}s in namespace {namespace}", kind.word()))?.items;
+    objects.sort_by_key(|object| (object.creation_timestamp().map(|time| time.0), object.name_any()));
+    objects.iter().map(|object| Seen::new(kind, object)).collect()
 }
 
-/// Lists operations.
-pub async fn operations(client: &Client, namespace: &str, names: &[String]) -> anyhow::Result<Vec<Operation>> {
-    let api: Api<Operation> = Api::namespaced(client.clone(), namespace);
-    let list = api.list(&ListParams::default()).await.context("cannot list operations")?;
-    Ok(list.items.into_iter().filter(|op| names.is_empty() || names.contains(&op.name_any())).collect())
+/// The named ones, or with `all` or a selector as many as there are; to do something with them that one would not do by accident.
+pub async fn choose(
+    client: &Client,
+    namespace: &str,
+    targets: &Targets,
+    all: bool,
+    selector: Option<&str>,
+) -> anyhow::Result<Vec<Seen>> {
+    let ways = usize::from(all) + usize::from(selector.is_some()) + usize::from(!targets.names.is_empty());
+    if ways != 1 {
+        bail!(Usage(format!("say which {}s: names, --selector or --all, and only one of these", targets.kind.word())));
+    }
+    list(client, namespace, targets, selector).await
 }

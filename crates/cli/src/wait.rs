@@ -3,23 +3,24 @@
 //! Two sources are watched: the subject, whose own counters are at most a second old, and its Operation, whose tree says what it
 //! is doing but is written less often. The picture is the tree with the subject's numbers put in.
 
-use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::bail;
 use futures::{Stream, StreamExt, stream};
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
-use plimsoll_api::velero::v1::{Backup, Restore};
 use plimsoll_progress::view::{self, Row};
 use plimsoll_progress::{Percent, Snapshot, Unit};
 
-use crate::args::{Kind, Reference};
-use crate::draw::{self, Canvas, MOST_ROWS};
+use crate::args::names::Reference;
+use crate::args::options::EventFormat;
+use crate::draw::MOST_ROWS;
+use crate::events::Events;
 use crate::exit::Outcome;
 use crate::output;
+use crate::picture::Picture;
 use crate::subjects::{Seen, operation_name};
 
 enum News {
@@ -29,9 +30,42 @@ enum News {
     Tick,
 }
 
+/// How waiting is shown.
+enum Show {
+    Picture(Picture),
+    Events(Box<Events>),
+}
+
+impl Show {
+    fn news(&mut self, seen: &Seen) {
+        match self {
+            Self::Picture(picture) => picture.show(&rows(seen)),
+            Self::Events(events) => events.tell(seen),
+        }
+    }
+
+    fn end(self, seen: &Seen) {
+        match self {
+            Self::Picture(picture) => {
+                picture.wipe();
+                output::line(verdict(seen));
+            }
+            Self::Events(mut events) => events.tell(seen),
+        }
+    }
+}
+
 /// Waits until it has ended and tells how.
-pub async fn until_ended(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Outcome> {
-    let mut picture = Picture::new();
+pub async fn until_ended(
+    client: &Client,
+    namespace: &str,
+    reference: &Reference,
+    events: Option<EventFormat>,
+) -> anyhow::Result<Outcome> {
+    let mut show = match events {
+        Some(EventFormat::Json) => Show::Events(Box::default()),
+        None => Show::Picture(Picture::new()),
+    };
     let mut seen: Option<Seen> = None;
     let mut news = std::pin::pin!(news(client, namespace, reference));
     while let Some(item) = news.next().await {
@@ -53,20 +87,16 @@ pub async fn until_ended(client: &Client, namespace: &str, reference: &Reference
         }
         let Some(seen) = &seen else { continue };
         if let Some(outcome) = seen.outcome() {
-            picture.end(seen);
+            show.end(seen);
             return Ok(outcome);
         }
-        picture.show(seen);
+        show.news(seen);
     }
     bail!("the watch ended before {} {} did", reference.kind.word(), reference.name)
 }
 
 fn news(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<Item = News> + use<> {
-    let resource = match reference.kind {
-        Kind::Backup => ApiResource::erase::<Backup>(&()),
-        Kind::Restore => ApiResource::erase::<Restore>(&()),
-    };
-    let subjects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let subjects = reference.kind.api(client, namespace);
     let operations: Api<Operation> = Api::namespaced(client.clone(), namespace);
     let subject = watcher::watch_object(subjects, &reference.name).map(|event| match event {
         Ok(object) => News::Subject(object.map(Box::new)),
@@ -119,51 +149,6 @@ fn subject_row(seen: &Seen) -> Row {
     );
     operation.root().say(seen.phase());
     view::rows(&operation.snapshot()).swap_remove(0)
-}
-
-/// Draws, or prints.
-struct Picture {
-    canvas: Option<Canvas>,
-    printed: Option<(Instant, String)>,
-}
-
-/// Plain lines come this often at most.
-const BETWEEN_LINES: Duration = Duration::from_secs(2);
-
-impl Picture {
-    fn new() -> Self {
-        let terminal = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { canvas: terminal.then(Canvas::new), printed: None }
-    }
-
-    fn show(&mut self, seen: &Seen) {
-        let rows = rows(seen);
-        match &mut self.canvas {
-            Some(canvas) => canvas.show(&rows),
-            None => self.print(&rows),
-        }
-    }
-
-    fn print(&mut self, rows: &[Row]) {
-        let Some(root) = rows.first() else { return };
-        let busy = rows.iter().skip(1).find(|row| row.depth == 1 && row.look != view::Look::Done);
-        let text = match busy {
-            Some(stage) => format!("{}; {}", draw::plain(root), draw::plain(stage)),
-            None => draw::plain(root),
-        };
-        let recent = self.printed.as_ref().is_some_and(|(at, last)| at.elapsed() < BETWEEN_LINES || *last == text);
-        if !recent {
-            output::line(&text);
-            self.printed = Some((Instant::now(), text));
-        }
-    }
-
-    fn end(mut self, seen: &Seen) {
-        if let Some(canvas) = self.canvas.take() {
-            canvas.wipe();
-        }
-        output::line(verdict(seen));
-    }
 }
 
 /// One sentence about how it ended, and what to do next.

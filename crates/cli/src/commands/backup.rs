@@ -1,47 +1,111 @@
-//! `plimsoll backup`.
+//! `plimsoll backup create`.
 
+use anyhow::Context;
+use jiff::Timestamp;
 use kube::api::ObjectMeta;
-use plimsoll_api::velero::v1::{Backup as BackupObject, BackupSpec};
+use kube::{Api, Client};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{Backup, BackupSpec, Schedule, UploaderConfigForBackup};
 
-use super::create::{create, labels, or_selectors, selector};
-use crate::args::{Backup, CreateBackup, Describe, Get, Global, Kind, ListKind, Reference};
-use crate::exit::Outcome;
+use super::create::{
+    config_map, create, dated, metadata, or_everything, or_selectors, pairs, reference, selector, separated,
+};
+use super::plan;
+use crate::args::Global;
+use crate::args::create::{BackupTemplate, CreateBackup, Marks};
+use crate::args::names::Kind;
+use crate::connect;
+use crate::exit::{Outcome, Usage};
 
-/// Carries out one of its commands.
-pub async fn run(global: &Global, verb: Backup) -> anyhow::Result<Outcome> {
-    match verb {
-        Backup::Create(options) => {
-            let object = build(global, &options)?;
-            let reference = Reference { kind: Kind::Backup, name: options.name };
-            create(global, &object, reference, &options.following).await
+/// Creates a backup, prints it, or shows what it would hold.
+pub async fn run(global: &Global, options: CreateBackup) -> anyhow::Result<Outcome> {
+    let object = match &options.from_schedule {
+        Some(schedule) => {
+            let client = connect::client(global).await?;
+            from_schedule(&client, global, schedule, &options).await?
         }
-        Backup::Get(named) => super::get::run(global, Get { kind: ListKind::Backups, named }).await,
-        Backup::Describe(one) => {
-            let reference = Reference { kind: Kind::Backup, name: one.name };
-            super::describe::run(global, Describe { reference, output: one.output }).await
-        }
+        None => build(global, &options)?,
+    };
+    if options.following.dry_run {
+        return plan::backup(global, &object.spec, options.following.output).await;
     }
+    let name = object.metadata.name.clone().unwrap_or_default();
+    create(global, &object, &reference(Kind::Backup, &name), &options.following).await
 }
 
-fn build(global: &Global, options: &CreateBackup) -> anyhow::Result<BackupObject> {
-    let filters = &options.filters;
-    let spec = BackupSpec {
-        included_namespaces: filters.include_namespaces.clone(),
+fn build(global: &Global, options: &CreateBackup) -> anyhow::Result<Backup> {
+    let name = options.name.clone().unwrap_or_default();
+    let metadata = metadata(global, &name, &options.marks)?;
+    Ok(Backup { metadata, spec: spec(&options.template)?, status: None })
+}
+
+/// What a backup is to hold.
+pub fn spec(template: &BackupTemplate) -> anyhow::Result<BackupSpec> {
+    let filters = &template.filters;
+    Ok(BackupSpec {
+        included_namespaces: or_everything(&filters.include_namespaces),
         excluded_namespaces: filters.exclude_namespaces.clone(),
         included_resources: filters.include_resources.clone(),
         excluded_resources: filters.exclude_resources.clone(),
+        included_cluster_scoped_resources: template.include_cluster_scoped_resources.clone(),
+        excluded_cluster_scoped_resources: template.exclude_cluster_scoped_resources.clone(),
+        included_namespace_scoped_resources: template.include_namespace_scoped_resources.clone(),
+        excluded_namespace_scoped_resources: template.exclude_namespace_scoped_resources.clone(),
         label_selector: filters.selector.as_deref().map(selector).transpose()?,
         or_label_selectors: or_selectors(filters.or_selector.as_deref())?,
         include_cluster_resources: filters.include_cluster_resources,
-        ttl: options.ttl.map(Into::into),
-        storage_location: options.storage_location.clone(),
+        ttl: template.ttl.map(Into::into),
+        storage_location: template.storage_location.clone(),
+        volume_snapshot_locations: template.volume_snapshot_locations.clone(),
+        snapshot_volumes: template.snapshot_volumes,
+        snapshot_move_data: template.snapshot_move_data,
+        data_mover: template.data_mover.clone(),
+        default_volumes_to_fs_backup: template.default_volumes_to_fs_backup,
+        ordered_resources: ordered(template.ordered_resources.as_deref())?,
+        csi_snapshot_timeout: template.csi_snapshot_timeout.map(Into::into),
+        item_operation_timeout: filters.item_operation_timeout.map(Into::into),
+        resource_policy: config_map(filters.resource_policies_configmap.as_ref()),
+        uploader_config: template.parallel_files_upload.filter(|number| *number > 0).map(|number| {
+            UploaderConfigForBackup { parallel_files_upload: Some(number.into()), ..UploaderConfigForBackup::default() }
+        }),
         ..BackupSpec::default()
-    };
+    })
+}
+
+/// `pods=a/b,a/c;persistentvolumes=x`.
+fn ordered(text: Option<&str>) -> anyhow::Result<std::collections::BTreeMap<String, String>> {
+    separated("order", '=', text.into_iter().flat_map(|text| text.split(';')).filter(|part| !part.trim().is_empty()))
+}
+
+/// The backup that a schedule would make now.
+async fn from_schedule(client: &Client, global: &Global, name: &str, options: &CreateBackup) -> anyhow::Result<Backup> {
+    if spec(&options.template)? != spec(&BackupTemplate::default())? {
+        anyhow::bail!(Usage(
+            "--from-schedule takes everything from the schedule: leave the filters and settings out".into()
+        ));
+    }
+    let api: Api<Schedule> = Api::namespaced(client.clone(), &global.namespace);
+    let found = api.get_opt(name).await.with_context(|| format!("cannot read schedule {name}"))?;
+    let schedule =
+        found.with_context(|| format!("there is no schedule {name}: `plimsoll get schedules` lists them"))?;
+    let backup = options.name.clone().unwrap_or_else(|| dated(name, Timestamp::now()));
+    instance(&schedule, global, name, &backup, &options.marks)
+}
+
+fn instance(schedule: &Schedule, global: &Global, name: &str, backup: &str, marks: &Marks) -> anyhow::Result<Backup> {
+    let template = schedule.spec.template.clone().unwrap_or_default();
+    let own = template.metadata.as_ref().map(|metadata| metadata.labels.clone()).filter(|labels| !labels.is_empty());
+    let mut all = own.or_else(|| schedule.metadata.labels.clone()).unwrap_or_default();
+    all.insert(labels::SCHEDULE_NAME.to_owned(), labels::valid_name(name));
+    all.extend(pairs("label", &marks.labels)?);
+    let mut annotations = schedule.metadata.annotations.clone().unwrap_or_default();
+    annotations.extend(pairs("annotation", &marks.annotations)?);
     let metadata = ObjectMeta {
-        name: Some(options.name.clone()),
+        name: Some(backup.to_owned()),
         namespace: Some(global.namespace.clone()),
-        labels: Some(labels(&filters.labels)?).filter(|labels| !labels.is_empty()),
+        labels: Some(all),
+        annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
         ..ObjectMeta::default()
     };
-    Ok(BackupObject { metadata, spec, status: None })
+    Ok(Backup { metadata, spec: template, status: None })
 }

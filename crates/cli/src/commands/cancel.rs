@@ -7,14 +7,17 @@ use plimsoll_api::plimsoll::v1alpha1::Operation;
 use serde_json::json;
 
 use crate::args::{Cancel, Global};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use crate::subjects::{operation_name, read};
 use crate::{connect, output, wait};
 
 /// Asks for the end of an operation.
 pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
-    let client = connect::client(global).await?;
     let reference = &options.reference;
+    if !reference.kind.is_carried_out() {
+        bail!(Usage(format!("a {} does not run: write backup/NAME or restore/NAME", reference.kind.word())));
+    }
+    let client = connect::client(global).await?;
     let (kind, name) = (reference.kind.word(), &reference.name);
     let seen = read(&client, &global.namespace, reference).await?;
     if seen.outcome().is_some() {
@@ -29,7 +32,7 @@ pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
         .await
         .with_context(|| format!("cannot cancel {kind} {name}"))?;
     if options.wait {
-        let outcome = wait::until_ended(&client, &global.namespace, reference).await?;
+        let outcome = wait::until_ended(&client, &global.namespace, reference, None).await?;
         // Being cancelled is what was asked for.
         return Ok(if outcome == Outcome::Cancelled { Outcome::Success } else { outcome });
     }

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 
+use crate::args::options::ObjectFormat;
 use crate::args::{Crds, Global};
 use crate::exit::Outcome;
 use crate::{connect, output};
@@ -12,7 +13,7 @@ pub async fn run(global: &Global, verb: Crds) -> anyhow::Result<Outcome> {
         Crds::Print => {
             for crd in plimsoll_api::crds() {
                 output::line("---");
-                output::object(&crd, crate::args::ObjectFormat::Yaml)?;
+                output::object(&crd, ObjectFormat::Yaml)?;
             }
         }
         Crds::Apply => {

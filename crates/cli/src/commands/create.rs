@@ -1,25 +1,30 @@
-//! What creating a backup and creating a restore have in common.
+//! What creating has in common for all kinds, and the words of the command line that mean parts of a spec.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use anyhow::{Context, bail};
+use jiff::{Timestamp, tz::TimeZone};
+use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::api::PostParams;
+use kube::api::{ObjectMeta, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::args::{Following, Global, Reference};
-use crate::exit::Outcome;
+use crate::args::Global;
+use crate::args::create::Marks;
+use crate::args::names::{Kind, Reference};
+use crate::args::options::Following;
+use crate::exit::{Outcome, Usage};
 use crate::{connect, output, wait};
 
 /// Creates the object, or prints it; and waits if asked to.
 pub async fn create<K>(
     global: &Global,
     object: &K,
-    reference: Reference,
+    reference: &Reference,
     following: &Following,
 ) -> anyhow::Result<Outcome>
 where
@@ -29,34 +34,67 @@ where
         output::object(object, format)?;
         return Ok(Outcome::Success);
     }
-    let (kind, name) = (reference.kind.word(), reference.name.clone());
     let client = connect::client(global).await?;
-    let api: Api<K> = Api::namespaced(client.clone(), &global.namespace);
+    send(&client, &global.namespace, object, reference).await?;
+    if following.wait || following.events.is_some() {
+        return wait::until_ended(&client, &global.namespace, reference, following.events).await;
+    }
+    let Reference { kind, name } = reference;
+    let kind = kind.word();
+    output::line(format!("{kind} {name} is asked for. `plimsoll describe {kind}/{name}` shows how far it is."));
+    Ok(Outcome::Success)
+}
+
+/// Sends it to the API server.
+pub async fn send<K>(client: &Client, namespace: &str, object: &K, reference: &Reference) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let (kind, name) = (reference.kind.word(), &reference.name);
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     match api.create(&PostParams::default(), object).await {
-        Ok(_) => {}
+        Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => {
             bail!(
                 "{kind} {name} exists already: choose another name, or look at it with `plimsoll describe {kind}/{name}`"
             )
         }
         Err(kube::Error::Api(status)) if status.code == 404 => bail!(
-            "namespace {} or the definition of {kind}s is missing: `plimsoll crds apply` installs the definitions ({})",
-            global.namespace,
+            "namespace {namespace} or the definition of {kind}s is missing: `plimsoll crds apply` installs the \
+             definitions ({})",
             status.message
         ),
-        Err(error) => return Err(error).with_context(|| format!("cannot create {kind} {name}")),
+        Err(error) => Err(error).with_context(|| format!("cannot create {kind} {name}")),
     }
-    if following.wait {
-        return wait::until_ended(&client, &global.namespace, &reference).await;
-    }
-    output::line(format!("{kind} {name} is asked for. `plimsoll describe {kind}/{name}` shows how far it is."));
-    Ok(Outcome::Success)
+}
+
+/// The metadata of an object that is created.
+pub fn metadata(global: &Global, name: &str, marks: &Marks) -> anyhow::Result<ObjectMeta> {
+    let some = |map: BTreeMap<_, _>| Some(map).filter(|map| !map.is_empty());
+    Ok(ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(global.namespace.clone()),
+        labels: some(pairs("label", &marks.labels)?),
+        annotations: some(pairs("annotation", &marks.annotations)?),
+        ..ObjectMeta::default()
+    })
+}
+
+/// A name and the time, as Velero's command line names what nobody named.
+pub fn dated(name: &str, now: Timestamp) -> String {
+    format!("{name}-{}", now.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S"))
 }
 
 /// `a=b,c!=d` as the selector of a spec.
 pub fn selector(text: &str) -> anyhow::Result<LabelSelector> {
     let parsed = plimsoll_select::labels::parse(text).with_context(|| format!("selector {text:?}"))?;
-    Ok(serde_json::from_value(serde_json::to_value(parsed)?)?)
+    let mut selector: LabelSelector = serde_json::from_value(serde_json::to_value(parsed)?)?;
+    // In Velero's order, so that the same words make the same object.
+    if let Some(expressions) = &mut selector.match_expressions {
+        expressions.sort_by(|a, b| a.key.cmp(&b.key));
+        expressions.iter_mut().filter_map(|expression| expression.values.as_mut()).for_each(|values| values.sort());
+    }
+    Ok(selector)
 }
 
 /// `a=b or c=d` as selectors, of which any may choose.
@@ -65,12 +103,36 @@ pub fn or_selectors(text: Option<&str>) -> anyhow::Result<Vec<LabelSelector>> {
 }
 
 /// `a=b` as a map.
-pub fn labels(pairs: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    pairs
-        .iter()
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').with_context(|| format!("label {pair:?} is not KEY=VALUE"))?;
-            Ok((key.to_owned(), value.to_owned()))
-        })
-        .collect()
+pub fn pairs(what: &str, pairs: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    separated(what, '=', pairs.iter().map(String::as_str))
+}
+
+/// `a<separator>b` as a map.
+pub fn separated<'a>(
+    what: &str,
+    separator: char,
+    pairs: impl Iterator<Item = &'a str>,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let split = |pair: &'a str| {
+        let (key, value) = pair
+            .split_once(separator)
+            .ok_or_else(|| Usage(format!("{what} {pair:?} is not of the form KEY{separator}VALUE")))?;
+        anyhow::Ok((key.trim().to_owned(), value.trim().to_owned()))
+    };
+    pairs.map(split).collect()
+}
+
+/// Everything, unless something is named.
+pub fn or_everything(names: &[String]) -> Vec<String> {
+    if names.is_empty() { vec!["*".to_owned()] } else { names.to_vec() }
+}
+
+/// A ConfigMap, as specs refer to it.
+pub fn config_map(name: Option<&String>) -> Option<TypedLocalObjectReference> {
+    name.map(|name| TypedLocalObjectReference { api_group: None, kind: "configmap".to_owned(), name: name.clone() })
+}
+
+/// Refers to an object of a kind.
+pub fn reference(kind: Kind, name: &str) -> Reference {
+    Reference { kind, name: name.to_owned() }
 }

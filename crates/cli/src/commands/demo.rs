@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::args::{Demo, Global, Kind, Reference};
+use crate::args::names::{Kind, Reference};
+use crate::args::{Demo, Global};
 use crate::exit::Outcome;
 use crate::subjects;
 use crate::{connect, output, wait};
@@ -105,7 +106,7 @@ impl Stage {
     /// Waits for the end of it, with its picture; kills the server once it has begun, and starts another one.
     async fn survive(&mut self, reference: &Reference) -> anyhow::Result<()> {
         let client = self.client.clone();
-        let waiting = wait::until_ended(&client, NAMESPACE, reference);
+        let waiting = wait::until_ended(&client, NAMESPACE, reference, None);
         let (outcome, killed) = tokio::join!(waiting, self.kill_in_the_middle(reference));
         let note = killed?;
         ensure!(outcome? == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);

@@ -1,66 +1,100 @@
-//! `plimsoll restore`.
+//! `plimsoll restore create`.
 
-use std::collections::BTreeMap;
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{
+    Backup, BackupPhase, Restore, RestoreSpec, RestoreStatusSpec, UploaderConfigForRestore,
+};
 
-use anyhow::Context;
-use jiff::{Timestamp, tz::TimeZone};
-use kube::api::ObjectMeta;
-use plimsoll_api::velero::v1::{Restore as RestoreObject, RestoreSpec};
-
-use super::create::{create, labels, or_selectors, selector};
-use crate::args::{CreateRestore, Describe, Get, Global, Kind, ListKind, Reference, Restore};
+use super::create::{config_map, create, dated, metadata, or_everything, or_selectors, reference, selector, separated};
+use super::plan;
+use crate::args::Global;
+use crate::args::create::{CreateRestore, ExistingPolicy};
+use crate::args::names::Kind;
+use crate::connect;
 use crate::exit::Outcome;
 
-/// Carries out one of its commands.
-pub async fn run(global: &Global, verb: Restore) -> anyhow::Result<Outcome> {
-    match verb {
-        Restore::Create(options) => {
-            let name = options.name.clone().unwrap_or_else(|| default_name(&options.from_backup, Timestamp::now()));
-            let object = build(global, &options, &name)?;
-            create(global, &object, Reference { kind: Kind::Restore, name }, &options.following).await
-        }
-        Restore::Get(named) => super::get::run(global, Get { kind: ListKind::Restores, named }).await,
-        Restore::Describe(one) => {
-            let reference = Reference { kind: Kind::Restore, name: one.name };
-            super::describe::run(global, Describe { reference, output: one.output }).await
-        }
+/// Creates a restore, prints it, or shows what it would do.
+pub async fn run(global: &Global, options: CreateRestore) -> anyhow::Result<Outcome> {
+    let source = options.from_backup.as_ref().or(options.from_schedule.as_ref()).cloned().unwrap_or_default();
+    let name = options.name.clone().unwrap_or_else(|| dated(&source, Timestamp::now()));
+    let mut object = build(global, &options, &name)?;
+    if let Some(schedule) = options.from_schedule.as_deref().filter(|_| options.allow_partially_failed == Some(true)) {
+        let client = connect::client(global).await?;
+        object.spec.backup_name = Some(latest(&client, &global.namespace, schedule).await?);
+        object.spec.schedule_name = None;
     }
+    if options.following.dry_run {
+        return plan::restore(global, &object, options.following.output);
+    }
+    create(global, &object, &reference(Kind::Restore, &name), &options.following).await
 }
 
-/// The backup's name and the time, as Velero's command line names restores.
-fn default_name(backup: &str, now: Timestamp) -> String {
-    format!("{backup}-{}", now.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S"))
-}
-
-fn build(global: &Global, options: &CreateRestore, name: &str) -> anyhow::Result<RestoreObject> {
+fn build(global: &Global, options: &CreateRestore, name: &str) -> anyhow::Result<Restore> {
     let filters = &options.filters;
     let spec = RestoreSpec {
-        backup_name: Some(options.from_backup.clone()),
-        included_namespaces: filters.include_namespaces.clone(),
+        backup_name: options.from_backup.clone(),
+        schedule_name: options.from_schedule.clone(),
+        included_namespaces: or_everything(&filters.include_namespaces),
         excluded_namespaces: filters.exclude_namespaces.clone(),
         included_resources: filters.include_resources.clone(),
         excluded_resources: filters.exclude_resources.clone(),
         label_selector: filters.selector.as_deref().map(selector).transpose()?,
         or_label_selectors: or_selectors(filters.or_selector.as_deref())?,
         include_cluster_resources: filters.include_cluster_resources,
-        namespace_mapping: mappings(&options.namespace_mappings)?,
+        namespace_mapping: separated("mapping", ':', options.namespace_mappings.iter().map(String::as_str))?,
+        existing_resource_policy: options.existing_resource_policy.map(|policy| policy_name(policy).to_owned()),
+        restore_status: statuses(options),
+        restore_pvs: options.restore_volumes,
+        preserve_node_ports: options.preserve_nodeports,
+        resource_modifier: config_map(options.resource_modifier_configmap.as_ref()),
+        resource_policy: config_map(filters.resource_policies_configmap.as_ref()),
+        item_operation_timeout: filters.item_operation_timeout.map(Into::into),
+        uploader_config: uploader(options),
         ..RestoreSpec::default()
     };
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: Some(global.namespace.clone()),
-        labels: Some(labels(&filters.labels)?).filter(|labels| !labels.is_empty()),
-        ..ObjectMeta::default()
-    };
-    Ok(RestoreObject { metadata, spec, status: None })
+    Ok(Restore { metadata: metadata(global, name, &options.marks)?, spec, status: None })
 }
 
-fn mappings(pairs: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    pairs
-        .iter()
-        .map(|pair| {
-            let (old, new) = pair.split_once(':').with_context(|| format!("mapping {pair:?} is not OLD:NEW"))?;
-            Ok((old.to_owned(), new.to_owned()))
-        })
-        .collect()
+fn policy_name(policy: ExistingPolicy) -> &'static str {
+    match policy {
+        ExistingPolicy::None => "none",
+        ExistingPolicy::Update => "update",
+    }
+}
+
+fn statuses(options: &CreateRestore) -> Option<RestoreStatusSpec> {
+    let (included, excluded) = (&options.status_include_resources, &options.status_exclude_resources);
+    (!included.is_empty() || !excluded.is_empty()).then(|| RestoreStatusSpec {
+        included_resources: included.clone(),
+        excluded_resources: excluded.clone(),
+        ..RestoreStatusSpec::default()
+    })
+}
+
+fn uploader(options: &CreateRestore) -> Option<UploaderConfigForRestore> {
+    let parallel = options.parallel_files_download.filter(|number| *number > 0).map(Into::into);
+    (parallel.is_some() || options.write_sparse_files.is_some()).then(|| UploaderConfigForRestore {
+        write_sparse_files: options.write_sparse_files,
+        parallel_files_download: parallel,
+        ..UploaderConfigForRestore::default()
+    })
+}
+
+/// The latest backup of a schedule that ended with something in it.
+async fn latest(client: &Client, namespace: &str, schedule: &str) -> anyhow::Result<String> {
+    let api: Api<Backup> = Api::namespaced(client.clone(), namespace);
+    let mine = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_name(schedule));
+    let backups = api.list(&ListParams::default().labels(&mine)).await.context("cannot list backups")?;
+    let usable = |backup: &&Backup| [BackupPhase::Completed, BackupPhase::PartiallyFailed].contains(&backup.phase());
+    let started = |backup: &&Backup| backup.status.as_ref().and_then(|status| Some(status.start_timestamp.clone()?.0));
+    let Some(found) = backups.items.iter().filter(usable).max_by_key(started) else {
+        bail!(
+            "schedule {schedule} has no backup that is Completed or PartiallyFailed: `plimsoll get backups -l {mine}`"
+        )
+    };
+    Ok(found.name_any())
 }

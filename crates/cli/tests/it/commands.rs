@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, plimsoll};
 
-async fn run(home: &Home<'_>, arguments: &[&str]) -> (Option<i32>, String, String) {
+/// Runs a command: exit code, standard output, standard error.
+pub async fn run(home: &Home<'_>, arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = home.command(arguments).output().await.unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
@@ -25,7 +26,7 @@ async fn a_user_gets_through_backup_and_restore_with_commands_alone() {
     assert_eq!(code, Some(0));
     assert!(out.contains("b     Completed  100.00%   31/31"), "{out}");
     let (_, out, _) = run(&home, &["describe", "backup/b"]).await;
-    for line in ["Phase:                                  Completed", "Items backed up:                        31"] {
+    for line in ["Phase:  Completed", "Items backed up:              31"] {
         assert!(out.contains(line), "{line:?} is not in\n{out}");
     }
     let (_, out, _) = run(&home, &["backup", "describe", "b", "-o", "json"]).await;
@@ -47,7 +48,7 @@ async fn mistakes_are_named_and_have_their_exit_codes() {
     let cases: [(&[&str], i32, &str); 7] = [
         (&["describe", "backup/none"], 1, "there is no backup none in namespace home"),
         (&["cancel", "backup/none"], 1, "there is no backup none"),
-        (&["describe", "pod/x"], 2, "write backup/NAME or restore/NAME"),
+        (&["describe", "pod/x"], 2, "\"pod\" is not a kind: write backup, restore"),
         (&["backup", "create", "x", "-l", "a in (b"], 1, "selector"),
         (&["backup", "create", "x", "--ttl", "soon"], 2, "ttl"),
         (&["restore", "create", "--from-backup", "none", "--wait"], 6, "there is no backup none"),

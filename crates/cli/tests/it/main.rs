@@ -8,6 +8,8 @@ mod backup_hooks;
 mod bed;
 mod beside_velero;
 mod cancel;
+mod cli_objects;
+mod cli_verbs;
 mod commands;
 mod faults;
 mod killed;

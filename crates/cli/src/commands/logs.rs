@@ -1,0 +1,194 @@
+//! `plimsoll logs`.
+//!
+//! The log of one that has ended is a file in its location. While it runs, the server keeps the end of the log in the
+//! Operation, with the offset of that text in the whole: what was missed is said, and the file has it in the end.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+use flate2::write::MultiGzDecoder;
+use futures::{StreamExt, stream};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use plimsoll_api::plimsoll::v1alpha1::{LogTail, Operation as OperationObject};
+use plimsoll_api::velero::v1::DownloadTargetKind;
+use plimsoll_progress::{Clock, Operation};
+
+use crate::args::Global;
+use crate::args::names::{Kind, Reference};
+use crate::args::options::LogsOptions;
+use crate::exit::{Outcome, Usage};
+use crate::picture::Picture;
+use crate::remote::{Missing, Remote};
+use crate::subjects::{self, Seen};
+use crate::{connect, output};
+
+/// Prints the log; with `--follow` from before there is a file of it.
+pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) -> anyhow::Result<Outcome> {
+    if !reference.kind.is_carried_out() {
+        bail!(Usage(format!("a {} has no log: backups and restores have", reference.kind.word())));
+    }
+    let client = connect::client(global).await?;
+    let seen = subjects::read(&client, &global.namespace, reference).await?;
+    let (kind, name) = (reference.kind.word(), &reference.name);
+    let mut printed = Printed::default();
+    if seen.outcome().is_none() {
+        if !options.follow {
+            bail!(
+                "{kind} {name} is {}: `plimsoll {kind} logs {name} --follow` prints its log as it grows",
+                seen.phase()
+            );
+        }
+        printed = follow(&client, &global.namespace, reference).await?;
+    }
+    let ended = subjects::read(&client, &global.namespace, reference).await?;
+    if ended.phase() == "FailedValidation" {
+        bail!("{kind} {name} was refused and has no log: `plimsoll describe {kind}/{name}` tells why");
+    }
+    // A log that began again is printed from its beginning.
+    let attempt = ended.operation.as_ref().and_then(|operation| operation.status.as_ref()?.attempt);
+    let skip = if attempt == printed.attempt { printed.bytes } else { 0 };
+    let remote = Remote::of(&client, &global.namespace, reference, &options.trust, options.timeout).await?;
+    print_rest(&remote, reference, skip).await?;
+    Ok(Outcome::Success)
+}
+
+async fn print_rest(remote: &Remote, reference: &Reference, skip: u64) -> anyhow::Result<()> {
+    let file = match reference.kind {
+        Kind::Restore => DownloadTargetKind::RestoreLog,
+        _ => DownloadTargetKind::BackupLog,
+    };
+    let operation = Operation::new(format!("log of {reference}"), Clock::system());
+    let root = operation.root();
+    let mut unpacked = MultiGzDecoder::new(After { skip, out: std::io::stdout() });
+    let fetch = remote.fetch(&file, &root, |piece| unpacked.write_all(piece));
+    match Picture::on_terminal_only().of(&operation, fetch).await {
+        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before there was one"),
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    unpacked.finish().context("the log is damaged")?.flush()?;
+    Ok(())
+}
+
+/// Leaves out what is known already.
+struct After<W> {
+    skip: u64,
+    out: W,
+}
+
+impl<W: Write> Write for After<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let known = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
+        self.skip -= known as u64;
+        self.out.write_all(&bytes[known..])?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// How much of which attempt's log is printed.
+#[derive(Debug, Default, PartialEq)]
+struct Printed {
+    attempt: Option<i64>,
+    bytes: u64,
+}
+
+impl Printed {
+    /// What to print of a tail, and what to say before it.
+    fn take<'a>(&mut self, attempt: Option<i64>, tail: &'a LogTail) -> (Option<String>, &'a str) {
+        let mut note = None;
+        if self.attempt != attempt {
+            let first = self.attempt.is_none();
+            *self = Self { attempt, bytes: 0 };
+            note = (!first).then(|| "another server has taken over; its log begins again".to_owned());
+        }
+        let text = tail.text.as_deref().unwrap_or_default();
+        let offset = u64::try_from(tail.offset.unwrap_or(0)).unwrap_or(0);
+        let missed = offset.saturating_sub(self.bytes);
+        if missed > 0 {
+            note = Some(format!("{missed} bytes went by too fast; the log has them in the end"));
+        }
+        let known = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(text.len());
+        self.bytes = self.bytes.max(offset + text.len() as u64);
+        (note, text.get(known..).unwrap_or_default())
+    }
+}
+
+/// Prints what the server tells, until it has ended.
+async fn follow(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Printed> {
+    let api: Api<OperationObject> = Api::namespaced(client.clone(), namespace);
+    let operations = watcher::watch_object(api, &subjects::operation_name(reference))
+        .filter_map(|event| async { event.ok().map(|operation| News::Operation(operation.map(Box::new))) });
+    let subject = watcher::watch_object(reference.kind.api(client, namespace), &reference.name)
+        .filter_map(|event| async { event.ok().map(|object| News::Subject(object.map(Box::new))) });
+    let mut news = std::pin::pin!(stream::select(operations.boxed(), subject.boxed()));
+    let mut printed = Printed::default();
+    while let Some(item) = news.next().await {
+        match item {
+            News::Operation(Some(operation)) => print_tail(&mut printed, &operation),
+            News::Subject(Some(object)) if Seen::new(reference.kind, &object)?.outcome().is_some() => break,
+            News::Subject(None) => bail!("{reference} was deleted while its log was followed"),
+            _ => {}
+        }
+    }
+    Ok(printed)
+}
+
+enum News {
+    Operation(Option<Box<OperationObject>>),
+    Subject(Option<Box<kube::api::DynamicObject>>),
+}
+
+fn print_tail(printed: &mut Printed, operation: &OperationObject) {
+    let Some(status) = &operation.status else { return };
+    let Some(tail) = &status.log else { return };
+    let (note, text) = printed.take(status.attempt, tail);
+    if let Some(note) = note {
+        tracing::warn!("{note}");
+    }
+    if !text.is_empty() {
+        output::line(text.trim_end_matches('\n'));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail(offset: i64, text: &str) -> LogTail {
+        LogTail { offset: Some(offset), text: Some(text.to_owned()), ..LogTail::default() }
+    }
+
+    #[test]
+    fn every_byte_of_a_growing_log_is_printed_once() {
+        let mut printed = Printed::default();
+        assert_eq!(printed.take(Some(1), &tail(0, "one\n")), (None, "one\n"));
+        assert_eq!(printed.take(Some(1), &tail(0, "one\ntwo\n")), (None, "two\n"));
+        assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, "three\n"));
+        assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, ""));
+        assert_eq!(printed, Printed { attempt: Some(1), bytes: 14 });
+    }
+
+    #[test]
+    fn what_was_missed_is_said_and_a_log_that_begins_again_too() {
+        let mut printed = Printed { attempt: Some(1), bytes: 4 };
+        let (late, again) = (tail(10, "late\n"), tail(0, "again\n"));
+        let (note, text) = printed.take(Some(1), &late);
+        assert_eq!((note.unwrap().as_str(), text), ("6 bytes went by too fast; the log has them in the end", "late\n"));
+        let (note, text) = printed.take(Some(2), &again);
+        assert!(note.unwrap().contains("another server") && text == "again\n");
+        assert_eq!(printed, Printed { attempt: Some(2), bytes: 6 });
+    }
+
+    #[test]
+    fn the_file_is_printed_from_where_following_ended() {
+        let mut out = After { skip: 4, out: Vec::new() };
+        out.write_all(b"one").unwrap();
+        out.write_all(b"\ntwo\n").unwrap();
+        assert_eq!(out.out, b"two\n");
+    }
+}

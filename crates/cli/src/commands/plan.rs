@@ -1,0 +1,100 @@
+//! `--dry-run`: what a backup or restore would do.
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
+use kube::{Api, Client};
+use plimsoll_api::velero::v1::{BackupSpec, Restore};
+use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
+use plimsoll_engine::cluster::Cluster;
+use plimsoll_engine::selection::Selecting;
+use plimsoll_progress::{Clock, Operation};
+use plimsoll_select::policies::Policies;
+
+use crate::args::Global;
+use crate::args::options::ObjectFormat;
+use crate::exit::Outcome;
+use crate::picture::Picture;
+use crate::{connect, output};
+
+/// Shows what a backup would hold. Reads with the user's own rights; counts, but lists nothing.
+pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    let policies = policies(&client, &global.namespace, spec.resource_policy.as_ref()).await?;
+    let (cluster, operation) = (Cluster::new(client), Operation::new("planning", Clock::system()));
+    let root = operation.root();
+    let select =
+        |resources: &[_], namespaces: &[_]| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces);
+    let plan = backup::plan(&cluster, select, &root);
+    let (mut plan, _) = Picture::on_terminal_only().of(&operation, plan).await.context("cannot plan the backup")?;
+    count_selected_namespaces(&mut plan);
+    match format {
+        Some(format) => {
+            let mut value = serde_json::to_value(&plan)?;
+            value["expectedItems"] = serde_json::to_value(plan.expected())?;
+            output::object(&value, format)?;
+        }
+        None => text(&plan).into_iter().for_each(output::line),
+    }
+    Ok(Outcome::Success)
+}
+
+/// What a ConfigMap with resource policies says.
+async fn policies(
+    client: &Client,
+    namespace: &str,
+    reference: Option<&TypedLocalObjectReference>,
+) -> anyhow::Result<Option<Policies>> {
+    let Some(name) = reference.map(|reference| &reference.name) else { return Ok(None) };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
+    let found = found.with_context(|| format!("there is no ConfigMap {name} in namespace {namespace}"))?;
+    Ok(Some(Policies::from_config_map(&found.data.unwrap_or_default()).with_context(|| format!("ConfigMap {name}"))?))
+}
+
+/// All namespaces are read, but only the selected ones are kept.
+fn count_selected_namespaces(plan: &mut BackupPlan) {
+    let Some(selected) = plan.namespaces.as_ref().map(|names| names.len() as u64) else { return };
+    for planned in plan.resources.iter_mut().filter(|planned| planned.resource.group_resource() == "namespaces") {
+        planned.expected = planned.expected.map(|count| count.min(selected));
+    }
+}
+
+fn text(plan: &BackupPlan) -> Vec<String> {
+    let namespaces = plan.namespaces.as_ref().map_or_else(
+        || "all".to_owned(),
+        |names| format!("{}: {}", names.len(), names.iter().cloned().collect::<Vec<_>>().join(", ")),
+    );
+    let mut lines = vec![format!("Namespaces:  {namespaces}")];
+    if let Some(selector) = &plan.label_selector {
+        lines.push(format!("Labels:      {selector}"));
+    }
+    let held = |planned: &&PlannedResource| planned.expected != Some(0);
+    let row = |planned: &PlannedResource| {
+        let count = planned.expected.map_or_else(|| "?".to_owned(), |count| count.to_string());
+        vec![planned.resource.group_resource(), planned.resource.kind.clone(), count]
+    };
+    let rows: Vec<_> = plan.resources.iter().filter(held).map(row).collect();
+    let header = ["RESOURCE", "KIND", "ITEMS"].map(str::to_owned);
+    lines.push(String::new());
+    lines.extend(output::table(&header, &rows));
+    lines.push(String::new());
+    lines.push(match plan.expected() {
+        Some(total) => format!("About {total} items of {} resources would be backed up.", rows.len()),
+        None => format!("Items of {} resources would be backed up; how many is not known in advance.", rows.len()),
+    });
+    let empty = plan.resources.len() - rows.len();
+    if empty > 0 {
+        lines.push(format!("{empty} more resources are selected and have no items."));
+    }
+    lines.extend(plan.errors.iter().map(|error| format!("Error: {error}")));
+    lines.extend(plan.warnings.iter().map(|warning| format!("Warning: {warning}")));
+    lines
+}
+
+/// Shows what a restore would do.
+pub fn restore(_: &Global, restore: &Restore, _: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
+    let backup = restore.spec.backup_name.as_deref().unwrap_or("NAME");
+    bail!(
+        "this version cannot preview a restore yet: `plimsoll describe backup/{backup} --details` lists what it holds"
+    )
+}

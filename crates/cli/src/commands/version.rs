@@ -1,0 +1,53 @@
+//! `plimsoll version`.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::velero::v1::{RequestPhase, ServerStatusRequest, ServerStatusRequestStatus};
+use plimsoll_progress::{Clock, Operation};
+
+use crate::args::{Global, Version};
+use crate::exit::Outcome;
+use crate::picture::Picture;
+use crate::{connect, output};
+
+/// Prints the versions of this program and of the server.
+pub async fn run(global: &Global, options: &Version) -> anyhow::Result<Outcome> {
+    output::line(format!("Client:\n  Version:  v{}", env!("CARGO_PKG_VERSION")));
+    if options.client_only {
+        return Ok(Outcome::Success);
+    }
+    let client = connect::client(global).await?;
+    let status = server(&client, &global.namespace, options.timeout).await?;
+    output::line(format!("Server:\n  Version:  {}", status.server_version.unwrap_or_default()));
+    for plugin in &status.plugins {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        output::line(format!("  Plugin:   {} ({})", text(&plugin.name), text(&plugin.kind)));
+    }
+    Ok(Outcome::Success)
+}
+
+async fn server(client: &Client, namespace: &str, timeout: Duration) -> anyhow::Result<ServerStatusRequestStatus> {
+    let api: Api<ServerStatusRequest> = Api::namespaced(client.clone(), namespace);
+    let metadata = ObjectMeta { generate_name: Some("plimsoll-cli-".into()), ..ObjectMeta::default() };
+    let request = ServerStatusRequest { metadata, ..ServerStatusRequest::default() };
+    let name = api.create(&PostParams::default(), &request).await.context("cannot ask the server")?.name_any();
+    let processed = |request: Option<&ServerStatusRequest>| {
+        let phase = request.and_then(|request| request.status.as_ref()?.phase.clone());
+        phase == Some(RequestPhase::Processed)
+    };
+    let operation = Operation::new("asking the server", Clock::system());
+    let _waiting = operation.root().wait("waiting for its answer");
+    let answer = tokio::time::timeout(timeout, await_condition(api.clone(), &name, processed));
+    let answer = Picture::on_terminal_only().of(&operation, answer).await;
+    let _ = api.delete(&name, &DeleteParams::default()).await;
+    let answer = answer.with_context(|| {
+        format!(
+            "no server has answered in namespace {namespace}: start one with `plimsoll server`, or give --client-only"
+        )
+    })?;
+    Ok(answer.context("cannot wait for the server")?.and_then(|request| request.status).unwrap_or_default())
+}

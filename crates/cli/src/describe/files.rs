@@ -1,0 +1,115 @@
+//! What the files of a backup or restore add to its description. What cannot be had is said, and is no error.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
+use futures::future::OptionFuture;
+use kube::Client;
+use plimsoll_api::velero::v1::DownloadTargetKind;
+use plimsoll_archive::results::Results;
+use plimsoll_progress::Task;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::PATIENCE;
+use crate::args::names::{Kind, Reference};
+use crate::args::options::DescribeOptions;
+use crate::remote::{Missing, Remote};
+use crate::subjects::{self, Seen};
+
+/// Nothing that one would want described is larger than this.
+const LARGEST: u64 = 1 << 30;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Errors and warnings.
+    pub results: Option<Results>,
+    /// Items by kind.
+    pub items: Option<BTreeMap<String, Vec<String>>>,
+    /// Volumes.
+    pub volumes: Option<Vec<Value>>,
+    /// Items of the backup that a restore is from.
+    pub backup_items: Option<u64>,
+    /// What could not be had.
+    pub notes: Vec<String>,
+}
+
+/// Fetches what this description needs, all at once.
+pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &DescribeOptions, task: Task) -> Files {
+    let mut files = Files { backup_items: backup_items(client, namespace, seen).await, ..Files::default() };
+    if seen.outcome().is_none() || seen.phase() == "FailedValidation" {
+        return files;
+    }
+    let has_messages = seen.number("/status/errors") + seen.number("/status/warnings") > 0;
+    if !has_messages && !options.details {
+        return files;
+    }
+    let remote = match Remote::of(client, namespace, &seen.reference(), &options.trust, PATIENCE).await {
+        Ok(remote) => remote,
+        Err(error) => return Files { notes: vec![format!("{error:#}")], ..files },
+    };
+    let (results, list, volumes) = names(seen.kind);
+    let (results, list, volumes) = tokio::join!(
+        wanted(has_messages, read::<Results>(&remote, &results, &task)),
+        wanted(options.details, read::<BTreeMap<String, Vec<String>>>(&remote, &list, &task)),
+        wanted(options.details, read::<Option<Vec<Value>>>(&remote, &volumes, &task)),
+    );
+    files.results = files.keep("errors and warnings", results);
+    files.items = files.keep("the list of items", list);
+    files.volumes = files.keep("volumes", volumes).flatten();
+    files
+}
+
+async fn wanted<T>(wanted: bool, work: impl Future<Output = T>) -> Option<T> {
+    OptionFuture::from(wanted.then_some(work)).await
+}
+
+impl Files {
+    fn keep<T>(&mut self, what: &str, answer: Option<anyhow::Result<Option<T>>>) -> Option<T> {
+        match answer {
+            Some(Ok(found)) => found,
+            Some(Err(error)) => {
+                self.notes.push(format!("{what} cannot be read: {error:#}"));
+                None
+            }
+            None => None,
+        }
+    }
+}
+
+fn names(kind: Kind) -> (DownloadTargetKind, DownloadTargetKind, DownloadTargetKind) {
+    use DownloadTargetKind as File;
+    match kind {
+        Kind::Restore => (File::RestoreResults, File::RestoreResourceList, File::RestoreVolumeInfo),
+        _ => (File::BackupResults, File::BackupResourceList, File::BackupVolumeInfos),
+    }
+}
+
+/// A file as JSON; `None` if there is no such file.
+async fn read<T: DeserializeOwned>(
+    remote: &Remote,
+    file: &DownloadTargetKind,
+    task: &Task,
+) -> anyhow::Result<Option<T>> {
+    let mut packed = Vec::new();
+    let fetched = remote
+        .fetch(file, &task.child(file.as_str()), |piece| {
+            packed.extend_from_slice(piece);
+            Ok(())
+        })
+        .await;
+    match fetched {
+        Err(error) if error.is::<Missing>() => Ok(None),
+        Err(error) => Err(error),
+        Ok(_) => Ok(Some(serde_json::from_reader(MultiGzDecoder::new(packed.as_slice()).take(LARGEST))?)),
+    }
+}
+
+/// How many items the backup of a restore holds.
+async fn backup_items(client: &Client, namespace: &str, seen: &Seen) -> Option<u64> {
+    let name = seen.text("/spec/backupName").filter(|_| seen.kind == Kind::Restore)?.to_owned();
+    let backup = subjects::read(client, namespace, &Reference { kind: Kind::Backup, name }).await.ok()?;
+    backup.object.pointer("/status/progress/itemsBackedUp").and_then(Value::as_u64)
+}

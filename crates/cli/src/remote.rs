@@ -1,0 +1,266 @@
+//! Files of backups and restores, fetched over links that the server makes.
+//!
+//! ```text
+//!  DownloadRequest ──▶ the server signs a link ──▶ GET ──▶ the bytes, as they lie in the object store
+//! ```
+//!
+//! A stream that is cut is taken up where it ended, over a new link.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use plimsoll_api::velero::v1::{
+    Backup, BackupStorageLocation, DownloadRequest, DownloadRequestSpec, DownloadTarget, DownloadTargetKind, Restore,
+};
+use plimsoll_progress::{Task, Total, Unit};
+use reqwest::header::{CONTENT_RANGE, RANGE};
+use reqwest::{Certificate, Response, StatusCode};
+
+use crate::args::names::{Kind, Reference};
+use crate::args::options::Trust;
+
+/// So many attempts in a row may bring no byte.
+const MOST_ATTEMPTS: u32 = 5;
+/// A connection that is silent for so long is dead.
+const LONGEST_SILENCE: Duration = Duration::from_mins(1);
+
+/// The file is not there: an old backup, or one that ended before it was written.
+#[derive(Debug)]
+pub struct Missing(String);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// Fetches files of one backup or restore.
+pub struct Remote {
+    client: Client,
+    namespace: String,
+    name: String,
+    http: reqwest::Client,
+    timeout: Duration,
+}
+
+impl Remote {
+    /// Of this backup or restore. `timeout` is for the server to answer with a link.
+    pub async fn of(
+        client: &Client,
+        namespace: &str,
+        reference: &Reference,
+        trust: &Trust,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            name: reference.name.clone(),
+            http: http(certificates(client, namespace, reference, trust).await?.as_deref(), trust)?,
+            timeout,
+        })
+    }
+
+    /// Reads a file from beginning to end, a piece at a time. `task` shows bytes, waits and retries.
+    pub async fn fetch(
+        &self,
+        file: &DownloadTargetKind,
+        task: &Task,
+        mut take: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<u64> {
+        let bytes = task.meter(Unit::Bytes);
+        let (mut got, mut attempts, mut pause) = (0_u64, 0, Duration::from_millis(500));
+        loop {
+            let before = got;
+            let mut take = |piece: &[u8]| {
+                got += piece.len() as u64;
+                bytes.add(piece.len() as u64);
+                take(piece)
+            };
+            let error = match self.fetch_from(before, file, task, &mut take).await {
+                Ok(()) => return Ok(got),
+                Err(Cut::Fatal(error)) => return Err(error),
+                Err(Cut::Retry(error)) => error,
+            };
+            attempts = if got > before { 1 } else { attempts + 1 };
+            if attempts >= MOST_ATTEMPTS {
+                return Err(error.context(format!("cannot fetch {file} of {}", self.name)));
+            }
+            let waiting = task.wait(format!("trying again: {error:#}"));
+            tokio::time::sleep(pause).await;
+            drop(waiting);
+            pause = (pause * 2).min(Duration::from_secs(10));
+        }
+    }
+
+    async fn fetch_from(
+        &self,
+        offset: u64,
+        file: &DownloadTargetKind,
+        task: &Task,
+        take: &mut impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> Result<(), Cut> {
+        let waiting = task.wait_patiently("the server to make a link");
+        let link = self.link(file).await;
+        drop(waiting);
+        let mut response = self.get(&link?, offset).await?;
+        let mut skip = if response.status() == StatusCode::PARTIAL_CONTENT { 0 } else { offset };
+        if let Some(length) = response.content_length() {
+            task.meter(Unit::Bytes).set_total(Total::Final(length + offset - skip));
+        }
+        task.say("receiving");
+        while let Some(piece) = response.chunk().await.map_err(|e| Cut::Retry(plain(e)))? {
+            // A server that knows no ranges sends again what is here already.
+            let known = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
+            skip -= known as u64;
+            take(&piece[known..])
+                .map_err(|e| Cut::Fatal(anyhow::Error::new(e).context("cannot write what was fetched")))?;
+        }
+        Ok(())
+    }
+
+    async fn get(&self, link: &str, offset: u64) -> Result<Response, Cut> {
+        let mut request = self.http.get(link);
+        if offset > 0 {
+            request = request.header(RANGE, format!("bytes={offset}-"));
+        }
+        let response = request.send().await.map_err(|e| Cut::Retry(plain(e)))?;
+        let status = response.status();
+        let continues = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
+        let continues = continues.is_some_and(|range| range.starts_with(&format!("bytes {offset}-")));
+        match status {
+            StatusCode::OK => Ok(response),
+            StatusCode::PARTIAL_CONTENT if continues => Ok(response),
+            StatusCode::NOT_FOUND => Err(Cut::Fatal(Missing(format!("{} has no such file", self.name)).into())),
+            _ => {
+                let text: String = response.text().await.unwrap_or_default().chars().take(300).collect();
+                let error = anyhow::anyhow!("the object store answers {status}: {}", text.trim());
+                Err(if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+                    Cut::Retry(error)
+                } else {
+                    Cut::Fatal(error)
+                })
+            }
+        }
+    }
+
+    /// Asks the server for a link to a file.
+    async fn link(&self, file: &DownloadTargetKind) -> Result<String, Cut> {
+        let api: Api<DownloadRequest> = Api::namespaced(self.client.clone(), &self.namespace);
+        let request = request(&self.name, file);
+        let name = request.metadata.name.clone().unwrap_or_default();
+        api.create(&PostParams::default(), &request).await.context("cannot ask for a link").map_err(Cut::Fatal)?;
+        let answered = |request: Option<&DownloadRequest>| {
+            let status = request.and_then(|request| request.status.as_ref());
+            status.is_some_and(|status| status.download_url.is_some() || message(status).is_some())
+        };
+        let answer = tokio::time::timeout(self.timeout, await_condition(api.clone(), &name, answered)).await;
+        let _ = api.delete(&name, &DeleteParams::default()).await;
+        let Ok(answer) = answer else {
+            let text = "no server has answered within {}: is one running? `plimsoll version` asks it";
+            let text = text.replace("{}", &crate::draw::duration(self.timeout.as_secs_f64()));
+            return Err(Cut::Fatal(anyhow::anyhow!(text)));
+        };
+        let answer = answer.context("cannot wait for the link").map_err(Cut::Fatal)?;
+        let status = answer.and_then(|request| request.status).unwrap_or_default();
+        match status.download_url.clone() {
+            Some(url) => Ok(url),
+            None => {
+                Err(Cut::Fatal(anyhow::anyhow!("the server makes no link: {}", message(&status).unwrap_or_default())))
+            }
+        }
+    }
+}
+
+/// Why a stream ended early.
+enum Cut {
+    /// Another attempt may succeed.
+    Retry(anyhow::Error),
+    /// It will not.
+    Fatal(anyhow::Error),
+}
+
+/// The link is signed: whoever reads it in an error text could use it.
+fn plain(error: reqwest::Error) -> anyhow::Error {
+    anyhow::Error::new(error.without_url())
+}
+
+fn message(status: &plimsoll_api::velero::v1::DownloadRequestStatus) -> Option<String> {
+    status.extra.get("message").and_then(|text| text.as_str()).map(str::to_owned)
+}
+
+fn request(name: &str, file: &DownloadTargetKind) -> DownloadRequest {
+    // The name of a request must have room for something unique.
+    let short = &name[..name.floor_char_boundary(200)];
+    let target = DownloadTarget { kind: Some(file.clone()), name: Some(name.to_owned()), ..DownloadTarget::default() };
+    DownloadRequest {
+        metadata: ObjectMeta { name: Some(format!("{short}-{}", uuid::Uuid::new_v4())), ..ObjectMeta::default() },
+        spec: DownloadRequestSpec { target: Some(target), ..DownloadRequestSpec::default() },
+        status: None,
+    }
+}
+
+fn http(certificates: Option<&[u8]>, trust: &Trust) -> anyhow::Result<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
+        .connect_timeout(Duration::from_secs(10))
+        .read_timeout(LONGEST_SILENCE)
+        .danger_accept_invalid_certs(trust.insecure_skip_tls_verify);
+    if let Some(pem) = certificates {
+        let bundle = Certificate::from_pem_bundle(pem).context("the certificates cannot be read")?;
+        ensure!(!bundle.is_empty(), "there is no certificate in the file of certificates");
+        builder = builder.tls_certs_merge(bundle);
+    }
+    builder.build().context("cannot make an HTTP client")
+}
+
+/// The certificates to trust: those of the command line, else those of the backup's location.
+async fn certificates(
+    client: &Client,
+    namespace: &str,
+    reference: &Reference,
+    trust: &Trust,
+) -> anyhow::Result<Option<Vec<u8>>> {
+    if let Some(path) = &trust.cacert {
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read certificates {}", path.display()))?;
+        return Ok(Some(bytes));
+    }
+    let Some(location) = location(client, namespace, reference).await? else { return Ok(None) };
+    let storage = location.spec.object_storage.unwrap_or_default();
+    let Some(selector) = storage.ca_cert_ref else { return Ok(storage.ca_cert.map(|bytes| bytes.0)) };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    match secrets.get_opt(&selector.name).await {
+        Ok(secret) => Ok(secret.and_then(|secret| secret.data?.remove(&selector.key)).map(|bytes| bytes.0)),
+        Err(error) => bail!(
+            "cannot read the certificates of the location in secret {}: {error}; give them with --cacert",
+            selector.name
+        ),
+    }
+}
+
+/// The location a backup is in, or a restore's backup.
+async fn location(
+    client: &Client,
+    namespace: &str,
+    reference: &Reference,
+) -> anyhow::Result<Option<BackupStorageLocation>> {
+    let backup = match reference.kind {
+        Kind::Restore => {
+            let restores: Api<Restore> = Api::namespaced(client.clone(), namespace);
+            let restore = restores.get_opt(&reference.name).await.context("cannot read the restore")?;
+            restore.and_then(|restore| restore.spec.backup_name)
+        }
+        _ => Some(reference.name.clone()),
+    };
+    let Some(backup) = backup else { return Ok(None) };
+    let backups: Api<Backup> = Api::namespaced(client.clone(), namespace);
+    let backup = backups.get_opt(&backup).await.context("cannot read the backup")?;
+    let Some(name) = backup.and_then(|backup| backup.spec.storage_location) else { return Ok(None) };
+    let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), namespace);
+    locations.get_opt(&name).await.with_context(|| format!("cannot read backup-location {name}"))
+}
