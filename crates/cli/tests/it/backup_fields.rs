@@ -14,6 +14,7 @@ on_both_clusters! {
     filter_policies_take_the_place_of_the_selector,
     a_namespace_that_is_asked_for_by_name_and_not_there_is_an_error,
     the_backup_says_what_the_server_decided_for_it,
+    an_object_as_large_as_they_get_comes_back_whole_with_its_definition,
 }
 
 async fn create(bed: &Bed, namespace: Option<&str>, object: Value) {
@@ -195,4 +196,36 @@ async fn the_backup_says_what_the_server_decided_for_it(bed: &Bed) {
 fn stored(home: &Home<'_>, backup: &str) -> Value {
     let text = std::fs::read(home.bucket.join(format!("backups/{backup}/velero-backup.json"))).unwrap();
     serde_json::from_slice(&text).unwrap()
+}
+
+async fn an_object_as_large_as_they_get_comes_back_whole_with_its_definition(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let shop = bed.application("shop", 3).await;
+    let group = format!("{}.test.plimsoll.dev", bed.ns("big"));
+    let definition = format!("blobs.{group}");
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    create(bed, None, json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": definition }, "spec": { "group": group, "scope": "Namespaced",
+            "names": { "plural": "blobs", "singular": "blob", "kind": "Blob" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } }))
+    .await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Blob"));
+    let blobs: Api<DynamicObject> = Api::namespaced_with(bed.client.clone(), &shop, &resource);
+    let blob = json!({ "apiVersion": format!("{group}/v1"), "kind": "Blob", "metadata": { "name": "big" },
+        "payload": "0123456789abcdef".repeat(1_400_000 / 16) });
+    let blob: DynamicObject = serde_json::from_value(blob).unwrap();
+    eventually("the definition is served", async || blobs.create(&PostParams::default(), &blob).await.is_ok()).await;
+
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}");
+    let name = format!("resources/customresourcedefinitions.apiextensions.k8s.io/cluster/{definition}.json");
+    assert!(home.archived("b").contains(&name), "its definition comes with it: {:#?}", home.archived("b"));
+    blobs.delete("big", &DeleteParams::default()).await.unwrap();
+    home.restore("r", json!({ "backupName": "b", "includedResources": [definition] })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}");
+    assert_eq!(blobs.get("big").await.unwrap().data["payload"], blob.data["payload"]);
+    delete_cluster_wide(bed, "apiextensions.k8s.io", "CustomResourceDefinition", &definition).await;
 }

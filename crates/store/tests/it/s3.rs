@@ -27,7 +27,7 @@ impl Drop for Server {
 
 /// A server's program. Where `CI` is `true` it must be there.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn program(name: &str) -> Option<PathBuf> {
+pub fn program(name: &str) -> Option<PathBuf> {
     let home = std::env::var_os("HOME")?;
     let found = Some(PathBuf::from(home).join(".cache/plimsoll/bin").join(name)).filter(|program| program.is_file());
     if found.is_none() {
