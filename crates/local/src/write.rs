@@ -38,7 +38,8 @@ impl Core {
     ) -> Result<Answer, Failure> {
         let mut object = decode(&kind, body)?;
         place(&kind, namespace, &mut object)?;
-        if !text(&object, "/metadata/resourceVersion").is_empty() {
+        // Zero is what some clients write for none.
+        if !["", "0"].contains(&text(&object, "/metadata/resourceVersion")) {
             return Err(Failure::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         let generated = initialize(&kind, &mut object);

@@ -33,6 +33,7 @@ macro_rules! for_each_case {
         $call! {
             objects: created_objects_get_identity_and_can_be_read,
             objects: a_stale_update_is_a_conflict,
+            objects: a_new_object_has_no_resource_version_or_zero,
             objects: an_update_without_change_keeps_the_resource_version,
             objects: generated_names_extend_the_prefix,
             objects: a_dry_run_changes_nothing,

@@ -21,6 +21,16 @@ pub async fn created_objects_get_identity_and_can_be_read(scope: &Scope) {
     assert_eq!(refusal(api.get("second").await), (404, "NotFound".to_owned()));
 }
 
+pub async fn a_new_object_has_no_resource_version_or_zero(scope: &Scope) {
+    let api = scope.config_maps();
+    let mut zero = config_map("zero", "value");
+    zero.metadata.resource_version = Some("0".into());
+    assert_ne!(create(&api, &zero).await.resource_version().as_deref(), Some("0"));
+    let mut set = config_map("set", "value");
+    set.metadata.resource_version = Some("7".into());
+    assert_eq!(refusal(api.create(&PostParams::default(), &set).await).0, 500);
+}
+
 pub async fn a_stale_update_is_a_conflict(scope: &Scope) {
     let api = scope.config_maps();
     let old = create(&api, &config_map("contended", "one")).await;
