@@ -147,6 +147,18 @@ pub struct Server {
     /// How long a restore waits for what is being deleted to be gone
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub terminating_resource_timeout: Duration,
+    /// Listen here and serve the files of directory locations to whoever has a signed link
+    #[arg(long, value_name = "ADDRESS", env = "PLIMSOLL_DOWNLOAD_ADDRESS")]
+    pub download_address: Option<SocketAddr>,
+    /// The address in those links, as clients reach it, e.g. https://backups.example.com; a loopback listener knows its own
+    #[arg(long, value_name = "URL", env = "PLIMSOLL_DOWNLOAD_URL", requires = "download_address")]
+    pub download_url: Option<String>,
+    /// Certificate chain in PEM, to serve downloads over HTTPS
+    #[arg(long, value_name = "FILE", requires_all = ["download_address", "download_tls_key"])]
+    pub download_tls_cert: Option<PathBuf>,
+    /// Key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "download_tls_cert")]
+    pub download_tls_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -7,10 +7,15 @@ use std::time::Duration;
 
 use kube::Client;
 use plimsoll_engine::cluster::Cluster;
+use plimsoll_engine::delete::DeleteItemAction;
+use plimsoll_engine::registry::Registry;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
+use crate::downloads::Downloads;
+use crate::events::Events;
 use crate::leader::Fence;
+use crate::live::LiveOperations;
 use crate::operation::Holder;
 
 /// How a server is set up.
@@ -34,6 +39,8 @@ pub struct Settings {
     pub terminating_timeout: Duration,
     /// Unique for each process.
     pub identity: String,
+    /// Serves the objects of directory locations to whoever has a signed link.
+    pub downloads: Option<Downloads>,
 }
 
 /// What every controller needs.
@@ -44,6 +51,12 @@ pub struct Context {
     pub epoch: u64,
     pub fence: Arc<Fence>,
     pub runs: Runs,
+    pub events: Events,
+    pub live: LiveOperations,
+    /// What cleans up elsewhere before a backup is deleted.
+    pub delete_actions: Registry<dyn DeleteItemAction>,
+    /// What comes before the path in a link to a directory's object.
+    pub download_base: Option<String>,
 }
 
 impl Context {

@@ -15,6 +15,11 @@ pub struct Shown {
     pub done: &'static str,
 }
 
+impl Shown {
+    /// For a kind without counters of its own.
+    pub const NOTHING: Self = Self { stage: "", done: "" };
+}
+
 /// The tree to go on from, if anything was ever shown.
 pub fn floor(operation: &str, saved: Option<Snapshot>, subject: &Value, shown: Shown) -> Option<Snapshot> {
     let items = items(subject, shown);
@@ -23,6 +28,7 @@ pub fn floor(operation: &str, saved: Option<Snapshot>, subject: &Value, shown: S
     let mut tree = match saved {
         Some(saved) => saved,
         None if items.is_none() && percent.is_none() => return None,
+        None if shown.stage.is_empty() => return None,
         None => bare_tree(operation, shown.stage)?,
     };
     raise_percent(&mut tree, percent);
@@ -33,7 +39,7 @@ pub fn floor(operation: &str, saved: Option<Snapshot>, subject: &Value, shown: S
 }
 
 fn items(subject: &Value, shown: Shown) -> Option<Counts> {
-    let progress = subject.pointer("/status/progress")?;
+    let progress = subject.pointer("/status/progress").filter(|_| !shown.stage.is_empty())?;
     let field = |name: &str| progress.get(name).and_then(Value::as_u64);
     Some(Counts {
         done: field(shown.done)?,

@@ -11,21 +11,29 @@
 //! behind, and the next one goes on from there. Nothing here prints, and nothing here decides which objects are selected.
 
 mod context;
+mod control;
 mod decide;
+mod downloads;
+mod events;
 mod floor;
 pub mod journal;
 pub mod leader;
+mod links;
+pub mod live;
 mod location;
 mod operation;
 mod peers;
 mod policy;
 pub mod project;
 mod report;
+mod requests;
+mod restore_files;
 mod server;
 mod subject;
 mod subjects;
 
 pub use context::Settings;
+pub use downloads::Downloads;
 pub use operation::operation_name;
 pub use plimsoll_engine::Error;
 pub use server::{Server, install_crds};

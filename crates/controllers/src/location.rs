@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Secret, SecretKeySelector};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase};
 use plimsoll_archive::layout;
@@ -19,8 +19,12 @@ use serde_json::json;
 use tracing::warn;
 
 use crate::context::Context;
+use crate::events::Gravity;
 
 const CHECK_EVERY: Duration = Duration::from_mins(1);
+/// Where Velero's install keeps the credentials of locations that name none.
+const DEFAULT_SECRET: &str = "cloud-credentials";
+const DEFAULT_KEY: &str = "cloud";
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
@@ -56,7 +60,7 @@ fn is_due(last: Timestamp, every: Duration) -> bool {
 
 /// Opens the location and looks at it. `Err` is what its user should know.
 async fn check(location: &BackupStorageLocation, context: &Context) -> Result<(), String> {
-    let store = open(location, context).await.map_err(|e| e.to_string())?;
+    let store = open_hastily(location, context).await.map_err(|e| e.to_string())?;
     let directories = store.list_directories("").await.map_err(|e| e.to_string())?;
     layout::check_top_level(directories.iter().map(String::as_str)).map_err(|e| e.to_string())
 }
@@ -67,6 +71,7 @@ async fn write_verdict(
     verdict: Result<(), String>,
 ) -> Result<(), Error> {
     context.fence.check()?;
+    tell(location, context, &verdict).await;
     let name = location.name_any();
     let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     let phase = if verdict.is_ok() { LocationPhase::Available } else { LocationPhase::Unavailable };
@@ -82,16 +87,54 @@ async fn write_verdict(
     Ok(())
 }
 
+/// An Event whenever a location becomes usable or unusable.
+async fn tell(location: &BackupStorageLocation, context: &Context, verdict: &Result<(), String>) {
+    let known = location.status.as_ref().and_then(|status| status.phase.clone());
+    let about = location.object_ref(&());
+    match verdict {
+        Ok(()) if known != Some(LocationPhase::Available) => {
+            context.events.say(&about, Gravity::Normal, "Available", "the location can be used").await;
+        }
+        Err(why) if known != Some(LocationPhase::Unavailable) => {
+            context.events.say(&about, Gravity::Warning, "Unavailable", why).await;
+        }
+        _ => {}
+    }
+}
+
 /// Opens the store behind a location.
 pub async fn open(location: &BackupStorageLocation, context: &Context) -> Result<Store, Error> {
+    let tuning = Tuning { idle: context.settings.store_idle, ..Tuning::default() };
+    open_with(context.client.clone(), &context.settings.namespace, location, tuning).await
+}
+
+/// The same for whoever comes again soon anyway, and rather says what is wrong than waits.
+pub async fn open_hastily(location: &BackupStorageLocation, context: &Context) -> Result<Store, Error> {
+    let tuning = Tuning {
+        idle: context.settings.store_idle.min(Duration::from_secs(15)),
+        retries: 3,
+        give_up: Duration::from_secs(20),
+        ..Tuning::default()
+    };
+    open_with(context.client.clone(), &context.settings.namespace, location, tuning).await
+}
+
+/// The same without a leader's context.
+pub async fn open_with(
+    client: Client,
+    namespace: &str,
+    location: &BackupStorageLocation,
+    tuning: Tuning,
+) -> Result<Store, Error> {
+    let secrets: Api<Secret> = Api::namespaced(client, namespace);
     let spec = &location.spec;
     let storage = spec.object_storage.clone().unwrap_or_default();
     let credentials = match &spec.credential {
-        Some(selector) => Some(secret_value(context, selector).await?),
-        None => None,
+        Some(selector) => Some(secret_value(&secrets, selector).await?),
+        None => default_credentials(&secrets).await?,
     };
     let ca_cert = match &storage.ca_cert_ref {
-        Some(selector) => Some(secret_value(context, selector).await?),
+        Some(selector) => Some(secret_value(&secrets, selector).await?),
         None => storage.ca_cert.map(|pem| pem.0),
     };
     let place = Location {
@@ -101,15 +144,21 @@ pub async fn open(location: &BackupStorageLocation, context: &Context) -> Result
         config: spec.config.clone(),
         credentials: credentials.map(Into::into),
         ca_cert,
-        tuning: Tuning { idle: context.settings.store_idle, ..Tuning::default() },
+        tuning,
     };
     Ok(Store::open(&place)?)
 }
 
-async fn secret_value(context: &Context, selector: &SecretKeySelector) -> Result<Vec<u8>, Error> {
+/// The Secret of Velero's own install; without it the platform's identity is used.
+async fn default_credentials(secrets: &Api<Secret>) -> Result<Option<Vec<u8>>, Error> {
+    let found = secrets.get_opt(DEFAULT_SECRET).await;
+    let found = found.map_err(|e| Error::api(format!("read secret {DEFAULT_SECRET}"), e))?;
+    Ok(found.and_then(|secret| secret.data?.remove(DEFAULT_KEY)).map(|value| value.0))
+}
+
+async fn secret_value(secrets: &Api<Secret>, selector: &SecretKeySelector) -> Result<Vec<u8>, Error> {
     let what = format!("read secret {}", selector.name);
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-    let secret = api.get(&selector.name).await.map_err(|e| Error::api(what.clone(), e))?;
+    let secret = secrets.get(&selector.name).await.map_err(|e| Error::api(what.clone(), e))?;
     let value = secret.data.and_then(|mut data| data.remove(&selector.key));
     value.map(|bytes| bytes.0).ok_or(Error::Answer { what, detail: format!("it has no key {}", selector.key) })
 }

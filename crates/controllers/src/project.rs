@@ -50,6 +50,9 @@ fn ago(now: Timestamp, age: std::time::Duration) -> Time {
 
 /// The progress fields of a kind, as a part of its status.
 pub fn progress(snapshot: &Snapshot, shown: Shown) -> Value {
+    if shown.stage.is_empty() {
+        return json!({});
+    }
     let items = snapshot.node(shown.stage).and_then(|node| node.counts(Unit::Items));
     let field = |pick: fn(&Counts) -> Option<u64>| items.and_then(pick).and_then(|count| i64::try_from(count).ok());
     json!({ "progress": {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::events::{Events, Gravity};
 use crate::floor::Shown;
 use crate::operation::{Record, Subject};
 use crate::project;
@@ -41,6 +42,8 @@ pub struct Reporting {
     pub shown: Shown,
     /// Where its log grows.
     pub scratch: PathBuf,
+    /// Where a stall is told.
+    pub events: Events,
 }
 
 impl Reporter {
@@ -118,6 +121,7 @@ impl Last {
         if !due && self.verdict.as_ref() == Some(&verdict) {
             return;
         }
+        self.tell_stall(reporting, snapshot).await;
         kill::point("operation.write.before");
         let log = log::tail(&reporting.scratch, LOG_TAIL);
         match reporting.record.write(snapshot, log.as_ref()).await {
@@ -130,6 +134,18 @@ impl Last {
         kill::point("operation.write.after");
         self.operation = Some(Instant::now());
         self.verdict = Some(verdict);
+    }
+}
+
+impl Last {
+    /// An Event when a task begins to stand still, not each time somebody looks.
+    async fn tell_stall(&self, reporting: &Reporting, snapshot: &Snapshot) {
+        let Some(stall) = &snapshot.stall else { return };
+        let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_deref());
+        if known != Some(&stall.task.to_string()) {
+            let message = format!("{}: {}", stall.task, stall.message);
+            reporting.events.say(&reporting.subject.reference(), Gravity::Warning, "Stalled", &message).await;
+        }
     }
 }
 

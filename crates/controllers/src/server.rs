@@ -6,15 +6,18 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
-use plimsoll_api::velero::v1::{Backup, Restore};
+use plimsoll_api::velero::v1::{Backup, DeleteBackupRequest, Restore};
 use plimsoll_engine::Error;
 use plimsoll_engine::cluster::Cluster;
+use plimsoll_engine::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::context::{Context, Runs, Settings};
+use crate::events::Events;
 use crate::leader::{self, Candidate};
-use crate::{location, peers, subject};
+use crate::live::LiveOperations;
+use crate::{downloads, location, peers, requests, restore_files, subject};
 
 /// The name of the Lease.
 const LEASE: &str = "plimsoll";
@@ -34,6 +37,10 @@ impl Server {
     /// Runs until `stop`, which hands the Lease back, or until somebody else leads, which is an error: the process should end.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         std::fs::create_dir_all(&self.settings.scratch).map_err(|e| Error::scratch(&self.settings.scratch, e))?;
+        let downloads = match &self.settings.downloads {
+            Some(settings) => Some(downloads::listen(settings, self.client.clone(), &self.settings.namespace).await?),
+            None => None,
+        };
         let candidate = Candidate {
             namespace: self.settings.namespace.clone(),
             lease: LEASE.to_owned(),
@@ -50,6 +57,10 @@ impl Server {
             () = stop.cancelled() => return Ok(()),
         };
         let context = Arc::new(Context {
+            events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
+            live: LiveOperations::default(),
+            delete_actions: Registry::default(),
+            download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
             cluster: Cluster::new(self.client.clone()),
             client: self.client,
             settings: self.settings,
@@ -62,6 +73,11 @@ impl Server {
                 location::control(Arc::clone(&context)),
                 subject::control::<Backup>(Arc::clone(&context)),
                 subject::control::<Restore>(Arc::clone(&context)),
+                subject::control::<DeleteBackupRequest>(Arc::clone(&context)),
+                requests::deletion::control(Arc::clone(&context)),
+                restore_files::control(Arc::clone(&context)),
+                requests::server_status::control(Arc::clone(&context)),
+                requests::download::control(Arc::clone(&context)),
             )
         };
         tokio::select! {

@@ -25,8 +25,9 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::context::Context;
+use crate::context::{Context, Settings};
 use crate::decide::{Decision, Observed, Stage, decide};
+use crate::events::Gravity;
 use crate::floor::{Shown, floor};
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
@@ -48,6 +49,8 @@ pub trait Kind:
     const VERB: &'static str;
     /// What its own progress fields show.
     const SHOWN: Shown;
+    /// Keeps its object until what it left elsewhere is gone.
+    const FINALIZER: Option<&'static str> = None;
 
     /// Where a phase is, for our purposes.
     fn stage(phase: &str) -> Stage;
@@ -57,6 +60,18 @@ pub trait Kind:
     fn needs(&self, context: &Context) -> impl Future<Output = Result<Needs, Error>> + Send;
     /// The status of one that waits in the queue, if the kind has one.
     fn queued(position: usize) -> Option<Value>;
+    /// The status of one that is not begun because of its faults.
+    fn refused(faults: &[String]) -> Value {
+        json!({ "phase": "FailedValidation", "validationErrors": faults })
+    }
+    /// The status of one that failed as a whole.
+    fn failed(reason: &str) -> Value {
+        json!({ "phase": "Failed", "failureReason": reason, "completionTimestamp": format!("{:.0}", Timestamp::now()) })
+    }
+    /// How many of them run at the same time.
+    fn at_once(settings: &Settings) -> usize {
+        settings.concurrency
+    }
     /// Does the work. Returns the status to end with.
     fn work(job: &Job<Self>) -> impl Future<Output = Result<Finished, Error>> + Send;
     /// Undoes what was begun, and leaves what a user needs to see why. Best effort.
@@ -253,7 +268,7 @@ async fn observe_needs<K: Kind>(
         Ok(_) => {}
     }
     let ahead = ahead_of::<K>(object, context).await?;
-    seen.ahead = if ahead.len() < context.settings.concurrency { Vec::new() } else { ahead };
+    seen.ahead = if ahead.len() < K::at_once(&context.settings) { Vec::new() } else { ahead };
     Ok(())
 }
 
@@ -285,8 +300,8 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
         Decision::Leave => {}
         Decision::Refuse(faults) => {
             info!("{} {}: refused: {}", K::VERB, id.name, faults.join("; "));
-            let status = json!({ "phase": "FailedValidation", "validationErrors": faults });
-            write_unless_changed(context, &id, object, &status).await?;
+            write_unless_changed(context, &id, object, &K::refused(&faults)).await?;
+            context.events.say(&id.reference(), Gravity::Warning, "FailedValidation", &faults.join("; ")).await;
         }
         Decision::Queue(ahead) => return queue::<K>(&id, object, &ahead, context).await,
         Decision::Wait(reason) => {
@@ -297,8 +312,8 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
         Decision::Run => start::<K>(id, context),
         Decision::Stop => context.runs.cancel(&id.uid),
         Decision::CancelUnbegun => {
-            let status = json!({ "phase": "Failed", "failureReason": "Cancelled" });
-            write_unless_changed(context, &id, object, &status).await?;
+            write_unless_changed(context, &id, object, &K::failed("Cancelled")).await?;
+            context.events.say(&id.reference(), Gravity::Normal, "Cancelled", "cancelled before it began").await;
         }
         Decision::Tidy => tidy(&id, context, object).await?,
     }
@@ -346,7 +361,7 @@ async fn queue<K: Kind>(
     ahead: &[String],
     context: &Context,
 ) -> Result<Action, Error> {
-    let position = ahead.len() + 1 - context.settings.concurrency;
+    let position = ahead.len() + 1 - K::at_once(&context.settings);
     let known = object.data.pointer("/status/queuePosition").and_then(Value::as_u64);
     if let Some(status) = K::queued(position).filter(|_| known != Some(position as u64)) {
         write_unless_changed(context, id, object, &status).await?;
@@ -361,7 +376,7 @@ async fn tidy(id: &Subject, context: &Context, object: &DynamicObject) -> Result
     let opened = operation::open(context.client.clone(), id, context.holder()).await?;
     let phase = object.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     let (state, ending) = match phase {
-        "Completed" => (OperationState::Succeeded, Ending::Succeeded),
+        "Completed" | "Processed" => (OperationState::Succeeded, Ending::Succeeded),
         "PartiallyFailed" => (OperationState::PartiallyFailed, Ending::Succeeded),
         other => (OperationState::Failed, Ending::Failed(format!("ended {other}"))),
     };
@@ -387,7 +402,7 @@ fn take_up(
 }
 
 fn start<K: Kind>(id: Subject, context: &Arc<Context>) {
-    let Some(cancel) = context.runs.begin(&id.uid, K::VERB, &id.name, context.settings.concurrency) else { return };
+    let Some(cancel) = context.runs.begin(&id.uid, K::VERB, &id.name, K::at_once(&context.settings)) else { return };
     let context = Arc::clone(context);
     tokio::spawn(async move {
         let uid = id.uid.clone();
@@ -412,15 +427,28 @@ async fn run_current<K: Kind>(context: &Arc<Context>, id: Subject, cancel: Cance
         return Ok(());
     }
     let subject = serde_json::from_value::<K>(raw).map_err(invalid)?;
+    hold::<K>(context, &id, &subject).await?;
     run::<K>(Arc::clone(context), subject, id, cancel).await
+}
+
+/// Puts the finalizer of its kind on a subject before anything is written elsewhere for it.
+async fn hold<K: Kind>(context: &Context, id: &Subject, subject: &K) -> Result<(), Error> {
+    let mut finalizers = subject.meta().finalizers.clone().unwrap_or_default();
+    let Some(finalizer) = K::FINALIZER.filter(|wanted| !finalizers.iter().any(|known| known == wanted)) else {
+        return Ok(());
+    };
+    context.fence.check()?;
+    finalizers.push(finalizer.to_owned());
+    let metadata = json!({ "resourceVersion": subject.resource_version(), "finalizers": finalizers });
+    let patch = json!({ "metadata": metadata }).to_string().into_bytes();
+    context.cluster.merge(&subject_path(id), patch).await.map(|_| ())
 }
 
 /// Works on a subject until it has ended. An error means that the end could not be written, or that we no longer lead.
 async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: CancellationToken) -> Result<(), Error> {
     let (job, gap) = match take_job(Arc::clone(&context), subject, &id, cancel).await {
         Err(error @ Error::JournalLost { .. }) => {
-            return write_status(&context, &id, &json!({ "phase": "Failed", "failureReason": error.to_string() }))
-                .await;
+            return write_status(&context, &id, &K::failed(&error.to_string())).await;
         }
         job => job?,
     };
@@ -432,7 +460,10 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
         path: job.path(),
         shown: K::SHOWN,
         scratch: job.scratch.path().to_owned(),
+        events: context.events.clone(),
     });
+    let words = if gap.is_some() { "taken up again" } else { "begun" };
+    context.events.say(&job.id.reference(), Gravity::Normal, "Started", words).await;
     drop(gap);
     let answer = K::work(&job).await;
     if let Err(error) = &answer
@@ -484,8 +515,9 @@ async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(
     let (finished, ending) = match answer {
         Ok(finished) => (finished, Ending::Succeeded),
         Err(error @ Error::Fenced(_)) => return Err(error),
-        Err(error) => failed(&error),
+        Err(error) => failed::<K>(&error),
     };
+    let words = ending_in_words(&finished, &ending);
     info!("{} {}: {}", job.id.verb, job.id.name, finished.state);
     job.tree.end(ending);
     let snapshot = job.tree.snapshot();
@@ -494,6 +526,8 @@ async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(
     kill::point("status.final.before");
     Patience::default().run(&root, || write_status(&job.context, &job.id, &status)).await?;
     kill::point("status.final.after");
+    let gravity = if finished.state == OperationState::Succeeded { Gravity::Normal } else { Gravity::Warning };
+    job.context.events.say(&job.id.reference(), gravity, finished.state.as_str(), &words).await;
     // The open record is what makes a successor tidy up, so it is closed last.
     journal::remove(job.context.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
     kill::point("journal.removed");
@@ -513,20 +547,23 @@ fn final_status<K: Kind>(snapshot: &Snapshot, finished: &Finished) -> Value {
     status
 }
 
-fn failed(error: &Error) -> (Finished, Ending) {
-    let now = Timestamp::now();
-    let status = json!({
-        "phase": "Failed",
-        "failureReason": if matches!(error, Error::Cancelled) { "Cancelled".to_owned() } else { error.to_string() },
-        "completionTimestamp": format!("{now:.0}"),
-    });
+fn ending_in_words(finished: &Finished, ending: &Ending) -> String {
+    let count = |field: &str| finished.status.get(field).and_then(Value::as_u64).unwrap_or(0);
+    match ending {
+        Ending::Failed(why) | Ending::Cancelled(why) => why.clone(),
+        Ending::Succeeded => format!("ended with {} errors and {} warnings", count("errors"), count("warnings")),
+    }
+}
+
+fn failed<K: Kind>(error: &Error) -> (Finished, Ending) {
     match error {
         Error::Cancelled => (
-            Finished { status, state: OperationState::Cancelled, reasons: Vec::new() },
+            Finished { status: K::failed("Cancelled"), state: OperationState::Cancelled, reasons: Vec::new() },
             Ending::Cancelled("asked for by its user".into()),
         ),
         error => {
-            (Finished { status, state: OperationState::Failed, reasons: Vec::new() }, Ending::Failed(error.to_string()))
+            let reason = error.to_string();
+            (Finished { status: K::failed(&reason), state: OperationState::Failed, reasons: Vec::new() }, Ending::Failed(reason))
         }
     }
 }

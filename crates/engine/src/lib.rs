@@ -13,6 +13,7 @@
 
 pub mod backup;
 pub mod cluster;
+pub mod delete;
 mod error;
 pub mod exec;
 mod files;

@@ -1,11 +1,12 @@
 //! `plimsoll server`.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::{Server, Settings};
+use plimsoll_controllers::{Downloads, Server, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,11 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         resource_timeout: options.resource_timeout,
         terminating_timeout: options.terminating_resource_timeout,
         identity: identity(),
+        downloads: options.download_address.map(|address| Downloads {
+            address,
+            url: options.download_url.clone(),
+            tls: options.download_tls_cert.clone().zip(options.download_tls_key.clone()),
+        }),
     }
 }
 
@@ -53,6 +59,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         resource_timeout: Duration::from_mins(10),
         terminating_timeout: Duration::from_mins(10),
         identity: identity(),
+        downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
     }
 }
 

@@ -110,6 +110,7 @@ impl Bed {
                 let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &name);
                 let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
                 let _ = maps.patch("held", &PatchParams::default(), &release).await;
+                release_restores(&self.client, &name).await;
                 let _ = namespaces.delete(&name, &DeleteParams::default()).await;
             }
         }
@@ -131,14 +132,7 @@ impl Bed {
             "credential": { "name": "keys", "key": "cloud" },
             "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": endpoint } });
         let home = self.home_at(name, directory, place).await;
-        let keys = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n");
-        let secret = Secret {
-            metadata: ObjectMeta { name: Some("keys".into()), ..ObjectMeta::default() },
-            string_data: Some([("cloud".to_owned(), keys)].into()),
-            ..Secret::default()
-        };
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &home.namespace);
-        secrets.create(&PostParams::default(), &secret).await.unwrap();
+        home.create_secret("keys", "cloud", &s3_keys(SECRET_KEY)).await;
         home
     }
 
@@ -151,6 +145,17 @@ impl Bed {
             "metadata": { "name": "default" }, "spec": place }))
             .await
             .unwrap();
+        home
+    }
+
+    /// The same with the keys in the Secret that Velero's install makes, which no location names.
+    pub async fn home_on_s3_by_default(&self, name: &str, server: &S3Server) -> Home<'_> {
+        let bucket = format!("bucket-{}", self.ns(name));
+        let directory = server.create_bucket(&bucket).unwrap();
+        let place = json!({ "provider": "aws", "objectStorage": { "bucket": bucket },
+            "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": server.endpoint() } });
+        let home = self.home_at(name, directory, place).await;
+        home.create_secret("cloud-credentials", "cloud", &s3_keys(SECRET_KEY)).await;
         home
     }
 
@@ -233,6 +238,16 @@ impl Bed {
     }
 }
 
+/// With no server left nobody would ever let them go.
+async fn release_restores(client: &Client, namespace: &str) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", "Restore"));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    for restore in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+        let _ = api.patch(&restore.name_any(), &PatchParams::default(), &release).await;
+    }
+}
+
 async fn wait_for_definitions(client: &Client) {
     for (group, kind) in [("velero.io", "Backup"), ("plimsoll.dev", "Operation")] {
         let version = if group == "velero.io" { "v1" } else { "v1alpha1" };
@@ -265,10 +280,16 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(Duration::from_mins(1), wait).await.unwrap_or_else(|_| panic!("not within a minute: {what}"));
 }
 
+/// The keys of the S3 server, with this secret, as Amazon's programs read them.
+pub fn s3_keys(secret: &str) -> String {
+    format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={secret}\n")
+}
+
 /// The namespace of a server.
 pub struct Home<'a> {
     pub bed: &'a Bed,
     pub namespace: String,
+    /// Where the objects of its location lie.
     pub bucket: PathBuf,
 }
 
@@ -301,6 +322,7 @@ impl Home<'_> {
             .args(arguments)
             .arg("--scratch-dir")
             .arg(self.bed.directory.path().join(format!("scratch-{}", self.namespace)))
+            .args(["--download-address", "127.0.0.1:0"])
             .envs(environment.iter().copied())
             .stderr(log)
             .spawn()
@@ -319,10 +341,45 @@ impl Home<'_> {
         command
     }
 
+    /// Runs the real `velero`, and returns what it printed. Fails if that fails.
+    pub async fn velero(&self, arguments: &[&str]) -> String {
+        let (status, text) = self.try_velero(arguments).await;
+        assert!(status.success(), "velero {arguments:?} ended with {status}: {text}\n{}", self.log());
+        text
+    }
+
+    /// Runs the real `velero`; returns how it ended and what it printed.
+    pub async fn try_velero(&self, arguments: &[&str]) -> (std::process::ExitStatus, String) {
+        let mut command = Command::new(plimsoll_testkit::cache::program("velero").unwrap());
+        command.kill_on_drop(true).stdin(Stdio::null()).current_dir(self.bed.directory.path());
+        command.args(arguments).args(["--colorized=false", "--namespace", &self.namespace]);
+        command.arg("--kubeconfig").arg(&self.bed.kubeconfig);
+        let output = command.output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status, String::from_utf8_lossy(&text).into_owned())
+    }
+
+    pub async fn create_secret(&self, name: &str, key: &str, value: &str) {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let string_data = Some([(key.to_owned(), value.to_owned())].into());
+        let secret = Secret { metadata, string_data, ..Secret::default() };
+        let api: Api<Secret> = Api::namespaced(self.bed.client.clone(), &self.namespace);
+        api.create(&PostParams::default(), &secret).await.unwrap();
+    }
+
+    /// The reasons of all Events about an object.
+    pub async fn events(&self, kind: &str, name: &str) -> Vec<String> {
+        let about = |event: &DynamicObject| {
+            event.data["involvedObject"]["kind"] == kind && event.data["involvedObject"]["name"] == name
+        };
+        let reason = |event: DynamicObject| event.data["reason"].as_str().unwrap_or_default().to_owned();
+        self.list("Event").await.into_iter().filter(about).map(reason).collect()
+    }
+
     fn api(&self, kind: &str) -> Api<DynamicObject> {
         let group = if kind == "Operation" { ("plimsoll.dev", "v1alpha1") } else { ("velero.io", "v1") };
         let resource = match kind {
-            "ConfigMap" | "Secret" => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)),
+            "ConfigMap" | "Event" | "Secret" => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)),
             _ => ApiResource::from_gvk(&GroupVersionKind::gvk(group.0, group.1, kind)),
         };
         Api::namespaced_with(self.bed.client.clone(), &self.namespace, &resource)
@@ -352,6 +409,10 @@ impl Home<'_> {
     pub async fn get(&self, kind: &str, name: &str) -> Value {
         let found = self.api(kind).get(name).await.unwrap();
         serde_json::to_value(found).unwrap()
+    }
+
+    pub async fn find(&self, kind: &str, name: &str) -> Option<Value> {
+        self.api(kind).get_opt(name).await.unwrap().map(|found| serde_json::to_value(found).unwrap())
     }
 
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) {

@@ -23,7 +23,7 @@ const OBJECTS: usize = 45;
 const AT_ONCE: usize = 4;
 
 /// Points that belong to the server, not to the work: which of them a run passes depends on time.
-fn every_point(trace: &str) -> Vec<String> {
+pub fn every_point(trace: &str) -> Vec<String> {
     let mut passages: BTreeMap<&str, u64> = BTreeMap::new();
     for line in trace.lines() {
         *passages.entry(line).or_default() += 1;
@@ -38,7 +38,7 @@ fn every_point(trace: &str) -> Vec<String> {
     points
 }
 
-fn name_of(point: &str) -> String {
+pub fn name_of(point: &str) -> String {
     point.replace(['.', ':'], "-")
 }
 
@@ -94,14 +94,14 @@ async fn run_killed(home: &Home<'_>, point: Option<&str>, kind: &str, name: &str
     (last, died)
 }
 
-async fn dismiss_if_alive(mut server: tokio::process::Child) {
+pub async fn dismiss_if_alive(mut server: tokio::process::Child) {
     if let Ok(None) = server.try_wait() {
         dismiss(server).await;
     }
 }
 
 /// No operation is open and no journal is left.
-async fn is_tidy(home: &Home<'_>) -> bool {
+pub async fn is_tidy(home: &Home<'_>) -> bool {
     let open = home.list("Operation").await.into_iter().filter(|operation| {
         let state = operation.data.pointer("/status/state").and_then(Value::as_str).unwrap_or_default();
         !["Succeeded", "PartiallyFailed", "Failed", "Cancelled"].contains(&state)

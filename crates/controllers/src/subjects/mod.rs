@@ -1,6 +1,7 @@
 //! The kinds of subject.
 
 pub mod backup;
+pub mod deletion;
 pub mod restore;
 mod restore_source;
 mod unsupported;

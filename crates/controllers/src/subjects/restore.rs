@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use plimsoll_api::validate;
 use plimsoll_api::velero::v1::{Backup, Restore, RestorePhase, RestoreSpec};
+use plimsoll_api::{labels, validate};
 use plimsoll_archive::layout;
 use plimsoll_engine::outcome::Recorder;
 use plimsoll_engine::ports::{Effect, Guard, Journal};
@@ -44,6 +44,7 @@ const STAGES: [(&str, Duration); 4] = [
 impl Kind for Restore {
     const VERB: &'static str = "restore";
     const SHOWN: Shown = Shown { stage: "restoring", done: "itemsRestored" };
+    const FINALIZER: Option<&'static str> = Some(labels::RESTORE_FINALIZER);
 
     fn stage(phase: &str) -> Stage {
         match RestorePhase::from(phase) {

@@ -60,6 +60,8 @@ wire_struct! {
         pub download_url: Option<String>,
         /// When the link ends.
         pub expiration: Option<Time>,
+        /// Plimsoll: why there is no link.
+        pub message: Option<String>,
     }
 
     /// Nothing to say.

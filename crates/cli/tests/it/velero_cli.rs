@@ -1,0 +1,98 @@
+//! The real `velero` command line against our server.
+
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use serde_json::json;
+
+use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
+
+on_both_clusters! {
+    velero_knows_our_version_and_what_is_built_in,
+    velero_reads_a_backup_from_a_directory,
+    velero_reads_a_backup_from_an_object_store,
+    a_download_from_a_directory_needs_an_address,
+}
+
+async fn velero_knows_our_version_and_what_is_built_in(bed: &Bed) {
+    plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let version = home.velero(&["version"]).await;
+    assert!(version.contains("Version: v1.18.3-plimsoll."), "{version}");
+    assert!(!version.contains("WARNING"), "{version}");
+    let plugins = home.velero(&["plugin", "get"]).await;
+    for (name, kind) in [("velero.io/aws", "ObjectStore"), ("plimsoll.dev/directory", "ObjectStore")] {
+        assert!(plugins.lines().any(|line| line.contains(name) && line.contains(kind)), "{plugins}");
+    }
+    eventually("the location is checked", async || {
+        phase(&home.get("BackupStorageLocation", "default").await) == "Available"
+    })
+    .await;
+    let locations = home.velero(&["backup-location", "get"]).await;
+    assert!(locations.contains("default") && locations.contains("Available"), "{locations}");
+    assert!(home.events("BackupStorageLocation", "default").await.contains(&"Available".to_owned()));
+}
+
+async fn velero_reads_a_backup_from_a_directory(bed: &Bed) {
+    plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
+    read_everything(bed, &bed.home("home").await).await;
+}
+
+async fn velero_reads_a_backup_from_an_object_store(bed: &Bed) {
+    plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    read_everything(bed, &bed.home_on_s3_by_default("home", &store).await).await;
+}
+
+async fn read_everything(bed: &Bed, home: &Home<'_>) {
+    let _server = home.server();
+    let shop = bed.ns("shop");
+    bed.application("shop", 9).await;
+    let created = home.velero(&["backup", "create", "b", "--include-namespaces", &shop, "--wait"]).await;
+    assert!(created.contains("completed with status: Completed"), "{created}");
+    let list = home.velero(&["backup", "get"]).await;
+    assert!(list.lines().any(|line| line.starts_with("b ") && line.contains("Completed")), "{list}");
+    let described = home.velero(&["backup", "describe", "b", "--details"]).await;
+    assert!(described.contains("Phase:  Completed") && described.contains("v1/ConfigMap:"), "{described}");
+    assert!(!described.contains("<error"), "{described}");
+    let log = home.velero(&["backup", "logs", "b"]).await;
+    assert_eq!(log, unpacked(&home.bucket.join("backups/b/b-logs.gz")));
+    home.velero(&["backup", "download", "b"]).await;
+    let file = bed.directory.path().join("b-data.tar.gz");
+    assert_eq!(std::fs::read(&file).unwrap(), std::fs::read(home.bucket.join("backups/b/b.tar.gz")).unwrap());
+    std::fs::remove_file(file).unwrap();
+}
+
+fn unpacked(file: &std::path::Path) -> String {
+    let mut text = String::new();
+    let mut packed = flate2::read::MultiGzDecoder::new(std::fs::File::open(file).unwrap());
+    std::io::Read::read_to_string(&mut packed, &mut text).unwrap();
+    text
+}
+
+async fn a_download_from_a_directory_needs_an_address(bed: &Bed) {
+    let home = bed.home("home").await;
+    let mut server = crate::bed::plimsoll();
+    server.args(["server", "--namespace", &home.namespace, "--kubeconfig"]).arg(&bed.kubeconfig);
+    let _server = server.arg("--scratch-dir").arg(bed.directory.path().join("scratch")).spawn().unwrap();
+    bed.application("shop", 3).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
+    home.ended("Backup", "b").await;
+    for (name, target, expected) in [
+        ("log", json!({ "kind": "BackupLog", "name": "b" }), "--download-url"),
+        ("none", json!({ "kind": "RestoreLog", "name": "r" }), "there is no restore r"),
+    ] {
+        home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DownloadRequest", "metadata": { "name": name },
+            "spec": { "target": target } }))
+            .await
+            .unwrap();
+        eventually("the request says why there is no link", async || {
+            let request = home.get("DownloadRequest", name).await;
+            request["status"]["message"].as_str().is_some_and(|message| message.contains(expected))
+        })
+        .await;
+        eventually("an Event says so", async || {
+            home.events("DownloadRequest", name).await.contains(&"NoDownload".to_owned())
+        })
+        .await;
+    }
+}

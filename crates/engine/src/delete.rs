@@ -1,0 +1,204 @@
+//! Deleting a backup: the actions that clean up outside of the location, and the objects in it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt};
+use plimsoll_archive::layout;
+use plimsoll_archive::tarball::{Item, Reader};
+use plimsoll_progress::{Task, Total, Unit};
+use plimsoll_store::Store;
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+
+use crate::ports::Guard;
+use crate::registry::Registry;
+use crate::{Error, Patience, kill};
+
+/// Cleans up what an item of a backup stands for elsewhere, before the backup goes.
+pub trait DeleteItemAction: Send + Sync {
+    /// Does so for one item. An error keeps the backup.
+    fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>>;
+}
+
+/// Shows every item of a backup to the actions that want it. Returns what they could not do. Without actions nothing is
+/// read; a backup without a tarball has nothing to clean up.
+pub async fn run_actions(
+    store: &Store,
+    backup: &Value,
+    actions: &Registry<dyn DeleteItemAction>,
+    scratch: &Path,
+    task: &Task,
+) -> Result<Vec<String>, Error> {
+    if actions.names().next().is_none() {
+        return Ok(Vec::new());
+    }
+    let name = backup.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let key = layout::backup_contents(name);
+    let file = scratch.join("contents.tar.gz");
+    task.say(&key);
+    match Patience::default().run(task, || download(store, &key, &file)).await {
+        Err(Error::Store(error)) if error.is_not_found() => return Ok(Vec::new()),
+        answer => answer?,
+    }
+    let (sender, mut items) = mpsc::channel(16);
+    let reading = tokio::task::spawn_blocking(move || read(&file, &sender));
+    let mut failures = Vec::new();
+    while let Some(item) = items.recv().await {
+        act(&item, backup, actions, task, &mut failures).await;
+    }
+    let read = reading.await.unwrap_or(Ok(()));
+    read.map_err(|source| Error::Archive { name: key, source })?;
+    Ok(failures)
+}
+
+async fn act(
+    item: &Item,
+    backup: &Value,
+    actions: &Registry<dyn DeleteItemAction>,
+    task: &Task,
+    failures: &mut Vec<String>,
+) {
+    let none = std::collections::BTreeMap::new();
+    let labels = item.head.metadata.labels.as_ref().unwrap_or(&none);
+    let object: Value = serde_json::from_slice(&item.json).unwrap_or_default();
+    task.touch();
+    let wanted: Vec<_> = actions.applying(&item.group_resource, item.namespace.as_deref(), labels).collect();
+    for (name, action) in wanted {
+        if let Err(why) = action.execute(&object, backup).await {
+            failures.push(format!("delete item action {name} on {} {}: {why}", item.group_resource, item.name));
+        }
+    }
+}
+
+fn read(file: &Path, items: &mpsc::Sender<Item>) -> Result<(), plimsoll_archive::Error> {
+    let mut archive = Reader::new(File::open(file)?);
+    loop {
+        match archive.next_item() {
+            Ok(Some(item)) => {
+                if items.blocking_send(item).is_err() {
+                    return Ok(());
+                }
+            }
+            Ok(None) => return Ok(()),
+            Err(error) if error.is_entry() => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn download(store: &Store, key: &str, file: &PathBuf) -> Result<(), Error> {
+    let mut pieces = store.reader(key).await?;
+    let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
+    while let Some(piece) = pieces.next().await {
+        out.write_all(&piece?).await.map_err(|e| Error::scratch(file, e))?;
+    }
+    out.flush().await.map_err(|e| Error::scratch(file, e))
+}
+
+/// Deletes everything below a folder, one object after another, `first` before all others. Doing it again goes on where it
+/// was interrupted.
+pub async fn remove_folder(
+    store: &Store,
+    folder: &str,
+    first: Option<&str>,
+    task: &Task,
+    guard: &dyn Guard,
+) -> Result<(), Error> {
+    let list = || async { Ok(store.list(folder).map_ok(|info| info.key).try_collect::<Vec<_>>().await?) };
+    let mut keys = Patience::default().run(task, list).await?;
+    keys.sort_by_key(|key| (Some(key.as_str()) != first, key.clone()));
+    let steps = task.meter(Unit::Steps);
+    steps.set_total(Total::Final(keys.len() as u64));
+    for key in keys {
+        guard.effect()?;
+        task.say(&key);
+        kill::point("object.delete.before");
+        Patience::default().run(task, || async { Ok(store.delete(&key).await?) }).await?;
+        kill::point("object.delete.after");
+        steps.add(1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use plimsoll_archive::tarball::Writer;
+    use plimsoll_progress::{Clock, Operation};
+    use plimsoll_select::resources::{Catalog, Known};
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::{AppliesTo, Source};
+
+    struct Remembering(Mutex<Vec<String>>);
+
+    impl DeleteItemAction for Remembering {
+        fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+            let name = item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let answer = if name == "stuck" { Err("it does not go".to_owned()) } else { Ok(()) };
+            self.0.lock().unwrap().push(name);
+            Box::pin(async { answer })
+        }
+    }
+
+    struct Free;
+
+    impl Guard for Free {
+        fn effect(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn commit(&self) -> BoxFuture<'_, Result<(), Error>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    fn tarball() -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        let snapshots =
+            ("volumesnapshots.snapshot.storage.k8s.io", "snapshot.storage.k8s.io/v1", "VolumeSnapshot", "stuck");
+        for (resource, version, kind, name) in [("pods", "v1", "Pod", "p"), snapshots] {
+            let json = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": "n" } });
+            writer.item(resource, "v1", Some("n"), name, json.to_string().as_bytes()).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[tokio::test]
+    async fn actions_see_the_items_they_ask_for_and_their_failures_are_named() {
+        let (store, scratch) = (Store::memory(), tempfile::tempdir().unwrap());
+        store.put("backups/b/b.tar.gz", tarball()).await.unwrap();
+        let action = Arc::new(Remembering(Mutex::default()));
+        let mut actions: Registry<dyn DeleteItemAction> = Registry::default();
+        let wanted = AppliesTo::resources(["volumesnapshots.snapshot.storage.k8s.io"]);
+        let catalog = Catalog::new(Vec::<Known>::new());
+        actions.register(Source::BuiltIn(1), "test/snapshots", &wanted, &catalog, action.clone()).unwrap();
+        let tree = Operation::new("delete-b", Clock::system());
+        let backup = json!({ "metadata": { "name": "b" } });
+        let failures = run_actions(&store, &backup, &actions, scratch.path(), &tree.root()).await.unwrap();
+        assert_eq!(*action.0.lock().unwrap(), ["stuck"]);
+        let expected =
+            "delete item action test/snapshots on volumesnapshots.snapshot.storage.k8s.io stuck: it does not go";
+        assert_eq!(failures, [expected]);
+        let absent = json!({ "metadata": { "name": "other" } });
+        let none = run_actions(&store, &absent, &actions, scratch.path(), &tree.root()).await.unwrap();
+        assert!(none.is_empty(), "a backup without a tarball has nothing to clean up");
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_emptied_and_nothing_beside_it() {
+        let store = Store::memory();
+        for key in ["backups/b/velero-backup.json", "backups/b/b.tar.gz", "backups/bb/x", "restores/b/y"] {
+            store.put(key, "x").await.unwrap();
+        }
+        let tree = Operation::new("delete-b", Clock::system());
+        remove_folder(&store, "backups/b/", None, &tree.root(), &Free).await.unwrap();
+        let left: Vec<_> = store.list("").map_ok(|info| info.key).try_collect().await.unwrap();
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+}
