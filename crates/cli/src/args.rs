@@ -147,6 +147,15 @@ pub struct Server {
     /// How long a restore waits for what is being deleted to be gone
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub terminating_resource_timeout: Duration,
+    /// How often the backups of a location are synced into the cluster, if it does not say; 0 is never
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    pub backup_sync_period: Duration,
+    /// How often expired backups that could not be deleted are looked at again
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    pub garbage_collection_frequency: Duration,
+    /// New schedules that do not say wait for the next time they are due
+    #[arg(long)]
+    pub schedule_skip_immediately: bool,
     /// Listen here and serve the files of directory locations to whoever has a signed link
     #[arg(long, value_name = "ADDRESS", env = "PLIMSOLL_DOWNLOAD_ADDRESS")]
     pub download_address: Option<SocketAddr>,

@@ -17,6 +17,7 @@ use crate::events::Events;
 use crate::leader::Fence;
 use crate::live::LiveOperations;
 use crate::operation::Holder;
+use crate::sync::Warnings;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -37,6 +38,12 @@ pub struct Settings {
     pub resource_timeout: Duration,
     /// How long objects that are being deleted are waited for.
     pub terminating_timeout: Duration,
+    /// How often locations are synced that do not say; zero is never.
+    pub backup_sync_period: Duration,
+    /// How often backups that cannot be deleted although they have expired are looked at again.
+    pub garbage_collection_frequency: Duration,
+    /// Whether a new schedule that does not say waits for the next time it is due.
+    pub schedule_skip_immediately: bool,
     /// Unique for each process.
     pub identity: String,
     /// Serves the objects of directory locations to whoever has a signed link.
@@ -55,6 +62,8 @@ pub struct Context {
     pub live: LiveOperations,
     /// What cleans up elsewhere before a backup is deleted.
     pub delete_actions: Registry<dyn DeleteItemAction>,
+    /// What looks wrong in which location.
+    pub sync_warnings: Warnings,
     /// What comes before the path in a link to a directory's object.
     pub download_base: Option<String>,
 }

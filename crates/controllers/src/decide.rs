@@ -1,5 +1,7 @@
 //! What to do about a Backup or a Restore: a pure function.
 
+use crate::queue::Blocked;
+
 /// Where a subject is, for our purposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -29,8 +31,8 @@ pub struct Observed {
     pub operation_open: bool,
     /// What is wrong with its spec.
     pub faults: Vec<String>,
-    /// Subjects of the same verb that go first, running ones included.
-    pub ahead: Vec<String>,
+    /// Others of the same verb go first.
+    pub blocked: Option<Blocked>,
     /// What it needs and is not there yet, for a while.
     pub missing: Option<String>,
 }
@@ -43,7 +45,7 @@ pub enum Decision {
     /// Say what is wrong and end it.
     Refuse(Vec<String>),
     /// Say whom it waits for.
-    Queue(Vec<String>),
+    Queue(Blocked),
     /// Say what it waits for and look again soon.
     Wait(String),
     /// Begin, or go on with what a dead leader began.
@@ -73,8 +75,11 @@ pub fn decide(seen: &Observed) -> Decision {
         Stage::Begun => Decision::Run,
         Stage::New if seen.cancelled => Decision::CancelUnbegun,
         Stage::New if !seen.faults.is_empty() => Decision::Refuse(seen.faults.clone()),
-        Stage::New if !seen.ahead.is_empty() => Decision::Queue(seen.ahead.clone()),
-        Stage::New => seen.missing.clone().map_or(Decision::Run, Decision::Wait),
+        Stage::New => match (&seen.blocked, &seen.missing) {
+            (Some(blocked), _) => Decision::Queue(blocked.clone()),
+            (None, Some(missing)) => Decision::Wait(missing.clone()),
+            (None, None) => Decision::Run,
+        },
     }
 }
 
@@ -90,7 +95,7 @@ mod tests {
             cancelled: false,
             operation_open: false,
             faults: vec![],
-            ahead: vec![],
+            blocked: None,
             missing: None,
         }
     }
@@ -99,7 +104,7 @@ mod tests {
     fn the_table() {
         let begun = Observed { stage: Stage::Begun, operation_open: true, ..new() };
         let ended = Observed { stage: Stage::Ended, ..new() };
-        let ahead = vec!["a".to_owned()];
+        let blocked = Blocked { behind: vec!["a".to_owned()], position: 1, same_namespaces: false };
         let faults = vec!["spec.x: wrong".to_owned()];
         let cases = [
             ("a new one runs", new(), Decision::Run),
@@ -114,11 +119,15 @@ mod tests {
             ),
             (
                 "faults are refused before queueing",
-                Observed { faults: faults.clone(), ahead: ahead.clone(), ..new() },
+                Observed { faults: faults.clone(), blocked: Some(blocked.clone()), ..new() },
                 Decision::Refuse(faults.clone()),
             ),
             ("a begun one is not validated again", Observed { faults, ..begun.clone() }, Decision::Run),
-            ("one behind another queues", Observed { ahead: ahead.clone(), ..new() }, Decision::Queue(ahead)),
+            (
+                "one behind another queues",
+                Observed { blocked: Some(blocked.clone()), ..new() },
+                Decision::Queue(blocked),
+            ),
             (
                 "one whose location is not checked yet waits",
                 Observed { missing: Some("location default".into()), ..new() },

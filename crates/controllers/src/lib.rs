@@ -12,10 +12,12 @@
 
 mod context;
 mod control;
+pub mod cron;
 mod decide;
 mod downloads;
 mod events;
 mod floor;
+mod garbage;
 pub mod journal;
 pub mod leader;
 mod links;
@@ -25,12 +27,15 @@ mod operation;
 mod peers;
 mod policy;
 pub mod project;
+mod queue;
 mod report;
 mod requests;
 mod restore_files;
+mod schedule;
 mod server;
 mod subject;
 mod subjects;
+mod sync;
 
 pub use context::Settings;
 pub use downloads::Downloads;

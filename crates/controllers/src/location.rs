@@ -77,7 +77,7 @@ async fn write_verdict(
     let phase = if verdict.is_ok() { LocationPhase::Available } else { LocationPhase::Unavailable };
     let status = json!({
         "phase": phase.as_str(),
-        "message": verdict.err(),
+        "message": verdict.err().or_else(|| context.sync_warnings.of(&name)),
         "lastValidationTime": format!("{:.0}", Timestamp::now()),
     });
     kill::point("location.status.before");
@@ -198,14 +198,40 @@ pub async fn find(context: &Context, name: Option<&str>) -> Result<Found, Error>
     })
 }
 
-fn default_of(locations: Vec<BackupStorageLocation>) -> Option<BackupStorageLocation> {
-    let only = locations.len() == 1;
-    locations
-        .into_iter()
-        .find(|location| location.spec.default == Some(true) || (only && location.name_any() == "default"))
+/// The one that says so, otherwise the one of that name. Of several that say so the first by name counts.
+fn default_of(mut locations: Vec<BackupStorageLocation>) -> Option<BackupStorageLocation> {
+    locations.sort_by_key(ResourceExt::name_any);
+    let marked = locations.iter().position(|location| location.spec.default == Some(true));
+    let named = || locations.iter().position(|location| location.name_any() == "default");
+    let place = marked.or_else(named)?;
+    Some(locations.swap_remove(place))
 }
 
 /// Whether backups may be written there.
 pub fn is_read_only(location: &BackupStorageLocation) -> bool {
     location.spec.access_mode == Some(AccessMode::ReadOnly)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(name: &str, default: bool) -> BackupStorageLocation {
+        let mut location = BackupStorageLocation::fixture();
+        location.metadata.name = Some(name.to_owned());
+        location.spec.default = default.then_some(true);
+        location
+    }
+
+    #[test]
+    fn the_default_location_is_the_marked_one_or_the_one_of_that_name() {
+        let chosen = |locations: &[(&str, bool)]| {
+            let locations = locations.iter().map(|(name, default)| location(name, *default)).collect();
+            default_of(locations).map(|location| location.name_any())
+        };
+        assert_eq!(chosen(&[("default", false), ("b", true)]).as_deref(), Some("b"));
+        assert_eq!(chosen(&[("b", true), ("a", true)]).as_deref(), Some("a"));
+        assert_eq!(chosen(&[("x", false), ("default", false)]).as_deref(), Some("default"));
+        assert_eq!(chosen(&[("x", false)]), None);
+    }
 }

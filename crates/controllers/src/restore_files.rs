@@ -36,7 +36,9 @@ async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Actio
     }
     match standing(find_location(&restore, &context).await?.as_ref()) {
         Standing::Usable(location) => remove_files(&restore, location, &context).await?,
-        Standing::Gone(why) => tell(&restore, "FilesLeft", &format!("its files are not deleted: {why}"), &context).await,
+        Standing::Gone(why) => {
+            tell(&restore, "FilesLeft", &format!("its files are not deleted: {why}"), &context).await
+        }
         Standing::Later(why) => {
             tell(&restore, "FilesNotDeleted", &format!("its files cannot be deleted now: {why}"), &context).await;
             return Ok(Action::requeue(TRY_AGAIN));
@@ -73,9 +75,7 @@ async fn find_location(restore: &Restore, context: &Context) -> Result<Option<Ba
     let name = restore.spec.backup_name.clone().unwrap_or_default();
     let backup = match name.as_str() {
         "" => None,
-        name => {
-            api::<Backup>(context).get_opt(name).await.map_err(|e| Error::api(format!("read backup {name}"), e))?
-        }
+        name => api::<Backup>(context).get_opt(name).await.map_err(|e| Error::api(format!("read backup {name}"), e))?,
     };
     let Some(wanted) = backup.and_then(|backup| backup.spec.storage_location) else { return Ok(None) };
     let found = api::<BackupStorageLocation>(context).get_opt(&wanted).await;
@@ -115,8 +115,10 @@ mod tests {
         let mut location = BackupStorageLocation::fixture();
         assert!(matches!(standing(None), Standing::Gone(_)));
         assert!(matches!(standing(Some(&location)), Standing::Later(_)));
-        let status =
-            BackupStorageLocationStatus { phase: Some(LocationPhase::Available), ..BackupStorageLocationStatus::default() };
+        let status = BackupStorageLocationStatus {
+            phase: Some(LocationPhase::Available),
+            ..BackupStorageLocationStatus::default()
+        };
         location.status = Some(status);
         assert!(matches!(standing(Some(&location)), Standing::Usable(_)));
         location.spec.access_mode = Some(AccessMode::ReadOnly);

@@ -17,7 +17,8 @@ use crate::context::{Context, Runs, Settings};
 use crate::events::Events;
 use crate::leader::{self, Candidate};
 use crate::live::LiveOperations;
-use crate::{downloads, location, peers, requests, restore_files, subject};
+use crate::sync::{self, Warnings};
+use crate::{downloads, garbage, location, peers, requests, restore_files, schedule, subject};
 
 /// The name of the Lease.
 const LEASE: &str = "plimsoll";
@@ -60,6 +61,7 @@ impl Server {
             events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
             live: LiveOperations::default(),
             delete_actions: Registry::default(),
+            sync_warnings: Warnings::default(),
             download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
             cluster: Cluster::new(self.client.clone()),
             client: self.client,
@@ -76,6 +78,9 @@ impl Server {
                 subject::control::<DeleteBackupRequest>(Arc::clone(&context)),
                 requests::deletion::control(Arc::clone(&context)),
                 restore_files::control(Arc::clone(&context)),
+                garbage::control(Arc::clone(&context)),
+                sync::control(Arc::clone(&context)),
+                schedule::control(Arc::clone(&context)),
                 requests::server_status::control(Arc::clone(&context)),
                 requests::download::control(Arc::clone(&context)),
             )

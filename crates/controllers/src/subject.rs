@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::NamespaceResourceScope;
 use kube::runtime::controller::Action;
@@ -32,6 +33,7 @@ use crate::floor::{Shown, floor};
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
 use crate::project;
+use crate::queue::{self, Blocked, Entry};
 use crate::report::{Reporter, Reporting};
 
 /// What differs between the kinds of subject.
@@ -67,6 +69,10 @@ pub trait Kind:
     /// The status of one that failed as a whole.
     fn failed(reason: &str) -> Value {
         json!({ "phase": "Failed", "failureReason": reason, "completionTimestamp": format!("{:.0}", Timestamp::now()) })
+    }
+    /// The namespaces, of those in the cluster, that no other one of the kind may work on at the same time.
+    fn claims(_object: &Value, _namespaces: &[String]) -> BTreeSet<String> {
+        BTreeSet::new()
     }
     /// How many of them run at the same time.
     fn at_once(settings: &Settings) -> usize {
@@ -223,7 +229,7 @@ async fn observe<K: Kind>(object: &DynamicObject, context: &Context) -> Result<O
         cancelled: false,
         operation_open: false,
         faults: Vec::new(),
-        ahead: Vec::new(),
+        blocked: None,
         missing: None,
     };
     if stage == Stage::Other {
@@ -267,31 +273,61 @@ async fn observe_needs<K: Kind>(
         }
         Ok(_) => {}
     }
-    let ahead = ahead_of::<K>(object, context).await?;
-    seen.ahead = if ahead.len() < K::at_once(&context.settings) { Vec::new() } else { ahead };
+    seen.blocked = blocked::<K>(object, context).await?;
     Ok(())
 }
 
-/// Who runs or was there earlier.
-async fn ahead_of<K: Kind>(object: &DynamicObject, context: &Context) -> Result<Vec<String>, Error> {
+/// Who has to be waited for, if anybody.
+async fn blocked<K: Kind>(object: &DynamicObject, context: &Context) -> Result<Option<Blocked>, Error> {
     let api_resource = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), &context.settings.namespace, &api_resource);
-    let all =
-        api.list(&ListParams::default()).await.map_err(|e| Error::api(format!("list {}", api_resource.plural), e))?;
-    let age = |o: &DynamicObject| (o.creation_timestamp().map(|time| time.0), o.name_any());
-    let mine = age(object);
-    let mut ahead: BTreeSet<String> = context.runs.names(K::VERB).into_iter().collect();
-    for other in all.items.iter().filter(|other| other.metadata.deletion_timestamp.is_none()) {
-        let phase = other.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-        match K::stage(phase) {
-            Stage::Begun => ahead.insert(other.name_any()),
-            Stage::New if age(other) < mine => ahead.insert(other.name_any()),
-            _ => false,
-        };
+    let all = api.list(&ListParams::default()).await;
+    let all = all.map_err(|e| Error::api(format!("list {}", api_resource.plural), e))?.items;
+    let ahead = ahead_of::<K>(object, &all, &context.runs.names(K::VERB));
+    if ahead.is_empty() {
+        return Ok(None);
     }
-    ahead.remove(&object.name_any());
-    Ok(ahead.into_iter().collect())
+    let limit = K::at_once(&context.settings);
+    // Where only one runs at a time it does not matter what the others work on.
+    let namespaces = if limit > 1 { namespaces(context).await? } else { Vec::new() };
+    let entry = |(object, running): (&DynamicObject, bool)| Entry {
+        name: object.name_any(),
+        running,
+        namespaces: K::claims(&object.data, &namespaces),
+    };
+    let ahead: Vec<_> = ahead.into_iter().map(entry).collect();
+    Ok(queue::turn(&entry((object, false)), &ahead, limit).err())
+}
+
+async fn namespaces(context: &Context) -> Result<Vec<String>, Error> {
+    let api: Api<Namespace> = Api::all(context.client.clone());
+    let all = api.list_metadata(&ListParams::default()).await.map_err(|e| Error::api("list namespaces", e))?;
+    Ok(all.items.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Who runs, and then who was there earlier, in order.
+fn ahead_of<'a, K: Kind>(
+    object: &DynamicObject,
+    all: &'a [DynamicObject],
+    here: &[String],
+) -> Vec<(&'a DynamicObject, bool)> {
+    let age = |o: &DynamicObject| (o.creation_timestamp().map(|time| time.0), o.name_any());
+    let (mine, name) = (age(object), object.name_any());
+    let place = |other: &'a DynamicObject| {
+        let phase = other.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+        let told_to = phase == "ReadyToStart" || here.contains(&other.name_any());
+        match K::stage(phase) {
+            Stage::Begun => Some((other, true)),
+            Stage::New if told_to => Some((other, true)),
+            Stage::New if age(other) < mine => Some((other, false)),
+            _ => None,
+        }
+    };
+    let others = all.iter().filter(|other| other.metadata.deletion_timestamp.is_none() && other.name_any() != name);
+    let mut ahead: Vec<_> = others.filter_map(place).collect();
+    ahead.sort_by_key(|(other, running)| (!running, age(other)));
+    ahead
 }
 
 async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<Context>) -> Result<Action, Error> {
@@ -303,13 +339,16 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
             write_unless_changed(context, &id, object, &K::refused(&faults)).await?;
             context.events.say(&id.reference(), Gravity::Warning, "FailedValidation", &faults.join("; ")).await;
         }
-        Decision::Queue(ahead) => return queue::<K>(&id, object, &ahead, context).await,
+        Decision::Queue(blocked) => return wait_in_queue::<K>(&id, object, &blocked, context).await,
         Decision::Wait(reason) => {
             let reason = format!("waiting for {reason}");
             operation::announce(context.client.clone(), &id, &context.holder(), &reason).await?;
             return Ok(Action::requeue(Duration::from_secs(1)));
         }
-        Decision::Run => start::<K>(id, context),
+        Decision::Run => {
+            leave_queue::<K>(&id, object, context).await?;
+            start::<K>(id, context);
+        }
         Decision::Stop => context.runs.cancel(&id.uid),
         Decision::CancelUnbegun => {
             write_unless_changed(context, &id, object, &K::failed("Cancelled")).await?;
@@ -355,20 +394,33 @@ async fn write_unless_changed(
     }
 }
 
-async fn queue<K: Kind>(
+async fn wait_in_queue<K: Kind>(
     id: &Subject,
     object: &DynamicObject,
-    ahead: &[String],
+    blocked: &Blocked,
     context: &Context,
 ) -> Result<Action, Error> {
-    let position = ahead.len() + 1 - K::at_once(&context.settings);
+    let position = blocked.position;
     let known = object.data.pointer("/status/queuePosition").and_then(Value::as_u64);
     if let Some(status) = K::queued(position).filter(|_| known != Some(position as u64)) {
         write_unless_changed(context, id, object, &status).await?;
     }
-    let reason = format!("queued behind {} {}", K::VERB, ahead.join(", "));
+    let why = if blocked.same_namespaces { ", which works on the same namespaces" } else { "" };
+    let reason = format!("queued behind {} {}{why}", K::VERB, blocked.behind.join(", "));
     operation::announce(context.client.clone(), id, &context.holder(), &reason).await?;
     Ok(Action::requeue(Duration::from_secs(5)))
+}
+
+/// Its turn has come: whoever looks at the queue sees that before the work begins.
+async fn leave_queue<K: Kind>(id: &Subject, object: &DynamicObject, context: &Context) -> Result<(), Error> {
+    let queued = object.data.pointer("/status/phase").and_then(Value::as_str) == Some("Queued");
+    if !queued || K::queued(0).is_none() {
+        return Ok(());
+    }
+    kill::point("queue.leave.before");
+    write_unless_changed(context, id, object, &json!({ "phase": "ReadyToStart", "queuePosition": null })).await?;
+    kill::point("queue.leave.after");
+    Ok(())
 }
 
 /// Closes what a leader left open that died after the last write to the subject.
@@ -452,6 +504,8 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
         }
         job => job?,
     };
+    let words = if gap.is_some() { "taken up again" } else { "begun" };
+    context.events.say(&job.id.reference(), Gravity::Normal, "Started", words).await;
     let reporter = Reporter::start(Reporting {
         tree: job.tree.observer(),
         cluster: context.cluster.clone(),
@@ -462,8 +516,6 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
         scratch: job.scratch.path().to_owned(),
         events: context.events.clone(),
     });
-    let words = if gap.is_some() { "taken up again" } else { "begun" };
-    context.events.say(&job.id.reference(), Gravity::Normal, "Started", words).await;
     drop(gap);
     let answer = K::work(&job).await;
     if let Err(error) = &answer
@@ -540,7 +592,9 @@ async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(
 /// Phase, counters and summary in one write: nobody sees an ended phase with old numbers.
 fn final_status<K: Kind>(snapshot: &Snapshot, finished: &Finished) -> Value {
     let mut status = project::progress(snapshot, K::SHOWN);
-    status["plimsoll"] = crate::report::nulls_for_absent(&project::summary(snapshot, Timestamp::now()));
+    let now = Timestamp::now();
+    status["plimsoll"] = crate::report::nulls_for_absent(&project::summary(snapshot, now));
+    status["conditions"] = json!(project::conditions(snapshot, &[], now));
     if let (Some(status), Some(last)) = (status.as_object_mut(), finished.status.as_object()) {
         status.extend(last.clone());
     }
@@ -563,7 +617,10 @@ fn failed<K: Kind>(error: &Error) -> (Finished, Ending) {
         ),
         error => {
             let reason = error.to_string();
-            (Finished { status: K::failed(&reason), state: OperationState::Failed, reasons: Vec::new() }, Ending::Failed(reason))
+            (
+                Finished { status: K::failed(&reason), state: OperationState::Failed, reasons: Vec::new() },
+                Ending::Failed(reason),
+            )
         }
     }
 }

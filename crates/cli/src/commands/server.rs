@@ -38,6 +38,9 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         store_idle: options.store_idle_timeout,
         resource_timeout: options.resource_timeout,
         terminating_timeout: options.terminating_resource_timeout,
+        backup_sync_period: options.backup_sync_period,
+        garbage_collection_frequency: options.garbage_collection_frequency.max(Duration::from_secs(1)),
+        schedule_skip_immediately: options.schedule_skip_immediately,
         identity: identity(),
         downloads: options.download_address.map(|address| Downloads {
             address,
@@ -58,6 +61,9 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         store_idle: Duration::from_mins(1),
         resource_timeout: Duration::from_mins(10),
         terminating_timeout: Duration::from_mins(10),
+        backup_sync_period: Duration::from_mins(1),
+        garbage_collection_frequency: Duration::from_hours(1),
+        schedule_skip_immediately: false,
         identity: identity(),
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
     }

@@ -109,7 +109,8 @@ async fn a_deletion_killed_at_any_point_goes_on(bed: &Bed) {
     dismiss(server).await;
     let left = files(&model.bucket.join("backups/other")).len();
     let points = every_point(&std::fs::read_to_string(trace).unwrap());
-    for expected in ["deletion.mark.before:1", "object.delete.after:1", "restore.files.before:1", "deletion.record.after:1"]
+    for expected in
+        ["deletion.mark.before:1", "object.delete.after:1", "restore.files.before:1", "deletion.record.after:1"]
     {
         assert!(points.iter().any(|point| point == expected), "{points:?}");
     }

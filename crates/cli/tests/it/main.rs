@@ -16,5 +16,7 @@ mod faults;
 mod killed;
 mod refused;
 mod round_trip;
+mod schedule;
+mod sync;
 mod velero_cli;
 mod velero_restores;

@@ -73,10 +73,8 @@ mod tests {
             request
         };
         let day = 24 * 3600;
-        let (done, failed) = (
-            request(DeleteBackupRequestPhase::Processed, &[]),
-            request(DeleteBackupRequestPhase::Processed, &["no"]),
-        );
+        let (done, failed) =
+            (request(DeleteBackupRequestPhase::Processed, &[]), request(DeleteBackupRequestPhase::Processed, &["no"]));
         assert_eq!(decide(&done, false, at(1)), Decision::Delete);
         assert_eq!(decide(&done, true, at(1)), Decision::Keep(Duration::from_millis(200)));
         assert_eq!(decide(&failed, false, at(1)), Decision::Keep(Duration::from_secs(24 * 3600 - 1)));

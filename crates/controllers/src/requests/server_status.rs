@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::ResourceExt;
 use plimsoll_api::velero::v1::{RequestPhase, ServerStatusRequest};
 use plimsoll_engine::Error;
 use serde_json::json;

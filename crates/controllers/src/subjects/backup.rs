@@ -1,5 +1,6 @@
 //! Backup.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use plimsoll_engine::ports::{Effect, Guard, Journal};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill, show_waits};
 use plimsoll_progress::Snapshot;
+use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::policies::Policies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
@@ -81,6 +83,18 @@ impl Kind for Backup {
 
     fn queued(position: usize) -> Option<Value> {
         Some(json!({ "phase": "Queued", "queuePosition": position }))
+    }
+
+    /// An expression that cannot be read claims nothing: validation names it.
+    fn claims(object: &Value, namespaces: &[String]) -> BTreeSet<String> {
+        let names = |field: &str| -> Vec<String> {
+            let list = object.pointer(&format!("/spec/{field}")).and_then(Value::as_array);
+            list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        match IncludesExcludes::new(&names("includedNamespaces"), &names("excludedNamespaces")) {
+            Ok(filter) => namespaces.iter().filter(|name| filter.includes(name)).cloned().collect(),
+            Err(_) => BTreeSet::new(),
+        }
     }
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Resource, ResourceExt};
+use plimsoll_api::labels;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::{
     Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase, LocationPhase,
     PodVolumeBackup, Restore,
 };
-use plimsoll_api::labels;
 use plimsoll_archive::{codec, layout, volumes::VolumeSnapshot};
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, delete, kill};
@@ -121,7 +121,11 @@ impl Kind for DeleteBackupRequest {
 }
 
 fn done() -> Finished {
-    Finished { status: json!({ "phase": "Processed", "errors": null }), state: OperationState::Succeeded, reasons: Vec::new() }
+    Finished {
+        status: json!({ "phase": "Processed", "errors": null }),
+        state: OperationState::Succeeded,
+        reasons: Vec::new(),
+    }
 }
 
 async fn tell(job: &Job<DeleteBackupRequest>, backup: &Backup, gravity: Gravity, reason: &str, message: &str) {
@@ -160,9 +164,7 @@ fn refuse(backup: Option<&Backup>, location: Option<&BackupStorageLocation>, run
 async fn requests(job: &DeleteBackupRequest, context: &Context) -> Result<Vec<DeleteBackupRequest>, Error> {
     let all = api::<DeleteBackupRequest>(context).list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list deletion requests", e))?;
-    let same = |other: &DeleteBackupRequest| {
-        other.spec.backup_name == job.spec.backup_name && other.uid() != job.uid()
-    };
+    let same = |other: &DeleteBackupRequest| other.spec.backup_name == job.spec.backup_name && other.uid() != job.uid();
     Ok(all.items.into_iter().filter(same).collect())
 }
 
@@ -257,11 +259,7 @@ async fn run_actions(
 }
 
 /// Snapshots and volume data that only another program can delete: with the backup gone nobody would find them again.
-async fn foreign_volumes(
-    job: &Job<DeleteBackupRequest>,
-    backup: &Backup,
-    store: &Store,
-) -> Result<Vec<String>, Error> {
+async fn foreign_volumes(job: &Job<DeleteBackupRequest>, backup: &Backup, store: &Store) -> Result<Vec<String>, Error> {
     let name = backup.name_any();
     let root = job.tree.root();
     let mut errors = Vec::new();
@@ -284,7 +282,9 @@ async fn foreign_volumes(
 
 async fn read_list<T: DeserializeOwned>(store: &Store, key: &str, task: &Task) -> Result<Vec<T>, Error> {
     match Patience::default().run(task, || async { Ok(store.get(key).await?) }).await {
-        Ok(bytes) => codec::read_gzip_list(bytes.as_ref()).map_err(|source| Error::Archive { name: key.into(), source }),
+        Ok(bytes) => {
+            codec::read_gzip_list(bytes.as_ref()).map_err(|source| Error::Archive { name: key.into(), source })
+        }
         Err(Error::Store(error)) if error.is_not_found() => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -299,11 +299,7 @@ async fn restores_of(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<
 }
 
 /// Their files go with them: see the finalizer. Returns those that do not go in time.
-async fn remove_restores(
-    job: &Job<DeleteBackupRequest>,
-    backup: &Backup,
-    task: &Task,
-) -> Result<Vec<String>, Error> {
+async fn remove_restores(job: &Job<DeleteBackupRequest>, backup: &Backup, task: &Task) -> Result<Vec<String>, Error> {
     let list = || restores_of(job, backup);
     for restore in Patience::default().run(task, list).await? {
         kill::point("deletion.restore.before");
