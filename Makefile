@@ -33,6 +33,10 @@ test-fast: tools-fast ## the tests that need neither the real cluster nor the pe
 bench: tools-all ## measure, beside the peers where there is one, and print ratios
 	hack/run-benches
 
+.PHONY: bench-repository
+bench-repository: tools-all ## restic, kopia and our engine take turns: a directory, S3 with 50 ms, a million files
+	hack/run-benches repository
+
 .PHONY: bench-velero
 bench-velero: tools-all ## Velero's backup and restore rates on the standard load, beside the raw API server's
 	$(CARGO) run --release --package plimsoll-testkit --bin bench-velero

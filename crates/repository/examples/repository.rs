@@ -34,7 +34,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let started = Instant::now();
-    let repository = Arc::new(Repository::open(store, handle, password.as_bytes(), OpenOptions::default())?);
+    let cache = std::env::var_os("PLIMSOLL_CACHE_DIR").map(Into::into);
+    let options = OpenOptions { cache, ..OpenOptions::default() };
+    let repository = Arc::new(Repository::open(store, handle, password.as_bytes(), options)?);
     println!("opened after {:?}", started.elapsed());
     let operation = Operation::new(command, Clock::system());
     let (task, cancel) = (operation.root(), Cancel::default());

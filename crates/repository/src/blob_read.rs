@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use plimsoll_store::StoreError;
+use sha2::{Digest, Sha256};
 
 use crate::blob_index::{BlobIndex, Place};
 use crate::cancel::Cancel;
@@ -38,14 +39,17 @@ impl Decoder {
 
     /// The plain bytes of a blob, proved to be what their ID says; the error says what is wrong with them.
     pub(crate) fn decode(&mut self, key: &Key, sealed: &[u8], uncompressed: u32, id: &Id) -> Result<&[u8], String> {
-        key.open(sealed, &mut self.opened).map_err(|error| error.to_string())?;
-        let plain = if uncompressed > 0 {
+        let mut hash = Sha256::new();
+        let (plain, found) = if uncompressed > 0 {
+            key.open(sealed, &mut self.opened).map_err(|error| error.to_string())?;
             self.unpack(uncompressed as usize)?;
-            &self.unpacked
+            (&self.unpacked, Id::of(&self.unpacked))
         } else {
-            &self.opened
+            let opened = key.open_and_take(sealed, &mut self.opened, |piece| hash.update(piece));
+            opened.map_err(|error| error.to_string())?;
+            (&self.opened, Id(hash.finalize().into()))
         };
-        if Id::of(plain) == *id { Ok(plain) } else { Err("its content does not have the hash that is its name".into()) }
+        if found == *id { Ok(plain) } else { Err("its content does not have the hash that is its name".into()) }
     }
 
     fn unpack(&mut self, length: usize) -> Result<(), String> {
@@ -71,7 +75,7 @@ struct PackCache {
     bytes: usize,
 }
 
-const CACHED_TREE_BYTES: usize = 32 * 1024 * 1024;
+const CACHED_TREE_BYTES: usize = 17 * 1024 * 1024;
 
 impl PackCache {
     fn keep(&mut self, pack: u32, content: Bytes) {

@@ -173,14 +173,20 @@ impl BlobReader<'_> {
         Ok(found)
     }
 
-    /// Everything below a tree, directories before their entries.
+    /// Everything below a tree, directories before their entries. However deep it is: trees are foreign input, and the
+    /// stack is not as deep as they may be.
     pub(crate) fn walk(&self, tree: &Id, path: &Path, visit: &mut dyn FnMut(&Path, &Node)) -> Result<()> {
-        let tree = self.tree(tree)?;
-        for node in &tree.nodes {
-            let path = path.join(std::ffi::OsStr::from_bytes(&node.name));
+        let mut open = vec![(path.to_owned(), self.tree(tree)?, 0)];
+        while let Some((folder, tree, next)) = open.last_mut() {
+            let Some(node) = tree.nodes.get(*next) else {
+                open.pop();
+                continue;
+            };
+            *next += 1;
+            let path = folder.join(std::ffi::OsStr::from_bytes(&node.name));
             visit(&path, node);
-            if let Some(subtree) = &node.subtree {
-                self.walk(subtree, &path, visit)?;
+            if let Some(subtree) = node.subtree {
+                open.push((path, self.tree(&subtree)?, 0));
             }
         }
         Ok(())

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::{RepositoryError, Result};
+
+/// How often it is looked whether somebody asked.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A flag that ends work soon after it is raised. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +22,23 @@ impl Cancel {
     /// Whether somebody asked.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
+    }
+
+    /// Does work that cannot be interrupted on a thread of its own, and waits for it no longer than until somebody asks to
+    /// stop. What it results in after that is dropped.
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let (done, result) = std::sync::mpsc::sync_channel(1);
+        std::thread::spawn(move || done.send(work()));
+        loop {
+            self.check()?;
+            match result.recv_timeout(LOOK) {
+                Ok(result) => return result,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(RepositoryError::corrupt("a thread", "it ended without a result"));
+                }
+            }
+        }
     }
 
     /// An error if somebody asked.

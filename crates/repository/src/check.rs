@@ -16,6 +16,7 @@ use crate::format::pack;
 use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
+use crate::pack_file::PackFiles;
 use crate::repository::{FileKind, Listed, Repository};
 use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
@@ -75,7 +76,8 @@ impl Repository {
     /// Checks the repository. Damage is in the outcome; only what prevents checking is an error.
     pub fn check(self: &Arc<Self>, read: ReadData, task: &Task, cancel: &Cancel) -> Result<CheckOutcome> {
         let _waits = show_waits(&self.store, task);
-        let lock = Lock::take(self, LockKind::Exclusive)?;
+        let repository = self.clone();
+        let lock = cancel.run(move || Lock::take(&repository, LockKind::Exclusive))?;
         say_if_not_locked(&lock, task);
         let (index, expected, outcome) = Default::default();
         let mut check = Check { repository: self, cancel, task, index, expected, outcome };
@@ -269,34 +271,47 @@ impl Check<'_> {
     }
 
     fn read_some(&self, packs: &[Listed], next: &AtomicUsize, bytes: &Meter) -> Result<()> {
-        let mut decoder = Decoder::new();
+        let (mut decoder, mut files) = (Decoder::new(), PackFiles::default());
         while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            self.read_pack(pack, &mut decoder)?;
+            self.cancel.check()?;
+            match files.read(self.repository, pack.id, 0..pack.size) {
+                Some(content) => {
+                    if let Some(content) = self.note_damage(content)? {
+                        self.check_pack(pack, content, &mut decoder)?;
+                    }
+                }
+                None => self.load_pack(pack, &mut decoder)?,
+            }
             self.outcome.lock().unwrap_or_else(PoisonError::into_inner).bytes_read += pack.size;
             bytes.add(pack.size);
         }
         Ok(())
     }
 
-    fn read_pack(&self, pack: &Listed, decoder: &mut Decoder) -> Result<()> {
+    fn load_pack(&self, pack: &Listed, decoder: &mut Decoder) -> Result<()> {
         let key = FileKind::Pack.key_of(&pack.id);
         let content = self.repository.wait(self.cancel, async { Ok(self.repository.store.get(&key).await?) })?;
-        if Id::of(&content) != pack.id {
+        self.check_pack(pack, &content, decoder)
+    }
+
+    fn check_pack(&self, pack: &Listed, content: &[u8], decoder: &mut Decoder) -> Result<()> {
+        if Id::of(content) != pack.id {
             self.error(format!("pack {}: its content does not have the hash that is its name", pack.id));
         }
-        let header = pack::header_size(&content, content.len() as u64).and_then(|size| {
+        let header = pack::header_size(content, content.len() as u64).and_then(|size| {
             let tail = content.get(content.len() - size..).ok_or("too short")?;
             pack::parse_header(tail, content.len() as u64, &self.repository.key)
         });
         match header {
-            Ok(blobs) => self.read_blobs(pack, &content, &blobs, decoder),
+            Ok(blobs) => self.read_blobs(pack, content, &blobs, decoder)?,
             Err(cause) => self.error(format!("pack {}: {cause}", pack.id)),
         }
         Ok(())
     }
 
-    fn read_blobs(&self, pack: &Listed, content: &[u8], blobs: &[PackedBlob], decoder: &mut Decoder) {
+    fn read_blobs(&self, pack: &Listed, content: &[u8], blobs: &[PackedBlob], decoder: &mut Decoder) -> Result<()> {
         for blob in blobs {
+            self.cancel.check()?;
             let range = blob.offset as usize..blob.offset as usize + blob.length as usize;
             let sealed = content.get(range).unwrap_or_default();
             if let Err(cause) = decoder.decode(&self.repository.key, sealed, blob.uncompressed, &blob.id) {
@@ -306,6 +321,7 @@ impl Check<'_> {
                 self.error(format!("pack {}: blob {} is not in the index as it lies here", pack.id, blob.id));
             }
         }
+        Ok(())
     }
 
     fn is_indexed(&self, pack: Id, blob: &PackedBlob) -> bool {

@@ -86,10 +86,15 @@ impl Repository {
             return Ok(sealed.into());
         }
         let sealed = self.load_sealed(FileKind::Index, id).await?;
-        if let Some(file) = cached {
-            keep(&file, &sealed);
-        }
+        self.keep_cached(id, &sealed);
         Ok(sealed)
+    }
+
+    /// Keeps a copy of an index file on this machine, if that is wanted.
+    pub(crate) fn keep_cached(&self, id: Id, sealed: &[u8]) {
+        if let Some(folder) = self.cache_folder() {
+            keep(&folder.join(id.to_string()), sealed);
+        }
     }
 
     fn cache_folder(&self) -> Option<PathBuf> {

@@ -29,6 +29,7 @@ pub mod format;
 mod index_load;
 mod lock;
 mod open;
+mod pack_file;
 mod repository;
 pub mod restore;
 mod snapshots;
@@ -43,3 +44,8 @@ pub use format::id::Id;
 pub use lock::{Lock, LockFile, LockKind};
 pub use repository::{OpenOptions, Repository};
 pub use snapshots::ReadableSnapshots;
+
+/// The example of the README is compiled like any other.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

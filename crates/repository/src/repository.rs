@@ -151,8 +151,11 @@ impl Repository {
     pub(crate) async fn save(&self, kind: FileKind, json: &[u8]) -> Result<Id> {
         let sealed = unpacked::seal(json, self.config.version, &self.key)
             .map_err(|error| RepositoryError::corrupt(kind.folder(), error.to_string()))?;
-        let id = Id::of(&sealed);
-        self.store.put(&kind.key_of(&id), sealed).await?;
+        let (id, sealed) = (Id::of(&sealed), Bytes::from(sealed));
+        self.store.put(&kind.key_of(&id), sealed.clone()).await?;
+        if kind == FileKind::Index {
+            self.keep_cached(id, &sealed);
+        }
         Ok(id)
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Inner {
     pub name: String,
     pub tags: TagSet,
     pub observers: Arc<Observers>,
+    /// The same objects as files, where they are files of this machine.
+    pub files: Option<LocalFileSystem>,
 }
 
 /// What a store knows about an object without reading it.
@@ -59,7 +61,8 @@ impl Store {
         let objects = LocalFileSystem::new_with_prefix(path)
             .map_err(|error| StoreError::from_provider(&error, ".", &name))?
             .with_fsync(true);
-        Self::from_objects(Arc::new(objects), name, prefix)
+        let inner = Inner::new(Arc::new(objects.clone()), name);
+        Self::assemble(Inner { files: Some(objects), ..inner }, prefix)
     }
 
     /// Opens what a location describes. Nothing is sent: whether it can be reached shows at the first call.
@@ -156,6 +159,13 @@ impl Store {
         }
         let cause = format!("{} of {wanted} bytes of a range", read.len());
         Err(StoreError::Unavailable { key: key.into(), location: self.inner.name.clone(), cause })
+    }
+
+    /// The file that holds an object, where the store is a directory of this machine: for readers who want to choose
+    /// where the bytes go. It need not exist, and must only be read.
+    pub fn file_of(&self, key: &str) -> Option<std::path::PathBuf> {
+        let files = self.inner.files.as_ref()?;
+        files.path_to_filesystem(&self.path(key).ok()?).ok()
     }
 
     /// Reads an object piece by piece.
@@ -282,7 +292,7 @@ impl Store {
 
 impl Inner {
     pub(crate) fn new(objects: Arc<dyn ObjectStore>, name: String) -> Self {
-        Self { objects, signer: None, name, tags: TagSet::default(), observers: Arc::default() }
+        Self { objects, signer: None, name, tags: TagSet::default(), observers: Arc::default(), files: None }
     }
 }
 

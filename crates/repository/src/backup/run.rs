@@ -23,6 +23,7 @@ use crate::cancel::Cancel;
 use crate::format::blob::BlobKind;
 use crate::format::chunker::{Chunker, LONGEST};
 use crate::format::id::Id;
+use crate::format::index::IndexedPack;
 use crate::format::snapshot::{Snapshot, Summary};
 use crate::format::time::Time;
 use crate::lock::{Lock, LockKind};
@@ -257,7 +258,7 @@ impl Run<'_> {
     fn watch(&self, lock: &Lock, done: impl Fn() -> bool) {
         while !done() {
             std::thread::park_timeout(Duration::from_millis(5));
-            if let Err(error) = lock.check().and_then(|()| self.uploads.index_if_due()) {
+            if let Err(error) = lock.check().and_then(|()| self.uploads.index_if_due(self.cancel)) {
                 self.fail(error);
             }
         }
@@ -297,6 +298,15 @@ impl Run<'_> {
     }
 }
 
+/// What a backup starts from.
+struct Beginning {
+    lock: Lock,
+    parent: Option<(Id, Snapshot)>,
+    index: BlobIndex,
+    /// Packs of an earlier run that no index file names yet.
+    adopted: Vec<IndexedPack>,
+}
+
 impl Repository {
     /// Backs up. What cannot be read is left out and listed in the outcome; what cannot be stored ends it with an
     /// error and without a snapshot.
@@ -309,15 +319,7 @@ impl Repository {
         self.require_writable()?;
         let start = Time::now();
         let _waits = show_waits(&self.store, task);
-        let lock = Lock::write(self, LockKind::Shared)?;
-        // The snapshots before the index: what a snapshot refers to is then in the index.
-        let parent = self.choose_parent(options)?;
-        let mut index = self.load_index(task, cancel)?;
-        let adopted = self.orphan_packs(&index, cancel)?;
-        for pack in &adopted {
-            index.add(pack);
-        }
-        lock.settle()?;
+        let Beginning { lock, parent, index, adopted } = self.begin_backup(options, task, cancel)?;
         say_if_not_locked(&lock, task);
         let meters = meters(task);
         let memory = Memory::plan(options);
@@ -352,11 +354,27 @@ impl Repository {
         let tree = match stored {
             Ok(tree) => tree,
             Err(error) => {
+                lock.hurry();
                 run.uploads.keep_what_is_stored();
                 return Err(error);
             }
         };
         self.finish_backup(&run, parent, tree, start, &lock)
+    }
+
+    fn begin_backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<Beginning> {
+        let (repository, options, task) = (self.clone(), options.clone(), task.clone());
+        let inner = cancel.clone();
+        cancel.run(move || {
+            let lock = Lock::write(&repository, LockKind::Shared)?;
+            // The snapshots before the index: what a snapshot refers to is then in the index.
+            let parent = repository.choose_parent(&options)?;
+            let mut index = repository.load_index(&task, &inner)?;
+            let adopted = repository.orphan_packs(&index, &inner)?;
+            adopted.iter().for_each(|pack| index.add(pack));
+            lock.settle()?;
+            Ok(Beginning { lock, parent, index, adopted })
+        })
     }
 
     fn finish_backup(
@@ -369,11 +387,14 @@ impl Repository {
     ) -> Result<BackupOutcome> {
         let summary = run.summary(start);
         let unchanged = parent.as_ref().filter(|(_, snapshot)| run.options.skip_if_unchanged && snapshot.tree == tree);
-        lock.confirm()?;
+        lock.confirm(run.cancel)?;
         run.cancel.check()?;
         let snapshot = match unchanged {
             Some((id, _)) => *id,
-            None => self.save_snapshot(run.options, parent.map(|(id, _)| id), tree, &summary)?,
+            None => {
+                let json = new_snapshot(run.options, parent.map(|(id, _)| id), tree, &summary)?;
+                self.wait(run.cancel, self.save(FileKind::Snapshot, &json))?
+            }
         };
         let settled = |meter: &Meter| meter.set_total(Total::Final(meter.counts().settled()));
         settled(&run.meters.bytes);
@@ -381,27 +402,6 @@ impl Repository {
         let problems = std::mem::take(&mut *run.problems.lock().unwrap_or_else(PoisonError::into_inner));
         let problem_count = run.problem_count.load(Ordering::Relaxed);
         Ok(BackupOutcome { snapshot, tree, summary, problems, problem_count, locked: lock.is_visible() })
-    }
-
-    fn save_snapshot(&self, options: &BackupOptions, parent: Option<Id>, tree: Id, summary: &Summary) -> Result<Id> {
-        let (uid, gid, username) = system::current_user();
-        let snapshot = Snapshot {
-            time: options.time.unwrap_or(summary.backup_start),
-            parent,
-            tree,
-            paths: options.recorded_paths(),
-            hostname: options.hostname.clone(),
-            username,
-            uid,
-            gid,
-            excludes: options.excludes.clone(),
-            tags: options.tags.clone(),
-            original: None,
-            program_version: options.program.clone(),
-            summary: Some(summary.clone()),
-        };
-        let json = snapshot.encode().map_err(|cause| RepositoryError::corrupt("the new snapshot", cause))?;
-        self.runtime.block_on(self.save(FileKind::Snapshot, &json))
     }
 
     /// The snapshot to compare with.
@@ -428,4 +428,25 @@ fn meters(task: &Task) -> Meters {
     let task = task.clone();
     let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
     Meters { task, bytes, files }
+}
+
+/// The JSON of a new snapshot.
+fn new_snapshot(options: &BackupOptions, parent: Option<Id>, tree: Id, summary: &Summary) -> Result<Vec<u8>> {
+    let (uid, gid, username) = system::current_user();
+    let snapshot = Snapshot {
+        time: options.time.unwrap_or(summary.backup_start),
+        parent,
+        tree,
+        paths: options.recorded_paths(),
+        hostname: options.hostname.clone(),
+        username,
+        uid,
+        gid,
+        excludes: options.excludes.clone(),
+        tags: options.tags.clone(),
+        original: None,
+        program_version: options.program.clone(),
+        summary: Some(summary.clone()),
+    };
+    snapshot.encode().map_err(|cause| RepositoryError::corrupt("the new snapshot", cause))
 }

@@ -97,15 +97,15 @@ impl<'a> Uploads<'a> {
     }
 
     /// Names what is stored in an index file, if there is enough of it.
-    pub(super) fn index_if_due(&self) -> Result<()> {
+    pub(super) fn index_if_due(&self, cancel: &Cancel) -> Result<()> {
         let due = {
             let state = self.state();
             state.blobs >= INDEXED_AT_ONCE || (state.blobs > 0 && state.indexed.elapsed() >= INDEXED_AFTER)
         };
-        if due { self.write_index() } else { Ok(()) }
+        if due { self.write_index(cancel) } else { Ok(()) }
     }
 
-    fn write_index(&self) -> Result<()> {
+    fn write_index(&self, cancel: &Cancel) -> Result<()> {
         let stored = {
             let mut state = self.state();
             state.blobs = 0;
@@ -115,7 +115,7 @@ impl<'a> Uploads<'a> {
         for packs in portions(&stored) {
             self.lock.check()?;
             let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
-            self.repository.runtime.block_on(self.repository.save(FileKind::Index, &json))?;
+            self.repository.wait(cancel, self.repository.save(FileKind::Index, &json))?;
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl<'a> Uploads<'a> {
     /// Waits for all packs, then names them.
     pub(super) fn finish(&self, cancel: &Cancel) -> Result<()> {
         self.wait_below(1, cancel)?;
-        self.write_index()
+        self.write_index(cancel)
     }
 
     /// After a cancel or a failure: names what is stored, so that the next run need not do it again, as far as that
@@ -132,7 +132,7 @@ impl<'a> Uploads<'a> {
         if self.lock.check().is_err() {
             return;
         }
-        let deadline = Instant::now() + Duration::from_millis(300);
+        let deadline = Instant::now() + Duration::from_millis(200);
         let mut state = self.state();
         while state.under_way > 0 && Instant::now() < deadline {
             let (guard, _) =
@@ -146,7 +146,7 @@ impl<'a> Uploads<'a> {
             return;
         }
         let write = async {
-            tokio::time::timeout(Duration::from_millis(500), self.repository.save(FileKind::Index, &json)).await
+            tokio::time::timeout(Duration::from_millis(250), self.repository.save(FileKind::Index, &json)).await
         };
         if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
             tracing::debug!("stored packs are not in the index; the next run finds them by listing");

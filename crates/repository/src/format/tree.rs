@@ -329,6 +329,15 @@ mod tests {
     }
 
     #[test]
+    fn attributes_of_another_system_are_kept() {
+        let generic = r#"{"windows.file_attributes":32,"windows.creation_time":"AAAA"}"#;
+        let json = KNOWN.replacen(r#","content":["#, &format!(r#","generic_attributes":{generic},"content":["#), 1);
+        let tree = Tree::parse(json.as_bytes()).expect("parses");
+        assert_eq!(tree.nodes[0].generic_attributes.as_deref(), Some(generic));
+        assert_eq!(String::from_utf8(tree.encode()).expect("text"), json);
+    }
+
+    #[test]
     fn an_empty_directory_has_the_known_id() {
         let id = Id::of(&Tree::default().encode());
         assert_eq!(id.to_string(), "ac08ce34ba4f8123618661bef2425f7028ffb9ac740578a3ee88684d2523fee8");

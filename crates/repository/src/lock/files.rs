@@ -1,12 +1,14 @@
 //! Lock files in the store: written, listed, judged, removed.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use plimsoll_store::StoreError;
 
 use super::LockKind;
 use super::file::{LockFile, OtherLock};
+use crate::cancel::Cancel;
 use crate::format::id::Id;
 use crate::repository::{FileKind, Repository};
 use crate::{RepositoryError, Result};
@@ -63,8 +65,19 @@ impl Repository {
         self.runtime.block_on(self.save(FileKind::Lock, &json))
     }
 
-    pub(super) fn has_lock(&self, id: Id) -> Result<bool> {
-        Ok(self.runtime.block_on(self.store.exists(&FileKind::Lock.key_of(&id)))?)
+    pub(super) fn has_lock(&self, id: Id, cancel: &Cancel) -> Result<bool> {
+        self.wait(cancel, async { Ok(self.store.exists(&FileKind::Lock.key_of(&id)).await?) })
+    }
+
+    /// Removes a lock file, and waits so long for it. After that the removal goes on by itself.
+    pub(super) fn release_lock(self: &Arc<Self>, id: Id, patience: Duration) {
+        let repository = self.clone();
+        let (done, removed) = std::sync::mpsc::sync_channel(1);
+        std::thread::spawn(move || {
+            repository.remove_lock(id);
+            let _ = done.send(());
+        });
+        let _ = removed.recv_timeout(patience);
     }
 
     /// Removes a lock file. That the store refuses it is remembered: it will get no more of them.

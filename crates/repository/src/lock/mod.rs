@@ -12,6 +12,7 @@ use std::time::Duration;
 pub use file::LockFile;
 use plimsoll_progress::Clock;
 
+use crate::cancel::Cancel;
 use crate::format::id::Id;
 use crate::repository::Repository;
 use crate::{RepositoryError, Result};
@@ -33,13 +34,15 @@ const REFRESH_AGAIN: Duration = Duration::from_secs(30);
 const GIVE_UP: Duration = Duration::from_secs(22 * 60 + 30);
 /// How long another process may need until its lock shows up in a listing.
 const SETTLE: Duration = Duration::from_millis(200);
+/// How long releasing may take before it goes on by itself.
+const RELEASE: Duration = Duration::from_secs(10);
+const RELEASE_IN_A_HURRY: Duration = Duration::from_millis(300);
 /// How often the refresher looks at the clock.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A lock that is held; dropping it releases it.
 pub struct Lock {
     shared: Arc<Shared>,
-    refresher: Option<std::thread::JoinHandle<()>>,
 }
 
 struct Shared {
@@ -50,6 +53,7 @@ struct Shared {
     held: Mutex<Option<Held>>,
     released: Condvar,
     ended: AtomicBool,
+    in_a_hurry: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -83,14 +87,20 @@ impl Lock {
             let refreshed = clock.now();
             Some(Held { id: repository.acquire(kind)?, refreshed })
         };
-        let (released, ended) = (Condvar::new(), AtomicBool::new(false));
-        let held_now = Mutex::new(held);
-        let shared = Arc::new(Shared { repository: repository.clone(), kind, clock, held: held_now, released, ended });
-        let refresher = held.map(|_| {
-            let shared = shared.clone();
-            std::thread::spawn(move || shared.keep_fresh())
+        let shared = Arc::new(Shared {
+            repository: repository.clone(),
+            kind,
+            clock,
+            held: Mutex::new(held),
+            released: Condvar::new(),
+            ended: AtomicBool::new(false),
+            in_a_hurry: AtomicBool::new(false),
         });
-        Ok(Self { shared, refresher })
+        if held.is_some() {
+            let shared = shared.clone();
+            std::thread::spawn(move || shared.keep_fresh());
+        }
+        Ok(Self { shared })
     }
 
     /// The second half: once another process that began at the same moment must have shown up, looks again.
@@ -101,6 +111,11 @@ impl Lock {
             None => Ok(()),
             Some(holder) => Err(RepositoryError::Locked { location: self.shared.location(), holder }),
         }
+    }
+
+    /// Releasing it may not take long: somebody waits for the end.
+    pub(crate) fn hurry(&self) {
+        self.shared.in_a_hurry.store(true, Ordering::Release);
     }
 
     /// Whether there is a lock file: there is none where the store refuses deletes.
@@ -119,11 +134,11 @@ impl Lock {
     }
 
     /// The same, and an error if the lock file is gone: asked before what others must not have swept away is referred to.
-    pub(crate) fn confirm(&self) -> Result<()> {
+    pub(crate) fn confirm(&self, cancel: &Cancel) -> Result<()> {
         loop {
             self.check()?;
             let Some(asked) = *self.shared.held() else { return Ok(()) };
-            if self.shared.repository.has_lock(asked.id)? {
+            if self.shared.repository.has_lock(asked.id, cancel)? {
                 return Ok(());
             }
             // Unless it was replaced by a younger one meanwhile.
@@ -137,18 +152,16 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        {
+        let held = {
             // Under the lock, or the refresher could miss it between looking and waiting.
-            let _held = self.shared.held();
+            let mut held = self.shared.held();
             self.shared.ended.store(true, Ordering::Release);
-        }
+            held.take()
+        };
         self.shared.released.notify_all();
-        if let Some(refresher) = self.refresher.take() {
-            let _ = refresher.join();
-        }
-        let held = self.shared.held().take();
         if let Some(held) = held {
-            self.shared.repository.remove_lock(held.id);
+            let hurry = self.shared.in_a_hurry.load(Ordering::Acquire);
+            self.shared.repository.release_lock(held.id, if hurry { RELEASE_IN_A_HURRY } else { RELEASE });
         }
     }
 }
@@ -192,7 +205,11 @@ impl Shared {
         let refreshed = self.clock.now();
         match self.repository.write_lock(self.kind) {
             Ok(id) => {
-                let old = self.held().replace(Held { id, refreshed });
+                let mut held = self.held();
+                // Given up meanwhile: then nobody else knows the new file.
+                let ended = self.ended.load(Ordering::Acquire);
+                let old = if ended { Some(Held { id, refreshed }) } else { held.replace(Held { id, refreshed }) };
+                drop(held);
                 if let Some(old) = old {
                     self.repository.remove_lock(old.id);
                 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use super::newborn::Newborn;
 use crate::format::mode;
 use crate::format::time::Time;
 use crate::format::tree::{Attribute, Node};
@@ -33,13 +34,23 @@ impl Metadata {
         }
     }
 
-    /// On an open file that was made by us.
-    pub(super) fn apply_to_file(&self, file: &File) -> std::io::Result<()> {
-        allowed(rustix::fs::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid))))?;
+    pub(super) fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    /// On an open file that was made by us, except for what it was born with.
+    pub(super) fn apply_to_file(&self, file: &File, newborn: &Newborn, has_mode: bool) -> std::io::Result<()> {
+        if !newborn.belongs_to(file, self.uid, self.gid) {
+            allowed(rustix::fs::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid))))?;
+        }
         for attribute in &self.attributes {
             tolerated(rustix::fs::fsetxattr(file, &attribute.name, &attribute.value, XattrFlags::empty()))?;
         }
         rustix::fs::futimens(file, &self.times())?;
+        // An ACL among the attributes changes the mode again.
+        if has_mode && self.attributes.is_empty() {
+            return Ok(());
+        }
         Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(self.mode))?)
     }
 

@@ -7,6 +7,7 @@
 
 mod fetch;
 mod metadata;
+mod newborn;
 mod options;
 mod plan;
 mod run;

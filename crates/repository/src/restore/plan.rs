@@ -19,6 +19,10 @@ pub(super) struct PlannedFile {
     pub open: AtomicU32,
     /// A part of it could not be read.
     pub damaged: AtomicBool,
+    /// Zeros were not written: its length is to be set at the end.
+    pub has_holes: AtomicBool,
+    /// All of it is one blob, so that it is opened only once.
+    pub is_whole: bool,
 }
 
 /// A blob and one place it is written to.
@@ -46,7 +50,7 @@ pub(super) struct Portion {
 }
 
 /// A portion is restored when it has this many blobs: more would take memory, fewer would split packs.
-const MOST_WANTED: usize = 200_000;
+const MOST_WANTED: usize = 100_000;
 /// Gaps up to this are read over.
 const GAP: u64 = 1024 * 1024;
 /// What is read at once.
@@ -76,7 +80,8 @@ impl Portion {
             offset += place.plain_length();
         }
         let open = AtomicU32::new(u32::try_from(content.len()).unwrap_or(u32::MAX));
-        self.files.push(PlannedFile { path, metadata, size: offset, open, damaged: AtomicBool::new(false) });
+        let (damaged, has_holes, is_whole) = (AtomicBool::new(false), AtomicBool::new(false), content.len() < 2);
+        self.files.push(PlannedFile { path, metadata, size: offset, open, damaged, has_holes, is_whole });
         Ok(offset)
     }
 

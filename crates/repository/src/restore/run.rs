@@ -5,21 +5,23 @@ use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plimsoll_progress::{Meter, Task, Unit};
 
 use super::fetch::Fetcher;
 use super::metadata::Metadata;
+use super::newborn::Newborn;
 use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
-use super::plan::Portion;
-use super::write::{Writer, create};
+use super::plan::{PackRange, Portion};
+use super::write::Writer;
 use crate::backup::Problem;
 use crate::blob_index::BlobIndex;
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
 use crate::format::id::Id;
+use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::repository::Repository;
@@ -27,6 +29,8 @@ use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
 const MOST_PROBLEMS: usize = 1000;
+/// Each may hold a blob of 8 MiB in three forms.
+const MOST_WORKERS: usize = 4;
 
 pub(super) struct Meters {
     pub task: Task,
@@ -42,6 +46,9 @@ pub(super) struct Run<'a> {
     pub cancel: &'a Cancel,
     pub reader: BlobReader<'a>,
     pub meters: Meters,
+    pub newborn: Newborn,
+    lock: &'a Lock,
+    is_settled: OnceLock<()>,
     outcome: Mutex<RestoreOutcome>,
     failure: Mutex<Option<RepositoryError>>,
     stopped: AtomicBool,
@@ -90,17 +97,36 @@ impl Run<'_> {
 
     fn workers(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        if self.options.workers > 0 { self.options.workers } else { processors.min(8) }
+        if self.options.workers > 0 { self.options.workers } else { processors.clamp(1, MOST_WORKERS) }
     }
 
     /// Fetches and writes all files of a portion.
     fn write_portion(&self, mut portion: Portion) -> Result<()> {
+        if self.is_settled.set(()).is_ok() {
+            self.lock.settle()?;
+        }
         let ranges = portion.ranges();
+        if self.repository.store.file_of("config").is_some() {
+            return self.write_from_files(&portion, &ranges);
+        }
         let fetcher = Fetcher::default();
         std::thread::scope(|scope| {
             scope.spawn(|| fetcher.fetch_all(self.repository, self.index, ranges, || self.is_stopped()));
             for _ in 0..self.workers() {
                 scope.spawn(|| Writer::new(self, &portion).work(&fetcher));
+            }
+        });
+        self.take_failure()
+    }
+}
+
+impl Run<'_> {
+    /// The same where packs are files: whoever needs a range reads it.
+    fn write_from_files(&self, portion: &Portion, ranges: &[PackRange]) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..self.workers() {
+                scope.spawn(|| Writer::new(self, portion).work_on_files(ranges, &next));
             }
         });
         self.take_failure()
@@ -220,7 +246,8 @@ impl Planner<'_, '_> {
 
     fn empty_file(&mut self) {
         let Some(planned) = self.portion.files.pop() else { return };
-        let made = create(&planned).and_then(|file| planned.metadata.apply_to_file(&file));
+        let newborn = &self.run.newborn;
+        let made = planned.create(newborn).and_then(|file| planned.complete(&file, newborn));
         if let Err(error) = &made {
             self.run.problem(&planned.path, error);
         }
@@ -318,6 +345,21 @@ fn remove(path: &Path) -> std::io::Result<()> {
     }
 }
 
+/// What a restore starts from.
+struct Beginning {
+    lock: Lock,
+    snapshot: Snapshot,
+    index: BlobIndex,
+    damage: Vec<RepositoryError>,
+}
+
+/// Makes the target unless it is there; says whether it has nothing in it.
+fn make_target(target: &Path) -> Result<bool> {
+    let failed = |error: std::io::Error| RepositoryError::local(target, &error);
+    std::fs::create_dir_all(target).map_err(failed)?;
+    Ok(std::fs::read_dir(target).map_err(failed)?.next().is_none())
+}
+
 impl Repository {
     /// Restores a snapshot, or a part of it. What is damaged is named in the outcome; everything else is restored.
     ///
@@ -328,11 +370,9 @@ impl Repository {
     /// up where it was.
     pub fn restore(self: &Arc<Self>, options: &RestoreOptions, task: &Task, cancel: &Cancel) -> Result<RestoreOutcome> {
         let _waits = show_waits(&self.store, task);
-        let lock = Lock::write(self, LockKind::Shared)?;
-        let (_, snapshot) = self.find_snapshot(&options.snapshot.to_string())?;
-        let (index, damage) = self.rescue_index(Some(snapshot.tree), task, cancel)?;
-        lock.settle()?;
+        let Beginning { lock, snapshot, index, damage } = self.begin_restore(options, task, cancel)?;
         say_if_not_locked(&lock, task);
+        let fresh = make_target(&options.target)?;
         let task = task.clone();
         let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
         let run = Run {
@@ -342,6 +382,9 @@ impl Repository {
             cancel,
             reader: BlobReader::new(self, &index, cancel),
             meters: Meters { task, bytes, files },
+            newborn: Newborn::new(&options.target, fresh),
+            lock: &lock,
+            is_settled: OnceLock::new(),
             outcome: Mutex::default(),
             failure: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -350,21 +393,45 @@ impl Repository {
         for error in damage {
             run.problem(Path::new("the index"), &error);
         }
-        let start = run.reader.node_at(&snapshot.tree, &options.path)?;
-        restore_node(&run, &snapshot.tree, start)?;
+        let restored = run
+            .reader
+            .node_at(&snapshot.tree, &options.path)
+            .and_then(|start| on_a_deep_stack(|| restore_node(&run, &snapshot.tree, start, fresh)));
+        if let Err(error) = restored {
+            lock.hurry();
+            return Err(error);
+        }
         let locked = lock.is_visible();
-        drop(lock);
         let mut outcome = run.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         outcome.skipped = run.skipped.load(Ordering::Relaxed);
         outcome.locked = locked;
         Ok(outcome)
     }
+
+    fn begin_restore(self: &Arc<Self>, options: &RestoreOptions, task: &Task, cancel: &Cancel) -> Result<Beginning> {
+        let (repository, name, task) = (self.clone(), options.snapshot.to_string(), task.clone());
+        let inner = cancel.clone();
+        cancel.run(move || {
+            let lock = Lock::write(&repository, LockKind::Shared)?;
+            let (_, snapshot) = repository.find_snapshot(&name)?;
+            let (index, damage) = repository.rescue_index(Some(snapshot.tree), &task, &inner)?;
+            Ok(Beginning { lock, snapshot, index, damage })
+        })
+    }
 }
 
-fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>) -> Result<()> {
+/// Directories may lie as deep in each other as a path can be long, and planning follows them down.
+fn on_a_deep_stack(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    let failed = |error: &dyn ToString| RepositoryError::local(Path::new("a thread"), &error.to_string());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(64 * 1024 * 1024).spawn_scoped(scope, work);
+        let ended = thread.map_err(|error| failed(&error))?.join();
+        ended.unwrap_or_else(|_| Err(failed(&"it ended without a result")))
+    })
+}
+
+fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>, fresh: bool) -> Result<()> {
     let target = &run.options.target;
-    let fresh = !target.exists();
-    std::fs::create_dir_all(target).map_err(|error| RepositoryError::local(target, &error))?;
     let (portion, links, first_names, folders) = Default::default();
     let mut planner = Planner { run, portion, links, first_names, folders };
     match start {

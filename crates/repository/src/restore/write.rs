@@ -1,14 +1,15 @@
 //! The workers: blobs of a range are decoded and written; the last blob of a file completes it.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::sync::atomic::Ordering;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::fetch::{Fetched, Fetcher};
 use super::plan::{PackRange, PlannedFile, Portion, Wanted};
 use super::run::Run;
 use crate::blob_read::Decoder;
 use crate::format::blob::BlobKind;
+use crate::pack_file::PackFiles;
 use crate::{RepositoryError, Result};
 
 pub(super) struct Writer<'r, 'a> {
@@ -24,16 +25,35 @@ impl<'r, 'a> Writer<'r, 'a> {
         Self { run, portion, decoder: Decoder::new(), current: None }
     }
 
-    /// Works until all ranges are done.
+    /// Works until all ranges are done, reading them from this machine's disk.
+    pub(super) fn work_on_files(mut self, ranges: &[PackRange], next: &AtomicUsize) {
+        let mut files = PackFiles::default();
+        while let Some(range) = ranges.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if self.run.is_stopped() {
+                return;
+            }
+            let content = files.read(self.run.repository, self.run.index.pack(range.pack), range.bytes.clone());
+            let done = content.map_or(Ok(()), |content| self.write_range(range, content));
+            if let Err(error) = done {
+                return self.run.fail(error);
+            }
+        }
+    }
+
+    /// Works until all ranges are done, as they arrive.
     pub(super) fn work(mut self, fetcher: &Fetcher) {
         loop {
             match fetcher.next(self.run.cancel) {
                 Ok(Some(fetched)) => {
-                    let size = fetched.range.size();
-                    if let Err(error) = self.write_range(fetched) {
+                    let Fetched { range, content } = fetched;
+                    let done = match content {
+                        Ok(content) => self.write_range(&range, Ok(&content)),
+                        Err(error) => self.write_range(&range, Err(error)),
+                    };
+                    if let Err(error) = done {
                         self.run.fail(error);
                     }
-                    fetcher.release(size);
+                    fetcher.release(range.size());
                 }
                 Ok(None) => return,
                 Err(error) => return self.run.fail(error),
@@ -41,14 +61,13 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    fn write_range(&mut self, fetched: Fetched) -> Result<()> {
-        let Fetched { range, content } = fetched;
+    fn write_range(&mut self, range: &PackRange, content: Result<&[u8]>) -> Result<()> {
         if self.run.is_stopped() {
             return Ok(());
         }
         match content {
-            Ok(content) => self.write_blobs(&range, &content),
-            Err(error @ RepositoryError::Corrupt { .. }) => self.rescue_all(&range, &error.to_string()),
+            Ok(content) => self.write_blobs(range, content),
+            Err(error @ RepositoryError::Corrupt { .. }) => self.rescue_all(range, &error.to_string()),
             Err(error) => Err(error),
         }
     }
@@ -128,6 +147,7 @@ impl<'r, 'a> Writer<'r, 'a> {
         let file = self.file(wanted.file)?;
         // Zeros are already there: the file is new, and grows to its size at the end.
         if plain.len() >= 4096 && is_zero(plain) {
+            self.portion.files[wanted.file as usize].has_holes.store(true, Ordering::Release);
             return Ok(());
         }
         file.write_all_at(plain, wanted.offset)
@@ -136,7 +156,7 @@ impl<'r, 'a> Writer<'r, 'a> {
     fn file(&mut self, number: u32) -> std::io::Result<&File> {
         let file = match self.current.take() {
             Some((current, file)) if current == number => file,
-            _ => create(&self.portion.files[number as usize])?,
+            _ => self.portion.files[number as usize].create(&self.run.newborn)?,
         };
         Ok(&self.current.insert((number, file)).1)
     }
@@ -160,18 +180,13 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     fn finish(&mut self, number: u32, planned: &PlannedFile) -> std::io::Result<()> {
+        let run = self.run;
         let file = self.file(number)?;
-        if file.metadata()?.len() != planned.size {
+        if planned.has_holes.load(Ordering::Acquire) {
             file.set_len(planned.size)?;
         }
-        planned.metadata.apply_to_file(file)
+        planned.complete(file, &run.newborn)
     }
-}
-
-/// Opens a file to write to. What was in its way has been removed while planning.
-pub(super) fn create(planned: &PlannedFile) -> std::io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(&planned.path)
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use plimsoll_repository::{Cancel, OpenOptions, Repository};
 
+use crate::fault::{Meddle, Meddled};
 use crate::world::{PASSWORD, World, noise, task};
 
 #[test]
@@ -67,4 +68,35 @@ fn index_files_are_kept_on_this_machine_and_believed_only_if_their_hash_is_right
     std::fs::write(&stored, &good).expect("writes");
     assert_eq!(damage(&repository), 0, "the stored one is good again");
     assert_eq!(std::fs::read(&cached).expect("reads"), good, "and replaces the damaged copy");
+}
+
+/// Counts what is read of the index.
+#[derive(Default)]
+struct Counting(std::sync::atomic::AtomicUsize);
+
+impl Meddle for Counting {
+    fn before_get(&self, path: &object_store::path::Path) {
+        if path.as_ref().starts_with("index/") {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn an_incremental_backup_on_the_same_machine_downloads_no_index() {
+    let world = World::new();
+    drop(world.init());
+    let counting = std::sync::Arc::new(Counting::default());
+    for round in 0..3 {
+        world.write(&format!("file {round}"), noise(round, 100_000));
+        let disk = object_store::local::LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
+        let objects = Meddled::new(std::sync::Arc::new(disk), counting.clone());
+        let store = plimsoll_store::Store::from_objects(objects, "counted".into(), "").expect("a store");
+        let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
+        let opened = Repository::open(store, world.runtime.handle().clone(), PASSWORD.as_bytes(), options);
+        let repository = std::sync::Arc::new(opened.expect("opens"));
+        let outcome = repository.backup(&world.options(), &task("backup"), &Cancel::default()).expect("backs up");
+        assert_eq!(outcome.summary.data_blobs, 1, "only the new file");
+    }
+    assert_eq!(counting.0.load(std::sync::atomic::Ordering::SeqCst), 0, "every index file was written here");
 }

@@ -36,9 +36,40 @@ pub fn fill(world: &World) {
     if let Err(error) = attribute {
         assert_eq!(error, rustix::io::Errno::NOTSUP);
     }
+    fill_attributes(world);
+    fill_devices(world);
     set_time(&source.join("empty"), -300_000_000, 123_456_789);
     set_time(&source.join("text/link"), 1_000_000_000, 1);
     set_time(&source.join("text"), 1_500_000_000, 999_999_999);
+}
+
+/// Several attributes, one without a value, one that is an access control list.
+fn fill_attributes(world: &World) {
+    let file = world.write("attributes", "many");
+    // The owner may read and write, user 1000 and the group read, others nothing.
+    let acl: Vec<u8> = [(1_u16, 6_u16, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)]
+        .iter()
+        .flat_map(|(tag, mode, id)| [&tag.to_le_bytes()[..], &mode.to_le_bytes(), &id.to_le_bytes()].concat())
+        .collect();
+    let acl = [&2_u32.to_le_bytes()[..], &acl].concat();
+    for (name, value) in
+        [("user.z", &b"last"[..]), ("user.a", b"first"), ("user.empty", b""), ("system.posix_acl_access", &acl)]
+    {
+        if let Err(error) = rustix::fs::setxattr(&file, name, value, XattrFlags::empty()) {
+            assert_eq!(error, rustix::io::Errno::NOTSUP, "{name}");
+        }
+    }
+}
+
+/// Only root may make devices, and not everywhere.
+fn fill_devices(world: &World) {
+    let device = |name: &str, kind, major, minor| {
+        let number = rustix::fs::makedev(major, minor);
+        let made = rustix::fs::mknodat(CWD, world.source().join(name), kind, Mode::from_raw_mode(0o620), number);
+        assert!(matches!(made, Ok(()) | Err(rustix::io::Errno::PERM)), "{made:?}");
+    };
+    device("character device", FileType::CharacterDevice, 1, 3);
+    device("block device", FileType::BlockDevice, 7, 300);
 }
 
 fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
@@ -137,4 +168,64 @@ fn what_cannot_be_read_is_left_out_and_named() {
     options.target = plimsoll_repository::backup::Target::Paths(vec![missing]);
     let error = repository.backup(&options, &task("backup"), &Cancel::default()).expect_err("nothing");
     assert_eq!(error.reason(), "NothingToBackUp");
+}
+
+#[test]
+fn files_that_vanish_or_change_meanwhile_are_taken_as_they_are_found() {
+    let world = World::new();
+    for number in 0..30 {
+        world.write(&format!("file {number:02}"), noise(number, 30_000));
+    }
+    let (vanishing, shrinking) = (world.source().join("file 20"), world.source().join("file 21"));
+    let growing = world.source().join("file 22");
+    let _socket = std::os::unix::net::UnixListener::bind(world.source().join("socket")).expect("a socket");
+    let mut options = world.options();
+    // Asked about each path before it is looked at: the directory is known by then.
+    options.exclude = Some(std::sync::Arc::new(move |path: &Path| {
+        if path.ends_with("file 10") {
+            let _ = fs::remove_file(&vanishing);
+            fs::write(&shrinking, "short").expect("writes");
+            fs::write(&growing, noise(1, 2_000_000)).expect("writes");
+        }
+        false
+    }));
+    let repository = world.init();
+    let outcome = repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    assert_eq!((outcome.problem_count, outcome.summary.total_files_processed), (0, 29));
+    assert_eq!(world.restore(&repository, outcome.snapshot).problems, []);
+    fs::remove_file(world.source().join("socket")).expect("removes");
+    let (restored, source) = (fingerprint(&world.path("restored")), fingerprint(&world.source()));
+    assert_eq!(restored, source);
+    let found = check(&repository);
+    assert_eq!((found.errors, found.hints), (vec![], vec![]));
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_read_is_stored_as_long_as_it_was_read() {
+    use std::io::Write as _;
+    let world = World::new();
+    let path = world.write("growing", noise(1, 3_000_000));
+    let repository = world.init();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut file = fs::File::options().append(true).open(&path).expect("opens");
+            // Not without end: reading would have none either.
+            for _ in 0..2000 {
+                if done.load(std::sync::atomic::Ordering::SeqCst) {
+                    break;
+                }
+                file.write_all(&[7; 10_000]).expect("writes");
+            }
+        });
+        let outcome = repository.backup(&world.options(), &task("backup"), &Cancel::default());
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        outcome.expect("backs up")
+    });
+    assert_eq!(outcome.problem_count, 0);
+    let found = check(&repository);
+    assert_eq!((found.errors, found.hints), (vec![], vec![]), "size and content agree");
+    world.restore(&repository, outcome.snapshot);
+    let (restored, now) = (fs::read(world.path("restored/growing")).expect("reads"), fs::read(&path).expect("reads"));
+    assert!(restored.len() >= 3_000_000 && now.starts_with(&restored), "the beginning of what it became");
 }

@@ -19,6 +19,8 @@ pub trait Meddle: Send + Sync + 'static {
     async fn before_put(&self, _path: &Path, _payload: &PutPayload) -> Result<()> {
         Ok(())
     }
+    /// Before an object or a part of it is read.
+    fn before_get(&self, _path: &Path) {}
     /// After it was written.
     fn after_put(&self) {}
     /// Before an object is deleted; an error prevents it.
@@ -76,6 +78,7 @@ impl ObjectStore for Meddled {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.meddle.before_get(location);
         self.inner.get_opts(location, options).await
     }
 

@@ -1,13 +1,18 @@
 //! Foreign bytes: every decoder answers, whatever it is given, and what it accepts it can write again.
 
+use plimsoll_repository::format::blob::{BlobKind, PackedBlob};
 use plimsoll_repository::format::config::Config;
 use plimsoll_repository::format::crypto::Key;
 use plimsoll_repository::format::key::KeyFile;
 use plimsoll_repository::format::snapshot::Snapshot;
 use plimsoll_repository::format::tree::Tree;
+use plimsoll_repository::format::tree::{Node, NodeKind};
 use plimsoll_repository::format::{index, pack, unpacked};
+use plimsoll_repository::{Cancel, Id, ReadData};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use crate::world::{PASSWORD, World, task};
 
 const TREE: &str = include_str!("../data/tree.json");
 
@@ -55,4 +60,186 @@ proptest! {
             prop_assert_eq!(Tree::parse(&tree.encode()), Ok(tree));
         }
     }
+}
+
+/// Changes that a reader is least prepared for, the same in every run.
+struct Mutator(u64);
+
+impl Mutator {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % limit.max(1)
+    }
+
+    fn change(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.below(bytes.len());
+        let until = (at + 1 + self.below(40)).min(bytes.len());
+        match self.below(7) {
+            0 => bytes[at] ^= 1 << self.below(8),
+            1 => bytes.truncate(at),
+            2 => drop(bytes.drain(at..until)),
+            3 => {
+                let copy = bytes[at..until].to_vec();
+                bytes.splice(at..at, copy);
+            }
+            4 => drop(bytes.splice(at..until, *b"18446744073709551615")),
+            5 => drop(bytes.splice(at..at, *b"-1e999,null,[[{")),
+            _ => bytes[at] = b"\0\xff\"{}[]:,0-"[self.below(11)],
+        }
+    }
+
+    /// The bytes with one to four changes.
+    fn mutated(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut changed = bytes.to_vec();
+        for _ in 0..=self.below(4) {
+            if !changed.is_empty() {
+                self.change(&mut changed);
+            }
+        }
+        changed
+    }
+}
+
+/// A repository with its key, and the opened content of its files.
+struct Opened {
+    world: World,
+    key: Key,
+}
+
+impl Opened {
+    fn new() -> Self {
+        let world = World::new();
+        crate::faithful::fill(&world);
+        world.backup(&world.init());
+        let file = Self::file(&world, "keys").1;
+        let key = KeyFile::parse(&file).and_then(|file| file.unlock(PASSWORD.as_bytes())).expect("opens");
+        Self { world, key }
+    }
+
+    fn file(world: &World, folder: &str) -> (std::path::PathBuf, Vec<u8>) {
+        let mut path = world.path("repository").join(folder);
+        while path.is_dir() {
+            path = std::fs::read_dir(&path).expect("lists").next().expect("an entry").expect("an entry").path();
+        }
+        let content = std::fs::read(&path).expect("reads");
+        (path, content)
+    }
+
+    fn json(&self, folder: &str) -> Vec<u8> {
+        unpacked::open(&Self::file(&self.world, folder).1, &self.key).expect("opens")
+    }
+
+    /// Stores JSON under its right name, sealed with the right key: what somebody who has the password could do.
+    fn plant(&self, folder: &str, json: &[u8]) -> std::path::PathBuf {
+        let sealed = unpacked::seal(json, 2, &self.key).expect("seals");
+        let path = self.world.path("repository").join(folder).join(Id::of(&sealed).to_string());
+        std::fs::write(&path, sealed).expect("writes");
+        path
+    }
+}
+
+#[test]
+fn real_files_with_any_change_are_read_or_refused_but_never_end_the_process() {
+    let opened = Opened::new();
+    let mut mutator = Mutator(11);
+    let (index_json, snapshot, key_file) =
+        (opened.json("index"), opened.json("snapshots"), Opened::file(&opened.world, "keys").1);
+    let (_, pack_file) = Opened::file(&opened.world, "data");
+    let header = pack::header_size(&pack_file, pack_file.len() as u64).expect("a header");
+    let mut entries = Vec::new();
+    opened.key.open(&pack_file[pack_file.len() - header..pack_file.len() - 4], &mut entries).expect("opens");
+    for _ in 0..4000 {
+        let _ = Tree::parse(&mutator.mutated(TREE.as_bytes())).map(|tree| tree.encode());
+        let _ = index::parse(&mutator.mutated(&index_json)).and_then(|packs| index::encode(&packs));
+        let _ = Snapshot::parse(&mutator.mutated(&snapshot)).and_then(|snapshot| snapshot.encode());
+        let _ = unpacked::open(&mutator.mutated(&pack_file[..400]), &opened.key);
+        if let Ok(file) = KeyFile::parse(&mutator.mutated(&key_file))
+            && file.cost_in_bytes().is_none_or(|cost| cost < 1 << 17)
+        {
+            let _ = file.unlock(b"password");
+        }
+        let mut tail = Vec::new();
+        opened.key.seal(&mutator.mutated(&entries), &mut tail);
+        let length = u32::try_from(tail.len()).expect("small");
+        tail.extend_from_slice(&length.to_le_bytes());
+        let _ = pack::parse_header(&tail, pack_file.len() as u64, &opened.key);
+    }
+}
+
+#[test]
+fn whoever_has_the_password_cannot_end_the_process_or_write_outside_the_target_with_what_they_store() {
+    let opened = Opened::new();
+    let repository = opened.world.open();
+    let mut mutator = Mutator(12);
+    for round in 0..24 {
+        let folder = ["index", "snapshots"][round % 2];
+        let planted = opened.plant(folder, &mutator.mutated(&opened.json(folder)));
+        let _ = repository.check(ReadData::Nothing, &task("check"), &Cancel::default());
+        let (readable, _) = repository.readable_snapshots().expect("lists");
+        let browser = repository.browse(&task("browse"), &Cancel::default()).expect("browses");
+        for (id, snapshot) in &readable {
+            let _ = browser.list(snapshot, std::path::Path::new(""), &mut |_, _| {});
+            let _ = browser.stats(std::slice::from_ref(snapshot));
+            if round % 6 < 2 {
+                opened.world.restore(&repository, *id);
+            }
+        }
+        std::fs::remove_file(planted).expect("removes");
+    }
+}
+
+/// A pack of these trees, its index and a snapshot of the last of them.
+fn plant_trees(opened: &Opened, trees: &[Vec<u8>]) {
+    let (mut content, mut blobs) = (Vec::new(), Vec::new());
+    for json in trees {
+        let offset = u32::try_from(content.len()).expect("small");
+        opened.key.seal(json, &mut content);
+        let length = u32::try_from(content.len()).expect("small") - offset;
+        blobs.push(PackedBlob { id: Id::of(json), kind: BlobKind::Tree, offset, length, uncompressed: 0 });
+    }
+    content.extend_from_slice(&pack::encode_header(&blobs, &opened.key));
+    let id = Id::of(&content);
+    let path = opened.world.path("repository/data").join(&id.to_string()[..2]);
+    std::fs::create_dir_all(&path).expect("a folder");
+    std::fs::write(path.join(id.to_string()), content).expect("writes");
+    opened.plant("index", &index::encode(&[index::IndexedPack { id, blobs }]).expect("encodes"));
+    let mut snapshot = Snapshot::parse(&opened.json("snapshots")).expect("parses");
+    snapshot.tree = Id::of(trees.last().expect("a tree"));
+    snapshot.time.seconds += 3600;
+    opened.plant("snapshots", &snapshot.encode().expect("encodes"));
+}
+
+#[test]
+fn directories_far_deeper_than_any_path_do_not_exhaust_the_stack() {
+    let opened = Opened::new();
+    let mut trees = vec![Tree::default().encode()];
+    for _ in 0..20_000 {
+        let subtree = Some(Id::of(trees.last().expect("one")));
+        let node = Node { name: b"deeper".to_vec(), kind: NodeKind::Directory, subtree, ..Node::default() };
+        trees.push(Tree { nodes: vec![node] }.encode());
+    }
+    plant_trees(&opened, &trees);
+    let repository = opened.world.open();
+    let (snapshot, found) = repository.find_snapshot("latest").expect("is there");
+    let browser = repository.browse(&task("browse"), &Cancel::default()).expect("browses");
+    let mut depth = 0;
+    browser.list(&found, std::path::Path::new(""), &mut |_, _| depth += 1).expect("lists");
+    assert_eq!(depth, 20_000);
+    let outcome = opened.world.restore(&repository, snapshot);
+    assert_eq!(outcome.problem_count, 1, "as deep as a path can be, and then it says so: {:?}", outcome.problems);
+    // Too deep for the way tests clean up.
+    std::process::Command::new("rm").arg("-rf").arg(opened.world.path("restored")).status().expect("removes");
+}
+
+#[test]
+fn names_that_lead_out_of_the_target_are_refused_and_named() {
+    let opened = Opened::new();
+    let name = |name: &str| Node { name: name.into(), content: Some(Vec::new()), ..Node::default() };
+    let nodes = ["..", "../escaped", "/tmp/escaped", "good"].map(name).to_vec();
+    plant_trees(&opened, &[Tree { nodes }.encode()]);
+    let repository = opened.world.open();
+    let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+    let outcome = opened.world.restore(&repository, snapshot);
+    assert_eq!((outcome.files, outcome.problem_count), (1, 3), "{:?}", outcome.problems);
+    assert!(!opened.world.path("escaped").exists() && opened.world.path("restored/good").exists());
 }

@@ -9,5 +9,6 @@ mod fault;
 mod hostile;
 mod interop;
 mod locking;
+mod memory;
 mod s3;
 mod world;

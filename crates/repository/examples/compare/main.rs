@@ -1,0 +1,140 @@
+//! The benchmark: restic, kopia and ours take turns on the same data, in a directory and on an S3 server 50 ms away, and
+//! on a tree of a million files. `make bench-repository` runs it; it stops by itself and prints tables.
+//!
+//! `cargo run --release -p plimsoll-repository --example compare -- [--rounds 3] [--scale 1] [--work DIR]
+//!  [--only directory,s3,many]`
+//!
+//! Programs are looked for where `hack/install` puts them and in the path; our own is the example `repository`, a process
+//! like the others, so that starting up counts. Figures are medians; only ratios of one run mean anything.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
+
+mod data;
+mod distance;
+mod peers;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use data::Scale;
+use distance::Distant;
+use peers::{Peer, Place, Step, find};
+use table::Table;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What the S3 server's answers take longer.
+const DELAY: Duration = Duration::from_millis(50);
+
+struct Bench {
+    work: PathBuf,
+    rounds: u64,
+    scale: Scale,
+}
+
+impl Bench {
+    fn peers(&self, place: &Place) -> Result<Vec<Peer>, Failure> {
+        let own = std::env::current_exe()?.with_file_name("repository");
+        let known = [("plimsoll", Some(own)), ("restic", find("restic")), ("kopia", find("kopia"))];
+        let peer = |(name, program): (&'static str, Option<PathBuf>)| {
+            let found = program.filter(|program| program.is_file());
+            if found.is_none() {
+                eprintln!("{name} is missing: not compared");
+            }
+            Some(Peer { name, program: found?, work: self.work.clone(), place: place.clone() })
+        };
+        Ok(known.into_iter().filter_map(peer).collect())
+    }
+
+    fn measure(table: &mut Table, peers: &[Peer], steps: &[Step], data: &Path) -> Result<(), Failure> {
+        for peer in peers {
+            for step in steps {
+                eprintln!("{} {}", peer.name, step.name());
+                table.add(*step, peer.name, peer.measure(*step, data)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// All steps, all programs in turn.
+    fn standard(&self, peers: &[Peer], title: &str, with_targets: bool) -> Result<(), Failure> {
+        let mut table = Table::default();
+        let data = self.work.join("data");
+        for round in 0..self.rounds {
+            eprintln!("{title}: round {} of {}", round + 1, self.rounds);
+            // Anew in each round: what a tenth of changes leaves is not the standard any more.
+            let _ = fs::remove_dir_all(&data);
+            data::make(&data, self.scale)?;
+            for peer in peers {
+                peer.prepare()?;
+            }
+            Self::measure(&mut table, peers, &[Step::First, Step::Again], &data)?;
+            data::change(&data, round)?;
+            // Nothing is deleted before a restore: a file system may be slow for a minute after that.
+            Self::measure(&mut table, peers, &[Step::Changed, Step::Restore, Step::Check], &data)?;
+        }
+        peers.iter().for_each(Peer::clean);
+        table.print(title, with_targets);
+        Ok(())
+    }
+
+    fn directory(&self) -> Result<(), Failure> {
+        self.standard(&self.peers(&Place::Directory)?, "standard data, a directory", self.scale.0 == 1)
+    }
+
+    fn s3(&self) -> Result<(), Failure> {
+        let Some(program) = find("versitygw") else {
+            eprintln!("versitygw is missing: no S3");
+            return Ok(());
+        };
+        let folder = self.work.join("s3");
+        let _ = fs::remove_dir_all(&folder);
+        let server = Distant::start(&program, &folder, DELAY)?;
+        let peers = self.peers(&Place::S3(server.url()))?;
+        let bench = Self { work: self.work.clone(), rounds: 1, scale: self.scale };
+        bench.standard(&peers, "standard data, S3 with 50 ms, one round", false)?;
+        drop(server);
+        let _ = fs::remove_dir_all(&folder);
+        Ok(())
+    }
+
+    fn many(&self) -> Result<(), Failure> {
+        let data = self.work.join("many");
+        let _ = fs::remove_dir_all(&data);
+        eprintln!("making many files");
+        let files = data::make_many(&data, self.scale)?;
+        let peers = self.peers(&Place::Directory)?;
+        let mut table = Table::default();
+        for peer in &peers {
+            peer.prepare()?;
+        }
+        Self::measure(&mut table, &peers, &[Step::First, Step::Again], &data)?;
+        peers.iter().for_each(Peer::clean);
+        table.print(&format!("{files} files of five bytes, a directory, one round"), false);
+        let _ = fs::remove_dir_all(&data);
+        Ok(())
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<_> = std::env::args().collect();
+    let option =
+        |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1)).cloned();
+    let number = |name: &str, usual: usize| option(name).map_or(Ok(usual), |value| value.parse());
+    let work = option("--work").map_or_else(|| std::env::temp_dir().join("plimsoll-bench"), PathBuf::from);
+    let (rounds, scale) = (number("--rounds", 3)?, Scale(number("--scale", 1)?.clamp(1, 100)));
+    let only = option("--only").unwrap_or_else(|| "directory,s3,many".into());
+    let bench = Bench { work, rounds: rounds as u64, scale };
+    fs::create_dir_all(&bench.work)?;
+    for scenario in only.split(',') {
+        match scenario {
+            "directory" => bench.directory()?,
+            "s3" => bench.s3()?,
+            "many" => bench.many()?,
+            other => return Err(format!("unknown scenario {other:?}: directory, s3, many").into()),
+        }
+    }
+    let _ = fs::remove_dir_all(bench.work.join("data"));
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! The programs that take turns, and what each is told to do.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::Failure;
+use crate::distance::{ACCESS, BUCKET, SECRET};
+
+const PASSWORD: &str = "benchmark";
+
+/// One measured process.
+#[derive(Clone, Copy, Default)]
+pub struct Sample {
+    pub wall: f64,
+    pub cpu: f64,
+    pub memory: f64,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Step {
+    /// The first backup.
+    First,
+    /// The same again, nothing changed.
+    Again,
+    /// A tenth changed.
+    Changed,
+    /// To an empty directory.
+    Restore,
+    /// Reading and verifying everything.
+    Check,
+}
+
+impl Step {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Again => "unchanged",
+            Self::Changed => "10 % new",
+            Self::Restore => "restore",
+            Self::Check => "check",
+        }
+    }
+}
+
+/// Where repositories are.
+#[derive(Clone)]
+pub enum Place {
+    Directory,
+    /// The address of an S3 server.
+    S3(String),
+}
+
+/// One of the programs.
+pub struct Peer {
+    pub name: &'static str,
+    pub program: PathBuf,
+    pub work: PathBuf,
+    pub place: Place,
+}
+
+impl Peer {
+    fn folder(&self, what: &str) -> PathBuf {
+        self.work.join(format!("{}-{what}", self.name))
+    }
+
+    fn repository(&self) -> OsString {
+        match (&self.place, self.name) {
+            (Place::Directory, _) => self.folder("repository").into(),
+            // Ours takes the bucket's name last; the others have a prefix of their own.
+            (Place::S3(url), "plimsoll") => format!("s3:{url}/{BUCKET}").into(),
+            (Place::S3(url), _) => format!("s3:{url}/{BUCKET}/{}", self.name).into(),
+        }
+    }
+
+    /// Removes what an earlier round left.
+    pub fn clean(&self) {
+        for what in ["repository", "restored", "cache"] {
+            let _ = fs::remove_dir_all(self.folder(what));
+        }
+    }
+
+    /// Makes an empty repository.
+    pub fn prepare(&self) -> Result<(), Failure> {
+        self.clean();
+        let arguments = match (self.name, &self.place) {
+            ("plimsoll", _) => self.ours("init", &[]),
+            ("restic", _) => words(&["init", "--quiet"], &[]),
+            (_, Place::Directory) => {
+                fs::create_dir_all(self.repository())?;
+                words(&["repository", "create", "filesystem", "--path"], &[self.repository()])
+            }
+            (_, Place::S3(url)) => {
+                let endpoint = url.trim_start_matches("http://").to_owned();
+                let keys = ["--access-key", ACCESS, "--secret-access-key", SECRET, "--prefix", "kopia/"];
+                let rest: Vec<_> =
+                    keys.iter().map(OsString::from).chain([format!("--endpoint={endpoint}").into()]).collect();
+                words(&["repository", "create", "s3", "--disable-tls", "--bucket", BUCKET], &rest)
+            }
+        };
+        let output = self.command(&self.program, &arguments).stderr(Stdio::piped()).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("{} init: {}", self.name, String::from_utf8_lossy(&output.stderr)).into())
+    }
+
+    fn arguments(&self, step: Step, data: &Path) -> Vec<OsString> {
+        let (data, target) = (data.as_os_str().to_owned(), self.folder("restored").into_os_string());
+        match (self.name, step) {
+            ("plimsoll", Step::Restore) => self.ours("restore", &["latest".into(), target]),
+            ("plimsoll", Step::Check) => self.ours("check", &[]),
+            ("plimsoll", _) => self.ours("backup", &[data]),
+            ("restic", Step::Restore) => words(&["restore", "--quiet", "latest", "--target"], &[target]),
+            ("restic", Step::Check) => words(&["check", "--quiet", "--read-data"], &[]),
+            ("restic", _) => words(&["backup", "--quiet"], &[data]),
+            (_, Step::Restore) => words(&["snapshot", "restore", "--no-progress"], &[data, target]),
+            (_, Step::Check) => words(&["snapshot", "verify", "--verify-files-percent=100", "--no-progress"], &[]),
+            _ => words(&["snapshot", "create", "--no-progress"], &[data]),
+        }
+    }
+
+    fn ours(&self, command: &str, rest: &[OsString]) -> Vec<OsString> {
+        let mut arguments = vec![command.into(), self.repository(), PASSWORD.into()];
+        arguments.extend_from_slice(rest);
+        arguments
+    }
+
+    fn command(&self, program: &Path, arguments: &[OsString]) -> Command {
+        let cache = self.folder("cache");
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env("TZ", "UTC")
+            .env("AWS_ACCESS_KEY_ID", ACCESS)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+            .env("PLIMSOLL_CACHE_DIR", &cache)
+            .env("RESTIC_PASSWORD", PASSWORD)
+            .env("RESTIC_REPOSITORY", self.repository())
+            .env("RESTIC_CACHE_DIR", &cache)
+            .env("KOPIA_PASSWORD", PASSWORD)
+            .env("KOPIA_CONFIG_PATH", self.work.join("kopia.config"))
+            .env("KOPIA_CACHE_DIRECTORY", &cache)
+            .env("KOPIA_CHECK_FOR_UPDATES", "false")
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Runs one step under `time`, which knows what a process used.
+    pub fn measure(&self, step: Step, data: &Path) -> Result<Sample, Failure> {
+        let mut arguments: Vec<OsString> =
+            vec!["-f".into(), "measured %e %U %S %M".into(), self.program.clone().into()];
+        arguments.extend(self.arguments(step, data));
+        let output = self.command(Path::new("/usr/bin/time"), &arguments).stderr(Stdio::piped()).output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            return Err(format!("{} {}: {text}", self.name, step.name()).into());
+        }
+        let line = text.lines().rev().find_map(|line| line.strip_prefix("measured ")).ok_or("time said nothing")?;
+        let numbers = line.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+        let [wall, user, system, memory] = numbers[..] else { return Err("time said something else".into()) };
+        Ok(Sample { wall, cpu: user + system, memory: memory * 1024.0 / 1e6 })
+    }
+}
+
+fn words(words: &[&str], rest: &[OsString]) -> Vec<OsString> {
+    words.iter().map(OsString::from).chain(rest.iter().cloned()).collect()
+}
+
+/// A program installed for the tests, or in the path.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let installed = std::env::var_os("PLIMSOLL_CACHE")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/plimsoll")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders =
+        installed.map(|cache| cache.join("bin")).into_iter().chain(std::env::split_paths(&path).collect::<Vec<_>>());
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}

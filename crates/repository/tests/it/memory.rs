@@ -1,0 +1,138 @@
+//! Memory: measured at the peak of a process that does nothing else.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use plimsoll_repository::backup::{BackupOptions, Target};
+use plimsoll_repository::format::blob::{BlobKind, PackedBlob};
+use plimsoll_repository::format::index::{self, IndexedPack};
+use plimsoll_repository::format::key::KeyFile;
+use plimsoll_repository::format::unpacked;
+use plimsoll_repository::restore::RestoreOptions;
+use plimsoll_repository::{Cancel, Id, OpenOptions, ReadData, Repository};
+use plimsoll_store::Store;
+
+use crate::world::{PASSWORD, World, noise, task};
+
+const FOLDER: &str = "PLIMSOLL_TEST_MEASURED_FOLDER";
+const WORK: &str = "PLIMSOLL_TEST_MEASURED_WORK";
+
+/// The promise: 200 MB and 60 bytes for each blob of the repository.
+const ALLOWED: u64 = 200_000_000;
+const EACH_BLOB: u64 = 60;
+
+#[test]
+#[ignore = "only run by the tests below, as the process that is measured"]
+fn the_process_that_is_measured() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let work = std::env::var(WORK).expect("what to do");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let store = Store::directory(folder.join("repository"), "").expect("a store");
+    let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), OpenOptions::default());
+    let (repository, task, cancel) = (Arc::new(opened.expect("opens")), task("measured"), Cancel::default());
+    match work.as_str() {
+        "backup" => {
+            // As many threads as on a large machine.
+            let options = BackupOptions { workers: 3, ..BackupOptions::new(Target::Content(folder.join("source"))) };
+            drop(repository.backup(&options, &task, &cancel).expect("backs up"));
+        }
+        "restore" => {
+            let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+            let options = RestoreOptions { workers: 4, ..RestoreOptions::new(snapshot, folder.join("restored")) };
+            drop(repository.restore(&options, &task, &cancel).expect("restores"));
+        }
+        _ => drop(repository.check(ReadData::Everything, &task, &cancel).expect("checks")),
+    }
+    let status = std::fs::read_to_string("/proc/self/status").expect("reads");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    std::fs::write(folder.join(work), peak.trim_end_matches("kB").trim()).expect("writes");
+}
+
+/// The peak of a process that does this, in bytes.
+fn peak_of(world: &World, work: &str) -> u64 {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "memory::the_process_that_is_measured", "--ignored"])
+        .env(FOLDER, world.path("."))
+        .env(WORK, work)
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{work}: {}", String::from_utf8_lossy(&output.stdout));
+    let kibibytes: u64 = std::fs::read_to_string(world.path(work)).expect("reads").parse().expect("a number");
+    kibibytes * 1024
+}
+
+/// Chunks of the greatest length, some that compress and some that do not, and many small files.
+fn fill(world: &World) {
+    let large = noise(1, 24 << 20);
+    for number in 0..4_u8 {
+        let mut file = std::fs::File::create(world.source().join(format!("large {number}"))).expect("a file");
+        for piece in large.chunks(1 << 20) {
+            file.write_all(piece).expect("writes");
+            file.write_all(&[number + 1; 64]).expect("writes");
+        }
+        // One byte over and over is cut nowhere: chunks of 8 MiB.
+        file.write_all(&vec![number + 1; 40 << 20]).expect("writes");
+    }
+    for number in 0..3000_u64 {
+        world.write(&format!("small/{}/{number}", number % 30), noise(number, 3000));
+    }
+}
+
+/// Index files with so many blobs of packs that do not exist.
+fn add_foreign_blobs(world: &World, blobs: u32) {
+    let key_file = std::fs::read_dir(world.path("repository/keys")).expect("lists").next().expect("one").expect("one");
+    let key = KeyFile::parse(&std::fs::read(key_file.path()).expect("reads")).expect("a key");
+    let key = key.unlock(PASSWORD.as_bytes()).expect("opens");
+    for file in 0..blobs / 50_000 {
+        let blob = |number: u32| PackedBlob {
+            id: Id::of(&(file * 50_000 + number).to_le_bytes()),
+            kind: BlobKind::Data,
+            offset: number * 100,
+            length: 100,
+            uncompressed: 0,
+        };
+        let pack = IndexedPack {
+            id: Id::of(&[&b"pack"[..], &file.to_le_bytes()].concat()),
+            blobs: (0..50_000).map(blob).collect(),
+        };
+        let json = index::encode(&[pack]).expect("encodes");
+        let sealed = unpacked::seal(&json, 2, &key).expect("seals");
+        let name: &Path = &world.path("repository/index").join(Id::of(&sealed).to_string());
+        std::fs::create_dir_all(name.parent().expect("a folder")).expect("a folder");
+        std::fs::write(name, sealed).expect("writes");
+    }
+}
+
+#[test]
+fn backup_restore_and_check_stay_within_their_memory_whatever_the_data() {
+    let world = World::new();
+    fill(&world);
+    drop(world.init());
+    for work in ["backup", "restore", "check"] {
+        let peak = peak_of(&world, work);
+        assert!(peak < ALLOWED, "{work} took {} MB", peak / 1_000_000);
+    }
+}
+
+#[test]
+fn a_large_index_costs_sixty_bytes_a_blob() {
+    let world = World::new();
+    for number in 0..4 {
+        world.write(&format!("file {number}"), noise(number, 8 << 20));
+    }
+    drop(world.init());
+    let small = peak_of(&world, "backup");
+    let blobs = 1_000_000;
+    add_foreign_blobs(&world, blobs);
+    world.write("one more", noise(9, 30 << 20));
+    let large = peak_of(&world, "backup");
+    assert!(
+        large < ALLOWED + EACH_BLOB * u64::from(blobs),
+        "{} MB, {} MB without",
+        large / 1_000_000,
+        small / 1_000_000
+    );
+}
