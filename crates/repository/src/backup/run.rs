@@ -371,7 +371,9 @@ impl Repository {
             let parent = repository.choose_parent(&options)?;
             let mut index = repository.load_index(&task, &inner)?;
             let adopted = repository.orphan_packs(&index, &inner)?;
-            adopted.iter().for_each(|pack| index.add(pack));
+            for pack in &adopted {
+                index.add(pack);
+            }
             lock.settle()?;
             Ok(Beginning { lock, parent, index, adopted })
         })
@@ -389,12 +391,11 @@ impl Repository {
         let unchanged = parent.as_ref().filter(|(_, snapshot)| run.options.skip_if_unchanged && snapshot.tree == tree);
         lock.confirm(run.cancel)?;
         run.cancel.check()?;
-        let snapshot = match unchanged {
-            Some((id, _)) => *id,
-            None => {
-                let json = new_snapshot(run.options, parent.map(|(id, _)| id), tree, &summary)?;
-                self.wait(run.cancel, self.save(FileKind::Snapshot, &json))?
-            }
+        let snapshot = if let Some((id, _)) = unchanged {
+            *id
+        } else {
+            let json = new_snapshot(run.options, parent.map(|(id, _)| id), tree, &summary)?;
+            self.wait(run.cancel, self.save(FileKind::Snapshot, &json))?
         };
         let settled = |meter: &Meter| meter.set_total(Total::Final(meter.counts().settled()));
         settled(&run.meters.bytes);
