@@ -14,6 +14,8 @@ mod commands;
 mod deletion;
 mod faults;
 mod killed;
+mod location_faults;
+mod queue;
 mod refused;
 mod round_trip;
 mod schedule;

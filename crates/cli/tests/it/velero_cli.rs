@@ -9,6 +9,8 @@ on_both_clusters! {
     velero_knows_our_version_and_what_is_built_in,
     velero_reads_a_backup_from_a_directory,
     velero_reads_a_backup_from_an_object_store,
+    velero_makes_reads_and_deletes_a_restore,
+    velero_makes_and_pauses_a_schedule,
     a_download_from_a_directory_needs_an_address,
 }
 
@@ -20,7 +22,12 @@ async fn velero_knows_our_version_and_what_is_built_in(bed: &Bed) {
     assert!(version.contains("Version: v1.18.3-plimsoll."), "{version}");
     assert!(!version.contains("WARNING"), "{version}");
     let plugins = home.velero(&["plugin", "get"]).await;
-    for (name, kind) in [("velero.io/aws", "ObjectStore"), ("plimsoll.dev/directory", "ObjectStore")] {
+    for (name, kind) in [
+        ("velero.io/aws", "ObjectStore"),
+        ("plimsoll.dev/directory", "ObjectStore"),
+        ("velero.io/pod", "BackupItemAction"),
+        ("velero.io/service", "RestoreItemAction"),
+    ] {
         assert!(plugins.lines().any(|line| line.contains(name) && line.contains(kind)), "{plugins}");
     }
     eventually("the location is checked", async || {
@@ -60,6 +67,56 @@ async fn read_everything(bed: &Bed, home: &Home<'_>) {
     let file = bed.directory.path().join("b-data.tar.gz");
     assert_eq!(std::fs::read(&file).unwrap(), std::fs::read(home.bucket.join("backups/b/b.tar.gz")).unwrap());
     std::fs::remove_file(file).unwrap();
+}
+
+async fn velero_makes_reads_and_deletes_a_restore(bed: &Bed) {
+    plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 9).await;
+    let before = bed.contents("shop").await;
+    home.velero(&["backup", "create", "b", "--include-namespaces", &bed.ns("shop"), "--wait"]).await;
+    let mapping = format!("{}:{}", bed.ns("shop"), bed.ns("copy"));
+    let arguments = ["restore", "create", "r", "--from-backup", "b", "--namespace-mappings", &mapping, "--wait"];
+    let created = home.velero(&arguments).await;
+    assert!(created.contains("completed with status: Completed"), "{created}\n{}", home.log());
+    assert_eq!(bed.contents("copy").await, before);
+    let list = home.velero(&["restore", "get"]).await;
+    assert!(list.lines().any(|line| line.starts_with("r ") && line.contains("Completed")), "{list}");
+    let described = home.velero(&["restore", "describe", "r", "--details"]).await;
+    assert!(described.contains("Completed") && described.contains("v1/ConfigMap:"), "{described}");
+    assert!(!described.contains("<error"), "{described}");
+    let log = home.velero(&["restore", "logs", "r"]).await;
+    assert_eq!(log, unpacked(&home.bucket.join("restores/r/restore-r-logs.gz")));
+    home.velero(&["restore", "delete", "r", "--confirm"]).await;
+    eventually("the restore is gone", async || home.find("Restore", "r").await.is_none()).await;
+    assert!(!home.bucket.join("restores/r/restore-r-logs.gz").exists());
+}
+
+async fn velero_makes_and_pauses_a_schedule(bed: &Bed) {
+    plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 3).await;
+    let shop = bed.ns("shop");
+    home.velero(&["schedule", "create", "s", "--schedule", "@every 1s", "--include-namespaces", &shop]).await;
+    eventually("a backup of the schedule has ended", async || {
+        home.list("Backup").await.iter().any(|backup| backup.data["status"]["phase"] == "Completed")
+    })
+    .await;
+    // It reads and replaces: what the server writes in between is a conflict.
+    eventually("it is paused", async || home.try_velero(&["schedule", "pause", "s"]).await.0.success()).await;
+    let list = home.velero(&["schedule", "get"]).await;
+    let line = list.lines().find(|line| line.starts_with("s ")).unwrap_or_default();
+    assert!(line.contains("Enabled") && line.contains("@every 1s") && line.contains("true"), "{list}");
+    let refused = home.try_velero(&["schedule", "create", "bad", "--schedule", "0 25 * * *"]).await;
+    eventually("an expression that makes no sense is refused by one of the two", async || {
+        let found = home.find("Schedule", "bad").await;
+        !refused.0.success() || found.is_some_and(|schedule| phase(&schedule) == "FailedValidation")
+    })
+    .await;
+    home.velero(&["schedule", "delete", "s", "--confirm"]).await;
+    assert!(home.find("Schedule", "s").await.is_none());
 }
 
 fn unpacked(file: &std::path::Path) -> String {

@@ -16,7 +16,7 @@ use plimsoll_api::velero::v1::{
 };
 use plimsoll_archive::{codec, layout, volumes::VolumeSnapshot};
 use plimsoll_engine::ports::Guard;
-use plimsoll_engine::{Error, Patience, delete, kill};
+use plimsoll_engine::{Error, Patience, delete, kill, show_waits};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
 use serde::de::DeserializeOwned;
@@ -217,6 +217,7 @@ async fn begin(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<(), Er
 async fn remove_all(job: &Job<DeleteBackupRequest>, backup: &Backup, stages: &Stages) -> Result<Vec<String>, Error> {
     let mut errors = Vec::new();
     if let Some(store) = open_store(job, backup).await? {
+        let _shown = show_waits(&store, &job.tree.root());
         errors.extend(run_actions(job, backup, &store, &stages.begin("actions")).await?);
         errors.extend(foreign_volumes(job, backup, &store).await?);
         // What is needed to try again stays until all that depends on it is gone.

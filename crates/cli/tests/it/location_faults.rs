@@ -1,0 +1,76 @@
+//! Object storage that fails while a location is checked, synced or emptied: retried, and shown.
+
+use http::Method;
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, cache, require};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, eventually, phase};
+
+const IMPATIENT: [&str; 2] = ["--store-idle-timeout", "1s"];
+
+async fn location(home: &Home<'_>, what: &str, holds: impl Fn(&Value) -> bool) {
+    eventually(what, async || holds(&home.get("BackupStorageLocation", "default").await)).await;
+}
+
+fn message(location: &Value) -> &str {
+    location["status"]["message"].as_str().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_location_that_fails_is_unavailable_until_it_answers_again() {
+    require!(cache::program("s3s-fs"));
+    let bed = Bed::local().await;
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    home.patch("BackupStorageLocation", "default", json!({ "spec": { "validationFrequency": "1s" } })).await;
+    let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);
+    location(&home, "it is available", |location| phase(location) == "Available").await;
+    for fault in [Fault::Status(500), Fault::Hang, Fault::CutAnswer(5)] {
+        let active = proxy.inject(Requests::with_method(Method::GET), fault);
+        location(&home, &format!("{fault:?} makes it unavailable, with the reason"), |location| {
+            phase(location) == "Unavailable" && message(location).contains("s3://bucket-home")
+        })
+        .await;
+        drop(active);
+        location(&home, "it is available again", |location| phase(location) == "Available").await;
+    }
+    let events = home.events("BackupStorageLocation", "default").await;
+    assert!(["Available", "Unavailable"].iter().all(|reason| events.contains(&(*reason).to_owned())), "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_and_a_deletion_survive_object_storage_that_fails_on_the_way() {
+    require!(cache::program("s3s-fs"));
+    let bed = Bed::local().await;
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    home.patch("BackupStorageLocation", "default", json!({ "spec": { "backupSyncPeriod": "1s" } })).await;
+    let shop = bed.application("shop", 6).await;
+    let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", home.log());
+
+    let listing = proxy.inject(Requests::with_method(Method::GET).containing("prefix=backups"), Fault::Status(500));
+    location(&home, "a sync that fails is shown", |location| message(location).contains("cannot be synced")).await;
+    assert!(home.find("Backup", "b").await.is_some(), "nothing is removed");
+    drop(listing);
+    location(&home, "the next one succeeds", |location| message(location).is_empty()).await;
+
+    let cut = proxy
+        .inject(Requests::with_method(Method::GET).containing("velero-backup.json").first(2), Fault::CutAnswer(20));
+    home.delete("Backup", "b").await;
+    eventually("the backup is synced in spite of cut answers", async || home.find("Backup", "b").await.is_some()).await;
+    assert!(cut.hits() > 0);
+
+    let refused = proxy.inject(Requests::with_method(Method::POST).containing("delete").first(2), Fault::Status(500));
+    let request = json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": "d" },
+        "spec": { "backupName": "b" } });
+    home.create(request).await.unwrap();
+    eventually("the backup is deleted", async || home.find("Backup", "b").await.is_none()).await;
+    assert_eq!(refused.hits(), 2);
+    assert!(!home.bucket.join("backups/b/b.tar.gz").exists());
+}
