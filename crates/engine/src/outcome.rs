@@ -232,6 +232,7 @@ impl Recorder {
         let outcome = ItemOutcome::Failed { reason: reason.to_owned(), message: message.clone() };
         self.error(&Scope::Operation, message);
         self.with(|inner| {
+            *inner.results.reasons.entry(("failed", reason.to_owned())).or_default() += 1;
             if let Err(error) = inner.row(&item, &outcome) {
                 inner.broken.get_or_insert(error);
             }

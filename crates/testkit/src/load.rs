@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::Request;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams};
@@ -86,6 +87,21 @@ impl Load {
         Ok(Rate { count: work.len(), time: started.elapsed() })
     }
 
+    /// Gives every object a second owner of its fields: one that a restore has to write down separately.
+    pub async fn own_twice(&self, client: &Client, clients: usize) -> Result<()> {
+        let paths: Vec<String> =
+            self.namespaces().iter().flat_map(|namespace| self.objects(namespace)).map(path_of).collect();
+        let work = futures::stream::iter(paths).map(|path| async move {
+            let body = json!({"metadata": {"annotations": {"plimsoll.test/owner": "second"}}});
+            let request = Request::patch(format!("{path}?fieldManager=second"))
+                .header("content-type", "application/merge-patch+json")
+                .body(serde_json::to_vec(&body)?)?;
+            client.request::<Value>(request).await.with_context(|| format!("failed to change {path}"))?;
+            anyhow::Ok(())
+        });
+        work.buffer_unordered(clients).try_collect().await
+    }
+
     /// Lists all objects of these kinds in the whole cluster, 500 at a time, one request after the other.
     pub async fn list(client: &Client) -> Result<Rate> {
         let (started, mut count) = (Instant::now(), 0);
@@ -126,6 +142,10 @@ impl Load {
         };
         KINDS.iter().flat_map(|(group, resource, count)| (0..*count).map(move |n| object(group, resource, n))).collect()
     }
+}
+
+fn path_of((collection, body): (String, Value)) -> String {
+    format!("{collection}/{}", body["metadata"]["name"].as_str().unwrap_or_default())
 }
 
 fn content(resource: &str, number: usize) -> Value {

@@ -66,7 +66,7 @@ impl Watch {
 
 /// Runs a server that dies at `point`, starts another one once it has, and waits for the end of the subject. Without a point
 /// the server is left in peace, and what it passes is traced.
-async fn run_killed(home: &Home<'_>, point: Option<&str>, kind: &str, name: &str) -> (Value, bool) {
+pub async fn run_killed(home: &Home<'_>, point: Option<&str>, kind: &str, name: &str) -> (Value, bool) {
     let trace = home.bed.directory.path().join(format!("trace-{}-{kind}", home.namespace)).display().to_string();
     let mut server = match point {
         Some(point) => home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]),
@@ -112,13 +112,13 @@ pub async fn is_tidy(home: &Home<'_>) -> bool {
     open.count() == 0 && journal.count() == 0
 }
 
-fn trace_of(home: &Home<'_>, kind: &str) -> String {
+pub fn trace_of(home: &Home<'_>, kind: &str) -> String {
     std::fs::read_to_string(home.bed.directory.path().join(format!("trace-{}-{kind}", home.namespace))).unwrap()
 }
 
 /// What must be the same, whatever happened on the way. A real cluster puts objects of its own into a new namespace: whether
 /// one of those was restored or was there already is a race, so the two are counted together.
-fn essence(object: &Value) -> Value {
+pub fn essence(object: &Value) -> Value {
     let (status, progress) = (&object["status"], &object["status"]["progress"]);
     let field = |name: &str| progress[name].as_u64().unwrap_or(0);
     json!({

@@ -1,5 +1,6 @@
 //! Commands in restored pods: each once its container is up, while the restore goes on; all of them before it ends.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +65,7 @@ struct Setting {
     guard: Arc<dyn Guard>,
     task: Task,
     steps: Meter,
+    attempted: AtomicU64,
     earlier: Mutex<Vec<Earlier>>,
     wait: Duration,
 }
@@ -73,7 +75,16 @@ impl PodHooks {
     pub fn new(hooks: Arc<RestoreHooks>, setting: HookSetting) -> Self {
         let HookSetting { cluster, journal, guard, task, earlier, wait } = setting;
         let steps = task.meter(Unit::Steps);
-        let setting = Setting { cluster, journal, guard, steps, task, earlier: Mutex::new(earlier), wait };
+        let setting = Setting {
+            cluster,
+            journal,
+            guard,
+            steps,
+            attempted: AtomicU64::new(0),
+            task,
+            earlier: Mutex::new(earlier),
+            wait,
+        };
         Self { hooks, setting: Arc::new(setting), running: Mutex::default() }
     }
 
@@ -83,7 +94,8 @@ impl PodHooks {
         if commands.is_empty() {
             return;
         }
-        self.setting.steps.grow_total(commands.len() as u64);
+        let before = self.setting.attempted.fetch_add(commands.len() as u64, Ordering::AcqRel);
+        self.setting.steps.set_total(Total::Growing(before + commands.len() as u64));
         let work = PodWork::new(pod, Arc::clone(&self.setting), Arc::clone(recorder));
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.spawn(work.run(commands));
@@ -103,13 +115,10 @@ impl PodHooks {
                 Err(Error::Answer { what: "run the hooks of a pod".into(), detail: panic.to_string() })
             })?;
         }
-        self.setting.steps.finalize_total();
-        let counts = self.setting.steps.counts();
-        let attempted = match counts.total {
-            Total::Final(total) | Total::Growing(total) => total,
-            Total::Unknown => 0,
-        };
-        Ok(HookCounts { attempted, failed: counts.failed })
+        // What an earlier attempt had counted is counted again: it is settled by what the journal knows.
+        let attempted = self.setting.attempted.load(Ordering::Acquire);
+        self.setting.steps.set_total(Total::Final(attempted));
+        Ok(HookCounts { attempted, failed: self.setting.steps.counts().failed })
     }
 }
 
