@@ -70,7 +70,10 @@ impl<'a> Reader<'a> {
         }
         let task = self.reading.child(resource.group_resource());
         match self.read_resource_by(&resource, &task, batches).await {
-            Ok(()) => task.finish(),
+            Ok(()) => {
+                self.recorder.log().info(format!("{}: read", resource.group_resource()));
+                task.finish();
+            }
             Err(error @ (Error::Api { .. } | Error::Answer { .. })) => {
                 self.recorder.error(&Scope::Operation, error.to_string());
                 task.fail(error.to_string());

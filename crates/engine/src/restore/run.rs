@@ -147,6 +147,7 @@ impl RestoreRun {
             let task = self.task.child(group_resource);
             let own = task.meter(Unit::Items);
             own.set_total(plimsoll_progress::Total::Final(range.len() as u64));
+            self.recorder.log().info(format!("{group_resource}: {} items", range.len()));
             stream::iter(range)
                 .map(|row| self.turn(row, &task, &own))
                 .buffer_unordered(MOST)
