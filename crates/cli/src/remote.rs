@@ -192,7 +192,7 @@ fn plain(error: reqwest::Error) -> anyhow::Error {
 }
 
 fn message(status: &plimsoll_api::velero::v1::DownloadRequestStatus) -> Option<String> {
-    status.extra.get("message").and_then(|text| text.as_str()).map(str::to_owned)
+    serde_json::to_value(status).ok()?.get("message")?.as_str().map(str::to_owned)
 }
 
 fn request(name: &str, file: &DownloadTargetKind) -> DownloadRequest {

@@ -1,5 +1,7 @@
 //! `--dry-run`: what a backup or restore would do.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
 use kube::{Api, Client};
@@ -39,16 +41,26 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
 }
 
 /// What a ConfigMap with resource policies says.
-async fn policies(
+pub async fn policies(
     client: &Client,
     namespace: &str,
     reference: Option<&TypedLocalObjectReference>,
 ) -> anyhow::Result<Option<Policies>> {
+    let Some((name, data)) = config_map(client, namespace, reference).await? else { return Ok(None) };
+    Ok(Some(Policies::from_config_map(&data).with_context(|| format!("ConfigMap {name}"))?))
+}
+
+/// A ConfigMap that a spec refers to: its name and its data.
+pub async fn config_map(
+    client: &Client,
+    namespace: &str,
+    reference: Option<&TypedLocalObjectReference>,
+) -> anyhow::Result<Option<(String, BTreeMap<String, String>)>> {
     let Some(name) = reference.map(|reference| &reference.name) else { return Ok(None) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = api.get_opt(name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
     let found = found.with_context(|| format!("there is no ConfigMap {name} in namespace {namespace}"))?;
-    Ok(Some(Policies::from_config_map(&found.data.unwrap_or_default()).with_context(|| format!("ConfigMap {name}"))?))
+    Ok(Some((name.clone(), found.data.unwrap_or_default())))
 }
 
 /// All namespaces are read, but only the selected ones are kept.

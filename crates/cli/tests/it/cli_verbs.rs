@@ -9,7 +9,7 @@ use crate::bed::{Bed, Home, eventually, plimsoll};
 use crate::commands::run;
 
 /// What a command prints, which must succeed.
-async fn said(home: &Home<'_>, arguments: &[&str]) -> String {
+pub async fn said(home: &Home<'_>, arguments: &[&str]) -> String {
     let (code, out, err) = run(home, arguments).await;
     assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
     out

@@ -8,6 +8,7 @@ mod backup_hooks;
 mod bed;
 mod beside_velero;
 mod cancel;
+mod cli_files;
 mod cli_objects;
 mod cli_verbs;
 mod commands;

@@ -1,0 +1,163 @@
+//! What the command line fetches: logs, contents, lists of items; and what it asks the server to do.
+
+use http::Method;
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, cache, require};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, eventually};
+use crate::cli_verbs::said;
+use crate::commands::run;
+
+async fn backed_up(home: &Home<'_>, name: &str) {
+    let shop = home.bed.ns("shop");
+    said(home, &["backup", "create", name, "--include-namespaces", &shop, "--wait"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_printed_once_it_is_complete_and_followed_before() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    bed.application("shop", 30).await;
+    home.backup("b", json!({ "includedNamespaces": ["shop"] })).await;
+    let (code, _, err) = run(&home, &["backup", "logs", "b"]).await;
+    assert!(code == Some(1) && err.contains("plimsoll backup logs b --follow"), "{err}");
+    let mut following = home.command(&["logs", "backup/b", "-f"]);
+    following.stdout(std::process::Stdio::piped());
+    let following = following.spawn().unwrap();
+    let _server = home.server();
+    let followed = following.wait_with_output().await.unwrap();
+    let log = said(&home, &["backup", "logs", "b"]).await;
+    assert!(log.lines().count() > 0 && log.lines().all(|line| line.starts_with("time=\"20")), "{log}");
+    assert_eq!(String::from_utf8(followed.stdout).unwrap(), log);
+    home.restore("r", json!({ "backupName": "none" })).await;
+    home.ended("Restore", "r").await;
+    let (code, _, err) = run(&home, &["restore", "logs", "r"]).await;
+    assert!(code == Some(1) && err.contains("was refused and has no log"), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_restore_that_waits_can_be_read_meanwhile() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 9).await;
+    bed.application("gone", 3).await;
+    said(&home, &["backup", "create", "b", "--include-namespaces", "shop,gone", "--wait"]).await;
+    bed.hold_namespace("held").await;
+    said(&home, &["restore", "create", "r", "--from-backup", "b", "--namespace-mappings", "gone:held"]).await;
+    eventually("the operation shows the end of the log", async || {
+        let found = home.find("Operation", "restore-r").await.unwrap_or_default();
+        found["status"]["log"]["text"].as_str().is_some_and(|text| text.contains("skipped"))
+    })
+    .await;
+    let text = said(&home, &["describe", "restore/r"]).await;
+    assert!(text.contains("held") && text.contains("Estimated total items to be restored"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_is_the_file_in_the_location_and_never_half_of_it() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 30).await;
+    backed_up(&home, "b").await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("b.tar.gz");
+    let path = file.display().to_string();
+    let text = said(&home, &["backup", "download", "b", "-o", &path]).await;
+    assert!(text.contains("backup/b is in"), "{text}");
+    let stored = std::fs::read(home.bucket.join("backups/b/b.tar.gz")).unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), stored);
+    std::fs::write(&file, "mine").unwrap();
+    let (code, _, err) = run(&home, &["backup", "download", "b", "-o", &path]).await;
+    assert!(code == Some(1) && err.contains("--force"), "{err}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    said(&home, &["backup", "download", "b", "-o", &path, "--force"]).await;
+    assert_eq!(std::fs::read(&file).unwrap(), stored);
+    std::fs::remove_file(home.bucket.join("backups/b/b.tar.gz")).unwrap();
+    let (code, _, err) = run(&home, &["backup", "download", "b", "-o", &path, "--force"]).await;
+    assert!(code == Some(1) && err.contains("no such file"), "{err}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing half is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_is_cut_goes_on_where_it_was() {
+    require!(cache::program("versitygw"));
+    let bed = Bed::local().await;
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let _server = home.server();
+    bed.application("shop", 30).await;
+    backed_up(&home, "b").await;
+    let tarball = || Requests::with_method(Method::GET).containing("backups/b/b.tar.gz");
+    let cut = proxy.inject(tarball().first(2), Fault::CutAnswer(1000));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("b.tar.gz").display().to_string();
+    said(&home, &["backup", "download", "b", "-o", &path]).await;
+    assert_eq!(cut.hits(), 2);
+    drop(cut);
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(home.bucket.join("backups/b/b.tar.gz")).unwrap());
+    let refused = proxy.inject(tarball(), Fault::Status(403));
+    let (code, _, err) = run(&home, &["backup", "download", "b", "-o", &path, "--force"]).await;
+    assert!(code == Some(1) && err.contains("403") && !err.contains("X-Amz-Signature"), "{err}");
+    drop(refused);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn details_are_every_item_and_what_became_of_it() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 6).await;
+    bed.application("other", 3).await;
+    said(&home, &["backup", "create", "b", "--include-namespaces", "shop,other", "--wait"]).await;
+    let text = said(&home, &["backup", "describe", "b", "--details"]).await;
+    for part in ["Results by namespace:", "shop:", "6 backed up", "Resource List:", "- shop/map-0", "Backup Volumes:"] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let restore = ["restore", "create", "r", "--from-backup", "b", "--include-namespaces", "shop", "--wait"];
+    said(&home, &restore).await;
+    let text = said(&home, &["restore", "describe", "r", "--details"]).await;
+    for part in
+        ["Total items to be restored:", "Items restored:", "Items skipped:", "Items failed:", "(the backup holds 11)"]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    for part in ["Reasons:", "skipped: ", "- shop/map-0(skipped)"] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let facts: Value =
+        serde_json::from_str(&said(&home, &["restore", "describe", "r", "--details", "-o", "json"]).await).unwrap();
+    let skipped: u64 =
+        facts["reasons"].as_array().unwrap().iter().map(|reason| reason["count"].as_u64().unwrap()).sum();
+    assert_eq!(json!(skipped), facts["progress"]["skipped"]);
+    assert_eq!(facts["notes"], Value::Null, "{facts:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_backup_is_gone_with_its_files() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 3).await;
+    backed_up(&home, "one").await;
+    backed_up(&home, "two").await;
+    let text = said(&home, &["backup", "delete", "one", "--confirm", "--wait"]).await;
+    assert!(text.contains("backup/one is gone"), "{text}");
+    assert!(!home.bucket.join("backups/one/velero-backup.json").exists());
+    assert_eq!(said(&home, &["get", "backups", "-o", "name"]).await, "two\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_tells_its_version_and_its_absence_is_named() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let (code, _, err) = run(&home, &["version", "--timeout", "1s"]).await;
+    assert!(code == Some(1) && err.contains("no server has answered in namespace home"), "{err}");
+    let _server = home.server();
+    let text = said(&home, &["version", "--timeout", "1m"]).await;
+    assert!(text.contains("Client:") && text.contains("Version:  v1.18"), "{text}");
+}
