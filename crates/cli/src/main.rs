@@ -71,7 +71,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         }
         Command::Logs(any) => {
             let (targets, options) = any.resolve()?;
-            commands::logs::run(&global, &targets.one("logs")?, &options).await
+            Box::pin(commands::logs::run(&global, &targets.one("logs")?, &options)).await
         }
         Command::Delete(any) => {
             let (targets, options) = any.resolve()?;
@@ -98,7 +98,7 @@ async fn backup(global: &Global, verb: Backup) -> anyhow::Result<Outcome> {
         }
         Backup::Logs(named) => {
             let (targets, options) = named.of(Kind::Backup);
-            commands::logs::run(global, &targets.one("logs")?, &options).await
+            Box::pin(commands::logs::run(global, &targets.one("logs")?, &options)).await
         }
         Backup::Delete(named) => {
             let (targets, options) = named.of(Kind::Backup);
@@ -124,7 +124,7 @@ async fn restore(global: &Global, verb: Restore) -> anyhow::Result<Outcome> {
         }
         Restore::Logs(named) => {
             let (targets, options) = named.of(Kind::Restore);
-            commands::logs::run(global, &targets.one("logs")?, &options).await
+            Box::pin(commands::logs::run(global, &targets.one("logs")?, &options)).await
         }
         Restore::Delete(named) => {
             let (targets, options) = named.of(Kind::Restore);

@@ -13,6 +13,7 @@ pub mod local;
 pub mod location;
 pub mod logs;
 pub mod plan;
+pub mod preview;
 pub mod restore;
 pub mod schedule;
 pub mod server;

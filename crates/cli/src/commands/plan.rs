@@ -1,11 +1,11 @@
-//! `--dry-run`: what a backup or restore would do.
+//! `plimsoll backup create --dry-run`: what a backup would hold.
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
 use kube::{Api, Client};
-use plimsoll_api::velero::v1::{BackupSpec, Restore};
+use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::selection::Selecting;
@@ -101,12 +101,4 @@ fn text(plan: &BackupPlan) -> Vec<String> {
     lines.extend(plan.errors.iter().map(|error| format!("Error: {error}")));
     lines.extend(plan.warnings.iter().map(|warning| format!("Warning: {warning}")));
     lines
-}
-
-/// Shows what a restore would do.
-pub fn restore(_: &Global, restore: &Restore, _: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
-    let backup = restore.spec.backup_name.as_deref().unwrap_or("NAME");
-    bail!(
-        "this version cannot preview a restore yet: `plimsoll describe backup/{backup} --details` lists what it holds"
-    )
 }

@@ -10,7 +10,7 @@ use plimsoll_api::velero::v1::{
 };
 
 use super::create::{config_map, create, dated, metadata, or_everything, or_selectors, reference, selector, separated};
-use super::plan;
+use super::preview;
 use crate::args::Global;
 use crate::args::create::{CreateRestore, ExistingPolicy};
 use crate::args::names::Kind;
@@ -22,13 +22,15 @@ pub async fn run(global: &Global, options: CreateRestore) -> anyhow::Result<Outc
     let source = options.from_backup.as_ref().or(options.from_schedule.as_ref()).cloned().unwrap_or_default();
     let name = options.name.clone().unwrap_or_else(|| dated(&source, Timestamp::now()));
     let mut object = build(global, &options, &name)?;
-    if let Some(schedule) = options.from_schedule.as_deref().filter(|_| options.allow_partially_failed == Some(true)) {
+    let partial = options.allow_partially_failed == Some(true);
+    // The server looks for the backup itself, unless it is to be content with less; a dry run has no server.
+    if let Some(schedule) = options.from_schedule.as_deref().filter(|_| partial || options.following.dry_run) {
         let client = connect::client(global).await?;
-        object.spec.backup_name = Some(latest(&client, &global.namespace, schedule).await?);
+        object.spec.backup_name = Some(latest(&client, &global.namespace, schedule, partial).await?);
         object.spec.schedule_name = None;
     }
     if options.following.dry_run {
-        return plan::restore(global, &object, options.following.output);
+        return Box::pin(preview::run(global, object, options.following.output)).await;
     }
     create(global, &object, &reference(Kind::Restore, &name), &options.following).await
 }
@@ -85,16 +87,18 @@ fn uploader(options: &CreateRestore) -> Option<UploaderConfigForRestore> {
 }
 
 /// The latest backup of a schedule that ended with something in it.
-async fn latest(client: &Client, namespace: &str, schedule: &str) -> anyhow::Result<String> {
+async fn latest(client: &Client, namespace: &str, schedule: &str, partial: bool) -> anyhow::Result<String> {
     let api: Api<Backup> = Api::namespaced(client.clone(), namespace);
     let mine = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_name(schedule));
     let backups = api.list(&ListParams::default().labels(&mine)).await.context("cannot list backups")?;
-    let usable = |backup: &&Backup| [BackupPhase::Completed, BackupPhase::PartiallyFailed].contains(&backup.phase());
+    let usable = |backup: &&Backup| match backup.phase() {
+        BackupPhase::Completed => true,
+        BackupPhase::PartiallyFailed => partial,
+        _ => false,
+    };
     let started = |backup: &&Backup| backup.status.as_ref().and_then(|status| Some(status.start_timestamp.clone()?.0));
     let Some(found) = backups.items.iter().filter(usable).max_by_key(started) else {
-        bail!(
-            "schedule {schedule} has no backup that is Completed or PartiallyFailed: `plimsoll get backups -l {mine}`"
-        )
+        bail!("schedule {schedule} has no backup that is good enough: `plimsoll get backups -l {mine}`")
     };
     Ok(found.name_any())
 }

@@ -161,3 +161,19 @@ async fn the_server_tells_its_version_and_its_absence_is_named() {
     let text = said(&home, &["version", "--timeout", "1m"]).await;
     assert!(text.contains("Client:") && text.contains("Version:  v1.18"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_of_a_restore_says_what_would_become_of_every_item_and_changes_nothing() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 9).await;
+    backed_up(&home, "b").await;
+    let dry = ["restore", "create", "r", "--from-backup", "b", "--dry-run"];
+    let facts: Value = serde_json::from_str(&said(&home, &[&dry[..], &["-o", "json"]].concat()).await).unwrap();
+    assert_eq!((&facts["total"], &facts["counts"]["equal"]), (&json!(10), &json!(10)), "{facts:#}");
+    let text = said(&home, &[&dry[..], &["--namespace-mappings", "shop:copy"]].concat()).await;
+    assert!(text.contains("would be created:     10"), "{text}");
+    assert!(text.contains("would be made:\n  copy"), "{text}");
+    assert_eq!(said(&home, &["get", "restores", "-o", "name"]).await, "");
+}
