@@ -211,3 +211,61 @@ impl Read for Pieces {
         Ok(length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::future::BoxFuture;
+    use plimsoll_archive::tarball::Writer;
+    use plimsoll_select::resources::Catalog;
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::{AppliesTo, Source};
+    use crate::restore::action::{Input, Output, RestoreItemAction};
+
+    struct Asks(Adds);
+
+    impl RestoreItemAction for Asks {
+        fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+            Box::pin(async { Ok(Output::of(input.item)) })
+        }
+
+        fn adds(&self) -> Adds {
+            self.0
+        }
+    }
+
+    /// A pod that is selected, and a volume that is not.
+    fn plan_with(adds: Adds) -> (RestorePlan, Actions) {
+        let mut actions = Actions::default();
+        let pods = AppliesTo::resources(["pods"]);
+        actions.register(Source::BuiltIn(1), "asks", &pods, &Catalog::default(), Arc::new(Asks(adds))).unwrap();
+        let mut archive = Writer::new(Vec::new()).unwrap();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}});
+        let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}});
+        archive.item("pods", "v1", Some("ns"), "p", pod.to_string().as_bytes()).unwrap();
+        archive.item("persistentvolumes", "v1", None, "v", volume.to_string().as_bytes()).unwrap();
+        let spec = serde_json::from_value(json!({"includedNamespaces": ["ns"]})).unwrap();
+        let selecting = Selecting::for_restore(&spec, None, &[]).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(scratch.path()).unwrap();
+        let packed = archive.finish().unwrap();
+        let keep = Keep::for_actions(&actions);
+        let plan = read_archive(packed.as_slice(), &selecting, &keep, scratch.path(), &recorder).unwrap();
+        (plan, actions)
+    }
+
+    #[test]
+    fn the_total_is_open_only_while_an_action_may_ask_for_what_is_not_planned() {
+        for (adds, kept, total) in [
+            (Adds::Nothing, 0, Total::Final(1)),
+            (Adds::These(&["persistentvolumes"]), 1, Total::Growing(1)),
+            (Adds::These(&["priorityclasses.scheduling.k8s.io"]), 0, Total::Final(1)),
+            (Adds::Anything, 1, Total::Growing(1)),
+        ] {
+            let (plan, actions) = plan_with(adds);
+            assert_eq!((plan.excluded, plan.reserve.len()), (1, kept), "{adds:?}");
+            assert_eq!(plan.opening_total(&actions), total, "{adds:?}");
+        }
+    }
+}

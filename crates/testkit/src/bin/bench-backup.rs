@@ -115,7 +115,7 @@ impl Drop for Server {
 impl Ours {
     async fn prepare(&self, cluster: &Cluster, endpoint: &str) -> Result<()> {
         let install = Command::new(&self.plimsoll)
-            .args(["crds", "install", "--kubeconfig"])
+            .args(["crds", "apply", "--kubeconfig"])
             .arg(cluster.kubeconfig())
             .stdout(Stdio::null())
             .status()?;
