@@ -98,6 +98,9 @@ pub enum Command {
     /// Print the versions of this program and of the server
     #[command(after_help = "Examples:\n  plimsoll version\n  plimsoll version --client-only")]
     Version(Version),
+    /// Move one volume's data: the job comes on standard input, progress goes to standard output
+    #[command(hide = true)]
+    Mover(Mover),
     /// Print completions for a shell
     #[command(
         after_help = "Examples:\n  plimsoll completion bash > /etc/bash_completion.d/plimsoll\n  source <(plimsoll completion zsh)"
@@ -168,6 +171,16 @@ pub struct Server {
     /// Key of that certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "download_tls_cert")]
     pub download_tls_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Mover {
+    /// Become COMMAND, and die with the process of this number
+    #[arg(long, value_name = "PID", requires = "command")]
+    pub guard: Option<u32>,
+    /// What to become
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use secrecy::SecretSlice;
+use secrecy::{SecretSlice, SecretString};
 
 use crate::{Result, StoreError};
 
@@ -36,6 +36,17 @@ impl fmt::Debug for Location {
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
+}
+
+/// What S3 asks for.
+#[derive(Clone, Debug)]
+pub struct AwsKeys {
+    /// The access key's name, which is no secret.
+    pub id: String,
+    /// The secret key.
+    pub secret: SecretString,
+    /// The token of a session, where there is one.
+    pub token: Option<SecretString>,
 }
 
 /// Time limits and retries of a store.
@@ -83,15 +94,21 @@ impl Location {
         }
     }
 
-    pub(crate) fn kind(&self) -> &str {
+    /// The provider without a prefix such as `velero.io/`.
+    pub fn kind(&self) -> &str {
         match self.provider.rsplit_once('/') {
             Some((_, kind)) => kind,
             None => &self.provider,
         }
     }
 
+    /// The keys for S3 that the credentials hold, for programs that open the same place by themselves.
+    pub fn aws_keys(&self) -> Result<Option<AwsKeys>> {
+        crate::provider::aws_keys(self)
+    }
+
     /// The directory that `bucket` and `config["path"]` mean together.
-    pub(crate) fn path(&self) -> Option<String> {
+    pub fn path(&self) -> Option<String> {
         match self.config.get("path") {
             Some(root) if self.bucket.is_empty() => Some(root.clone()),
             Some(root) => Some(format!("{}/{}", root.trim_end_matches('/'), self.bucket)),
@@ -100,11 +117,13 @@ impl Location {
         }
     }
 
-    pub(crate) fn setting(&self, key: &str) -> Option<&str> {
+    /// A setting of the provider, if it is given and not empty.
+    pub fn setting(&self, key: &str) -> Option<&str> {
         self.config.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {
+    /// A setting of the provider that is true or false.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         match self.setting(key) {
             None => Ok(None),
             Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(Some(true)),

@@ -12,6 +12,7 @@ pub mod get;
 pub mod local;
 pub mod location;
 pub mod logs;
+pub mod mover;
 pub mod plan;
 pub mod preview;
 pub mod restore;

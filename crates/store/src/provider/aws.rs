@@ -9,6 +9,7 @@ use object_store::signer::Signer;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{Client, client, credentials_text};
+use crate::location::AwsKeys;
 use crate::store::Inner;
 use crate::{Location, Result, Store};
 
@@ -121,19 +122,26 @@ fn checksum(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Bui
 }
 
 fn keys(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
+    let Some(keys) = keys_of(location)? else { return Ok(builder) };
+    let builder = builder.with_access_key_id(keys.id).with_secret_access_key(keys.secret.expose_secret());
+    Ok(match keys.token {
+        Some(token) => builder.with_token(token.expose_secret()),
+        None => builder,
+    })
+}
+
+/// The keys in the profile that the location names; nothing where the machine's own identity is to be used.
+pub(crate) fn keys_of(location: &Location) -> Result<Option<AwsKeys>> {
     let profile = location.setting("profile").unwrap_or("default");
-    let Some(text) = file_or_secret(location)? else { return Ok(builder) };
+    let Some(text) = file_or_secret(location)? else { return Ok(None) };
     let section = Section { text: text.expose_secret(), name: profile };
     let (Some(id), Some(secret)) = (section.get("aws_access_key_id"), section.get("aws_secret_access_key")) else {
         return Err(location.unusable(format!(
             "the credentials have no aws_access_key_id and aws_secret_access_key in profile {profile:?}"
         )));
     };
-    let builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-    Ok(match section.get("aws_session_token") {
-        Some(token) => builder.with_token(token),
-        None => builder,
-    })
+    let token = section.get("aws_session_token").map(SecretString::from);
+    Ok(Some(AwsKeys { id: id.to_owned(), secret: secret.into(), token }))
 }
 
 fn file_or_secret(location: &Location) -> Result<Option<SecretString>> {

@@ -13,6 +13,8 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::watch::{Observers, WatchedConnector};
 use crate::{Location, Result, Store};
 
+pub(crate) use aws::keys_of as aws_keys;
+
 pub(crate) fn open(location: &Location) -> Result<Store> {
     match location.kind() {
         "aws" => aws::open(location),

@@ -1,0 +1,247 @@
+//! Our own engine: no other program, the same repositories as restic's.
+
+use std::sync::Arc;
+
+use plimsoll_progress::{Total, Unit};
+use plimsoll_repository::backup::{BackupOptions, Parent, Target};
+use plimsoll_repository::format::snapshot::Snapshot;
+use plimsoll_repository::restore::{Overwrite, RestoreOptions};
+use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError};
+use plimsoll_store::Store;
+use tokio::runtime::Runtime;
+
+use crate::job::{Backup, HOST, Kind, Restore, VOLUME_TAG};
+use crate::lifecycle::password_warnings;
+use crate::mover::{Fidelity, Mover, Session, require_directory};
+use crate::outcome::{BackupOutcome, Ensured, LockInfo, Problems, RestoreOutcome, SnapshotInfo};
+use crate::probe::Probe;
+use crate::restic::{from_words, repository, require_id, to_words};
+use crate::{MoverError, Result, survey};
+
+/// The mover that needs no program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BuiltIn;
+
+/// The engine, open on one repository. Its runtime ends with it.
+struct Engine {
+    name: String,
+    store: Store,
+    repository: Arc<plimsoll_repository::Repository>,
+    runtime: Runtime,
+}
+
+impl Engine {
+    fn open(session: &Session) -> Result<Self> {
+        Self::start(session, |store, runtime, password| {
+            let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
+            plimsoll_repository::Repository::open(store, runtime, password, OpenOptions { cache })
+        })
+    }
+
+    fn init(session: &Session) -> Result<Self> {
+        Self::start(session, plimsoll_repository::Repository::init)
+    }
+
+    fn start(
+        session: &Session,
+        open: impl FnOnce(
+            Store,
+            tokio::runtime::Handle,
+            &[u8],
+        ) -> plimsoll_repository::Result<plimsoll_repository::Repository>,
+    ) -> Result<Self> {
+        let name = session.name();
+        let runtime = Runtime::new().map_err(|error| MoverError::local("start a runtime", &error))?;
+        let store = {
+            let _inside = runtime.enter();
+            let location = session.repository.place.location();
+            Store::open(&location).map_err(|error| MoverError::of_store(&error, &name))?
+        };
+        let password = session.repository.password.expose();
+        let opened = open(store.clone(), runtime.handle().clone(), password);
+        let repository = Arc::new(opened.map_err(|error| MoverError::of_engine(&error, &name))?);
+        Ok(Self { name, store, repository, runtime })
+    }
+
+    fn named(&self, error: &RepositoryError) -> MoverError {
+        MoverError::of_engine(error, &self.name)
+    }
+
+    fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
+        self.repository.snapshots().map_err(|error| self.named(&error))
+    }
+}
+
+/// A dead store is named at once; the engine itself would be patient with it.
+fn require_repository(session: &Session) -> Result<()> {
+    match Probe::open(&session.repository.place)?.exists("config")? {
+        true => Ok(()),
+        false => Err(MoverError::NoRepository { repository: session.name() }),
+    }
+}
+
+impl Mover for BuiltIn {
+    fn kind(&self) -> Kind {
+        Kind::BuiltIn
+    }
+
+    fn fidelity(&self) -> Fidelity {
+        Fidelity { hard_links: true, attributes: true, special_files: true, any_name: true, empty_snapshots: false }
+    }
+
+    fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome> {
+        require_directory(&backup.directory)?;
+        require_repository(session)?;
+        if survey::is_empty(&backup.directory) {
+            // As with restic: a PodVolumeBackup of its type without a snapshot means an empty volume.
+            crate::meters::Meters::new(&session.task).finish(0, 0);
+            return Ok(BackupOutcome::default());
+        }
+        let engine = Engine::open(session)?;
+        let parent = find_parent(&engine, backup)?;
+        let options = options(backup, parent)?;
+        let done = engine.repository.backup(&options, &session.task, &session.cancel);
+        let done = done.map_err(|error| full_repository(&error, &engine))?;
+        let (bytes, files) = (done.summary.total_bytes_processed, done.summary.total_files_processed);
+        Ok(BackupOutcome {
+            snapshot: Some(done.snapshot.to_string()),
+            parent: parent.map(|id| id.to_string()),
+            bytes,
+            files,
+            added: Some(done.summary.data_added),
+            problems: problems(&done.problems, done.problem_count, &backup.directory),
+        })
+    }
+
+    fn restore(&self, restore: &Restore, session: &Session) -> Result<RestoreOutcome> {
+        require_id(&restore.snapshot)?;
+        require_directory(&restore.directory)?;
+        require_repository(session)?;
+        let engine = Engine::open(session)?;
+        let (id, _) = engine.repository.find_snapshot(&restore.snapshot).map_err(|error| engine.named(&error))?;
+        let mut options = RestoreOptions::new(id, &restore.directory);
+        options.overwrite = Overwrite::IfChanged;
+        let done = engine.repository.restore(&options, &session.task, &session.cancel);
+        let done = done.map_err(|error| engine.named(&error))?;
+        if done.problems.iter().any(|problem| problem.cause.contains("os error 28")) {
+            return Err(MoverError::VolumeFull { path: restore.directory.display().to_string() });
+        }
+        let counts = session.task.meter(Unit::Bytes).counts();
+        let bytes = match counts.total {
+            Total::Final(total) => total,
+            _ => counts.settled(),
+        };
+        let problems = problems(&done.problems, done.problem_count, &restore.directory);
+        Ok(RestoreOutcome { bytes, files: done.files + done.skipped, problems })
+    }
+
+    fn ensure(&self, session: &Session) -> Result<Ensured> {
+        let (probe, name) = (Probe::open(&session.repository.place)?, session.name());
+        let created = !probe.exists("config")?;
+        let engine = if created {
+            repository::clear_interrupted(&probe, &name)?;
+            session.task.say("initialising the repository");
+            let engine = Engine::init(session)?;
+            repository::require_single(&probe, &name)?;
+            drop(engine);
+            Engine::open(session)?
+        } else {
+            Engine::open(session)?
+        };
+        let warnings = password_warnings(session.repository.password.expose());
+        Ok(Ensured { created, id: engine.repository.id().to_string(), warnings })
+    }
+
+    fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>> {
+        require_repository(session)?;
+        let engine = Engine::open(session)?;
+        let info = |(id, snapshot): (Id, Snapshot)| {
+            Some(SnapshotInfo {
+                id: id.to_string(),
+                time: snapshot.time.to_string().parse().ok()?,
+                tags: from_words(&snapshot.tags),
+                source: snapshot.paths.join(" "),
+                bytes: snapshot.summary.map(|summary| summary.total_bytes_processed),
+            })
+        };
+        Ok(engine.snapshots()?.into_iter().filter_map(info).collect())
+    }
+
+    fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize> {
+        snapshots.iter().try_for_each(|id| require_id(id))?;
+        require_repository(session)?;
+        let engine = Engine::open(session)?;
+        let _lock = Lock::take(&engine.repository, LockKind::Exclusive).map_err(|error| engine.named(&error))?;
+        for (id, _) in engine.snapshots()? {
+            let id = id.to_string();
+            if snapshots.iter().any(|named| id.starts_with(named.as_str())) {
+                let gone = engine.runtime.block_on(engine.store.delete(&format!("snapshots/{id}")));
+                gone.map_err(|error| MoverError::of_store(&error, &engine.name))?;
+            }
+        }
+        Ok(snapshots.len())
+    }
+
+    fn locks(&self, session: &Session) -> Result<Vec<LockInfo>> {
+        require_repository(session)?;
+        let engine = Engine::open(session)?;
+        let info = |(id, file): (Id, plimsoll_repository::LockFile)| {
+            Some(LockInfo {
+                id: id.to_string(),
+                time: file.time.to_string().parse().ok()?,
+                hostname: file.hostname,
+                pid: file.pid,
+                exclusive: file.exclusive,
+            })
+        };
+        Ok(engine.repository.locks().map_err(|error| engine.named(&error))?.into_iter().filter_map(info).collect())
+    }
+
+    fn unlock(&self, locks: &[String], session: &Session) -> Result<usize> {
+        let probe = Probe::open(&session.repository.place)?;
+        for lock in locks {
+            require_id(lock)?;
+            probe.delete(&format!("locks/{lock}"))?;
+        }
+        Ok(locks.len())
+    }
+}
+
+fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
+    let mut options = BackupOptions::new(Target::Content(backup.directory.clone()));
+    options.record_paths = Some(vec![format!("/{}", backup.source)]);
+    options.hostname = HOST.into();
+    options.tags = to_words(&backup.tags)?;
+    options.parent = match parent {
+        Some(parent) => Parent::Snapshot(parent),
+        None if backup.full => Parent::None,
+        None => Parent::Newest,
+    };
+    Ok(options)
+}
+
+fn find_parent(engine: &Engine, backup: &Backup) -> Result<Option<Id>> {
+    let Some(volume) = backup.volume().filter(|_| !backup.full) else { return Ok(None) };
+    let word = format!("{VOLUME_TAG}={volume}");
+    let same = engine.snapshots()?.into_iter().filter(|(_, snapshot)| snapshot.tags.contains(&word));
+    Ok(same.max_by_key(|(_, snapshot)| snapshot.time).map(|(id, _)| id))
+}
+
+/// While backing up, a full disk is the repository's.
+fn full_repository(error: &RepositoryError, engine: &Engine) -> MoverError {
+    match engine.named(error) {
+        MoverError::VolumeFull { .. } => MoverError::RepositoryFull { repository: engine.name.clone() },
+        other => other,
+    }
+}
+
+fn problems(found: &[plimsoll_repository::backup::Problem], count: u64, root: &std::path::Path) -> Problems {
+    let root = root.to_string_lossy();
+    let mut problems = Problems::default();
+    for problem in found {
+        let path = problem.path.strip_prefix(&*root).unwrap_or(&problem.path).trim_start_matches('/');
+        problems.add(path, problem.cause.clone());
+    }
+    problems.count = problems.count.max(count);
+    problems
+}

@@ -1,0 +1,149 @@
+//! The mover's own process: one job from standard input, frames and a verdict to standard output.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+
+use plimsoll_progress::{Clock, Encoder, Ending, Operation, Task};
+use rustix::process::{Pid, Signal};
+
+use crate::job::{Job, Work};
+use crate::mover::{Session, mover};
+use crate::outcome::Outcome;
+use crate::wire::{CANCEL, verdict_line};
+use crate::{Cancel, MoverError, Result, private};
+
+/// No job is longer than this.
+const LONGEST_JOB: u64 = 16 << 20;
+
+/// Carries out the one job that `input` describes. Says whether it ended well.
+///
+/// `guard` is the command (with arguments) that starts this same program so that it calls [`guard`].
+///
+/// When `input` ends, whoever started this process is gone: it removes its secrets and kills itself with everything it
+/// started. (A death signal would not do: it is sent when the *thread* that started a process ends.)
+pub fn run(input: impl Read + Send + 'static, output: &mut dyn Write, guard: Vec<OsString>) -> bool {
+    private::sweep();
+    let mut input = BufReader::new(input);
+    let job = match read_job(&mut input) {
+        Ok(job) => job,
+        Err(error) => return write_line(output, &verdict_line(Err(error))).is_ok() && false,
+    };
+    let cancel = Cancel::default();
+    listen(input, cancel.clone());
+    let operation = Operation::new(&job.name, Clock::system());
+    let result = report(&job, &operation, output, start(&job, operation.root(), cancel, guard));
+    let ended_well = result.is_ok();
+    write_line(output, &verdict_line(result)).is_ok() && ended_well
+}
+
+fn read_job(input: &mut impl BufRead) -> Result<Job> {
+    let mut line = Vec::new();
+    let read = input.by_ref().take(LONGEST_JOB).read_until(b'\n', &mut line);
+    read.map_err(|error| MoverError::InvalidJob { cause: error.to_string() })?;
+    // serde's errors name the field and the place, never a secret's text.
+    serde_json::from_slice(&line).map_err(|error| MoverError::InvalidJob { cause: error.to_string() })
+}
+
+/// Hears the word that stops the job, and the silence of a dead parent.
+fn listen(mut input: impl BufRead + Send + 'static, cancel: Cancel) {
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        while matches!(input.read_line(&mut line), Ok(1..)) {
+            if line.trim_end() == CANCEL {
+                cancel.cancel();
+            }
+            line.clear();
+        }
+        die_with_parent(&cancel);
+    });
+}
+
+fn die_with_parent(cancel: &Cancel) {
+    let leads_its_group = rustix::process::getpgrp() == rustix::process::getpid();
+    if !leads_its_group {
+        // Started by hand: the group is somebody's shell.
+        cancel.cancel();
+        return;
+    }
+    private::remove_own();
+    let _ = rustix::process::kill_current_process_group(Signal::KILL);
+}
+
+type Started = std::sync::mpsc::Receiver<Result<Outcome>>;
+
+/// The job runs on a thread that lives exactly as long as it: programs it starts are told to die with that thread.
+fn start(job: &Job, task: Task, cancel: Cancel, guard: Vec<OsString>) -> Started {
+    let (to, from) = channel();
+    let job = job.clone();
+    std::thread::spawn(move || {
+        let _ = to.send(Session::new(&job, task, cancel, guard).and_then(|session| work(&job, &session)));
+    });
+    from
+}
+
+fn work(job: &Job, session: &Session) -> Result<Outcome> {
+    let mover = mover(job.kind);
+    session.task.say(format!("starting {}", job.kind.name()));
+    match &job.work {
+        Work::Backup(backup) => mover.backup(backup, session).map(Outcome::Backup),
+        Work::Restore(restore) => mover.restore(restore, session).map(Outcome::Restore),
+        Work::Ensure => mover.ensure(session).map(Outcome::Ensured),
+        Work::Snapshots => mover.snapshots(session).map(Outcome::Snapshots),
+        Work::Forget { snapshots } => mover.forget(snapshots, session).map(Outcome::Forgotten),
+        Work::Locks => mover.locks(session).map(Outcome::Locks),
+        Work::Unlock { locks } => mover.unlock(locks, session).map(Outcome::Unlocked),
+    }
+}
+
+/// Sends a frame in every interval, changed or not: a sign of life.
+fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: Started) -> Result<Outcome> {
+    let mut encoder = Encoder::new(job.epoch);
+    loop {
+        let frame = encoder.encode_always(&operation.snapshot());
+        write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
+        let result = match started.recv_timeout(job.interval()) {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(MoverError::Local { what: format!("{} mover", job.kind.name()), cause: "it panicked".into() })
+            }
+            Ok(result) => result,
+        };
+        operation.end(ending(&result));
+        let frame = encoder.encode_always(&operation.snapshot());
+        write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
+        return result;
+    }
+}
+
+fn ending(result: &Result<Outcome>) -> Ending {
+    match result {
+        Ok(_) => Ending::Succeeded,
+        Err(MoverError::Cancelled) => Ending::Cancelled("cancelled".into()),
+        Err(error) => Ending::Failed(error.to_string()),
+    }
+}
+
+fn write_line(output: &mut dyn Write, line: &str) -> std::io::Result<()> {
+    output.write_all(line.as_bytes())?;
+    output.write_all(b"\n")?;
+    output.flush()
+}
+
+/// Becomes `command`, which from now on dies with the process `parent`. Returns only if that fails.
+pub fn guard(parent: u32, command: &[OsString]) -> MoverError {
+    let Some((program, arguments)) = command.split_first() else {
+        return MoverError::InvalidJob { cause: "no program is given to guard".into() };
+    };
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        return MoverError::local("ask for a death signal", &error);
+    }
+    // The parent may have died before the line above.
+    let alive = rustix::process::getppid().map(Pid::as_raw_pid).and_then(|pid| u32::try_from(pid).ok()) == Some(parent);
+    if !alive {
+        return MoverError::Local { what: "start a program".into(), cause: "its mover is gone".into() };
+    }
+    let error = std::process::Command::new(program).args(arguments).exec();
+    MoverError::MissingProgram { program: program.to_string_lossy().into_owned(), cause: error.to_string() }
+}

@@ -1,0 +1,124 @@
+//! `kopia snapshot create`.
+
+use super::client::{Client, IDENTITY};
+use super::manifest::Manifest;
+use super::progress::{Line, problem};
+use super::{errors, repository};
+use crate::job::{Backup, VOLUME_TAG};
+use crate::meters::Meters;
+use crate::mover::require_directory;
+use crate::outcome::BackupOutcome;
+use crate::tool::{Exit, Stream, cut};
+use crate::{MoverError, Result, survey};
+
+pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome> {
+    require_directory(&backup.directory)?;
+    client.require_repository()?;
+    let not_kept = survey::not_kept(backup.directory.clone(), client.session.cancel.clone());
+    let parent = find_parent(client, backup)?;
+    let arguments = arguments(backup, parent.as_ref())?;
+    let mut command = client.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    command.arg(&backup.directory);
+    let meters = Meters::new(&client.session.task);
+    let (mut said, mut last) = (String::new(), None);
+    let shared = std::cell::RefCell::new(&mut last);
+    let exit = client.program.run(
+        command,
+        client.session,
+        &[],
+        &mut |stream, line| match stream {
+            Stream::Out => said.push_str(line),
+            Stream::Err => hear(line, &meters, &mut shared.borrow_mut()),
+        },
+        &mut |_| sample(**shared.borrow(), &meters),
+    )?;
+    let parent = parent.map(|manifest| manifest.id);
+    let mut outcome = finish(client, &exit, &said, &meters, parent)?;
+    for lost in not_kept.join().unwrap_or_default().named {
+        outcome.problems.add(lost.path, lost.cause);
+    }
+    Ok(outcome)
+}
+
+fn hear(line: &str, meters: &Meters, last: &mut Option<Line>) {
+    match Line::parse(line) {
+        Some(progress) => *last = Some(progress),
+        // The problems themselves come with the manifest.
+        None if problem(line).is_some() => meters.hint(line),
+        None => meters.hint(line),
+    }
+}
+
+fn sample(last: Option<Line>, meters: &Meters) {
+    if let Some(Line::Upload { files, bytes, estimate }) = last {
+        match estimate {
+            Some(estimate) => {
+                meters.estimate(estimate);
+                meters.item("storing");
+            }
+            None => meters.item(crate::status::SCANNING),
+        }
+        meters.done(bytes);
+        meters.done_files(files);
+    }
+}
+
+/// Velero's name for where a snapshot comes from.
+fn source(backup: &Backup) -> String {
+    format!("{}/kopia/{}", backup.requester, backup.source)
+}
+
+fn arguments(backup: &Backup, parent: Option<&Manifest>) -> Result<Vec<String>> {
+    // kopia compares with the last snapshot of the same source, so a new pod's volume keeps its first pod's name.
+    let path = parent.map_or_else(|| source(backup), |parent| parent.source.path.clone());
+    let mut arguments: Vec<String> = ["snapshot", "create", "--json", "--pin=velero-pin"].map(String::from).into();
+    arguments.push(format!("--description={}", concat!("plimsoll ", env!("CARGO_PKG_VERSION"))));
+    arguments.push(format!("--override-source={IDENTITY}@{IDENTITY}:{path}"));
+    let velero = [("snapshot-requester", backup.requester.as_str()), ("snapshot-uploader", "kopia")];
+    let own = backup.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    for (key, value) in velero.into_iter().chain(own) {
+        if key.contains(':') {
+            return Err(MoverError::InvalidJob { cause: format!("tag {key:?} has a colon in its key") });
+        }
+        arguments.push(format!("--tags={key}:{value}"));
+    }
+    if backup.full {
+        arguments.push("--force-hash=100".into());
+    }
+    Ok(arguments)
+}
+
+/// The newest complete snapshot of the same volume, whoever made it.
+fn find_parent(client: &Client<'_>, backup: &Backup) -> Result<Option<Manifest>> {
+    let Some(volume) = backup.volume() else { return Ok(None) };
+    client.session.task.say("looking for the last snapshot");
+    let manifests = repository::manifests(client)?;
+    let same = manifests.into_iter().filter(|one| one.tag(VOLUME_TAG) == Some(volume) && one.incomplete.is_empty());
+    Ok(same.max_by_key(Manifest::time))
+}
+
+fn finish(
+    client: &Client<'_>,
+    exit: &Exit,
+    said: &str,
+    meters: &Meters,
+    parent: Option<String>,
+) -> Result<BackupOutcome> {
+    let manifest = serde_json::from_str::<Manifest>(said).ok().filter(|manifest| !manifest.id.is_empty());
+    // kopia ends with 1 for a single unreadable file, but the snapshot is there.
+    let Some(manifest) = manifest else {
+        let known = errors::classify(&exit.last_words, &client.name, None);
+        let silent = || MoverError::Answer { program: "kopia".into(), answer: format!("no snapshot: {}", cut(said)) };
+        let failed = || if exit.status.success() { silent() } else { client.program.failed(exit) };
+        return Err(known.unwrap_or_else(failed));
+    };
+    if !manifest.incomplete.is_empty() {
+        let (program, how) = ("kopia".into(), "an incomplete snapshot".into());
+        return Err(MoverError::ProgramFailed { program, how, message: manifest.incomplete });
+    }
+    let summary = manifest.summary();
+    let (bytes, files) = (summary.size, summary.files);
+    meters.finish(bytes, files);
+    let (snapshot, problems) = (Some(manifest.id), summary.problems());
+    Ok(BackupOutcome { snapshot, parent, bytes, files, added: None, problems })
+}

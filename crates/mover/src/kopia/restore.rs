@@ -1,0 +1,88 @@
+//! `kopia snapshot restore`.
+
+use super::client::Client;
+use super::errors;
+use super::manifest::{Manifest, Summary};
+use super::progress::Line;
+use crate::job::Restore;
+use crate::meters::Meters;
+use crate::mover::require_directory;
+use crate::outcome::{Problems, RestoreOutcome};
+use crate::tool::Stream;
+use crate::{MoverError, Result};
+
+pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutcome> {
+    super::require_id(&restore.snapshot)?;
+    require_directory(&restore.directory)?;
+    client.require_repository()?;
+    let summary = ask_size(client, &restore.snapshot)?;
+    let meters = Meters::new(&client.session.task);
+    if let Some(summary) = &summary {
+        meters.total(summary.size);
+        meters.total_files(entries(summary));
+    }
+    meters.item("restoring");
+    let mut command = client.command(&["snapshot", "restore", "--write-sparse-files", &restore.snapshot]);
+    command.arg(&restore.directory);
+    let last = std::cell::Cell::new(None);
+    let exit = client.program.run(
+        command,
+        client.session,
+        &[],
+        &mut |stream, line| match Line::parse(line) {
+            Some(progress) if stream == Stream::Err => last.set(Some(progress)),
+            _ => meters.hint(line),
+        },
+        &mut |_| sample(last.get(), summary.is_some(), &meters),
+    )?;
+    if !exit.status.success() {
+        let known = errors::classify(&exit.last_words, &client.name, Some(&restore.directory));
+        return Err(known.unwrap_or_else(|| client.program.failed(&exit)));
+    }
+    let summary = summary.unwrap_or_else(|| counted(last.get()));
+    let (bytes, files) = (summary.size, summary.files);
+    meters.finish(bytes, entries(&summary));
+    Ok(RestoreOutcome { bytes, files, problems: Problems::default() })
+}
+
+/// kopia counts directories and symbolic links among what it restores.
+fn entries(summary: &Summary) -> u64 {
+    summary.files + summary.symlinks + summary.dirs
+}
+
+fn counted(last: Option<Line>) -> Summary {
+    match last {
+        Some(Line::Restore { entries, bytes, .. }) => Summary { size: bytes, files: entries, ..Summary::default() },
+        _ => Summary::default(),
+    }
+}
+
+/// While kopia restores it finds out how much there is; the snapshot's own summary says it from the start.
+fn sample(last: Option<Line>, known: bool, meters: &Meters) {
+    if let Some(Line::Restore { entries, bytes, found_bytes, .. }) = last {
+        if !known {
+            meters.estimate(found_bytes);
+        }
+        meters.done(bytes);
+        meters.done_files(entries);
+    }
+}
+
+/// Without an answer the total grows with what kopia finds.
+fn ask_size(client: &Client<'_>, snapshot: &str) -> Result<Option<Summary>> {
+    client.session.task.say("asking for the snapshot's size");
+    match client.ask(&["manifest", "show", snapshot]) {
+        Ok(said) => {
+            let json = said.find('{').map_or("", |start| &said[start..]);
+            Ok(serde_json::from_str::<Manifest>(json).ok().map(|manifest| manifest.summary()))
+        }
+        Err(MoverError::ProgramFailed { message, .. }) if message.contains("not found") => {
+            Err(MoverError::NoSnapshot { snapshot: snapshot.into(), repository: client.name.clone() })
+        }
+        Err(error @ (MoverError::WrongPassword { .. } | MoverError::Cancelled)) => Err(error),
+        Err(error) => {
+            tracing::warn!("the size of snapshot {snapshot} is unknown: {error}");
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a leader decides about repositories: pure, on what the movers tell.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::job::Kind;
+use crate::outcome::{LockInfo, SnapshotInfo};
+
+/// The password that Velero gives to every repository unless somebody sets another one.
+pub const DEFAULT_PASSWORD: &[u8] = b"static-passw0rd";
+
+/// The warning about it, if this is it.
+pub(crate) fn password_warnings(password: &[u8]) -> Vec<String> {
+    let known = password == DEFAULT_PASSWORD;
+    let warning = "the repository's password is Velero's default, which everybody knows: whoever can read the bucket can \
+                   read the backups";
+    known.then(|| warning.to_owned()).into_iter().collect()
+}
+
+/// Where the repository of a namespace lies below a location's own prefix.
+pub fn repository_prefix(kind: Kind, location_prefix: &str, namespace: &str) -> String {
+    let folder = format!("{}/{namespace}", kind.uploader_type());
+    match location_prefix.trim_matches('/') {
+        "" => folder,
+        prefix => format!("{prefix}/{folder}"),
+    }
+}
+
+/// Snapshots that no known backup refers to and that are older than `age`. A bucket may have other owners: they are for a
+/// report, never for deletion without somebody asking. `known` may hold the short IDs that older restics tell.
+pub fn orphans<'s>(
+    snapshots: &'s [SnapshotInfo],
+    known: &[String],
+    age: SignedDuration,
+    now: Timestamp,
+) -> Vec<&'s SnapshotInfo> {
+    let refers = |id: &str| known.iter().any(|known| known.len() >= 8 && id.starts_with(known.as_str()));
+    let old = |snapshot: &SnapshotInfo| now.duration_since(snapshot.time) >= age;
+    snapshots.iter().filter(|snapshot| old(snapshot) && !refers(&snapshot.id)).collect()
+}
+
+/// What is known about the holder of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nothing: another cluster, or somebody's laptop.
+    Unknown,
+    /// One of our pods or processes, and it lives.
+    OursAlive,
+    /// One of our pods or processes, and it is gone.
+    OursGone,
+}
+
+/// Decides which locks may be removed: those whose holder is ours and gone, and those that are older than half an hour and
+/// were found unchanged twice. A holder that lives writes its lock anew every five minutes.
+#[derive(Debug, Default)]
+pub struct LockWatch {
+    looks: HashMap<String, Looks>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Looks {
+    last: Timestamp,
+    unchanged: u32,
+}
+
+const OLD: SignedDuration = SignedDuration::from_mins(30);
+/// Two looks closer than this are one: between them even a lock that is alive need not have changed.
+const APART: SignedDuration = SignedDuration::from_mins(6);
+
+impl LockWatch {
+    /// Takes note of the locks there are now, and answers which of them may be removed.
+    pub fn observe(&mut self, locks: &[LockInfo], now: Timestamp, holder: impl Fn(&LockInfo) -> Holder) -> Vec<String> {
+        self.looks.retain(|id, _| locks.iter().any(|lock| lock.id == *id));
+        let mut removable = Vec::new();
+        for lock in locks {
+            let looks = self.looks.entry(lock.id.clone()).or_insert(Looks { last: now, unchanged: 0 });
+            if now.duration_since(looks.last) >= APART {
+                *looks = Looks { last: now, unchanged: looks.unchanged + 1 };
+            }
+            let abandoned = now.duration_since(lock.time) > OLD && looks.unchanged >= 2;
+            match holder(lock) {
+                Holder::OursGone => removable.push(lock.id.clone()),
+                Holder::Unknown if abandoned => removable.push(lock.id.clone()),
+                Holder::Unknown | Holder::OursAlive => {}
+            }
+        }
+        removable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(minute: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + minute * 60).expect("a time")
+    }
+
+    fn lock(id: &str, minute: i64) -> LockInfo {
+        LockInfo { id: id.into(), time: at(minute), hostname: "h".into(), pid: 7, exclusive: true }
+    }
+
+    #[test]
+    fn a_lock_of_ours_goes_as_soon_as_its_holder_is_gone_and_never_while_it_lives() {
+        let mut watch = LockWatch::default();
+        assert_eq!(watch.observe(&[lock("a", 0)], at(0), |_| Holder::OursGone), ["a"]);
+        for minute in [0, 40, 80, 120] {
+            assert!(watch.observe(&[lock("b", 0)], at(minute), |_| Holder::OursAlive).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_strangers_lock_goes_only_when_it_is_old_and_was_found_unchanged_twice() {
+        let mut watch = LockWatch::default();
+        let mut look = |id: &str, minute| !watch.observe(&[lock(id, 0)], at(minute), |_| Holder::Unknown).is_empty();
+        assert!(!look("a", 31), "old, but seen for the first time");
+        assert!(!look("a", 32), "too soon to be a second look");
+        assert!(!look("a", 38), "unchanged once");
+        assert!(!look("b", 45), "refreshed: another lock");
+        assert!(!look("b", 52));
+        assert!(look("b", 59), "unchanged twice");
+        let mut watch = LockWatch::default();
+        for minute in [0, 7, 14, 21, 28] {
+            assert!(watch.observe(&[lock("young", 0)], at(minute), |_| Holder::Unknown).is_empty());
+        }
+    }
+
+    #[test]
+    fn orphans_are_old_snapshots_that_no_backup_names_by_its_long_or_short_id() {
+        let snapshot = |id: &str, minute| SnapshotInfo {
+            id: id.into(),
+            time: at(minute),
+            tags: std::collections::BTreeMap::new(),
+            source: String::new(),
+            bytes: None,
+        };
+        let all = [
+            snapshot("aaaaaaaaaaaa", 0),
+            snapshot("bbbbbbbbbbbb", 0),
+            snapshot("cccccccccccc", 0),
+            snapshot("dd", 100),
+        ];
+        let known = ["aaaaaaaaaaaa".to_owned(), "bbbbbbbb".to_owned(), String::new(), "c".to_owned()];
+        let found = orphans(&all, &known, SignedDuration::from_mins(60), at(100));
+        assert_eq!(found.iter().map(|snapshot| snapshot.id.as_str()).collect::<Vec<_>>(), ["cccccccccccc"]);
+    }
+
+    #[test]
+    fn repositories_lie_where_velero_puts_them() {
+        assert_eq!(repository_prefix(Kind::Kopia, "", "shop"), "kopia/shop");
+        assert_eq!(repository_prefix(Kind::BuiltIn, "/cluster/", "shop"), "cluster/restic/shop");
+    }
+
+    #[test]
+    fn veleros_default_password_is_a_warning() {
+        assert_eq!(password_warnings(b"static-passw0rd").len(), 1);
+        assert!(password_warnings(b"another").is_empty());
+    }
+}

@@ -1,0 +1,116 @@
+//! The one trait, and what every mover gets to work with.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_progress::Task;
+
+use crate::job::{Backup, Job, Kind, Repository, Restore};
+use crate::outcome::{BackupOutcome, Ensured, LockInfo, RestoreOutcome, SnapshotInfo};
+use crate::private::PrivateDirectory;
+use crate::{Cancel, MoverError, Result};
+
+/// What a restore brings back beside contents, modes, owners, times and symbolic links, which every mover keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own that a user may ask")]
+pub struct Fidelity {
+    /// Two names of one file stay two names of one file.
+    pub hard_links: bool,
+    /// Extended attributes.
+    pub attributes: bool,
+    /// Named pipes and devices.
+    pub special_files: bool,
+    /// Names that are not UTF-8.
+    pub any_name: bool,
+    /// A volume without files becomes a snapshot.
+    pub empty_snapshots: bool,
+}
+
+/// Moves a volume's data into a repository and back.
+///
+/// The calls block, and report to the session's task: the meters Bytes and Files, and the current item. The task is the
+/// caller's to end.
+///
+/// # Cancel safety
+/// After [`Session::cancel`] was raised a call returns [`MoverError::Cancelled`] within five seconds. What was stored stays
+/// and is used by the next backup; a restore is taken up by doing it again.
+pub trait Mover: std::fmt::Debug + Send + Sync {
+    /// Which one it is.
+    fn kind(&self) -> Kind;
+    /// What it keeps.
+    fn fidelity(&self) -> Fidelity;
+    /// Backs up a directory.
+    fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome>;
+    /// Restores a snapshot into a directory.
+    fn restore(&self, restore: &Restore, session: &Session) -> Result<RestoreOutcome>;
+    /// Opens the repository, or makes it. Only under the Lease.
+    fn ensure(&self, session: &Session) -> Result<Ensured>;
+    /// All snapshots.
+    fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>>;
+    /// Forgets these snapshots and no others. One that is gone already is no error.
+    fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize>;
+    /// All locks, where the format has any.
+    fn locks(&self, session: &Session) -> Result<Vec<LockInfo>>;
+    /// Removes these locks.
+    fn unlock(&self, locks: &[String], session: &Session) -> Result<usize>;
+}
+
+/// The mover of this kind.
+pub fn mover(kind: Kind) -> Box<dyn Mover> {
+    match kind {
+        Kind::BuiltIn => Box::new(crate::builtin::BuiltIn),
+        Kind::Restic => Box::new(crate::restic::Restic),
+        Kind::Kopia => Box::new(crate::kopia::Kopia),
+    }
+}
+
+/// What a mover works with: the repository, a task to report to, and a way to be stopped.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) repository: Repository,
+    pub(crate) program: Option<PathBuf>,
+    pub(crate) cache: Option<PathBuf>,
+    pub(crate) interval: Duration,
+    pub(crate) task: Task,
+    pub(crate) cancel: Cancel,
+    pub(crate) guard: Vec<OsString>,
+    pub(crate) private: PrivateDirectory,
+    pub(crate) scratch: PrivateDirectory,
+}
+
+impl Session {
+    /// A session for one job. `guard` is the command that starts a program guarded: see [`crate::guard`].
+    pub fn new(job: &Job, task: Task, cancel: Cancel, guard: Vec<OsString>) -> Result<Self> {
+        Ok(Self {
+            repository: job.repository.clone(),
+            program: job.program.clone(),
+            cache: job.cache.clone(),
+            interval: job.interval(),
+            task,
+            cancel,
+            guard,
+            private: PrivateDirectory::in_memory()?,
+            scratch: PrivateDirectory::on_disk()?,
+        })
+    }
+
+    /// How messages call the repository.
+    pub(crate) fn name(&self) -> String {
+        self.repository.place.name()
+    }
+
+    pub(crate) fn check_cancel(&self) -> Result<()> {
+        if self.cancel.is_cancelled() { Err(MoverError::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// Refuses a volume that is not there: its program would say so in many ways.
+pub(crate) fn require_directory(path: &Path) -> Result<()> {
+    let unusable = |cause: String| MoverError::Volume { path: path.display().to_string(), cause };
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(unusable("it is not a directory".into())),
+        Err(error) => Err(unusable(error.to_string())),
+    }
+}

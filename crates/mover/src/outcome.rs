@@ -1,0 +1,135 @@
+//! How jobs end when they end well, with everything that went wrong on the way.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// A backup.
+    Backup(BackupOutcome),
+    /// A restore.
+    Restore(RestoreOutcome),
+    /// The repository is there.
+    Ensured(Ensured),
+    /// Its snapshots.
+    Snapshots(Vec<SnapshotInfo>),
+    /// How many snapshots are gone now: those that were gone before count too.
+    Forgotten(usize),
+    /// Its locks.
+    Locks(Vec<LockInfo>),
+    /// How many locks were removed.
+    Unlocked(usize),
+}
+
+/// A file that is not in the snapshot, or was not restored, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Its path below the volume.
+    pub path: String,
+    /// What the program or the system said.
+    pub cause: String,
+}
+
+/// Problems kept in words; the rest is only counted.
+pub(crate) const MOST_PROBLEMS: usize = 1000;
+
+/// A list of problems that does not grow without end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problems {
+    /// The first thousand.
+    pub named: Vec<Problem>,
+    /// How many there were in all.
+    pub count: u64,
+}
+
+impl Problems {
+    pub(crate) fn add(&mut self, path: impl Into<String>, cause: impl Into<String>) {
+        let (path, cause) = (path.into(), cause.into());
+        if self.named.iter().any(|known| known.path == path) {
+            return;
+        }
+        self.count += 1;
+        if self.named.len() < MOST_PROBLEMS {
+            self.named.push(Problem { path, cause });
+        }
+    }
+}
+
+/// How a backup ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupOutcome {
+    /// The snapshot. Nothing where the volume is empty and the mover makes no snapshots of nothing, as restic does not:
+    /// there is nothing to restore either.
+    pub snapshot: Option<String>,
+    /// The snapshot it was compared with.
+    pub parent: Option<String>,
+    /// Bytes in the snapshot.
+    pub bytes: u64,
+    /// Files in the snapshot.
+    pub files: u64,
+    /// Bytes that were new to the repository.
+    pub added: Option<u64>,
+    /// What is not in the snapshot, or not as it was.
+    pub problems: Problems,
+}
+
+/// How a restore ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreOutcome {
+    /// Bytes of the snapshot.
+    pub bytes: u64,
+    /// Files of the snapshot.
+    pub files: u64,
+    /// What was not restored.
+    pub problems: Problems,
+}
+
+/// A repository that is there and opens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ensured {
+    /// Whether it was made just now.
+    pub created: bool,
+    /// Its own random name.
+    pub id: String,
+    /// What its owner should know.
+    pub warnings: Vec<String>,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotInfo {
+    /// Its ID.
+    pub id: String,
+    /// When it was made.
+    pub time: Timestamp,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// What it is a snapshot of, as the program wrote it down.
+    pub source: String,
+    /// Bytes in it, where that is known without reading it.
+    pub bytes: Option<u64>,
+}
+
+/// One lock of a repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockInfo {
+    /// Its ID. A holder that lives writes a new one every few minutes.
+    pub id: String,
+    /// When it was written, by its holder's clock.
+    pub time: Timestamp,
+    /// The holder's machine or pod.
+    pub hostname: String,
+    /// The holder's process.
+    pub pid: u32,
+    /// Whether it excludes everybody else.
+    pub exclusive: bool,
+}

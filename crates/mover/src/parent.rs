@@ -1,0 +1,254 @@
+//! The other side: starts a mover's process, shows its tree, and answers for its end.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use plimsoll_progress::{Graft, Task};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::job::Job;
+use crate::outcome::Outcome;
+use crate::tool::how;
+use crate::wire::{CANCEL, Line, parse};
+use crate::{MoverError, Result, private};
+
+/// After a cancel the process has this long; then it is killed. Five seconds are promised.
+const STOP_WITHIN: Duration = Duration::from_millis(4500);
+/// How long a process may take to end once it has said its last word.
+const LAST_BREATH: Duration = Duration::from_secs(1);
+/// No line of a mover is longer than this.
+const LONGEST_LINE: usize = 32 << 20;
+
+/// The command that runs a mover.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl Launch {
+    /// This very program, asked to be a mover.
+    pub fn this_program() -> Result<Self> {
+        let program = std::env::current_exe().map_err(|error| MoverError::local("find this program", &error))?;
+        Ok(Self { program, arguments: vec!["mover".into()] })
+    }
+}
+
+/// A mover's process that is at work. Dropping it kills the process and everything it started.
+#[derive(Debug)]
+pub struct Transfer {
+    group: Group,
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    last_words: watch::Receiver<String>,
+    graft: Graft,
+    canceller: Canceller,
+    _held: oneshot::Sender<()>,
+}
+
+/// Stops a transfer from elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Canceller(Arc<Asked>);
+
+#[derive(Debug, Default)]
+struct Asked {
+    yes: AtomicBool,
+    notify: Notify,
+}
+
+impl Canceller {
+    /// Asks the transfer to stop: within five seconds it has.
+    pub fn cancel(&self) {
+        self.0.yes.store(true, Ordering::Release);
+        self.0.notify.notify_waiters();
+    }
+
+    /// Whether somebody has asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.yes.load(Ordering::Acquire)
+    }
+
+    async fn asked(&self) {
+        let mut notified = std::pin::pin!(self.0.notify.notified());
+        // Registered before the flag is read, or a word in between would be lost.
+        notified.as_mut().enable();
+        if !self.is_cancelled() {
+            notified.await;
+        }
+    }
+}
+
+/// A process group that is gone when this is.
+#[derive(Debug)]
+struct Group(Option<Pid>);
+
+impl Group {
+    /// Only before its leader has been waited for: afterwards the number may belong to somebody else.
+    fn kill(&self) {
+        if let Some(pid) = self.0 {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Starts a process for a job and shows its tree below `task`, which is the caller's to end. Needs a Tokio runtime.
+///
+/// The job, secrets and all, goes over the process's standard input: never into its arguments or its environment.
+pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
+    let mut line = serde_json::to_vec(job).map_err(|error| MoverError::local("write a job", &error))?;
+    line.push(b'\n');
+    let mut child = Command::new(&launch.program)
+        .args(&launch.arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| MoverError::local(format!("start {}", launch.program.display()), &error))?;
+    let group = Group(child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)));
+    let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(MoverError::local("start a mover", &"it has no pipes"));
+    };
+    let canceller = Canceller::default();
+    let (held, released) = oneshot::channel();
+    tokio::spawn(speak(stdin, line, canceller.clone(), released));
+    let graft = task.graft(job.kind.name());
+    let (stdout, last_words) = (BufReader::new(stdout), hear(stderr));
+    Ok(Transfer { group, child, stdout, last_words, graft, canceller, _held: held })
+}
+
+/// Gives the job to the process, and the word that stops it. The pipe stays open for as long as the transfer is wanted:
+/// its end tells the process that nobody is left to work for.
+async fn speak(mut stdin: ChildStdin, job: Vec<u8>, canceller: Canceller, mut released: oneshot::Receiver<()>) {
+    let talk = async {
+        let _ = stdin.write_all(&job).await;
+        canceller.asked().await;
+        let _ = stdin.write_all(format!("{CANCEL}\n").as_bytes()).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = talk => {}
+        _ = &mut released => {}
+    }
+}
+
+/// Reads the process's log, for its last words.
+fn hear(stderr: ChildStderr) -> watch::Receiver<String> {
+    let (to, from) = watch::channel(String::new());
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            tracing::info!(target: "plimsoll_mover::process", "{line}");
+            to.send_replace(crate::tool::cut(&line));
+        }
+    });
+    from
+}
+
+impl Transfer {
+    /// The number of the mover's process.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// What stops it from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// Follows the process to its end.
+    ///
+    /// # Cancel safety
+    /// Dropping the future, or the transfer, kills the process and everything it started.
+    pub async fn wait(mut self) -> Result<Outcome> {
+        let canceller = self.canceller.clone();
+        let overdue = async {
+            canceller.asked().await;
+            tokio::time::sleep(STOP_WITHIN).await;
+        };
+        let verdict = tokio::select! {
+            verdict = self.follow() => verdict,
+            () = overdue => Ok(Some(Err(MoverError::Cancelled))),
+        };
+        let status = self.end().await;
+        match verdict {
+            Ok(Some(verdict)) => verdict,
+            Err(error) => Err(error),
+            Ok(None) if canceller.is_cancelled() => Err(MoverError::Cancelled),
+            Ok(None) => Err(MoverError::Died { how: status, last: self.last_words.borrow().clone() }),
+        }
+    }
+
+    /// Shows frames until there is a verdict, or nothing more to read.
+    async fn follow(&mut self) -> Result<Option<Result<Outcome>>> {
+        while let Some(line) = self.next_line().await? {
+            match parse(&line)? {
+                Line::Verdict(verdict) => return Ok(Some(verdict)),
+                Line::Frame(frame) => {
+                    let garbage =
+                        |error: plimsoll_progress::FrameError| MoverError::Garbage { line: error.to_string() };
+                    self.graft.apply(&frame).map_err(garbage)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
+        let failed = |error: std::io::Error| MoverError::local("read from a mover", &error);
+        let mut line = Vec::new();
+        loop {
+            let available = self.stdout.fill_buf().await.map_err(failed)?;
+            if available.is_empty() {
+                return Ok((!line.is_empty()).then_some(line));
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.unwrap_or(available.len());
+            line.extend_from_slice(&available[..taken]);
+            self.stdout.consume(end.map_or(taken, |at| at + 1));
+            if end.is_some() {
+                return Ok(Some(line));
+            }
+            if line.len() > LONGEST_LINE {
+                return Err(MoverError::Garbage { line: format!("a line of more than {LONGEST_LINE} bytes") });
+            }
+        }
+    }
+
+    /// Sees that nothing of it is left, and says how the process ended.
+    async fn end(&mut self) -> String {
+        let last_breath = tokio::time::timeout(LAST_BREATH, self.ended_by_itself());
+        let _ = last_breath.await;
+        self.group.kill();
+        self.group.0 = None;
+        let status = self.child.wait().await;
+        private::sweep();
+        status.map_or_else(|error| error.to_string(), how)
+    }
+
+    /// Without reaping it: its number must stay its own until the group has been killed.
+    async fn ended_by_itself(&self) {
+        let Some(pid) = self.group.0 else { return };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while matches!(waitid(WaitId::Pid(pid), options), Ok(None)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}

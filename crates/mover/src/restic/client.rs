@@ -1,0 +1,163 @@
+//! restic and one repository: which program, which address, and the files that hold what is secret.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use plimsoll_store::{AwsKeys, Location};
+use secrecy::ExposeSecret;
+
+use super::errors;
+use crate::job::Repository;
+use crate::mover::Session;
+use crate::probe::Probe;
+use crate::tool::{Exit, Program};
+use crate::version::Version;
+use crate::{MoverError, Result};
+
+/// The first with `backup --json`.
+const LEAST: Version = Version(0, 9, 5);
+
+/// restic, ready to work on one repository.
+#[derive(Debug)]
+pub(super) struct Client<'a> {
+    pub session: &'a Session,
+    pub program: Program,
+    pub probe: Probe,
+    pub name: String,
+    address: String,
+    options: Vec<String>,
+    credentials: Option<PathBuf>,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn open(session: &'a Session) -> Result<Self> {
+        let program = Program::find("restic", "version", LEAST, session)?;
+        let Repository { place, password } = &session.repository;
+        let (name, location) = (place.name(), place.location());
+        let unusable = |error: plimsoll_store::StoreError| MoverError::of_store(&error, &name);
+        let mut options = options(&location).map_err(unusable)?;
+        let password = session.private.write("password", password.expose())?;
+        options.extend(["--password-file".into(), password.display().to_string()]);
+        if let Some(pem) = &location.ca_cert {
+            let file = session.private.write("ca.pem", pem)?;
+            options.extend(["--cacert".into(), file.display().to_string()]);
+        }
+        options.extend(cache(session));
+        let keys = location.aws_keys().map_err(unusable)?;
+        let credentials =
+            keys.map(|keys| session.private.write("credentials", shared_file(&keys).as_bytes())).transpose()?;
+        let address = address(&location)?;
+        let probe = Probe::open(place)?;
+        Ok(Self { session, program, probe, name, address, options, credentials })
+    }
+
+    /// A restic command on this repository. The address is no secret.
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.program.command(self.session, ["--repo", &self.address]);
+        command.args(&self.options).args(arguments);
+        let fps = 1000 / self.session.interval.as_millis().clamp(50, 1000);
+        command.env("RESTIC_PROGRESS_FPS", (fps * 2).to_string());
+        if let Some(file) = &self.credentials {
+            command.env("AWS_SHARED_CREDENTIALS_FILE", file).env("AWS_PROFILE", "default");
+        }
+        command
+    }
+
+    /// The standard output of a command that ended well.
+    pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let (said, exit) = self.program.capture(self.command(arguments), self.session)?;
+        if exit.status.success() { Ok(said) } else { Err(self.error(&exit)) }
+    }
+
+    pub(super) fn error(&self, exit: &Exit) -> MoverError {
+        errors::classify(exit, &self.name, None).unwrap_or_else(|| self.program.failed(exit))
+    }
+
+    /// A missing or dead repository is named before restic tries it for a quarter of an hour.
+    pub(super) fn require_repository(&self) -> Result<()> {
+        match self.probe.exists("config")? {
+            true => Ok(()),
+            false => Err(MoverError::NoRepository { repository: self.name.clone() }),
+        }
+    }
+
+    /// Whether restic is at least this.
+    pub(super) fn is(&self, major: u32, minor: u32) -> bool {
+        self.program.version >= Version(major, minor, 0)
+    }
+}
+
+/// restic's name for a place.
+fn address(location: &Location) -> Result<String> {
+    let prefix = location.prefix.trim_matches('/');
+    match location.kind() {
+        "directory" | "local" => Ok(format!("{}/{prefix}", location.path().unwrap_or_default().trim_end_matches('/'))),
+        "aws" => {
+            let own = || match location.setting("region") {
+                Some(region) => format!("https://s3.{region}.amazonaws.com"),
+                None => "https://s3.amazonaws.com".into(),
+            };
+            let endpoint = location.setting("s3Url").map_or_else(own, ToOwned::to_owned);
+            Ok(format!("s3:{}/{}/{prefix}", endpoint.trim_end_matches('/'), location.bucket))
+        }
+        other => Err(MoverError::InvalidLocation {
+            cause: format!(
+                "the restic mover knows directories and S3, not provider {other:?}; the built-in mover does"
+            ),
+        }),
+    }
+}
+
+fn options(location: &Location) -> plimsoll_store::Result<Vec<String>> {
+    let mut options = Vec::new();
+    if location.kind() == "aws" {
+        if location.flag("s3ForcePathStyle")? == Some(true) {
+            options.extend(["-o".into(), "s3.bucket-lookup=path".into()]);
+        }
+        if let Some(region) = location.setting("region") {
+            options.extend(["-o".into(), format!("s3.region={region}")]);
+        }
+        if location.flag("insecureSkipTLSVerify")? == Some(true) {
+            options.push("--insecure-tls".into());
+        }
+    }
+    Ok(options)
+}
+
+fn cache(session: &Session) -> Vec<String> {
+    match &session.cache {
+        Some(directory) => vec!["--cache-dir".into(), directory.join("restic").display().to_string()],
+        None => vec!["--no-cache".into()],
+    }
+}
+
+fn shared_file(keys: &AwsKeys) -> String {
+    let mut text = format!(
+        "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
+        keys.id,
+        keys.secret.expose_secret()
+    );
+    if let Some(token) = &keys.token {
+        text.push_str(&format!("aws_session_token = {}\n", token.expose_secret()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_one_address_whatever_its_slashes() {
+        assert_eq!(address(&Location::directory("/backups/", "/a/restic/b/")).expect("knows"), "/backups/a/restic/b");
+        let mut s3 = Location { provider: "velero.io/aws".into(), bucket: "b".into(), ..Location::default() };
+        s3.prefix = "restic/shop".into();
+        assert_eq!(address(&s3).expect("knows"), "s3:https://s3.amazonaws.com/b/restic/shop");
+        s3.config.insert("region".into(), "eu-west-1".into());
+        assert_eq!(address(&s3).expect("knows"), "s3:https://s3.eu-west-1.amazonaws.com/b/restic/shop");
+        s3.config.insert("s3Url".into(), "http://10.0.0.1:9000/".into());
+        assert_eq!(address(&s3).expect("knows"), "s3:http://10.0.0.1:9000/b/restic/shop");
+        s3.provider = "gcp".into();
+        assert!(address(&s3).expect_err("does not know").to_string().contains("gcp"));
+    }
+}

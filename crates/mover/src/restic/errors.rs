@@ -1,0 +1,114 @@
+//! From restic's exit codes and words to reasons. Codes have meant something since 0.17; before, only the words do.
+
+use std::path::Path;
+
+use super::messages::exit_message;
+use crate::MoverError;
+use crate::tool::{Exit, cut};
+
+/// The reason, if restic's end has one with a name. `volume` is the directory that is being restored into.
+pub(super) fn classify(exit: &Exit, name: &str, volume: Option<&Path>) -> Option<MoverError> {
+    let words = exit_message(&exit.last_words);
+    let has = |needles: &[&str]| needles.iter().any(|needle| words.contains(needle));
+    let repository = name.to_owned();
+    let error = match exit.code() {
+        Some(12) => MoverError::WrongPassword { repository },
+        Some(11) => MoverError::Locked { repository, holder: holder(&words) },
+        Some(10) => MoverError::NoRepository { repository },
+        _ if has(&["wrong password or no key found"]) => MoverError::WrongPassword { repository },
+        _ if has(&["already locked", "unable to create lock"]) => {
+            MoverError::Locked { repository, holder: holder(&words) }
+        }
+        _ if has(&["no space left on device", "disk quota exceeded"]) => match volume {
+            Some(volume) => MoverError::VolumeFull { path: volume.display().to_string() },
+            None => MoverError::RepositoryFull { repository },
+        },
+        _ if has(&["no matching ID", "no snapshot found"]) => {
+            MoverError::NoSnapshot { snapshot: "asked for".into(), repository }
+        }
+        _ if has(&["Is there a repository at the following location?", "repository does not exist"]) => {
+            MoverError::NoRepository { repository }
+        }
+        _ if has(UNREACHABLE) => MoverError::Unreachable { repository, cause: cut(&words) },
+        _ if has(&["Access Denied", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"]) => {
+            MoverError::Refused { repository, cause: cut(&words) }
+        }
+        _ => return None,
+    };
+    Some(error)
+}
+
+const UNREACHABLE: &[&str] = &[
+    "connection refused",
+    "no such host",
+    "i/o timeout",
+    "connection reset",
+    "no route to host",
+    "network is unreachable",
+    "TLS handshake timeout",
+    "context deadline exceeded",
+    "input/output error",
+];
+
+/// "… already locked exclusively by PID 7 on host by root (UID 0, GID 0)" and when.
+fn holder(words: &str) -> String {
+    let about = words.split_once("already locked").map_or(words, |(_, about)| about);
+    let about = about.split("the `unlock` command").next().unwrap_or(about);
+    cut(about)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    fn reason(code: i32, words: &str, volume: Option<&str>) -> &'static str {
+        let exit = Exit { status: ExitStatus::from_raw(code << 8), last_words: words.into() };
+        classify(&exit, "/r", volume.map(Path::new)).map_or("none", |error| error.reason())
+    }
+
+    #[test]
+    fn what_every_version_says_has_the_same_reason() {
+        for (code, words, expected) in [
+            (1, "Fatal: wrong password or no key found", "WrongRepositoryPassword"),
+            (
+                12,
+                r#"{"message_type":"exit_error","code":12,"message":"Fatal: wrong password"}"#,
+                "WrongRepositoryPassword",
+            ),
+            (
+                1,
+                "Fatal: unable to open config file: stat\nIs there a repository at the following location?\n/r",
+                "NotARepository",
+            ),
+            (10, "", "NotARepository"),
+            (
+                1,
+                "unable to create lock in backend: repository is already locked exclusively by PID 1 on h",
+                "RepositoryLocked",
+            ),
+            (11, "", "RepositoryLocked"),
+            (1, "write /r/data/tmp: no space left on device", "RepositoryFull"),
+            (
+                1,
+                "Fatal: Get \"http://h/b\": dial tcp 127.0.0.1:1: connect: connection refused",
+                "RepositoryUnreachable",
+            ),
+            (1, "Fatal: unable to open repository: Access Denied.", "RepositoryCredentialsRejected"),
+            (1, "Fatal: something else", "none"),
+        ] {
+            assert_eq!(reason(code, words, None), expected, "{words}");
+        }
+        assert_eq!(reason(1, "write /v/x: no space left on device", Some("/v")), "VolumeFull");
+    }
+
+    #[test]
+    fn a_lock_is_named_with_its_holder() {
+        let words = "unable to create lock in backend: repository is already locked exclusively by PID 42 on node-1 by root\n\
+                     lock was created at 2026-11-16 05:00:00 (5m ago)\nthe `unlock` command can be used";
+        let holder = holder(words);
+        assert!(holder.contains("PID 42 on node-1") && !holder.contains("unlock"), "{holder}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Making, listing and forgetting.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::client::Client;
+use super::{require_id, tags};
+use crate::job::VOLUME_TAG;
+use crate::lifecycle::password_warnings;
+use crate::outcome::{Ensured, LockInfo, SnapshotInfo};
+use crate::probe::{Probe, youngest};
+use crate::{MoverError, Result};
+
+/// Keys without a config for this long are what an interrupted initialisation left: one takes seconds.
+const INTERRUPTED: Duration = Duration::from_mins(10);
+
+#[derive(Deserialize)]
+struct Config {
+    id: String,
+}
+
+/// Opens the repository or makes it.
+pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
+    let created = !client.probe.exists("config")?;
+    if created {
+        clear_interrupted(&client.probe, &client.name)?;
+        client.session.task.say("initialising the repository");
+        client.ask(&["init"])?;
+        require_single(&client.probe, &client.name)?;
+    }
+    client.session.task.say("opening the repository");
+    let said = client.ask(&["--no-lock", "cat", "config"])?;
+    let config: Config = serde_json::from_str(&said)
+        .map_err(|_| MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) })?;
+    let warnings = password_warnings(client.session.repository.password.expose());
+    Ok(Ensured { created, id: config.id, warnings })
+}
+
+/// Initialising takes no lock that another cluster would see: two at once write two keys, and one config survives.
+pub(crate) fn require_single(probe: &Probe, name: &str) -> Result<()> {
+    let keys = probe.list("keys")?;
+    let config = probe.exists("config")?;
+    if keys.len() == 1 && config {
+        return Ok(());
+    }
+    let found = format!("{} keys and {} config", keys.len(), if config { "a" } else { "no" });
+    Err(MoverError::InitialisedTwice { repository: name.into(), found })
+}
+
+/// Keys without a config: somebody is at it right now, or was interrupted. What was interrupted long ago, and holds
+/// nothing, is cleared away.
+pub(crate) fn clear_interrupted(probe: &Probe, name: &str) -> Result<()> {
+    let keys = probe.list("keys")?;
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let age = youngest(&keys);
+    let used = !probe.list("snapshots")?.is_empty() || !probe.list("index")?.is_empty();
+    if used {
+        let cause = "it has snapshots or an index but no config".into();
+        return Err(MoverError::Damaged { repository: name.into(), cause });
+    }
+    if age < INTERRUPTED {
+        return Err(MoverError::HalfInitialised { repository: name.into(), age: age.as_secs() });
+    }
+    for key in keys {
+        probe.delete(&key.key)?;
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    id: String,
+    time: String,
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+    #[serde(default)]
+    paths: Vec<String>,
+    #[serde(default)]
+    summary: Option<Summary>,
+}
+
+#[derive(Deserialize)]
+struct Summary {
+    #[serde(default)]
+    total_bytes_processed: Option<u64>,
+}
+
+/// All snapshots, or those of one volume.
+pub(super) fn snapshots(client: &Client<'_>, volume: Option<&str>) -> Result<Vec<SnapshotInfo>> {
+    let tag = volume.map(|uid| format!("{VOLUME_TAG}={uid}"));
+    let mut arguments = vec!["--no-lock", "snapshots", "--json"];
+    if let Some(tag) = &tag {
+        arguments.extend(["--tag", tag]);
+    }
+    let said = client.ask(&arguments)?;
+    let wrong = || MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) };
+    let listed: Option<Vec<Listed>> = serde_json::from_str(said.trim()).map_err(|_| wrong())?;
+    listed.unwrap_or_default().into_iter().map(|one| info(one).ok_or_else(wrong)).collect()
+}
+
+fn info(listed: Listed) -> Option<SnapshotInfo> {
+    Some(SnapshotInfo {
+        time: listed.time.parse::<Timestamp>().ok()?,
+        tags: tags::from_words(listed.tags.iter().flatten()),
+        source: listed.paths.join(" "),
+        bytes: listed.summary.and_then(|summary| summary.total_bytes_processed),
+        id: listed.id,
+    })
+}
+
+pub(super) fn forget(client: &Client<'_>, snapshots: &[String]) -> Result<usize> {
+    snapshots.iter().try_for_each(|id| require_id(id))?;
+    let there = self::snapshots(client, None)?;
+    let found = |id: &&String| there.iter().any(|snapshot| snapshot.id.starts_with(id.as_str()));
+    let mut arguments = vec!["forget"];
+    arguments.extend(snapshots.iter().filter(found).map(String::as_str));
+    // Without a snapshot's name restic would go by a policy.
+    if arguments.len() > 1 {
+        client.ask(&arguments)?;
+    }
+    Ok(snapshots.len())
+}
+
+#[derive(Deserialize)]
+struct LockFile {
+    time: String,
+    #[serde(default)]
+    exclusive: bool,
+    #[serde(default)]
+    hostname: String,
+    #[serde(default)]
+    pid: u32,
+}
+
+pub(super) fn locks(client: &Client<'_>) -> Result<Vec<LockInfo>> {
+    let mut locks = Vec::new();
+    for object in client.probe.list("locks")? {
+        let Some(id) = object.key.rsplit('/').next().filter(|id| require_id(id).is_ok()) else { continue };
+        let said = match client.ask(&["--no-lock", "cat", "lock", id]) {
+            Ok(said) => said,
+            // Locks come and go.
+            Err(_) if !client.probe.exists(&object.key)? => continue,
+            Err(error) => return Err(error),
+        };
+        let wrong = || MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) };
+        let file: LockFile = serde_json::from_str(&said).map_err(|_| wrong())?;
+        let time = file.time.parse().map_err(|_| wrong())?;
+        let (hostname, pid, exclusive) = (file.hostname, file.pid, file.exclusive);
+        locks.push(LockInfo { id: id.to_owned(), time, hostname, pid, exclusive });
+    }
+    Ok(locks)
+}

@@ -1,0 +1,198 @@
+//! `restic restore`, with progress from `--json` where restic has it (0.16) and from what it writes where it has not.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::client::Client;
+use super::errors;
+use super::messages::Message;
+use crate::job::Restore;
+use crate::meters::Meters;
+use crate::mover::require_directory;
+use crate::outcome::{Problems, RestoreOutcome};
+use crate::survey::Growth;
+use crate::tool::Exit;
+use crate::{MoverError, Result};
+
+/// What `restic stats --json` says.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Stats {
+    total_size: u64,
+    total_file_count: u64,
+}
+
+pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutcome> {
+    super::require_id(&restore.snapshot)?;
+    require_directory(&restore.directory)?;
+    client.require_repository()?;
+    let stats = ask_size(client, &restore.snapshot)?;
+    let mut arguments = vec!["restore", &restore.snapshot];
+    let speaks = client.is(0, 16);
+    if speaks {
+        arguments.push("--json");
+    }
+    if client.is(0, 15) {
+        arguments.push("--sparse");
+    }
+    let mut command = client.command(&arguments);
+    command.arg("--target").arg(&restore.directory);
+    let progress = std::cell::RefCell::new(Progress::new(client, restore, stats, speaks));
+    let exit = client.program.run(
+        command,
+        client.session,
+        &[],
+        &mut |_, line| progress.borrow_mut().hear(line),
+        &mut |pid| progress.borrow_mut().sample(pid),
+    )?;
+    progress.into_inner().finish(client, &exit, restore)
+}
+
+/// How much there is. Without an answer the total is unknown and the restore goes on; a snapshot that is not there, or a
+/// password that does not open, is no reason to begin.
+fn ask_size(client: &Client<'_>, snapshot: &str) -> Result<Option<Stats>> {
+    client.session.task.say("asking for the snapshot's size");
+    let refused = |error: &MoverError| {
+        matches!(
+            error,
+            MoverError::NoSnapshot { .. }
+                | MoverError::WrongPassword { .. }
+                | MoverError::Locked { .. }
+                | MoverError::Cancelled
+        )
+    };
+    match client.ask(&["stats", "--json", "--mode", "restore-size", snapshot]) {
+        Ok(answer) => Ok(answer.lines().rev().find_map(|line| serde_json::from_str(line).ok())),
+        Err(MoverError::NoSnapshot { repository, .. }) => {
+            Err(MoverError::NoSnapshot { snapshot: snapshot.into(), repository })
+        }
+        Err(error) if refused(&error) => Err(error),
+        Err(error) => {
+            tracing::warn!("the size of snapshot {snapshot} is unknown: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Where the restored bytes are read from.
+enum Source {
+    /// From restic's own messages.
+    Messages,
+    /// From what the process has written. Sizes of files would not do: restic makes them whole before it fills them.
+    Written,
+    /// From the sizes of files after all, where the system does not tell what a process writes.
+    Sizes(Growth),
+}
+
+struct Progress<'p> {
+    meters: Meters,
+    root: &'p Path,
+    stats: Option<Stats>,
+    source: Source,
+    last: Option<Message>,
+    summary: Option<Message>,
+    problems: Problems,
+    interval: std::time::Duration,
+}
+
+impl<'p> Progress<'p> {
+    fn new(client: &Client<'_>, restore: &'p Restore, stats: Option<Stats>, speaks: bool) -> Self {
+        let meters = Meters::new(&client.session.task);
+        if let Some(stats) = stats {
+            meters.total(stats.total_size);
+        }
+        let source = if speaks { Source::Messages } else { Source::Written };
+        let (last, summary, problems) = Default::default();
+        let (root, interval) = (restore.directory.as_path(), client.session.interval);
+        meters.item("restoring");
+        Self { meters, root, stats, source, last, summary, problems, interval }
+    }
+
+    fn hear(&mut self, line: &str) {
+        match Message::parse(line) {
+            Some(message) if message.message_type == "error" => self.problem(&message.item, &message.cause()),
+            Some(message) if message.message_type == "summary" => self.summary = Some(message),
+            Some(message) if message.message_type == "status" => self.last = Some(message),
+            Some(_) => {}
+            None => self.hear_words(line),
+        }
+    }
+
+    /// "ignoring error for /file: reason": what restic says of a file without `--json`.
+    fn hear_words(&mut self, line: &str) {
+        match line.strip_prefix("ignoring error for ").and_then(|rest| rest.split_once(": ")) {
+            Some((item, cause)) => self.problem(item, cause),
+            None => self.meters.hint(line),
+        }
+    }
+
+    fn problem(&mut self, item: &str, cause: &str) {
+        let root = self.root.to_string_lossy();
+        self.problems.add(item.strip_prefix(&*root).unwrap_or(item).trim_start_matches('/'), cause);
+    }
+
+    fn sample(&mut self, pid: u32) {
+        if matches!(self.source, Source::Written) && written_by(pid).is_none() {
+            self.source = Source::Sizes(Growth::watch(self.root.to_owned(), self.interval));
+        }
+        match &self.source {
+            Source::Messages => self.sample_message(),
+            Source::Written => self.meters.done(written_by(pid).unwrap_or_default()),
+            Source::Sizes(growth) => self.meters.done(growth.bytes()),
+        }
+    }
+
+    fn sample_message(&mut self) {
+        let Some(status) = &self.last else { return };
+        let (Some(total), Some(done)) = (status.total_bytes, status.bytes_restored) else { return };
+        if self.stats.is_none() {
+            self.meters.estimate(total);
+        }
+        self.meters.done(done + status.bytes_skipped.unwrap_or(0));
+        if let (Some(files), Some(all)) = (status.files_restored, status.total_files) {
+            self.meters.total_files(all);
+            self.meters.done_files(files + status.files_skipped.unwrap_or(0));
+        }
+    }
+
+    fn finish(self, client: &Client<'_>, exit: &Exit, restore: &Restore) -> Result<RestoreOutcome> {
+        let partly = exit.last_words.contains("There were") && self.problems.count > 0;
+        if !exit.status.success() {
+            let known = errors::classify(exit, &client.name, Some(&restore.directory));
+            match known {
+                Some(error @ MoverError::VolumeFull { .. }) => return Err(error),
+                _ if partly => {}
+                known => return Err(known.unwrap_or_else(|| client.program.failed(exit))),
+            }
+        }
+        let counted = self.summary.map(|summary| Stats {
+            total_size: summary.bytes_restored.unwrap_or(0) + summary.bytes_skipped.unwrap_or(0),
+            total_file_count: summary.files_restored.unwrap_or(0) + summary.files_skipped.unwrap_or(0),
+        });
+        let (stats, problems) = (counted.or(self.stats).unwrap_or_default(), self.problems);
+        let (bytes, files) = (stats.total_size, stats.total_file_count);
+        self.meters.finish(bytes, files);
+        Ok(RestoreOutcome { bytes, files, problems })
+    }
+}
+
+/// The bytes a process has written by now, wherever to.
+fn written_by(pid: u32) -> Option<u64> {
+    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    io.lines().find_map(|line| line.strip_prefix("wchar: "))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_tells_what_a_process_has_written() {
+        let before = written_by(std::process::id()).expect("readable");
+        let mut file = tempfile::tempfile().expect("a file");
+        std::io::Write::write_all(&mut file, &[0; 100_000]).expect("writes");
+        assert!(written_by(std::process::id()).expect("readable") >= before + 100_000);
+        assert_eq!(written_by(u32::MAX), None);
+    }
+}

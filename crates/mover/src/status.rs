@@ -1,0 +1,89 @@
+//! What a transfer's CR shows of its tree.
+
+use plimsoll_progress::{Node, State, Total, Unit};
+
+/// What a task says while its source is still being looked through and no total can be told.
+pub const SCANNING: &str = "scanning";
+
+/// `status.progress` of a PodVolumeBackup or PodVolumeRestore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferProgress {
+    /// All bytes.
+    pub total_bytes: u64,
+    /// Those that are done: fewer, until the transfer has ended well.
+    pub bytes_done: u64,
+}
+
+/// What a transfer's CR may show. Nothing while the source is being scanned or the total is unknown: both numbers first
+/// appear together.
+pub fn transfer_progress(node: &Node) -> Option<TransferProgress> {
+    let counts = node.counts(Unit::Bytes)?;
+    if node.state == State::Done {
+        return Some(TransferProgress { total_bytes: counts.done, bytes_done: counts.done });
+    }
+    if node.item.as_deref() == Some(SCANNING) {
+        return None;
+    }
+    let total_bytes = match counts.total {
+        Total::Unknown => return None,
+        // An estimate that the work has passed already says nothing but "at least this much".
+        Total::Growing(total) => total.max(counts.done.saturating_add(1)),
+        Total::Final(total) => total,
+    };
+    Some(TransferProgress { total_bytes, bytes_done: counts.done.min(total_bytes.saturating_sub(1)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_progress::{Clock, Ending, Operation};
+
+    use super::*;
+    use crate::meters::Meters;
+
+    fn shown(operation: &Operation) -> Option<(u64, u64)> {
+        let snapshot = operation.snapshot();
+        transfer_progress(snapshot.root()?).map(|progress| (progress.bytes_done, progress.total_bytes))
+    }
+
+    #[test]
+    fn both_numbers_appear_together_once_the_scan_has_ended_and_are_equal_only_at_a_good_end() {
+        let operation = Operation::new("t", Clock::system());
+        let meters = Meters::new(&operation.root());
+        assert_eq!(shown(&operation), None);
+        meters.scanning(10, 20);
+        assert_eq!(shown(&operation), None);
+        meters.total(1000);
+        meters.item("a/file");
+        meters.done(40);
+        assert_eq!(shown(&operation), Some((40, 1000)));
+        meters.done(1000);
+        assert_eq!(shown(&operation), Some((999, 1000)));
+        meters.finish(1000, 1);
+        assert_eq!(shown(&operation), Some((999, 1000)));
+        operation.end(Ending::Succeeded);
+        assert_eq!(shown(&operation), Some((1000, 1000)));
+    }
+
+    #[test]
+    fn an_estimate_that_was_too_small_is_never_a_hundred_percent() {
+        let operation = Operation::new("t", Clock::system());
+        let meters = Meters::new(&operation.root());
+        meters.estimate(100);
+        meters.done(130);
+        assert_eq!(shown(&operation), Some((130, 131)));
+    }
+
+    #[test]
+    fn a_failed_transfer_keeps_its_last_values_and_an_empty_one_ends_at_nothing_of_nothing() {
+        let operation = Operation::new("t", Clock::system());
+        let meters = Meters::new(&operation.root());
+        meters.total(100);
+        meters.done(30);
+        operation.end(Ending::Failed("x".into()));
+        assert_eq!(shown(&operation), Some((30, 100)));
+        let operation = Operation::new("t", Clock::system());
+        Meters::new(&operation.root()).finish(0, 0);
+        operation.end(Ending::Succeeded);
+        assert_eq!(shown(&operation), Some((0, 0)));
+    }
+}
