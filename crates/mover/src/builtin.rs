@@ -34,7 +34,7 @@ impl Engine {
     fn open(session: &Session) -> Result<Self> {
         Self::start(session, |store, runtime, password| {
             let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
-            plimsoll_repository::Repository::open(store, runtime, password, OpenOptions { cache })
+            plimsoll_repository::Repository::open(store, runtime, password, OpenOptions { cache, ..OpenOptions::default() })
         })
     }
 
