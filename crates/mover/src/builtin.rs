@@ -34,7 +34,12 @@ impl Engine {
     fn open(session: &Session) -> Result<Self> {
         Self::start(session, |store, runtime, password| {
             let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
-            plimsoll_repository::Repository::open(store, runtime, password, OpenOptions { cache, ..OpenOptions::default() })
+            plimsoll_repository::Repository::open(
+                store,
+                runtime,
+                password,
+                OpenOptions { cache, ..OpenOptions::default() },
+            )
         })
     }
 
@@ -86,7 +91,14 @@ impl Mover for BuiltIn {
     }
 
     fn fidelity(&self) -> Fidelity {
-        Fidelity { hard_links: true, attributes: true, special_files: true, any_name: true, empty_snapshots: false }
+        Fidelity {
+            hard_links: true,
+            attributes: true,
+            special_files: true,
+            any_name: true,
+            directory_times: true,
+            empty_snapshots: false,
+        }
     }
 
     fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome> {

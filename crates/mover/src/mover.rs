@@ -11,7 +11,7 @@ use crate::outcome::{BackupOutcome, Ensured, LockInfo, RestoreOutcome, SnapshotI
 use crate::private::PrivateDirectory;
 use crate::{Cancel, MoverError, Result};
 
-/// What a restore brings back beside contents, modes, owners, times and symbolic links, which every mover keeps.
+/// What a restore brings back beside contents, modes, owners, times of files and symbolic links, which every mover keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own that a user may ask")]
 pub struct Fidelity {
@@ -23,6 +23,8 @@ pub struct Fidelity {
     pub special_files: bool,
     /// Names that are not UTF-8.
     pub any_name: bool,
+    /// The times of directories; without it they are as new as the newest file inside.
+    pub directory_times: bool,
     /// A volume without files becomes a snapshot.
     pub empty_snapshots: bool,
 }

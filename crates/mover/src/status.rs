@@ -28,6 +28,8 @@ pub fn transfer_progress(node: &Node) -> Option<TransferProgress> {
         Total::Unknown => return None,
         // An estimate that the work has passed already says nothing but "at least this much".
         Total::Growing(total) => total.max(counts.done.saturating_add(1)),
+        // Nothing of nothing would look like the end.
+        Total::Final(0) => return None,
         Total::Final(total) => total,
     };
     Some(TransferProgress { total_bytes, bytes_done: counts.done.min(total_bytes.saturating_sub(1)) })
@@ -83,6 +85,7 @@ mod tests {
         assert_eq!(shown(&operation), Some((30, 100)));
         let operation = Operation::new("t", Clock::system());
         Meters::new(&operation.root()).finish(0, 0);
+        assert_eq!(shown(&operation), None);
         operation.end(Ending::Succeeded);
         assert_eq!(shown(&operation), Some((0, 0)));
     }

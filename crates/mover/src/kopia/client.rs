@@ -62,6 +62,10 @@ impl<'a> Client<'a> {
 
     /// Makes the repository. Where it is and what opens it go over standard input.
     pub(super) fn create(&self) -> Result<()> {
+        // Told by a token, kopia makes no directories.
+        if let Some(path) = self.storage["config"]["path"].as_str() {
+            std::fs::create_dir_all(path).map_err(|error| MoverError::local(format!("make {path}"), &error))?;
+        }
         let password = String::from_utf8_lossy(self.session.repository.password.expose()).into_owned();
         let token = json!({ "version": "1", "storage": self.storage, "password": password });
         let token = URL_SAFE_NO_PAD.encode(token.to_string());

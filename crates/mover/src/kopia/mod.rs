@@ -30,7 +30,14 @@ impl Mover for Kopia {
     }
 
     fn fidelity(&self) -> Fidelity {
-        Fidelity { hard_links: false, attributes: false, special_files: false, any_name: false, empty_snapshots: true }
+        Fidelity {
+            hard_links: false,
+            attributes: false,
+            special_files: false,
+            any_name: false,
+            directory_times: false,
+            empty_snapshots: true,
+        }
     }
 
     fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome> {

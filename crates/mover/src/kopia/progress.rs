@@ -1,6 +1,6 @@
 //! The lines that kopia draws on its standard error.
 //!
-//! Sizes are rounded to one digit after the point, so what is read here may pass the truth; and kopia's own percentage may
+//! Sizes are rounded to one digit after the point, so what is done is taken at the least it can mean; and kopia's own percentage may
 //! pass 100. A line with `*` is not the end: only the exit code is.
 
 /// What a line says.
@@ -31,36 +31,40 @@ fn parse_restore(line: &str) -> Option<Line> {
     let rest = line.trim_start().strip_prefix("Processed ")?;
     let (done, found) = rest.split_once(" of ")?;
     let (entries, bytes) = counted_first(done)?;
-    let (found_entries, found_bytes) = counted_first(found)?;
+    let (number, rest) = found.split_once(" (")?;
+    let (found_entries, found_bytes) = (number.parse().ok()?, size(rest.split(')').next()?)?);
     Some(Line::Restore { entries, bytes, found_entries, found_bytes })
 }
 
 /// The number before `word` and the size in the parentheses that `word` opens.
 fn counted(line: &str, word: &str) -> Option<(u64, u64)> {
     let (before, after) = line.split_once(word)?;
-    Some((before.rsplit(' ').next()?.parse().ok()?, size(after.split(')').next()?)?))
+    Some((before.rsplit(' ').next()?.parse().ok()?, at_least(after.split(')').next()?)?))
 }
 
 fn counted_first(text: &str) -> Option<(u64, u64)> {
     let (number, rest) = text.split_once(" (")?;
-    Some((number.parse().ok()?, size(rest.split(')').next()?)?))
+    Some((number.parse().ok()?, at_least(rest.split(')').next()?)?))
 }
 
 /// `35.3 MB` in bytes.
 fn size(text: &str) -> Option<u64> {
     let (number, unit) = text.trim().split_once(' ')?;
-    let scale: u64 = match unit.trim() {
-        "B" => 1,
-        "KB" => 1000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        "PB" => 1_000_000_000_000_000,
-        _ => return None,
-    };
+    let scale = scale(unit.trim())?;
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
     let tenths: u64 = tenths.get(..1)?.parse().ok()?;
     Some(whole.parse::<u64>().ok()?.saturating_mul(scale).saturating_add(tenths * scale / 10))
+}
+
+fn scale(unit: &str) -> Option<u64> {
+    let power = ["B", "KB", "MB", "GB", "TB", "PB"].iter().position(|known| *known == unit)?;
+    Some(1000_u64.pow(u32::try_from(power).ok()?))
+}
+
+/// The least that `35.3 MB` can stand for: what is done must not be more than the truth.
+fn at_least(text: &str) -> Option<u64> {
+    let unit = text.trim().split_once(' ')?.1;
+    Some(size(text)?.saturating_sub(scale(unit.trim())? / 20))
 }
 
 /// `! Error when processing "d/f7": reason`, of a file that kopia goes on without.
@@ -81,21 +85,21 @@ mod tests {
         let early = " | 1 hashing, 0 hashed (7 B), 0 cached (0 B), uploaded 0 B, estimating...";
         assert_eq!(Line::parse(early), Some(Line::Upload { files: 0, bytes: 7, estimate: None }));
         let later = " - 2 hashing, 4 hashed (110.4 MB), 6 cached (1.5 GB), uploaded 25.6 MB, estimated 2.1 GB (76.7%) 3s left   ";
-        let expected = Line::Upload { files: 10, bytes: 1_610_400_000, estimate: Some(2_100_000_000) };
+        let expected = Line::Upload { files: 10, bytes: 1_560_350_000, estimate: Some(2_100_000_000) };
         assert_eq!(Line::parse(later), Some(expected));
         let failing = " * 0 hashing, 2 hashed (7 B), 54 cached (110 MB), uploaded 0 B (1 fatal errors), estimated 1 KB (110.0%) 0s left";
-        assert_eq!(Line::parse(failing), Some(Line::Upload { files: 56, bytes: 110_000_007, estimate: Some(1000) }));
+        assert_eq!(Line::parse(failing), Some(Line::Upload { files: 56, bytes: 109_950_007, estimate: Some(1000) }));
         assert_eq!(Line::parse("Snapshotting default@default:x ..."), None);
     }
 
     #[test]
     fn lines_of_a_restore_tell_what_is_done_and_what_was_found() {
         let line = "Processed 203 (6.3 MB) of 205 (110 MB).";
-        let expected = Line::Restore { entries: 203, bytes: 6_300_000, found_entries: 205, found_bytes: 110_000_000 };
+        let expected = Line::Restore { entries: 203, bytes: 6_250_000, found_entries: 205, found_bytes: 110_000_000 };
         assert_eq!(Line::parse(line), Some(expected));
         let full =
             "Processed 4 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 3s.";
-        let expected = Line::Restore { entries: 4, bytes: 6_100, found_entries: 4, found_bytes: 8_200 };
+        let expected = Line::Restore { entries: 4, bytes: 6_050, found_entries: 4, found_bytes: 8_200 };
         assert_eq!(Line::parse(full), Some(expected));
     }
 

@@ -1,9 +1,10 @@
 //! `restic backup --json`.
 
 use std::path::Path;
+use std::time::Instant;
 
 use super::client::Client;
-use super::messages::{Message, Scan};
+use super::messages::{Message, Scan, Trust};
 use super::{errors, repository, tags};
 use crate::job::{Backup, HOST};
 use crate::meters::Meters;
@@ -97,19 +98,21 @@ impl<'p> Progress<'p> {
 
     /// Once in an interval, the last status line. Nothing counts before restic tells how many bytes are done.
     fn sample(&mut self) {
-        let Some(status) = &self.last else { return };
-        let total = self.scan.sample(status);
+        let Some(status) = self.last.take() else { return };
+        let trust = self.scan.sample(&status, Instant::now());
         let Some(done) = status.bytes_done else { return };
-        let Some(total) = total else {
-            self.meters.scanning(done, status.total_bytes.unwrap_or(0));
-            return;
-        };
-        self.meters.total(total);
-        self.meters.done(done);
-        if let (Some(files), Some(all)) = (status.files_done, status.total_files) {
-            self.meters.total_files(all);
-            self.meters.done_files(files);
+        match trust {
+            Trust::Scanning => return self.meters.scanning(done, status.total_bytes.unwrap_or(0)),
+            Trust::Settled(total) => self.meters.estimate(total),
+            Trust::Known(total) => {
+                self.meters.total(total);
+                if let Some(files) = status.total_files {
+                    self.meters.total_files(files);
+                }
+            }
         }
+        self.meters.done(done);
+        self.meters.done_files(status.files_done.unwrap_or_default());
         self.meters.item(status.current_files.first().map_or("storing", |file| file.trim_start_matches('/')));
     }
 

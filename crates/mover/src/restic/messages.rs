@@ -1,5 +1,7 @@
 //! What restic says with `--json`, over ten versions.
 
+use std::time::{Duration, Instant};
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -71,21 +73,42 @@ pub(super) fn exit_message(last_words: &str) -> String {
 pub(super) struct Scan {
     total: Option<u64>,
     equal: u32,
+    counted: Option<Instant>,
     finished: bool,
 }
 
-/// This many samples in a row with the same total end a scan.
+/// How far restic's total can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// It will grow.
+    Scanning,
+    /// It has stood still for a while, and may still grow.
+    Settled(u64),
+    /// It is all there is.
+    Known(u64),
+}
+
+/// This many samples in a row with the same total make it credible.
 const ENOUGH: u32 = 3;
+/// Samples closer together than this are one: a scan may well pause for a moment.
+const APART: Duration = Duration::from_secs(1);
 
 impl Scan {
-    /// Looks at a sample and answers the total, if it can be believed by now.
-    pub(super) fn sample(&mut self, status: &Message) -> Option<u64> {
-        let total = status.total_bytes;
-        self.equal = if total.is_some() && total == self.total { self.equal + 1 } else { 1 };
-        self.total = total;
+    /// Looks at a status line that has not been looked at before.
+    pub(super) fn sample(&mut self, status: &Message, now: Instant) -> Trust {
+        let Some(total) = status.total_bytes else { return Trust::Scanning };
         // restic estimates the time left only once it knows how much there is.
-        self.finished |= self.equal >= ENOUGH || status.seconds_remaining.is_some_and(|seconds| seconds > 0);
-        if self.finished { total } else { None }
+        self.finished |= status.seconds_remaining.is_some_and(|seconds| seconds > 0);
+        if self.total != Some(total) {
+            (self.total, self.equal, self.counted) = (Some(total), 1, Some(now));
+        } else if self.counted.is_none_or(|last| now.duration_since(last) >= APART) {
+            (self.equal, self.counted) = (self.equal + 1, Some(now));
+        }
+        match self.finished {
+            true => Trust::Known(total),
+            false if self.equal >= ENOUGH => Trust::Settled(total),
+            false => Trust::Scanning,
+        }
     }
 
     /// restic said that it has seen everything.
@@ -104,17 +127,22 @@ mod tests {
 
     #[test]
     fn a_total_that_still_grows_is_not_believed() {
+        let start = Instant::now();
+        let after = |millis| start + Duration::from_millis(millis);
         let mut scan = Scan::default();
-        for total in [10, 100, 600, 600] {
-            assert_eq!(scan.sample(&status(total, 5, None)), None);
+        for (at, total) in [(0, 10), (1000, 100), (2000, 600), (2300, 600), (2600, 600), (3000, 600)] {
+            assert_eq!(scan.sample(&status(total, 5, None), after(at)), Trust::Scanning);
         }
-        assert_eq!(scan.sample(&status(600, 6, None)), Some(600), "three equal samples");
-        let mut scan = Scan::default();
-        assert_eq!(scan.sample(&status(10, 5, None)), None);
-        assert_eq!(scan.sample(&status(700, 5, Some(9))), Some(700), "restic estimates the time left");
+        assert_eq!(scan.sample(&status(600, 6, None), after(4000)), Trust::Settled(600), "three equal samples");
+        assert_eq!(scan.sample(&status(900, 6, None), after(5000)), Trust::Scanning, "it grew after all");
+        assert_eq!(
+            scan.sample(&status(900, 5, Some(9)), after(5100)),
+            Trust::Known(900),
+            "restic estimates the time left"
+        );
         let mut scan = Scan::default();
         scan.finish();
-        assert_eq!(scan.sample(&status(10, 5, None)), Some(10), "restic says so");
+        assert_eq!(scan.sample(&status(10, 5, None), start), Trust::Known(10), "restic says so");
     }
 
     #[test]

@@ -28,7 +28,14 @@ impl Mover for Restic {
 
     fn fidelity(&self) -> Fidelity {
         // "snapshot is empty" is an error to restic.
-        Fidelity { hard_links: true, attributes: true, special_files: true, any_name: true, empty_snapshots: false }
+        Fidelity {
+            hard_links: true,
+            attributes: true,
+            special_files: true,
+            any_name: true,
+            directory_times: true,
+            empty_snapshots: false,
+        }
     }
 
     fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome> {

@@ -1,0 +1,200 @@
+//! What goes wrong as a whole has a name, whichever mover it happens to.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plimsoll_mover::{MoverError, Outcome, Secret, Work};
+use plimsoll_repository::{Lock, LockKind, OpenOptions};
+use plimsoll_store::Store;
+use plimsoll_testkit::require;
+
+use crate::bed::{Bed, PASSWORD, Where, Which};
+use crate::volume::{fill, noise};
+
+const ALL: [Which; 4] = [Which::BuiltIn, Which::OldRestic, Which::Restic, Which::Kopia];
+const PROGRAMS: [Which; 3] = [Which::OldRestic, Which::Restic, Which::Kopia];
+
+/// A program that does what the script says.
+pub fn script(bed: &Bed, text: &str) -> PathBuf {
+    let path = bed.path("program");
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_named() {
+    for which in PROGRAMS {
+        let mut bed = require!(Bed::bare(which, Where::Directory));
+        bed.program = Some("/no/such/program".into());
+        let error = bed.run(bed.backup_work()).unwrap_err();
+        assert_eq!(error.reason(), "MoverProgramMissing");
+        assert!(error.to_string().contains(which.kind().name()), "{error}");
+    }
+}
+
+#[test]
+fn a_restic_before_0_9_5_is_refused_by_name() {
+    let mut bed = require!(Bed::bare(Which::Restic, Where::Directory));
+    bed.program = Some(script(&bed, "echo 'restic 0.9.4 compiled with go1.11 on linux/amd64'"));
+    let error = bed.run(bed.backup_work()).unwrap_err();
+    assert_eq!(error.reason(), "MoverProgramTooOld");
+    assert_eq!(error.to_string(), "restic 0.9.4 is too old: 0.9.5 or later is needed");
+}
+
+#[test]
+fn a_password_that_does_not_open_the_repository_is_named() {
+    for which in ALL {
+        let bed = require!(Bed::new(which, Where::Directory));
+        fill(&bed.source());
+        for work in [bed.backup_work(), Work::Ensure, bed.restore_work(&"0123456789abcdef".repeat(2))] {
+            let mut job = bed.job(work);
+            job.repository.password = Secret::new("another");
+            let error = bed.run_job(&job).unwrap_err();
+            assert_eq!(error.reason(), "WrongRepositoryPassword", "{error}");
+            assert!(error.to_string().starts_with("the Secret's password does not open repository /"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_repository_that_is_not_there_is_named() {
+    for which in ALL {
+        let bed = require!(Bed::bare(which, Where::Directory));
+        fill(&bed.source());
+        assert_eq!(bed.run(bed.backup_work()).unwrap_err().reason(), "NotARepository");
+        let mut lost = bed.job(bed.backup_work());
+        lost.repository.place.bucket = bed.path("unmounted").display().to_string();
+        assert_eq!(bed.run_job(&lost).unwrap_err().reason(), "InvalidStorageLocation");
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_not_there_is_named() {
+    for which in ALL {
+        let bed = require!(Bed::new(which, Where::Directory));
+        let error = bed.try_restore(&"0123456789abcdef".repeat(2)).unwrap_err();
+        assert_eq!(error.reason(), "SnapshotNotFound", "{error}");
+    }
+}
+
+#[test]
+fn a_dead_store_is_named_within_half_a_minute() {
+    for which in ALL {
+        let mut bed = require!(Bed::new(which, Where::S3));
+        fill(&bed.source());
+        drop(bed.server.take());
+        let began = Instant::now();
+        let error = bed.run(bed.backup_work()).unwrap_err();
+        assert_eq!((error.reason(), error.is_retryable()), ("RepositoryUnreachable", true), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn keys_that_the_store_refuses_are_named_and_not_repeated() {
+    for which in ALL {
+        let mut bed = require!(Bed::new(which, Where::S3));
+        fill(&bed.source());
+        let keys = "[default]\naws_access_key_id=nobody\naws_secret_access_key=hushhushhush\n";
+        bed.place.credentials = Some(Secret::new(keys));
+        let error = bed.run(bed.backup_work()).unwrap_err();
+        assert_eq!(error.reason(), "RepositoryCredentialsRejected", "{error}");
+        assert!(!error.to_string().contains("hush"), "{error}");
+    }
+}
+
+#[test]
+fn a_locked_repository_is_named_with_its_holder() {
+    for which in [Which::BuiltIn, Which::OldRestic, Which::Restic] {
+        let bed = require!(Bed::new(which, Where::Directory));
+        fill(&bed.source());
+        let store = Store::directory(&bed.stored, &bed.place.prefix).unwrap();
+        let runtime = bed.runtime.handle().clone();
+        let opened = plimsoll_repository::Repository::open(store, runtime, PASSWORD.as_bytes(), OpenOptions::default());
+        let lock = Lock::take(&Arc::new(opened.unwrap()), LockKind::Exclusive).unwrap();
+        let error = bed.try_back_up().unwrap_err();
+        assert_eq!((error.reason(), error.is_retryable()), ("RepositoryLocked", true), "{error}");
+        assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+        let locks = bed.locks();
+        assert!(locks.iter().any(|lock| lock.pid == std::process::id() && lock.exclusive), "{locks:?}");
+        drop(lock);
+        bed.back_up();
+    }
+}
+
+/// Puts a small file system over a directory, for the mover alone.
+fn on_a_small_disk(bed: &mut Bed, directory: &Path, size: &str) {
+    let small = bed.path("small");
+    std::fs::create_dir_all(&small).unwrap();
+    let program = std::mem::replace(&mut bed.launch.program, "unshare".into());
+    let mount = format!(
+        "mount -t tmpfs -o size={size} small \"$1\" && cp -a \"$2/.\" \"$1\" && mount --bind \"$1\" \"$2\" && exec \"$3\""
+    );
+    bed.launch.arguments = ["--mount", "sh", "-c", &mount, "sh"].map(Into::into).into();
+    bed.launch.arguments.extend([small.into(), directory.into(), program.into()]);
+}
+
+#[test]
+fn a_full_disk_under_the_repository_is_named() {
+    for which in ALL {
+        let mut bed = require!(Bed::new(which, Where::Directory));
+        std::fs::write(bed.source().join("much"), noise(5, 64 << 20)).unwrap();
+        let stored = bed.stored.clone();
+        on_a_small_disk(&mut bed, &stored, "24m");
+        let error = bed.try_back_up().unwrap_err();
+        assert_eq!(error.reason(), "RepositoryFull", "{which:?} {error}");
+    }
+}
+
+#[test]
+fn a_full_volume_is_named() {
+    for which in ALL {
+        let mut bed = require!(Bed::new(which, Where::Directory));
+        std::fs::write(bed.source().join("much"), noise(5, 24 << 20)).unwrap();
+        std::fs::write(bed.source().join("more"), noise(6, 4 << 20)).unwrap();
+        let snapshot = bed.back_up().snapshot.unwrap();
+        let target = bed.target();
+        on_a_small_disk(&mut bed, &target, "8m");
+        let error = bed.try_restore(&snapshot).unwrap_err();
+        assert_eq!(error.reason(), "VolumeFull", "{which:?} {error}");
+        assert!(error.to_string().contains(&target.display().to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_volume_that_is_not_there_is_named() {
+    for which in ALL {
+        let bed = require!(Bed::new(which, Where::Directory));
+        std::fs::remove_dir(bed.source()).unwrap();
+        assert_eq!(bed.try_back_up().unwrap_err().reason(), "VolumeUnusable");
+    }
+}
+
+#[test]
+fn a_restore_whose_size_cannot_be_asked_for_goes_on_without_a_percentage() {
+    let mut bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    let real = bed.program.clone().unwrap();
+    let text = format!("for word; do [ \"$word\" = stats ] && exit 1; done; exec {} \"$@\"", real.display());
+    bed.program = Some(script(&bed, &text));
+    let mut shown = Vec::new();
+    let outcome = bed.watch(&bed.job(bed.restore_work(&snapshot)), |sample| {
+        if sample.node.as_ref().is_some_and(|node| node.state.is_open()) {
+            shown.extend(sample.shown);
+        }
+    });
+    assert!(matches!(outcome, Ok(Outcome::Restore(_))), "{outcome:?}");
+    assert_eq!(shown, [], "no percentage was made up");
+    assert!(bed.target().join("a/large").exists());
+}
+
+#[test]
+fn a_job_that_is_no_job_is_named() {
+    let bed = require!(Bed::bare(Which::BuiltIn, Where::Directory));
+    let error: MoverError = bed.try_restore("../../etc/passwd").unwrap_err();
+    assert_eq!(error.reason(), "InvalidMoverJob");
+}

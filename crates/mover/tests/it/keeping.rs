@@ -1,0 +1,160 @@
+//! The leader's side: making repositories, and forgetting no more than what was named.
+
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use plimsoll_mover::{DEFAULT_PASSWORD, Ensured, Kind, MoverError, Outcome, Secret, Work};
+use plimsoll_testkit::require;
+
+use crate::bed::{Bed, Where, Which};
+use crate::failures::script;
+use crate::volume::fill;
+
+const ALL: [Which; 4] = [Which::BuiltIn, Which::OldRestic, Which::Restic, Which::Kopia];
+
+fn ensure(bed: &Bed) -> Result<Ensured, MoverError> {
+    match bed.run(Work::Ensure)? {
+        Outcome::Ensured(ensured) => Ok(ensured),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_repository_is_made_once_and_then_found() {
+    for which in ALL {
+        for at in [Where::Directory, Where::S3] {
+            let bed = require!(Bed::bare(which, at));
+            let first = ensure(&bed).unwrap();
+            let second = ensure(&bed).unwrap();
+            assert_eq!((first.created, second.created), (true, false));
+            assert_eq!(first.id, second.id);
+            assert_eq!(second.warnings, Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn veleros_default_password_is_a_warning() {
+    for which in [Which::BuiltIn, Which::Kopia] {
+        let bed = require!(Bed::bare(which, Where::Directory));
+        let mut job = bed.job(Work::Ensure);
+        job.repository.password = Secret::new(DEFAULT_PASSWORD);
+        let Outcome::Ensured(ensured) = bed.run_job(&job).unwrap() else { panic!("ensured") };
+        assert!(ensured.warnings.iter().any(|warning| warning.contains("Velero's default")), "{ensured:?}");
+    }
+}
+
+#[test]
+fn two_restic_repositories_made_at_the_same_time_stop_before_the_first_blob() {
+    for which in [Which::OldRestic, Which::Restic] {
+        let mut bed = require!(Bed::bare(which, Where::Directory));
+        let real = bed.program.clone().unwrap();
+        // Another cluster's key shows up while ours is being made.
+        let keys = bed.stored.join(&bed.place.prefix).join("keys");
+        let other = format!("{}/{}", keys.display(), "ab".repeat(32));
+        let text = format!(
+            "{} \"$@\"; code=$?; for word; do [ \"$word\" = init ] && echo '{{}}' > {other}; done; exit $code",
+            real.display()
+        );
+        bed.program = Some(script(&bed, &text));
+        let error = ensure(&bed).unwrap_err();
+        assert_eq!(error.reason(), "RepositoryInitialisedTwice");
+        assert!(error.to_string().contains("2 keys"), "{error}");
+    }
+}
+
+#[test]
+fn two_kopia_repositories_made_at_the_same_time_stop_before_the_first_blob() {
+    let mut bed = require!(Bed::bare(Which::Kopia, Where::Directory));
+    let other = require!(Bed::new(Which::Kopia, Where::Directory));
+    let real = bed.program.clone().unwrap();
+    let format = |bed: &Bed| bed.stored.join(&bed.place.prefix).join("kopia.repository.f").display().to_string();
+    let text = format!(
+        "{} \"$@\"; code=$?; for word; do [ \"$word\" = create ] && (sleep 0.2; cp {} {}) >/dev/null 2>&1 & done; exit $code",
+        real.display(),
+        format(&other),
+        format(&bed),
+    );
+    bed.program = Some(script(&bed, &text));
+    assert_eq!(ensure(&bed).unwrap_err().reason(), "RepositoryInitialisedTwice");
+}
+
+#[test]
+fn an_interrupted_initialisation_is_waited_for_and_then_cleared_away() {
+    for which in [Which::BuiltIn, Which::OldRestic, Which::Restic] {
+        let bed = require!(Bed::new(which, Where::Directory));
+        let repository = bed.stored.join(&bed.place.prefix);
+        std::fs::remove_file(repository.join("config")).unwrap();
+        let error = ensure(&bed).unwrap_err();
+        assert_eq!((error.reason(), error.is_retryable()), ("RepositoryHalfInitialised", true));
+        for key in std::fs::read_dir(repository.join("keys")).unwrap() {
+            let file = std::fs::File::options().write(true).open(key.unwrap().path()).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_mins(11)).unwrap();
+        }
+        assert!(ensure(&bed).unwrap().created);
+    }
+}
+
+#[test]
+fn only_the_named_snapshots_are_forgotten() {
+    for which in ALL {
+        let bed = require!(Bed::new(which, Where::Directory));
+        fill(&bed.source());
+        let mut made: Vec<_> = (0..3).map(|_| bed.back_up().snapshot.unwrap()).collect();
+        let gone = vec![made.remove(1)];
+        for _ in 0..2 {
+            let outcome = bed.run(Work::Forget { snapshots: gone.clone() });
+            assert_eq!(outcome, Ok(Outcome::Forgotten(1)), "also when it is gone already");
+            let left = bed.snapshots();
+            assert_eq!(left.len(), 2);
+            assert!(made.iter().all(|kept| left.iter().any(|one| one.id.starts_with(kept))), "{made:?} {left:?}");
+        }
+        assert_eq!(bed.run(Work::Forget { snapshots: Vec::new() }), Ok(Outcome::Forgotten(0)));
+        assert_eq!(bed.snapshots().len(), 2);
+        let error = bed.run(Work::Forget { snapshots: vec!["latest".into()] }).unwrap_err();
+        assert_eq!(error.reason(), "InvalidMoverJob");
+        bed.restore(&made[1]);
+    }
+}
+
+#[test]
+fn kopias_snapshots_carry_what_veleros_carry() {
+    let bed = require!(Bed::new(Which::Kopia, Where::S3));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    let mut kopia = Command::new(bed.program.as_ref().unwrap());
+    bed.connect_kopia(&mut kopia);
+    let said = kopia.args(["snapshot", "list", "--all", "--json"]).output().unwrap();
+    let listed: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    let one = &listed[0];
+    assert_eq!(one["id"], snapshot.as_str());
+    assert_eq!(one["source"]["userName"], "default");
+    assert_eq!(one["source"]["host"], "default");
+    assert_eq!(one["source"]["path"], "snapshot-pod-volume/kopia/shop/db-0/data");
+    assert_eq!(one["pins"], serde_json::json!(["velero-pin"]));
+    assert_eq!(one["tags"]["tag:snapshot-requester"], "snapshot-pod-volume");
+    assert_eq!(one["tags"]["tag:snapshot-uploader"], "kopia");
+    assert_eq!(one["tags"]["tag:pvc-uid"], "1234");
+    let stored = bed.stored.join(&bed.place.prefix);
+    let field = |file: &str| -> serde_json::Value {
+        let value: serde_json::Value = serde_json::from_slice(&std::fs::read(stored.join(file)).unwrap()).unwrap();
+        value["uniqueID"].clone()
+    };
+    assert_eq!(field("udmrepo.Repository"), field("kopia.repository"), "what Velero looks for");
+}
+
+#[test]
+fn the_built_in_mover_and_restic_read_each_others_snapshots() {
+    let mut bed = require!(Bed::new(Which::Restic, Where::Directory));
+    fill(&bed.source());
+    let by_restic = bed.back_up().snapshot.unwrap();
+    bed.which = Which::BuiltIn;
+    assert_eq!(bed.which.kind(), Kind::BuiltIn);
+    let by_us = bed.back_up();
+    assert_eq!(by_us.parent.as_deref(), Some(by_restic.as_str()), "the parent is found by the volume, whoever made it");
+    bed.restore(&by_restic);
+    bed.which = Which::Restic;
+    bed.fresh_target();
+    bed.restore(by_us.snapshot.as_deref().unwrap());
+    assert!(bed.target().join("a/large").exists());
+}
