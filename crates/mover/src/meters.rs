@@ -44,6 +44,11 @@ impl Meters {
         self.bytes.set_done(below(bytes, self.bytes.counts().total));
     }
 
+    /// What was counted so far.
+    pub(crate) fn bytes_done(&self) -> u64 {
+        self.bytes.counts().done
+    }
+
     /// The same for files.
     pub(crate) fn done_files(&self, files: u64) {
         self.files.set_done(below(files, self.files.counts().total));

@@ -34,8 +34,15 @@ impl Probe {
         Ok(Self { runtime, store, name })
     }
 
+    /// Whether an object is there. Some servers answer "not found" to keys they refuse, and only a listing tells the truth.
     pub(crate) fn exists(&self, key: &str) -> Result<bool> {
-        self.runtime.block_on(self.store.exists(key)).map_err(|error| self.error(&error))
+        let asked = async {
+            if self.store.exists(key).await? {
+                return Ok(true);
+            }
+            self.store.list("").try_next().await.map(|_| false)
+        };
+        self.runtime.block_on(asked).map_err(|error| self.error(&error))
     }
 
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>> {

@@ -170,7 +170,8 @@ impl<'p> Progress<'p> {
             total_size: summary.bytes_restored.unwrap_or(0) + summary.bytes_skipped.unwrap_or(0),
             total_file_count: summary.files_restored.unwrap_or(0) + summary.files_skipped.unwrap_or(0),
         });
-        let (stats, problems) = (counted.or(self.stats).unwrap_or_default(), self.problems);
+        let seen = Stats { total_size: self.meters.bytes_done(), total_file_count: 0 };
+        let (stats, problems) = (counted.or(self.stats).unwrap_or(seen), self.problems);
         let (bytes, files) = (stats.total_size, stats.total_file_count);
         self.meters.finish(bytes, files);
         Ok(RestoreOutcome { bytes, files, problems })

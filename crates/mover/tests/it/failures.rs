@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use plimsoll_mover::{MoverError, Outcome, Secret, Work};
 use plimsoll_repository::{Lock, LockKind, OpenOptions};
 use plimsoll_store::Store;
+use plimsoll_testkit::peers::s3::ACCESS_KEY;
 use plimsoll_testkit::require;
 
 use crate::bed::{Bed, PASSWORD, Where, Which};
@@ -98,7 +99,7 @@ fn keys_that_the_store_refuses_are_named_and_not_repeated() {
     for which in ALL {
         let mut bed = require!(Bed::new(which, Where::S3));
         fill(&bed.source());
-        let keys = "[default]\naws_access_key_id=nobody\naws_secret_access_key=hushhushhush\n";
+        let keys = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key=hushhushhush\n");
         bed.place.credentials = Some(Secret::new(keys));
         let error = bed.run(bed.backup_work()).unwrap_err();
         assert_eq!(error.reason(), "RepositoryCredentialsRejected", "{error}");
@@ -188,7 +189,8 @@ fn a_restore_whose_size_cannot_be_asked_for_goes_on_without_a_percentage() {
         }
     });
     assert!(matches!(outcome, Ok(Outcome::Restore(_))), "{outcome:?}");
-    assert_eq!(shown, [], "no percentage was made up");
+    // Between the program's end and the verdict all but one byte may show; before, nothing.
+    assert!(shown.iter().all(|shown| shown.bytes_done + 1 == shown.total_bytes), "made up: {shown:?}");
     assert!(bed.target().join("a/large").exists());
 }
 
