@@ -155,7 +155,7 @@ mod tests {
         let mut backup = Backup::fixture();
         assert_eq!(age(&backup, at(0)), Age::Unlimited);
         backup.status = Some(BackupStatus { expiration: Some(Time(at(100))), ..BackupStatus::default() });
-        assert_eq!(age(&backup, at(40)), Age::Fresh(Duration::from_secs(60)));
+        assert_eq!(age(&backup, at(40)), Age::Fresh(Duration::from_mins(1)));
         assert_eq!(age(&backup, at(100)), Age::Expired);
         assert_eq!(age(&backup.in_progress(), at(100)), Age::Unlimited);
     }

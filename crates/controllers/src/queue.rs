@@ -63,7 +63,7 @@ mod tests {
         let mine = entry("mine", false, &["a"]);
         let (same, other) = (entry("same", true, &["a", "b"]), entry("other", true, &["b"]));
         let (waits_same, waits_other) = (entry("waits-same", false, &["a"]), entry("waits-other", false, &["b"]));
-        let cases: [(&str, Vec<Entry>, usize, Result<(), Blocked>); 8] = [
+        let cases = [
             ("nobody is there", vec![], 1, Ok(())),
             ("one runs, one may", vec![other.clone()], 1, blocked(&["other"], 1, false)),
             ("one runs, two may", vec![other.clone()], 2, Ok(())),

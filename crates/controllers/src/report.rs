@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{kill, log};
@@ -64,7 +65,7 @@ impl Reporter {
 async fn run(reporting: Reporting, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(SUBJECT_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last = Last { shown: Value::Null, verdict: None, operation: None };
+    let mut last = Last { shown: Value::Null, truth: None, conditions: Vec::new(), verdict: None, operation: None };
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -82,6 +83,8 @@ async fn run(reporting: Reporting, stop: CancellationToken) {
 /// What was written last.
 struct Last {
     shown: Value,
+    truth: Option<(State, Option<String>)>,
+    conditions: Vec<Condition>,
     verdict: Option<Verdict>,
     operation: Option<Instant>,
 }
@@ -99,6 +102,13 @@ impl Last {
         let mut status = project::progress(snapshot, reporting.shown);
         let summary = project::summary(snapshot, Timestamp::now());
         status["plimsoll"] = nulls_for_absent(&summary);
+        // What a condition says in words changes with every task: only its truth is worth a write.
+        let truth = (snapshot.state(), snapshot.stall.as_ref().map(|stall| stall.task.to_string()));
+        if self.truth.as_ref() != Some(&truth) {
+            self.conditions = project::conditions(snapshot, &self.conditions, Timestamp::now());
+            self.truth = Some(truth);
+        }
+        status["conditions"] = json!(self.conditions);
         if same_but_for_times(&status, &self.shown) {
             return;
         }
@@ -142,7 +152,7 @@ impl Last {
     async fn tell_stall(&self, reporting: &Reporting, snapshot: &Snapshot) {
         let Some(stall) = &snapshot.stall else { return };
         let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_deref());
-        if known != Some(&stall.task.to_string()) {
+        if known != Some(stall.task.as_ref()) {
             let message = format!("{}: {}", stall.task, stall.message);
             reporting.events.say(&reporting.subject.reference(), Gravity::Warning, "Stalled", &message).await;
         }

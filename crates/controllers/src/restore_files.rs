@@ -37,7 +37,7 @@ async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Actio
     match standing(find_location(&restore, &context).await?.as_ref()) {
         Standing::Usable(location) => remove_files(&restore, location, &context).await?,
         Standing::Gone(why) => {
-            tell(&restore, "FilesLeft", &format!("its files are not deleted: {why}"), &context).await
+            tell(&restore, "FilesLeft", &format!("its files are not deleted: {why}"), &context).await;
         }
         Standing::Later(why) => {
             tell(&restore, "FilesNotDeleted", &format!("its files cannot be deleted now: {why}"), &context).await;

@@ -11,6 +11,7 @@ use crate::bed::{Bed, eventually, on_both_clusters, phase};
 on_both_clusters! {
     backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them,
     a_server_goes_on_with_every_phase_of_the_queue,
+    a_backup_whose_server_dies_as_it_leaves_the_queue_runs,
 }
 
 async fn backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them(bed: &Bed) {
@@ -62,5 +63,23 @@ async fn a_server_goes_on_with_every_phase_of_the_queue(bed: &Bed) {
     for name in ["fresh", "new", "queued", "ready"] {
         let backup = home.ended("Backup", name).await;
         assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
+    }
+}
+
+async fn a_backup_whose_server_dies_as_it_leaves_the_queue_runs(bed: &Bed) {
+    let shop = bed.application("shop", 3).await;
+    for point in ["queue.leave.before", "queue.leave.after"] {
+        let home = bed.home(&point.replace('.', "-")).await;
+        for name in ["one", "two"] {
+            home.backup(name, json!({ "includedNamespaces": [shop] })).await;
+        }
+        home.patch("Backup", "two", json!({ "status": { "phase": "Queued", "queuePosition": 1 } })).await;
+        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+        let _next = home.mortal_server(&[]);
+        for name in ["one", "two"] {
+            let backup = home.ended("Backup", name).await;
+            assert_eq!(phase(&backup), "Completed", "killed at {point}: {backup:#}\n{}", home.log());
+        }
     }
 }

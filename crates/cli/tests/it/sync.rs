@@ -14,6 +14,7 @@ on_both_clusters! {
     records_follow_their_files_but_never_an_empty_listing,
     an_expired_backup_is_collected_where_its_location_allows_that,
     a_sync_killed_at_any_point_goes_on,
+    a_collection_killed_at_any_point_goes_on,
 }
 
 async fn sync_often(home: &Home<'_>) {
@@ -181,6 +182,22 @@ async fn a_sync_killed_at_any_point_goes_on(bed: &Bed) {
             let backup = here.find("Backup", "b").await;
             let complete = |backup: Value| backup["metadata"]["annotations"]["plimsoll.dev/syncing"].is_null();
             backup.is_some_and(complete) && here.find("PodVolumeBackup", "transfer-completed").await.is_some()
+        })
+        .await;
+    }
+}
+
+async fn a_collection_killed_at_any_point_goes_on(bed: &Bed) {
+    bed.application("shop", 3).await;
+    let past = format!("{:.0}", Timestamp::now() - SignedDuration::from_mins(1));
+    for point in ["garbage.request.before", "garbage.request.after"] {
+        let home = origin(bed, &point.replace('.', "-")).await;
+        home.patch("Backup", "b", json!({ "status": { "expiration": past } })).await;
+        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+        let _next = home.mortal_server(&[]);
+        eventually(&format!("it is deleted after {point}"), async || {
+            home.find("Backup", "b").await.is_none() && home.list("DeleteBackupRequest").await.is_empty()
         })
         .await;
     }

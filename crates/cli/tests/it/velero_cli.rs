@@ -12,6 +12,7 @@ on_both_clusters! {
     velero_makes_reads_and_deletes_a_restore,
     velero_makes_and_pauses_a_schedule,
     a_download_from_a_directory_needs_an_address,
+    a_link_to_what_is_not_there_is_a_404_and_a_changed_link_opens_nothing,
 }
 
 async fn velero_knows_our_version_and_what_is_built_in(bed: &Bed) {
@@ -152,4 +153,43 @@ async fn a_download_from_a_directory_needs_an_address(bed: &Bed) {
         })
         .await;
     }
+}
+
+/// The status of a GET, without a client's opinion about it.
+async fn get(url: &str) -> u16 {
+    let (authority, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = tokio::net::TcpStream::connect(authority).await.unwrap();
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n");
+    tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer).split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+async fn a_link_to_what_is_not_there_is_a_404_and_a_changed_link_opens_nothing(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    bed.application("shop", 3).await;
+    home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
+    home.ended("Backup", "b").await;
+    let link = async |name: &str, kind: &str| {
+        home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DownloadRequest", "metadata": { "name": name },
+            "spec": { "target": { "kind": kind, "name": "b" } } }))
+            .await
+            .unwrap();
+        let mut url = String::new();
+        eventually("there is a link", async || {
+            let request = home.get("DownloadRequest", name).await;
+            request["status"]["downloadURL"].as_str().unwrap_or_default().clone_into(&mut url);
+            phase(&request) == "Processed"
+        })
+        .await;
+        url
+    };
+    let contents = link("contents", "BackupContents").await;
+    assert_eq!(get(&contents).await, 200);
+    assert_eq!(get(&contents.replace("b.tar.gz", "velero-backup.json")).await, 403);
+    assert_eq!(get(&contents.replace("expires=", "expires=9")).await, 403);
+    assert_eq!(get(&contents.replace("/downloads/", "/elsewhere/")).await, 404);
+    assert_eq!(get(&link("snapshots", "CSIBackupVolumeSnapshots").await).await, 404);
 }

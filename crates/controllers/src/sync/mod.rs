@@ -44,13 +44,13 @@ impl Warnings {
     }
 
     /// Says whether that is new.
-    fn set(&self, location: &str, warning: Option<String>) -> bool {
+    fn set(&self, location: &str, warning: Option<&str>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = match &warning {
-            Some(text) => all.insert(location.to_owned(), text.clone()),
+        let known = match warning {
+            Some(text) => all.insert(location.to_owned(), text.to_owned()),
             None => all.remove(location),
         };
-        known != warning
+        known.as_deref() != warning
     }
 }
 
@@ -96,7 +96,7 @@ async fn report(location: &BackupStorageLocation, warning: Option<String>, conte
     context.fence.check()?;
     let name = location.name_any();
     let mut status = json!({ "lastSyncedTime": format!("{:.0}", Timestamp::now()) });
-    if context.sync_warnings.set(&name, warning.clone()) {
+    if context.sync_warnings.set(&name, warning.as_deref()) {
         status["message"] = json!(warning);
         if let Some(text) = &warning {
             warn!("location {name}: {text}");
