@@ -27,6 +27,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     super::require_id(&restore.snapshot)?;
     require_directory(&restore.directory)?;
     client.require_repository()?;
+    let shared_volume = !crate::survey::is_empty(&restore.directory);
     let stats = ask_size(client, &restore.snapshot)?;
     let mut arguments = vec!["restore", &restore.snapshot];
     let speaks = client.is(0, 16);
@@ -46,7 +47,31 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
         &mut |_, line| progress.borrow_mut().hear(line),
         &mut |pid| progress.borrow_mut().sample(pid),
     )?;
-    progress.into_inner().finish(client, &exit, restore)
+    let mut outcome = progress.into_inner().finish(client, &exit, restore)?;
+    if shared_volume && !client.is(0, 17) {
+        name_lost(client, restore, &mut outcome.problems)?;
+    }
+    Ok(outcome)
+}
+
+/// What `restic ls --json` says of an entry.
+#[derive(Deserialize)]
+struct Listed {
+    path: String,
+}
+
+/// An old restic that finds the second name of a file in the volume removes it, does not restore it, and ends with 0. What
+/// is not there afterwards is named.
+fn name_lost(client: &Client<'_>, restore: &Restore, problems: &mut Problems) -> Result<()> {
+    let said = client.ask(&["ls", "--json", &restore.snapshot])?;
+    for entry in said.lines().filter_map(|line| serde_json::from_str::<Listed>(line).ok()) {
+        let path = entry.path.trim_start_matches('/');
+        // A name that is not UTF-8 is not listed as it is.
+        if !path.contains('\u{fffd}') && restore.directory.join(path).symlink_metadata().is_err() {
+            problems.add(path, format!("restic {} removed it and did not restore it", client.program.version));
+        }
+    }
+    Ok(())
 }
 
 /// How much there is. Without an answer the total is unknown and the restore goes on; a snapshot that is not there, or a

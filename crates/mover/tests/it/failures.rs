@@ -200,3 +200,16 @@ fn a_job_that_is_no_job_is_named() {
     let error: MoverError = bed.try_restore("../../etc/passwd").unwrap_err();
     assert_eq!(error.reason(), "InvalidMoverJob");
 }
+
+#[test]
+fn what_an_old_restic_loses_in_a_volume_that_is_not_empty_is_named() {
+    let bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    std::fs::create_dir(bed.target().join("a")).unwrap();
+    std::fs::write(bed.target().join("a/large"), "was here").unwrap();
+    let restored = bed.restore(&snapshot);
+    let named: Vec<_> = restored.problems.named.iter().map(|problem| problem.path.as_str()).collect();
+    assert_eq!(named, ["a/large"]);
+    assert!(!bed.target().join("a/large").exists(), "or it need not be named");
+}
