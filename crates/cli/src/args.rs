@@ -125,6 +125,13 @@ pub struct Local {
     /// Serve the API only: backups wait until a `plimsoll server` runs
     #[arg(long)]
     pub no_server: bool,
+    /// Run pods, as processes of this machine
+    ///
+    /// Off unless asked for, because that is no isolation: whoever may create a pod here runs programs on this
+    /// machine with the rights of the user who started the cluster. Images are only names; a container runs its
+    /// command with the programs of this machine, which it sees read-only.
+    #[arg(long)]
+    pub run_pods: bool,
 }
 
 #[derive(Debug, Args)]

@@ -93,6 +93,10 @@ fn default(kind: &Kind, object: &mut Value) {
         }
         "deployments.apps" | "replicasets.apps" | "statefulsets.apps" | "replicationcontrollers" => {
             field(object, "spec").entry("replicas").or_insert_with(|| json!(1));
+            let strategy = if kind.kind == "Deployment" { "strategy" } else { "updateStrategy" };
+            if matches!(kind.kind.as_str(), "Deployment" | "StatefulSet") {
+                field(object, "spec").entry(strategy).or_insert_with(|| json!({"type": "RollingUpdate"}));
+            }
         }
         _ => {}
     }

@@ -194,7 +194,7 @@ impl Core {
         Ok(Vec::new())
     }
 
-    async fn delete_quietly(&self, key: &Key, uid: &str, propagation: Propagation) -> Result<(), Failure> {
+    pub async fn delete_quietly(&self, key: &Key, uid: &str, propagation: Propagation) -> Result<(), Failure> {
         let Some(kind) = self.registry().find_resource(&key.resource) else { return Ok(()) };
         match self.delete_object(kind, key.clone(), Deletion::of(uid, propagation)).await {
             Err(failure) if failure.code != 404 => Err(failure),
@@ -245,7 +245,7 @@ impl Core {
     }
 
     /// Removes a finalizer.
-    async fn release(&self, key: &Key, finalizer: &'static str) -> Result<(), Failure> {
+    pub async fn release(&self, key: &Key, finalizer: &'static str) -> Result<(), Failure> {
         self.alter(key, move |object| {
             let kept: Vec<String> =
                 finalizers(object).into_iter().filter(|held| *held != finalizer).map(str::to_owned).collect();
@@ -254,7 +254,7 @@ impl Core {
         .await
     }
 
-    async fn alter(&self, key: &Key, change: impl FnOnce(&mut Value) + Send + 'static) -> Result<(), Failure> {
+    pub async fn alter(&self, key: &Key, change: impl FnOnce(&mut Value) + Send + 'static) -> Result<(), Failure> {
         let key = key.clone();
         let job = move |draft: &mut Draft<'_>| {
             let Some(old) = draft.get(&key)? else { return Ok(()) };

@@ -4,9 +4,9 @@ use crate::{
     failure::Cause,
     kind::{Custom, Kind, View},
     object::{is_terminating, now, text},
-    schema::Schema,
     table::Column,
 };
+use plimsoll_select::schema::Schema;
 use serde_json::{Value, json};
 
 /// Holds back the removal of a definition until its objects are gone.

@@ -39,6 +39,7 @@ pub(crate) struct Options {
     propagation_policy: Option<String>,
     orphan_dependents: Option<bool>,
     dry_run: Vec<String>,
+    grace_period_seconds: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -64,18 +65,24 @@ pub(crate) struct Deletion {
     preconditions: Preconditions,
     propagation: Propagation,
     dry_run: bool,
+    grace: Option<u64>,
 }
 
 impl Deletion {
     /// A deletion by the API itself, of exactly this object.
     pub fn of(uid: &str, propagation: Propagation) -> Self {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        Self { preconditions, propagation, dry_run: false }
+        Self { preconditions, propagation, dry_run: false, grace: None }
     }
 
     /// A deletion of whatever is there.
     pub fn anything() -> Self {
-        Self { preconditions: Preconditions::default(), propagation: Propagation::Background, dry_run: false }
+        Self {
+            preconditions: Preconditions::default(),
+            propagation: Propagation::Background,
+            dry_run: false,
+            grace: None,
+        }
     }
 
     pub fn parse(body: &[u8], query: &Query) -> Result<Self, Failure> {
@@ -97,7 +104,8 @@ impl Deletion {
             (Some("Orphan"), _) | (None, Some(true)) => Propagation::Orphan,
             (Some(other), _) => return Err(unknown_policy(other)),
         };
-        Ok(Self { preconditions: options.preconditions, propagation, dry_run })
+        let grace = options.grace_period_seconds.or(query.grace);
+        Ok(Self { preconditions: options.preconditions, propagation, dry_run, grace })
     }
 }
 
@@ -135,11 +143,15 @@ impl Core {
 
     pub async fn delete_object(&self, kind: Arc<Kind>, key: Key, deletion: Deletion) -> Result<Deleted, Failure> {
         admission::may_delete(&kind, &key.name)?;
+        let runs = self.node.get().is_some() && kind.is("pods");
         let job = move |draft: &mut Draft<'_>| {
             let mut old = draft.get(&key)?.ok_or_else(|| Failure::not_found(kind.about(&key.name)))?;
             check(&kind, &old, &deletion.preconditions)?;
             let uid = text(&old, "/metadata/uid").to_owned();
-            let new = mark(&old, deletion.propagation);
+            let mut new = mark(&old, deletion.propagation);
+            if runs {
+                leave_time(&old, &mut new, deletion.grace);
+            }
             let gone = !is_held(&new);
             let stored =
                 if gone { draft.remove(&key, &mut old)? } else { crate::write::store(draft, &key, &old, new)? };
@@ -196,6 +208,15 @@ fn check(kind: &Kind, object: &Value, preconditions: &Preconditions) -> Result<(
         }
     }
     Ok(())
+}
+
+/// A pod that runs stays until the node has ended it, in the time that it has for that.
+fn leave_time(old: &Value, pod: &mut Value, grace: Option<u64>) {
+    let before = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(u64::MAX);
+    let pending = text(pod, "/status/startTime").is_empty();
+    let own = pod["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30);
+    let grace = if pending || crate::node::is_finished(pod) { 0 } else { grace.unwrap_or(own).min(before) };
+    metadata(pod).insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
 }
 
 /// The object as a deletion leaves it if something holds it back.

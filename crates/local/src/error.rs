@@ -30,6 +30,9 @@ pub enum Error {
     /// Certificate or key cannot be made or read.
     #[error("cannot set up the certificate of the listener: {0}")]
     Certificate(String),
+    /// Namespaces and mounts are not to be had.
+    #[error("pods cannot be run: the system refuses their namespaces and mounts: {0}")]
+    Sandbox(String),
     /// The API refused its own set-up.
     #[error("the local API cannot be set up: {0}")]
     Refused(String),
@@ -51,6 +54,7 @@ impl Error {
             Self::File { .. } => "FileUnavailable",
             Self::Listen(_) => "ListenFailed",
             Self::Certificate(_) => "CertificateFailed",
+            Self::Sandbox(_) => "SandboxRefused",
             Self::Refused(_) => "SetupRefused",
         }
     }

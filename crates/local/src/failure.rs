@@ -1,6 +1,7 @@
 //! Refusals: everything that goes wrong in a request becomes a `Status` object with the code and reason that a
 //! Kubernetes API server would use, because clients decide by those two.
 
+pub(crate) use plimsoll_select::schema::Cause;
 use serde_json::{Value, json};
 
 /// A refused request.
@@ -12,52 +13,6 @@ pub(crate) struct Failure {
     pub details: Value,
     /// Continue token for a list that may go on, inconsistently.
     pub resume: Option<String>,
-}
-
-/// One reason of several why an object is invalid.
-#[derive(Clone, Debug)]
-pub(crate) struct Cause {
-    reason: &'static str,
-    field: String,
-    message: String,
-}
-
-impl Cause {
-    pub fn invalid(field: impl Into<String>, value: &Value, why: impl AsRef<str>) -> Self {
-        let shown = match value {
-            Value::Object(_) | Value::Array(_) => "{...}".to_owned(),
-            other => other.to_string(),
-        };
-        Self::new("FieldValueInvalid", field, format!("Invalid value: {shown}: {}", why.as_ref()))
-    }
-
-    pub fn type_invalid(field: impl Into<String>, value: &Value, why: impl AsRef<str>) -> Self {
-        Self { reason: "FieldValueTypeInvalid", ..Self::invalid(field, value, why) }
-    }
-
-    pub fn required(field: impl Into<String>, why: impl AsRef<str>) -> Self {
-        let why = why.as_ref();
-        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
-        Self::new("FieldValueRequired", field, message)
-    }
-
-    pub fn not_supported(field: impl Into<String>, value: &Value, allowed: &[Value]) -> Self {
-        let allowed: Vec<String> = allowed.iter().map(Value::to_string).collect();
-        let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
-        Self::new("FieldValueNotSupported", field, message)
-    }
-
-    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
-    }
-
-    pub fn forbidden(field: impl Into<String>, why: impl AsRef<str>) -> Self {
-        Self::new("FieldValueForbidden", field, format!("Forbidden: {}", why.as_ref()))
-    }
-
-    fn new(reason: &'static str, field: impl Into<String>, message: String) -> Self {
-        Self { reason, field: field.into(), message }
-    }
 }
 
 /// What a refusal is about, as `details` shows it.

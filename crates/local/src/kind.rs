@@ -4,26 +4,12 @@
 use crate::{
     failure::{About, Failure},
     key::{Key, Span},
-    schema::Schema,
     table::Column,
 };
 use bytes::Bytes;
+use plimsoll_select::{names::NameRule, schema::Schema};
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// Which names are allowed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum NameRule {
-    /// Lower case letters, digits, `-` and `.`
-    #[default]
-    Subdomain,
-    /// One label of a domain name.
-    Label,
-    /// A label that starts with a letter.
-    Service,
-    /// Whatever can stand in a path.
-    PathSegment,
-}
 
 /// How a version of a kind differs from what is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

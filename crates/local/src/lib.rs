@@ -13,7 +13,8 @@
 //! from CustomResourceDefinitions.
 //!
 //! It must never acknowledge a write that is not on disk, let a watcher miss a change without saying so, or hold parsed
-//! objects in memory. It is not a cluster: nothing is scheduled, allocated or authorized beyond one token.
+//! objects in memory. It is not a cluster: nothing is authorized beyond one token, and pods run only where `node` was
+//! asked to run them.
 
 mod admission;
 mod answer;
@@ -29,15 +30,13 @@ mod failure;
 mod history;
 mod key;
 mod kind;
-mod names;
 mod negotiate;
+mod node;
 mod object;
 mod patch;
-mod path;
 mod read;
 mod registry;
 mod scale;
-mod schema;
 mod selector;
 mod serve;
 mod service;
@@ -60,7 +59,7 @@ use std::{
     convert::Infallible,
     net::SocketAddr,
     path::Path,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 use tokio::sync::mpsc;
@@ -86,6 +85,8 @@ pub(crate) struct Core {
     database: Database,
     registry: Arc<RwLock<Registry>>,
     options: Options,
+    /// Only where pods are run.
+    node: OnceLock<node::Node>,
 }
 
 impl Core {
@@ -126,7 +127,7 @@ impl Api {
                 let _ = changes.send(Arc::clone(event));
             }
         }));
-        let core = Arc::new(Core { database, registry, options });
+        let core = Arc::new(Core { database, registry, options, node: OnceLock::new() });
         tokio::spawn(collector::Collector::new(&core, followed).run());
         let api = Self { core };
         api.make_permanent_namespaces().await?;
@@ -168,6 +169,12 @@ impl Api {
     /// Serves this API over HTTPS. Certificate, token and kubeconfig are in `credentials`, made if they are not there.
     pub async fn serve(&self, address: SocketAddr, credentials: &Path) -> Result<Served, Error> {
         Served::start(self.clone(), address, credentials).await
+    }
+
+    /// Runs pods as processes of this machine, with the rights of this process, and volumes as directories below
+    /// `directory`. What is in `environment` every container gets. They all end with [`Api::close`] or this process.
+    pub async fn run_pods(&self, directory: &Path, environment: Vec<(String, String)>) -> Result<(), Error> {
+        node::start(&self.core, directory, environment).await
     }
 
     /// Ends all watches, finishes the writes that wait, and lets go of the database. Later requests are refused.

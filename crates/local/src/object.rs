@@ -56,7 +56,8 @@ pub(crate) fn is_terminating(object: &Value) -> bool {
 pub(crate) fn is_held(object: &Value) -> bool {
     let namespace_held = object["kind"] == "Namespace"
         && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-    namespace_held || !finalizers(object).is_empty()
+    let ending = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
+    namespace_held || ending.is_some_and(|seconds| seconds > 0) || !finalizers(object).is_empty()
 }
 
 /// Now, as objects carry it.

@@ -46,7 +46,8 @@ impl Selector {
     }
 
     pub fn matches(&self, kind: &Kind, key: &Key, stored: &[u8]) -> bool {
-        (self.labels.is_empty() || self.labels.matches(&Head::of(stored).metadata.labels)) && self.fields_match(kind, key, stored)
+        (self.labels.is_empty() || self.labels.matches(&Head::of(stored).metadata.labels))
+            && self.fields_match(kind, key, stored)
     }
 
     fn fields_match(&self, kind: &Kind, key: &Key, stored: &[u8]) -> bool {

@@ -99,10 +99,11 @@ impl Call<'_> {
             (Some(_), Some("status")) if self.kind.status => self.on_object(Part::Status).await,
             (Some(_), Some("finalize")) if self.kind.is("namespaces") => self.on_object(Part::Finalize).await,
             (Some(_), Some("scale")) if self.kind.scale => self.on_scale().await,
-            (
-                Some(_),
-                Some(known @ ("exec" | "log" | "attach" | "portforward" | "proxy" | "eviction" | "binding" | "token")),
-            ) => Err(Failure::not_implemented(&format!("{}/{known}", self.kind.plural))),
+            (Some(_), Some("log")) if self.kind.is("pods") => self.core.log(&self.key(), &self.query).await,
+            (Some(_), Some("exec")) if self.kind.is("pods") => self.core.exec(&self.key(), &self.query, self.parts),
+            (Some(_), Some(known @ ("attach" | "portforward" | "proxy" | "eviction" | "binding" | "token"))) => {
+                Err(Failure::not_implemented(&format!("{}/{known}", self.kind.plural)))
+            }
             _ => Err(Failure::no_such_path()),
         }
     }

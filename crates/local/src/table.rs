@@ -1,7 +1,8 @@
 //! `Table` output: what `kubectl get` prints.
 
-use crate::{object::text, path::Path};
+use crate::object::text;
 use jiff::Timestamp;
+use plimsoll_select::path::Path;
 use serde_json::{Value, json};
 
 /// One column of a table.
@@ -155,7 +156,12 @@ fn compute(name: &str, object: &Value) -> String {
         ),
         "restarts" => statuses(object).filter_map(|status| status["restartCount"].as_i64()).sum::<i64>().to_string(),
         "podStatus" if crate::object::is_terminating(object) => "Terminating".to_owned(),
-        "podStatus" => or(text(object, "/status/reason"), text(object, "/status/phase")),
+        "podStatus" => {
+            let reasons = ["/status/reason", "/state/waiting/reason", "/state/terminated/reason"];
+            let mut places =
+                std::iter::once(object).chain(statuses(object)).flat_map(|at| reasons.map(|it| text(at, it)));
+            or(places.find(|reason| !reason.is_empty()).unwrap_or_default(), text(object, "/status/phase"))
+        }
         "replicasReady" => format!("{}/{}", number("/status/readyReplicas"), number("/spec/replicas")),
         "ports" => ports(object),
         "selector" => pairs(&object["spec"]["selector"]),

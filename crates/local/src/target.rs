@@ -72,6 +72,13 @@ pub(crate) struct Query {
     pub include_object: String,
     /// `DeleteOptions` may come as parameters too.
     pub propagation: Option<String>,
+    pub grace: Option<u64>,
+    /// Of logs and commands in containers.
+    pub container: String,
+    pub command: Vec<String>,
+    pub tail: Option<usize>,
+    /// The parameters that were given as true.
+    pub flags: Vec<String>,
 }
 
 /// What happens to fields that the schema does not know.
@@ -107,10 +114,20 @@ impl Query {
             "dryRun" => self.dry_run = dry_run(&value)?,
             "fieldValidation" => self.validation = Validation::parse(&value)?,
             "includeObject" => self.include_object = value,
+            "gracePeriodSeconds" => self.grace = Some(number(name, &value)?),
             "propagationPolicy" => self.propagation = Some(value),
+            "container" => self.container = value,
+            "command" => self.command.push(value),
+            "tailLines" => self.tail = Some(number(name, &value)?),
+            "sinceTime" | "sinceSeconds" => self.flags.push(name.to_owned()),
+            _ if matches!(value.as_str(), "true" | "1") => self.flags.push(name.to_owned()),
             _ => {}
         }
         Ok(())
+    }
+
+    pub fn is(&self, flag: &str) -> bool {
+        self.flags.iter().any(|given| given == flag)
     }
 
     /// The resource version as a number; empty counts as none.

@@ -8,10 +8,10 @@ use crate::{
     failure::{About, Cause, Failure},
     key::Key,
     kind::Kind,
-    names,
     object::{finalizers, is_held, is_terminating, metadata, now, text},
     target::{Query, Validation},
 };
+use plimsoll_select::names;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

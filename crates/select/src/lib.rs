@@ -5,6 +5,7 @@
 //!   group-resources       ──order────▶ run order
 //!   object + patch        ──apply────▶ object        (merge, JSON and strategic patches; resource modifiers)
 //!   volume                ──policies─▶ what to do with it
+//!   custom resource       ──schema───▶ pruned, with defaults, or why it is invalid; ──path──▶ its columns
 //! ```
 //!
 //! Everything here is a function of its arguments: no cluster, no clock, no file, no async. Names of custom resources'
@@ -16,10 +17,13 @@ pub mod includes;
 pub mod labels;
 pub mod merge_patch;
 pub mod modifiers;
+pub mod names;
 pub mod order;
+pub mod path;
 pub mod policies;
 mod quantity;
 pub mod resources;
+pub mod schema;
 pub mod selection;
 pub mod strategic;
 

@@ -30,6 +30,12 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
     let served = api.serve(options.listen, &directory).await.context("cannot listen")?;
     output::line(format!("listening on https://{}", served.address()));
     output::line(format!("export KUBECONFIG={}", served.kubeconfig_path().display()));
+    if options.run_pods {
+        let environment = vec![("KUBECONFIG".to_owned(), served.kubeconfig_path().display().to_string())];
+        api.run_pods(&directory, environment).await?;
+        tracing::warn!("pods run as processes of this machine, with the rights of this user: there is no isolation");
+        output::line("pods run as processes of this machine, with the rights of this user");
+    }
     if options.no_server {
         stop.cancelled().await;
     } else {
@@ -38,6 +44,7 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
         server::serve(client, settings, stop).await?;
     }
     served.shutdown().await;
+    api.close().await;
     Ok(Outcome::Success)
 }
 

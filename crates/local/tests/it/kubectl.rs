@@ -11,7 +11,7 @@ use tokio::{
 };
 
 /// Where `kubectl` is: named, cached or installed.
-fn find() -> Option<PathBuf> {
+pub fn find() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cache = std::env::var_os("PLIMSOLL_CACHE").map_or_else(|| home.join(".cache/plimsoll"), PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -24,7 +24,7 @@ fn find() -> Option<PathBuf> {
 }
 
 /// Says that a test does not run and why; where everything is to run, that is a failure.
-fn skip(name: &str, reason: &str) {
+pub fn skip(name: &str, reason: &str) {
     let required = ["CI", "PLIMSOLL_REQUIRE_ALL"]
         .iter()
         .any(|name| std::env::var(name).is_ok_and(|value| matches!(value.as_str(), "true" | "1")));
@@ -32,26 +32,26 @@ fn skip(name: &str, reason: &str) {
     eprintln!("skipped {name}: {reason}");
 }
 
-struct Kubectl {
-    program: PathBuf,
-    kubeconfig: PathBuf,
-    cache: PathBuf,
+pub struct Kubectl {
+    pub program: PathBuf,
+    pub kubeconfig: PathBuf,
+    pub cache: PathBuf,
 }
 
 impl Kubectl {
-    fn command(&self, arguments: &str) -> Command {
+    pub fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(&self.cache);
         command.args(arguments.split_whitespace()).kill_on_drop(true).stdin(Stdio::null());
         command
     }
 
-    async fn output(&self, arguments: &str) -> Output {
+    pub async fn output(&self, arguments: &str) -> Output {
         self.command(arguments).output().await.unwrap()
     }
 
     /// Runs a command that must succeed, without a word on stderr, and answers what it prints.
-    async fn run(&self, arguments: &str) -> String {
+    pub async fn run(&self, arguments: &str) -> String {
         let output = self.output(arguments).await;
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success() && err.is_empty(), "kubectl {arguments}\n{out}\n{err}");
@@ -59,18 +59,18 @@ impl Kubectl {
     }
 
     /// Runs a command that must fail and answers what it says.
-    async fn fail(&self, arguments: &str) -> String {
+    pub async fn fail(&self, arguments: &str) -> String {
         let output = self.output(arguments).await;
         assert!(!output.status.success(), "kubectl {arguments} succeeded: {}", text(&output.stdout));
         text(&output.stderr)
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn write(directory: &Path, name: &str, content: &str) -> String {
+pub fn write(directory: &Path, name: &str, content: &str) -> String {
     let path = directory.join(name);
     std::fs::write(&path, content).unwrap();
     path.display().to_string()

@@ -13,4 +13,5 @@ mod embedded;
 mod history;
 mod kubectl;
 mod listener;
+mod node;
 mod scale;

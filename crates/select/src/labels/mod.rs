@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use parse::parse;
 
-use crate::Error;
+use crate::{Error, names};
 
 /// A selector as specs have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,9 +138,11 @@ impl Selector {
 
 impl Requirement {
     pub(crate) fn new(key: &str, test: Test) -> Result<Self, Error> {
-        check_key(key)?;
+        names::qualified_name(key).map_err(|problem| invalid(key, problem))?;
         if let Test::In(values) | Test::NotIn(values) = &test {
-            values.iter().try_for_each(|value| check_value(value))?;
+            for value in values {
+                names::label_value(value).map_err(|problem| invalid(value, problem))?;
+            }
         }
         Ok(Self { key: key.to_owned(), test })
     }
@@ -177,41 +179,4 @@ impl Expression {
 
 fn invalid(part: &str, problem: &str) -> Error {
     Error::Selector { part: part.to_owned(), problem: problem.to_owned() }
-}
-
-/// `name` or `prefix/name`: the prefix a DNS name, the name up to 63 characters.
-fn check_key(key: &str) -> Result<(), Error> {
-    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    if name.is_empty() || !is_label_text(name) {
-        return Err(invalid(
-            key,
-            "a key is at most 63 letters, digits, '-', '_' and '.', a letter or digit at each end",
-        ));
-    }
-    let is_dns = |prefix: &str| {
-        let part = |part: &str| {
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-            part.starts_with(plain) && part.ends_with(plain) && part.chars().all(|c| plain(c) || c == '-')
-        };
-        prefix.len() <= 253 && prefix.split('.').all(part)
-    };
-    if prefix.is_some_and(|prefix| !is_dns(prefix)) {
-        return Err(invalid(key, "the part before '/' is not a DNS name"));
-    }
-    Ok(())
-}
-
-fn check_value(value: &str) -> Result<(), Error> {
-    if value.is_empty() || is_label_text(value) {
-        return Ok(());
-    }
-    Err(invalid(value, "a value is at most 63 letters, digits, '-', '_' and '.', a letter or digit at each end"))
-}
-
-fn is_label_text(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric();
-    text.len() <= 63
-        && text.starts_with(plain)
-        && text.ends_with(plain)
-        && text.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'))
 }

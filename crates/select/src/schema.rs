@@ -1,16 +1,70 @@
 //! Structural schemas of custom resources: pruning, defaults and validation.
 
-use crate::failure::Cause;
 use regex::Regex;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+/// One reason of several why an object is invalid.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    /// The stable name of what is wrong.
+    pub reason: &'static str,
+    /// Where.
+    pub field: String,
+    /// In words.
+    pub message: String,
+}
+
+impl Cause {
+    /// A value that may not be.
+    pub fn invalid(field: impl Into<String>, value: &Value, why: impl AsRef<str>) -> Self {
+        let shown = match value {
+            Value::Object(_) | Value::Array(_) => "{...}".to_owned(),
+            other => other.to_string(),
+        };
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {shown}: {}", why.as_ref()))
+    }
+
+    /// A value of the wrong type.
+    pub fn type_invalid(field: impl Into<String>, value: &Value, why: impl AsRef<str>) -> Self {
+        Self { reason: "FieldValueTypeInvalid", ..Self::invalid(field, value, why) }
+    }
+
+    /// A value that is missing.
+    pub fn required(field: impl Into<String>, why: impl AsRef<str>) -> Self {
+        let why = why.as_ref();
+        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        Self::new("FieldValueRequired", field, message)
+    }
+
+    /// A value that is none of those allowed.
+    pub fn not_supported(field: impl Into<String>, value: &Value, allowed: &[Value]) -> Self {
+        let allowed: Vec<String> = allowed.iter().map(Value::to_string).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
+        Self::new("FieldValueNotSupported", field, message)
+    }
+
+    /// A value that is there twice.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
+    }
+
+    /// Something that may not be there.
+    pub fn forbidden(field: impl Into<String>, why: impl AsRef<str>) -> Self {
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {}", why.as_ref()))
+    }
+
+    fn new(reason: &'static str, field: impl Into<String>, message: String) -> Self {
+        Self { reason, field: field.into(), message }
+    }
+}
+
 /// One node of a structural schema.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(clippy::struct_excessive_bools, reason = "the words of OpenAPI")]
-pub(crate) struct Schema {
+pub struct Schema {
     #[serde(rename = "type")]
     type_name: String,
     properties: BTreeMap<String, Schema>,
@@ -57,15 +111,14 @@ enum Additional {
     Of(Box<Schema>),
 }
 
-/// A pattern we cannot compile is not enforced: the definition was accepted with a warning in the log.
+/// A pattern we cannot compile is not enforced.
 fn pattern<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
-    Ok(text.filter(|text| !text.is_empty()).and_then(|text| {
-        Regex::new(&text).inspect_err(|error| tracing::warn!(%error, "schema pattern is not enforced")).ok()
-    }))
+    Ok(text.filter(|text| !text.is_empty()).and_then(|text| Regex::new(&text).ok()))
 }
 
 impl Schema {
+    /// Reads a schema as a definition has it.
     pub fn parse(schema: &Value) -> Result<Self, serde_json::Error> {
         Self::deserialize(schema)
     }

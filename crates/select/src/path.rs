@@ -12,9 +12,10 @@ enum Step {
 
 /// A parsed path; one that we do not understand finds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Path(Vec<Step>);
+pub struct Path(Vec<Step>);
 
 impl Path {
+    /// Reads a path, with or without braces.
     pub fn parse(text: &str) -> Self {
         let mut steps = Vec::new();
         let mut rest = text.trim().trim_start_matches('{').trim_end_matches('}');
@@ -26,6 +27,7 @@ impl Path {
         Self(steps)
     }
 
+    /// Everything that it leads to.
     pub fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
         if self.0.is_empty() {
             return Vec::new();

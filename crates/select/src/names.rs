@@ -1,11 +1,26 @@
 //! Which names, labels and annotations are valid.
 
-use crate::{failure::Cause, kind::NameRule};
+use crate::schema::Cause;
 use serde_json::{Value, json};
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-type Verdict = Result<(), &'static str>;
+/// Nothing, or what is wrong.
+pub type Verdict = Result<(), &'static str>;
+
+/// Which names are allowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameRule {
+    /// Lower case letters, digits, `-` and `.`
+    #[default]
+    Subdomain,
+    /// One label of a domain name.
+    Label,
+    /// A label that starts with a letter.
+    Service,
+    /// Whatever can stand in a path.
+    PathSegment,
+}
 
 fn check(valid: bool, why: &'static str) -> Verdict {
     if valid { Ok(()) } else { Err(why) }
@@ -21,7 +36,7 @@ fn is_label(text: &str) -> bool {
 }
 
 /// A DNS label.
-pub(crate) fn label(text: &str) -> Verdict {
+pub fn label(text: &str) -> Verdict {
     check(text.len() <= 63, "must be no more than 63 characters")?;
     check(
         is_label(text),
@@ -32,7 +47,7 @@ pub(crate) fn label(text: &str) -> Verdict {
 }
 
 /// A DNS subdomain.
-pub(crate) fn subdomain(text: &str) -> Verdict {
+pub fn subdomain(text: &str) -> Verdict {
     check(text.len() <= 253, "must be no more than 253 characters")?;
     check(
         text.split('.').all(is_label),
@@ -66,7 +81,7 @@ fn name_part(text: &str) -> bool {
 }
 
 /// A label key, an annotation key or a finalizer.
-pub(crate) fn qualified_name(text: &str) -> Verdict {
+pub fn qualified_name(text: &str) -> Verdict {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     check(
         name_part(name),
@@ -78,7 +93,7 @@ pub(crate) fn qualified_name(text: &str) -> Verdict {
 }
 
 /// The value of a label.
-pub(crate) fn label_value(text: &str) -> Verdict {
+pub fn label_value(text: &str) -> Verdict {
     check(text.len() <= 63, "must be no more than 63 characters")?;
     check(
         text.is_empty() || name_part(text),
@@ -98,7 +113,7 @@ fn named(rule: NameRule, name: &str) -> Verdict {
 }
 
 /// Everything that is wrong with an object's metadata.
-pub(crate) fn metadata_causes(object: &Value, rule: NameRule) -> Vec<Cause> {
+pub fn metadata_causes(object: &Value, rule: NameRule) -> Vec<Cause> {
     let metadata = &object["metadata"];
     let mut causes = Vec::new();
     match metadata["name"].as_str().unwrap_or_default() {
@@ -154,7 +169,7 @@ fn finalizers(causes: &mut Vec<Cause>, finalizers: &Value) {
 }
 
 /// The metadata fields with a type of their own. A wrong one is a request that cannot be read, not an invalid object.
-pub(crate) fn metadata_types(object: &Value) -> Verdict {
+pub fn metadata_types(object: &Value) -> Verdict {
     let metadata = &object["metadata"];
     let texts = ["name", "generateName", "namespace", "uid", "resourceVersion"];
     let text_map = |value: &Value| match value {

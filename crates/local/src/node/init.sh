@@ -1,0 +1,23 @@
+# The first process of a container. Arguments: how to bind, root, log, working directory; then steps of three words
+# (ro|rw|link, source, path), `--`, and the command.
+set -e; path=$PATH; PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+bind=$1 root=$2 log=$3 work=$4; shift 4
+mount -t tmpfs -o mode=755 pod "$root"
+mkdir -p -m 1777 "$root/tmp"; mkdir "$root/proc" "$root/dev" "$root/sys" "$root/run"
+mount -t proc proc "$root/proc"; mount --rbind /dev "$root/dev"; mount --rbind -o ro /sys "$root/sys"
+while [ "$1" != -- ]; do
+  to=$root$3
+  if [ "$1" = link ]; then ln -s "$2" "$to"
+  else
+    if [ -d "$2" ]; then mkdir -p "$to"; else mkdir -p "${to%/*}"; [ -e "$to" ] || : >"$to"; fi
+    mount "$bind" -o "$1" "$2" "$to"
+  fi
+  shift 3
+done
+shift; mkdir -p "$root$work" 2>/dev/null || :
+chroot=$(command -v chroot); trap 'exit 137' HUP
+echo ready; exec 3<&0 </dev/null >>"$log" 2>&1
+PATH=$path "$chroot" "$root" /usr/bin/env --default-signal -C "$work" -- "$@" 3<&- &
+main=$!
+(while read -r signal; do kill -s "$signal" "$main"; done; kill -s HUP 1) <&3 3<&- >/dev/null 2>&1 &
+exec 3<&-; set +e; wait "$main"; exit $?

@@ -1,0 +1,272 @@
+//! One pod: its containers in order, restarted as its policy says, and what its status tells of them.
+
+use super::{
+    conditions, lock,
+    sandbox::{Cell, Plan},
+    volume,
+};
+use crate::{
+    Core,
+    failure::Failure,
+    key::Key,
+    object::{now, text},
+};
+use futures::future::join_all;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{sync::watch, time::Instant};
+
+const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
+/// A container that ran for this long starts again without delay.
+const STEADY: Duration = Duration::from_mins(10);
+/// How soon something that was missing is looked for again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A pod that is being run.
+pub(super) struct Run {
+    core: Arc<Core>,
+    pub key: Key,
+    pod: Value,
+    directory: PathBuf,
+    /// By container name.
+    statuses: Arc<Mutex<BTreeMap<String, Value>>>,
+    /// Set once it is to end: the seconds it has for that.
+    stop: watch::Sender<Option<u64>>,
+    /// The process and the plan of each running container.
+    running: Mutex<BTreeMap<String, (u32, Plan)>>,
+}
+
+/// Whether a container that ended like this starts again. An init container that did its work is done.
+fn again(pod: &Value, is_init: bool, code: i64) -> bool {
+    match text(pod, "/spec/restartPolicy") {
+        "Never" => false,
+        "OnFailure" => code != 0,
+        _ => !is_init || code != 0,
+    }
+}
+
+impl Run {
+    pub fn new(core: &Arc<Core>, key: Key, pod: &Value, directory: PathBuf) -> Self {
+        let fresh = [("/spec/initContainers", "PodInitializing"), ("/spec/containers", "ContainerCreating")];
+        let fresh = fresh.into_iter().flat_map(|(list, reason)| items(pod, list).map(move |one| waiting(one, reason)));
+        let known = ["/status/initContainerStatuses", "/status/containerStatuses"];
+        let known = known.into_iter().flat_map(|list| items(pod, list).cloned().map(cut_off));
+        let statuses = fresh.chain(known).map(|status| (text(&status, "/name").to_owned(), status)).collect();
+        Self {
+            core: Arc::clone(core),
+            key,
+            pod: pod.clone(),
+            directory,
+            statuses: Arc::new(Mutex::new(statuses)),
+            stop: watch::Sender::new(None),
+            running: Mutex::default(),
+        }
+    }
+
+    pub fn stop(&self, grace: u64) {
+        self.stop
+            .send_if_modified(|stop| stop.is_none_or(|before| grace < before) && stop.replace(grace) != Some(grace));
+    }
+
+    /// Where a further command of a container would run.
+    pub fn place(&self, container: &str) -> Option<(u32, Plan)> {
+        lock(&self.running).get(container).cloned()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.borrow().is_some()
+    }
+
+    /// Runs the pod to its end, or until it is stopped. Answers whether it was.
+    pub async fn run(&self) -> bool {
+        self.publish().await;
+        let mut well = true;
+        for container in items(&self.pod, "/spec/initContainers") {
+            well = well && self.supervise(container, true).await == 0 && !self.is_stopping();
+        }
+        if well {
+            join_all(items(&self.pod, "/spec/containers").map(|one| self.supervise(one, false))).await;
+        }
+        self.is_stopping()
+    }
+
+    /// Runs a container until its policy says that this was it. Answers its last exit code.
+    async fn supervise(&self, container: &Value, is_init: bool) -> i64 {
+        let name = text(container, "/name");
+        let ended = ["/state/terminated/exitCode", "/lastState/terminated/exitCode"];
+        let known = lock(&self.statuses).get(name).cloned().unwrap_or_default();
+        let mut last = ended.into_iter().find_map(|place| known.pointer(place)?.as_i64());
+        let mut delay = Duration::ZERO;
+        loop {
+            if let Some(code) = last {
+                if self.is_stopping() || !again(&self.pod, is_init, code) {
+                    return code;
+                }
+                self.back_off(name, code, delay).await;
+                delay = (delay * 2).clamp(RETRY, LONGEST_BACKOFF);
+            }
+            let began = Instant::now();
+            last = match self.attempt(container).await {
+                Ok(code) => Some(code),
+                Err(refusal) => {
+                    self.core.tell(&self.pod, &refusal).await;
+                    let state = json!({"waiting": {"reason": refusal.reason, "message": refusal.message}});
+                    self.set(name, move |status| status["state"] = state).await;
+                    self.pause(RETRY).await;
+                    None
+                }
+            };
+            if began.elapsed() > STEADY {
+                delay = Duration::ZERO;
+            }
+            if self.is_stopping() && last.is_none() {
+                return 137;
+            }
+        }
+    }
+
+    async fn back_off(&self, name: &str, code: i64, delay: Duration) {
+        let seconds = delay.as_secs();
+        self.set(name, move |status| {
+            status["restartCount"] = json!(status["restartCount"].as_u64().unwrap_or_default() + 1);
+            if !status["state"]["terminated"].is_null() {
+                status["lastState"] = status["state"].take();
+            }
+            let message = format!("exit code {code}; starts again in {seconds} s");
+            status["state"] = json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}});
+        })
+        .await;
+        self.pause(delay).await;
+    }
+
+    async fn pause(&self, time: Duration) {
+        let mut stop = self.stop.subscribe();
+        let stopped = async { stop.wait_for(Option::is_some).await.is_ok() };
+        // Either of them ends the pause.
+        let _ = tokio::time::timeout(time, stopped).await;
+    }
+
+    async fn attempt(&self, container: &Value) -> Result<i64, Failure> {
+        let name = text(container, "/name");
+        let count =
+            lock(&self.statuses).get(name).and_then(|status| status["restartCount"].as_u64()).unwrap_or_default();
+        let plan = volume::plan(&self.core, &self.pod, container, &self.directory, count)?;
+        let mut cell = Cell::start(&plan).await.map_err(|why| Failure::new(500, "CreateContainerError", why))?;
+        let started = json!(now());
+        let running = json!({"running": {"startedAt": started}});
+        lock(&self.running).extend(cell.process().map(|process| (name.to_owned(), (process, plan))));
+        self.set(name, move |status| {
+            (status["ready"], status["started"], status["state"]) = (json!(true), json!(true), running);
+        })
+        .await;
+        let code = i64::from(self.watch_over(&mut cell).await);
+        lock(&self.running).remove(name);
+        self.end(name, code, if code == 0 { "Completed" } else { "Error" }, started).await;
+        Ok(code)
+    }
+
+    /// Waits for a container, and ends it when that is asked for; asked again with less time, it gets less.
+    async fn watch_over(&self, cell: &mut Cell) -> i32 {
+        let mut stop = self.stop.subscribe();
+        loop {
+            let grace = *stop.borrow_and_update();
+            let work = async {
+                match grace {
+                    None => cell.wait().await,
+                    Some(seconds) => cell.stop(Duration::from_secs(seconds)).await,
+                }
+            };
+            tokio::select! {
+                code = work => return code,
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    async fn end(&self, name: &str, code: i64, reason: &str, started: Value) {
+        let ended = json!({"terminated": {
+            "exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now(),
+        }});
+        self.set(name, move |status| {
+            (status["ready"], status["started"], status["state"]) = (json!(false), json!(false), ended);
+        })
+        .await;
+    }
+
+    /// Changes the status of a container and shows it.
+    async fn set(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        if let Some(status) = lock(&self.statuses).get_mut(name) {
+            change(status);
+        }
+        self.publish().await;
+    }
+
+    async fn publish(&self) {
+        let (statuses, uid) = (Arc::clone(&self.statuses), self.pod["metadata"]["uid"].clone());
+        let publish = move |pod: &mut Value| {
+            if pod["metadata"]["uid"] == uid {
+                pod["status"] = status_of(pod, &lock(&statuses));
+            }
+        };
+        if let Err(failure) = self.core.alter(&self.key, publish).await {
+            tracing::warn!(pod = self.key.name, error = failure.message, "cannot write the status of a pod");
+        }
+    }
+}
+
+/// The items of a list in an object.
+pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn waiting(container: &Value, reason: &str) -> Value {
+    json!({
+        "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "started": false,
+        "restartCount": 0, "state": {"waiting": {"reason": reason}}, "lastState": {},
+    })
+}
+
+/// A container that an earlier process of ours left running was killed with it.
+fn cut_off(mut status: Value) -> Value {
+    if !status["state"]["running"].is_null() {
+        let state = json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": now()});
+        (status["ready"], status["started"], status["state"]) =
+            (json!(false), json!(false), json!({"terminated": state}));
+    }
+    status
+}
+
+/// The status of a pod whose containers stand like this.
+fn status_of(pod: &Value, statuses: &BTreeMap<String, Value>) -> Value {
+    let of = |list: &str| -> Vec<&Value> {
+        items(pod, list).filter_map(|container| statuses.get(text(container, "/name"))).collect()
+    };
+    let (inits, containers) = (of("/spec/initContainers"), of("/spec/containers"));
+    let code = |status: &Value| status.pointer("/state/terminated/exitCode").and_then(Value::as_i64);
+    let initialized = inits.iter().all(|status| code(status) == Some(0));
+    let ready = containers.iter().all(|status| status["ready"] == true);
+    let over = |status: &&&Value| code(status).is_some_and(|code| !again(pod, false, code));
+    let broken = inits.iter().any(|status| code(status).is_some_and(|code| code != 0 && !again(pod, true, code)));
+    let untouched = |status: &&Value| status["restartCount"] == 0 && !status["state"]["waiting"].is_null();
+    let phase = if broken {
+        "Failed"
+    } else if containers.iter().filter(over).count() == containers.len() {
+        if containers.iter().all(|status| code(status) == Some(0)) { "Succeeded" } else { "Failed" }
+    } else if !initialized || containers.iter().all(untouched) {
+        "Pending"
+    } else {
+        "Running"
+    };
+    let states = [("PodScheduled", true), ("Initialized", initialized), ("ContainersReady", ready), ("Ready", ready)];
+    let started = if pod["status"]["startTime"].is_null() { json!(now()) } else { pod["status"]["startTime"].clone() };
+    json!({
+        "phase": phase, "startTime": started, "hostIP": "127.0.0.1", "podIP": "127.0.0.1",
+        "podIPs": [{"ip": "127.0.0.1"}], "qosClass": "BestEffort", "conditions": conditions(pod, &states),
+        "initContainerStatuses": inits, "containerStatuses": containers,
+    })
+}

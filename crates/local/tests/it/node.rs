@@ -1,0 +1,486 @@
+//! The node: what becomes of pods, sets and claims, seen by `kubectl` and by the processes themselves.
+
+use crate::{
+    conformance::eventually,
+    embedded::Embedded,
+    kubectl::{Kubectl, find, skip, text, write},
+};
+use k8s_openapi::api::core::v1::Pod;
+use plimsoll_local::{Api, Served};
+use serde_json::{Value, json};
+use std::{path::PathBuf, process::Stdio};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+struct Cluster {
+    embedded: Embedded,
+    served: Served,
+    kubectl: Kubectl,
+}
+
+impl Cluster {
+    async fn start() -> Option<Self> {
+        let Some(program) = find() else {
+            skip("the tests of the node", "no kubectl in PLIMSOLL_KUBECTL, the cache or PATH");
+            return None;
+        };
+        Some(Self::over(Embedded::open().await, program).await)
+    }
+
+    async fn over(embedded: Embedded, program: PathBuf) -> Self {
+        let directory = embedded.directory.path();
+        let served = embedded.api.serve("127.0.0.1:0".parse().unwrap(), &directory.join("credentials")).await.unwrap();
+        let kubeconfig = served.kubeconfig_path().to_owned();
+        let kubectl = Kubectl { program, kubeconfig, cache: directory.join("cache") };
+        embedded.api.run_pods(directory, vec![("FROM_THE_NODE".to_owned(), "yes".to_owned())]).await.unwrap();
+        Self { embedded, served, kubectl }
+    }
+
+    /// Ends everything and starts it again over the same data.
+    async fn restart(self) -> Self {
+        let Self { embedded, served, kubectl } = self;
+        served.shutdown().await;
+        Self::over(embedded.reopen().await, kubectl.program).await
+    }
+
+    async fn apply(&self, manifest: &str) {
+        let file = write(self.embedded.directory.path(), "manifest.yaml", manifest);
+        self.kubectl.run(&format!("apply -f {file}")).await;
+    }
+
+    /// Waits until a JSONPath of an object has a value.
+    async fn until(&self, what: &str, path: &str, value: &str) {
+        let arguments = format!("get {what} -o jsonpath={path}");
+        let reached = || async {
+            let output = self.kubectl.output(&arguments).await;
+            (text(&output.stdout) == value).then_some(())
+        };
+        eventually(&format!("{what} {path} is {value}"), reached).await;
+    }
+
+    async fn json(&self, what: &str) -> Value {
+        serde_json::from_str(&self.kubectl.run(&format!("get {what} -o json")).await).unwrap()
+    }
+
+    async fn end(self) {
+        self.served.shutdown().await;
+        self.embedded.api.close().await;
+    }
+
+    fn pod_directory(&self, pod: &Value) -> PathBuf {
+        self.embedded.directory.path().join("pods").join(pod["metadata"]["uid"].as_str().unwrap())
+    }
+}
+
+/// A pod with one container that runs a line of shell.
+fn pod(name: &str, more: &str, line: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{{more} containers: [{{name: main, image: any, \
+         command: [sh, -c, '{line}']}}]}}}}"
+    )
+}
+
+const SLEEP: &str = "exec sleep 1000";
+
+const RICH: &str = r"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {colour: red, shape: round}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: key}
+stringData: {password: hunter2}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: rich}
+spec:
+  volumes:
+  - {name: scratch, emptyDir: {}}
+  - {name: config, configMap: {name: settings, items: [{key: colour, path: deep/colour}]}}
+  - {name: secret, secret: {secretName: key, defaultMode: 256}}
+  - {name: data, persistentVolumeClaim: {claimName: data}}
+  initContainers:
+  - name: first
+    image: any
+    command: [sh, -c, 'echo one > /scratch/order']
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  - name: second
+    image: any
+    command: [sh, -c, 'echo two >> /scratch/order']
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+  containers:
+  - name: main
+    image: any
+    command: [sh, -c]
+    args: ['echo started $(COLOUR); echo complaint >&2; exec sleep 1000']
+    workingDir: /srv/app
+    env:
+    - {name: PLAIN, value: text}
+    - {name: COLOUR, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}
+    - {name: PASSWORD, valueFrom: {secretKeyRef: {name: key, key: password}}}
+    - {name: ME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+    volumeMounts:
+    - {name: scratch, mountPath: /scratch}
+    - {name: config, mountPath: /etc/app, readOnly: true}
+    - {name: secret, mountPath: /var/run/secret}
+    - {name: data, mountPath: /var/lib/thing, subPath: inner}
+";
+
+#[tokio::test]
+async fn a_pod_gets_its_volumes_environment_and_order() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    cluster.apply(RICH).await;
+    kubectl.run("wait --for=condition=Ready pod/rich --timeout=60s").await;
+    let exec = |line: &'static str| async move { kubectl.run(&format!("exec rich -c main -- {line}")).await };
+    assert_eq!(exec("cat /scratch/order").await, "one\ntwo\n");
+    assert_eq!(exec("cat /etc/app/deep/colour").await, "red");
+    assert_eq!(exec("cat /var/run/secret/password").await, "hunter2");
+    assert_eq!(exec("stat -c %a /run/secret/password").await, "400\n");
+    assert_eq!(exec("printenv PLAIN COLOUR PASSWORD ME FROM_THE_NODE").await, "text\nred\nhunter2\nrich\nyes\n");
+    assert_eq!(exec("pwd").await, "/srv/app\n");
+    exec("touch /var/lib/thing/kept /tmp/private /scratch/shared").await;
+    // What is the host's cannot be changed, what is mounted read-only neither; other processes are not seen.
+    for line in ["touch /usr/x", "touch /home/x", "touch /etc/app/x", "rm /etc/hostname"] {
+        let said = kubectl.fail(&format!("exec rich -c main -- {line}")).await;
+        assert!(said.contains("Read-only") || said.contains("busy"), "{line}: {said}");
+    }
+    assert!(!std::path::Path::new("/tmp/private").exists());
+    assert!(exec("ls /proc").await.lines().filter(|name| name.parse::<u32>().is_ok()).count() < 8);
+    let shown = cluster.json("pod rich").await;
+    let directory = cluster.pod_directory(&shown);
+    assert!(directory.join("volumes/kubernetes.io~empty-dir/scratch/shared").exists());
+    let volume = cluster.json("pvc data").await["spec"]["volumeName"].as_str().unwrap().to_owned();
+    assert!(directory.join("volumes/kubernetes.io~local-volume").join(&volume).join("inner/kept").exists());
+    let logs = kubectl.run("logs rich -c main").await;
+    assert!(logs.contains("started red\n") && logs.contains("complaint\n"), "{logs}");
+    assert_eq!(kubectl.run("logs rich -c main --tail=1").await.lines().count(), 1);
+    assert!(kubectl.run("get nodes").await.contains("Ready"));
+    kubectl.run("delete pod rich --timeout=30s").await;
+    assert!(!directory.exists(), "a deleted pod leaves nothing");
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn claims_become_directories_that_outlive_pods_and_go_with_the_claim() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], \
+                 resources: {requests: {storage: 1Gi}}}}";
+    cluster.apply(claim).await;
+    cluster.until("pvc/data", "{.status.phase}", "Bound").await;
+    let volumes = cluster.json("pv").await;
+    let volume = &volumes["items"][0];
+    assert_eq!((&volume["status"]["phase"], &volume["spec"]["claimRef"]["name"]), (&"Bound".into(), &"data".into()));
+    let path = PathBuf::from(volume["spec"]["local"]["path"].as_str().unwrap());
+    let using = "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}], restartPolicy: Never,";
+    let writer = pod("writer", using, "echo precious > /data/file")
+        .replace("image: any,", "image: any, volumeMounts: [{name: data, mountPath: /data}],");
+    cluster.apply(&writer).await;
+    cluster.until("pod/writer", "{.status.phase}", "Succeeded").await;
+    assert_eq!(std::fs::read_to_string(path.join("file")).unwrap(), "precious\n");
+    let holder = pod("holder", using, SLEEP)
+        .replace("image: any,", "image: any, volumeMounts: [{name: data, mountPath: /data}],");
+    cluster.apply(&holder).await;
+    kubectl.run("wait --for=condition=Ready pod/holder --timeout=60s").await;
+    kubectl.run("delete pvc data --wait=false").await;
+    assert_eq!(kubectl.run("exec holder -- cat /data/file").await, "precious\n");
+    kubectl.run("delete pod holder writer --timeout=30s").await;
+    kubectl.run("wait --for=delete pvc/data --timeout=30s").await;
+    eventually("the directory goes", || async { (!path.exists()).then_some(()) }).await;
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn containers_restart_as_their_policy_says_and_status_tells_it() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    cluster.apply(&pod("done", "restartPolicy: Never,", "exit 0")).await;
+    cluster.apply(&pod("broken", "restartPolicy: Never,", "exit 3")).await;
+    cluster
+        .apply(
+            &pod("stubborn", "restartPolicy: OnFailure,", "test $(ls /logs/main | wc -l) -ge 3 || exit 4")
+                .replace("image: any,", "image: any, volumeMounts: [{name: logs, mountPath: /logs}],")
+                .replace("restartPolicy", "volumes: [{name: logs, emptyDir: {}}], restartPolicy")
+                .replace("test", "mkdir -p /logs/main; mktemp -p /logs/main; test"),
+        )
+        .await;
+    cluster.apply(&pod("looping", "", "echo again; exit 7")).await;
+    cluster.until("pod/done", "{.status.phase}", "Succeeded").await;
+    cluster.until("pod/broken", "{.status.phase}", "Failed").await;
+    cluster.until("pod/stubborn", "{.status.phase}", "Succeeded").await;
+    let broken = &cluster.json("pod broken").await["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&broken["exitCode"], &broken["reason"]), (&3.into(), &"Error".into()));
+    assert!(broken["startedAt"].is_string() && broken["finishedAt"].is_string());
+    assert_eq!(cluster.json("pod stubborn").await["status"]["containerStatuses"][0]["restartCount"], 2);
+    cluster.until("pod/looping", "{.status.containerStatuses[0].state.waiting.reason}", "CrashLoopBackOff").await;
+    let looping = cluster.json("pod looping").await;
+    assert_eq!(looping["status"]["phase"], "Running");
+    assert_eq!(looping["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 7);
+    assert!(kubectl.run("get pods").await.contains("CrashLoopBackOff"));
+    kubectl.run("delete pod looping --timeout=30s").await;
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_is_refused_by_name() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    let silent =
+        "{apiVersion: v1, kind: Pod, metadata: {name: silent}, spec: {containers: [{name: main, image: any}]}}";
+    cluster.apply(silent).await;
+    let down = pod("down", "volumes: [{name: me, downwardAPI: {}}],", SLEEP)
+        .replace("image: any,", "image: any, volumeMounts: [{name: me, mountPath: /me}],");
+    cluster.apply(&down).await;
+    let env = pod("env", "", SLEEP).replace("image: any,", "image: any, envFrom: [{configMapRef: {name: later}}],");
+    cluster.apply(&env).await;
+    let reason = "{.status.containerStatuses[0].state.waiting.reason}";
+    cluster.until("pod/silent", reason, "CreateContainerError").await;
+    cluster.until("pod/down", reason, "CreateContainerError").await;
+    cluster.until("pod/env", reason, "CreateContainerConfigError").await;
+    let described = kubectl.run("describe pod down").await;
+    assert!(described.contains("volume me: the local node has no downwardAPI volumes"), "{described}");
+    // What was missing may come.
+    cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: later}, data: {LATE: 'yes'}}").await;
+    kubectl.run("wait --for=condition=Ready pod/env --timeout=60s").await;
+    assert_eq!(kubectl.run("exec env -- printenv LATE").await, "yes\n");
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn logs_exec_and_cp_work_as_on_any_cluster() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    cluster
+        .apply(
+            &pod("busy", "", "for i in 1 2 3; do echo line $i; read -t 1 x < /dev/zero; done; echo end")
+                .replace("read -t 1 x < /dev/zero", "sleep 0.3")
+                .replace("spec: {", "spec: {restartPolicy: Never, "),
+        )
+        .await;
+    cluster.apply(&pod("idle", "", SLEEP)).await;
+    kubectl.run("wait --for=condition=Ready pod/idle --timeout=60s").await;
+    cluster.until("pod/busy", "{.status.phase}", "Succeeded").await;
+    assert_eq!(kubectl.run("logs busy").await, "line 1\nline 2\nline 3\nend\n");
+    assert_eq!(kubectl.run("logs -f busy --tail=2").await, "line 3\nend\n");
+    // A log that is followed shows lines as they come and ends with the container.
+    cluster
+        .apply(
+            &pod("talker", "", "while test ! -e /tmp/stop; do sleep 0.1; done; echo stopped")
+                .replace("spec: {", "spec: {restartPolicy: Never, ")
+                .replace("while", "echo begin; while"),
+        )
+        .await;
+    kubectl.run("wait --for=condition=Ready pod/talker --timeout=60s").await;
+    let mut following = kubectl.command("logs -f talker").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("begin"));
+    kubectl.run("exec talker -- touch /tmp/stop").await;
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("stopped"));
+    assert_eq!(lines.next_line().await.unwrap(), None);
+    assert!(following.wait().await.unwrap().success());
+    let failed = kubectl.output("exec idle -- sh -c exit${IFS}5").await;
+    assert_eq!(failed.status.code(), Some(5), "{}", text(&failed.stderr));
+    let mut counting =
+        kubectl.command("exec -i idle -- wc -c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = counting.stdin.take().unwrap();
+    let megabytes = vec![7; 3 << 20];
+    input.write_all(&megabytes).await.unwrap();
+    drop(input);
+    assert_eq!(text(&counting.wait_with_output().await.unwrap().stdout).trim(), (3 << 20).to_string());
+    let directory = cluster.embedded.directory.path();
+    let (there, back) = (write(directory, "there", &"x".repeat(2 << 20)), directory.join("back").display().to_string());
+    kubectl.run(&format!("cp {there} idle:/tmp/copied")).await;
+    let said = kubectl.output(&format!("cp idle:/tmp/copied {back}")).await;
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    assert_eq!(std::fs::read(&there).unwrap(), std::fs::read(&back).unwrap());
+    cluster.end().await;
+}
+
+const DEPLOYMENT: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      containers: [{name: main, image: 'web:1', command: [sleep, '1000']}]
+";
+
+#[tokio::test]
+async fn deployments_keep_their_pods_scale_and_roll() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    cluster.apply(DEPLOYMENT).await;
+    kubectl.run("rollout status deployment/web --timeout=60s").await;
+    assert!(kubectl.run("get deploy web").await.contains("2/2"));
+    kubectl.run("scale deployment web --replicas=3").await;
+    kubectl.run("rollout status deployment/web --timeout=60s").await;
+    let pods = cluster.json("pods").await;
+    assert_eq!(pods["items"].as_array().unwrap().len(), 3);
+    // One that is deleted is replaced.
+    let name = pods["items"][0]["metadata"]["name"].as_str().unwrap();
+    kubectl.run(&format!("delete pod {name} --timeout=30s")).await;
+    cluster.until("deployment/web", "{.status.readyReplicas}", "3").await;
+    kubectl.run("set image deployment/web main=web:2").await;
+    kubectl.run("rollout status deployment/web --timeout=60s").await;
+    let settled = || async {
+        let pods = cluster.json("pods").await;
+        let pods = pods["items"].as_array().unwrap();
+        let new = |pod: &Value| pod["spec"]["containers"][0]["image"] == "web:2";
+        (pods.len() == 3 && pods.iter().all(new)).then_some(())
+    };
+    eventually("the old pods go", settled).await;
+    kubectl.run("scale deployment web --replicas=0").await;
+    eventually("all pods go", || async {
+        cluster.json("pods").await["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    kubectl.run("delete deployment web --timeout=30s").await;
+    eventually("its sets go", || async {
+        cluster.json("rs").await["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
+    cluster.end().await;
+}
+
+const STATEFUL: &str = "
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      containers:
+      - name: main
+        image: db
+        command: [sh, -c, 'hostname=$HOSTNAME; echo $hostname >> /data/starts; exec sleep 1000']
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+
+#[tokio::test]
+async fn members_of_stateful_sets_have_stable_names_and_keep_their_volumes() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    cluster.apply(STATEFUL).await;
+    kubectl.run("rollout status statefulset/db --timeout=60s").await;
+    assert_eq!(kubectl.run("get pods -o name").await, "pod/db-0\npod/db-1\n");
+    kubectl.run("delete pod db-1 --timeout=30s").await;
+    cluster.until("statefulset/db", "{.status.readyReplicas}", "2").await;
+    assert_eq!(kubectl.run("exec db-1 -- cat /data/starts").await, "db-1\ndb-1\n");
+    kubectl.run("scale statefulset db --replicas=1").await;
+    kubectl.run("wait --for=delete pod/db-1 --timeout=30s").await;
+    assert_eq!(kubectl.run("get pvc -o name").await.lines().count(), 2, "claims stay");
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn jobs_run_to_completion_and_daemon_sets_have_one_pod() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let spec = "restartPolicy: Never, containers: [{name: main, image: any, command: [sh, -c, exit 0]}]";
+    cluster.apply(&format!("{{apiVersion: batch/v1, kind: Job, metadata: {{name: work}}, spec: {{completions: 2, template: {{spec: {{{spec}}}}}}}}}")).await;
+    cluster.kubectl.run("wait --for=condition=Complete job/work --timeout=60s").await;
+    assert_eq!(cluster.json("job work").await["status"]["succeeded"], 2);
+    let daemon = DEPLOYMENT.replace("Deployment", "DaemonSet").replace("  replicas: 2\n", "");
+    cluster.apply(&daemon).await;
+    cluster.until("daemonset/web", "{.status.numberReady}", "1").await;
+    cluster.end().await;
+}
+
+#[tokio::test]
+async fn deleting_asks_then_kills_the_whole_tree() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let kubectl = &cluster.kubectl;
+    let polite = pod(
+        "polite",
+        "volumes: [{name: out, hostPath: {path: OUT}}],",
+        "trap \"echo asked > /out/asked; exit 0\" TERM; echo; while :; do sleep 0.1; done",
+    )
+    .replace("image: any,", "image: any, volumeMounts: [{name: out, mountPath: /out}],");
+    let out = cluster.embedded.directory.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    cluster.apply(&polite.replace("OUT", &out.display().to_string())).await;
+    let deaf =
+        pod("deaf", "terminationGracePeriodSeconds: 1,", "trap \"\" TERM; sleep 1234.5 & echo; wait; sleep 1000");
+    cluster.apply(&deaf).await;
+    kubectl.run("wait --for=condition=Ready pod/polite pod/deaf --timeout=60s").await;
+    for name in ["polite", "deaf"] {
+        let said = || async { (!kubectl.run(&format!("logs {name}")).await.is_empty()).then_some(()) };
+        eventually("it has set its trap", said).await;
+    }
+    kubectl.run("delete pod polite deaf --timeout=30s").await;
+    assert_eq!(std::fs::read_to_string(out.join("asked")).unwrap(), "asked\n");
+    eventually("nothing of it is left", || async { (!runs("1234.5")).then_some(()) }).await;
+    cluster.end().await;
+}
+
+/// Whether a process with this argument exists.
+fn runs(argument: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.into_iter().any(|line| text(&line).split('\0').any(|word| word == argument))
+}
+
+#[tokio::test]
+async fn pods_end_with_the_api_and_start_again_with_it() {
+    let Some(cluster) = Cluster::start().await else { return };
+    cluster.apply(&pod("lasting", "", "exec sleep 4321.5")).await;
+    cluster.apply(&pod("once", "restartPolicy: Never,", "exec sleep 4322.5")).await;
+    cluster.kubectl.run("wait --for=condition=Ready pod/lasting pod/once --timeout=60s").await;
+    assert!(runs("4321.5"));
+    let cluster = cluster.restart().await;
+    cluster.until("pod/lasting", "{.status.containerStatuses[0].restartCount}", "1").await;
+    cluster.until("pod/once", "{.status.phase}", "Failed").await;
+    cluster.kubectl.run("wait --for=condition=Ready pod/lasting --timeout=60s").await;
+    cluster.end().await;
+    eventually("everything ends", || async { (!runs("4321.5") && !runs("4322.5")).then_some(()) }).await;
+}
+
+const KILLED: &str = "PLIMSOLL_NODE_DIRECTORY";
+
+/// Not a test by itself: the process that is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_a_pod_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(KILLED).map(PathBuf::from) else { return };
+    let api = Api::open(&directory).await.unwrap();
+    api.run_pods(&directory, Vec::new()).await.unwrap();
+    let pods: kube::Api<Pod> = kube::Api::namespaced(api.client("default"), "default");
+    let tree = "trap \"\" TERM HUP; setsid sleep 5432.5 & sleep 5433.5; sleep 5434.5";
+    let spec = json!({"containers": [{"name": "main", "image": "any", "command": ["sh", "-c", tree]}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tree"}, "spec": spec});
+    pods.create(&kube::api::PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn nothing_outlives_a_node_that_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["node::runs_a_pod_until_it_is_killed", "--exact"])
+        .env(KILLED, directory.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the tree runs", || async { (runs("5432.5") && runs("5433.5")).then_some(()) }).await;
+    child.kill().await.unwrap();
+    eventually("the tree is gone", || async { (!runs("5432.5") && !runs("5433.5")).then_some(()) }).await;
+}
