@@ -80,7 +80,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Cancel(options) => commands::cancel::run(&global, options).await,
         Command::Crds(verb) => commands::crds::run(&global, verb).await,
         Command::Version(options) => commands::version::run(&global, &options).await,
-        Command::Mover(options) => commands::mover::run(options),
+        Command::Mover(options) => commands::mover::run(&options),
         Command::Completion { shell } => commands::completion::run(shell),
         Command::Reference => reference::run(),
     }

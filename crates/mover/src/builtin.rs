@@ -79,10 +79,10 @@ impl Engine {
 
 /// A dead store is named at once; the engine itself would be patient with it.
 fn require_repository(session: &Session) -> Result<()> {
-    match Probe::open(&session.repository.place)?.exists("config")? {
-        true => Ok(()),
-        false => Err(MoverError::NoRepository { repository: session.name() }),
+    if !Probe::open(&session.repository.place)?.exists("config")? {
+        return Err(MoverError::NoRepository { repository: session.name() });
     }
+    Ok(())
 }
 
 impl Mover for BuiltIn {

@@ -28,12 +28,16 @@ pub fn run(input: impl Read + Send + 'static, output: &mut dyn Write, guard: Vec
     let mut input = BufReader::new(input);
     let job = match read_job(&mut input) {
         Ok(job) => job,
-        Err(error) => return write_line(output, &verdict_line(Err(error))).is_ok() && false,
+        Err(error) => {
+            // Whoever reads this has nothing else to go by; whoever does not is gone.
+            let _ = write_line(output, &verdict_line(Err(error)));
+            return false;
+        }
     };
     let cancel = Cancel::default();
     listen(input, cancel.clone());
     let operation = Operation::new(&job.name, Clock::system());
-    let result = report(&job, &operation, output, start(&job, operation.root(), cancel, guard));
+    let result = report(&job, &operation, output, &start(&job, operation.root(), cancel, guard));
     let ended_well = result.is_ok();
     write_line(output, &verdict_line(result)).is_ok() && ended_well
 }
@@ -98,7 +102,7 @@ fn work(job: &Job, session: &Session) -> Result<Outcome> {
 }
 
 /// Sends a frame in every interval, changed or not: a sign of life.
-fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: Started) -> Result<Outcome> {
+fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &Started) -> Result<Outcome> {
     let mut encoder = Encoder::new(job.epoch);
     loop {
         let frame = encoder.encode_always(&operation.snapshot());

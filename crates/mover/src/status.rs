@@ -25,11 +25,10 @@ pub fn transfer_progress(node: &Node) -> Option<TransferProgress> {
         return None;
     }
     let total_bytes = match counts.total {
-        Total::Unknown => return None,
+        // Nothing of nothing would look like the end.
+        Total::Unknown | Total::Final(0) => return None,
         // An estimate that the work has passed already says nothing but "at least this much".
         Total::Growing(total) => total.max(counts.done.saturating_add(1)),
-        // Nothing of nothing would look like the end.
-        Total::Final(0) => return None,
         Total::Final(total) => total,
     };
     Some(TransferProgress { total_bytes, bytes_done: counts.done.min(total_bytes.saturating_sub(1)) })

@@ -4,7 +4,7 @@ use crate::args::Mover;
 use crate::exit::Outcome;
 
 /// Carries out the job on standard input, or becomes the program that a mover asked for.
-pub fn run(options: Mover) -> anyhow::Result<Outcome> {
+pub fn run(options: &Mover) -> anyhow::Result<Outcome> {
     if let Some(parent) = options.guard {
         // Comes back only if the program could not be started.
         return Err(plimsoll_mover::guard(parent, &options.command).into());

@@ -84,10 +84,10 @@ impl<'a> Client<'a> {
     }
 
     pub(super) fn require_repository(&self) -> Result<()> {
-        match self.probe.exists(self.format_key())? {
-            true => Ok(()),
-            false => Err(MoverError::NoRepository { repository: self.name.clone() }),
+        if !self.probe.exists(self.format_key())? {
+            return Err(MoverError::NoRepository { repository: self.name.clone() });
         }
+        Ok(())
     }
 }
 
@@ -109,7 +109,7 @@ fn storage(location: &Location, name: &str) -> Result<Value> {
             let keys = location.aws_keys().map_err(unusable)?;
             let insecure = location.flag("insecureSkipTLSVerify").map_err(unusable)?.unwrap_or(false);
             let secret = keys.as_ref().map(|keys| keys.secret.expose_secret());
-            let token = keys.as_ref().and_then(|keys| keys.token.as_ref()).map(|token| token.expose_secret());
+            let token = keys.as_ref().and_then(|keys| keys.token.as_ref()).map(ExposeSecret::expose_secret);
             Ok(json!({ "type": "s3", "config": {
                 "bucket": location.bucket,
                 "prefix": if prefix.is_empty() { String::new() } else { format!("{prefix}/") },

@@ -81,7 +81,7 @@ impl<'p> Progress<'p> {
             self.meters.hint(line);
             return;
         };
-        match message.message_type.as_str() {
+        match message.kind.as_str() {
             "error" if message.during != "scan" => self.problem(&message),
             "summary" => self.summary = Some(message),
             _ if message.action == "scan_finished" => self.scan.finish(),

@@ -75,10 +75,10 @@ impl<'a> Client<'a> {
 
     /// A missing or dead repository is named before restic tries it for a quarter of an hour.
     pub(super) fn require_repository(&self) -> Result<()> {
-        match self.probe.exists("config")? {
-            true => Ok(()),
-            false => Err(MoverError::NoRepository { repository: self.name.clone() }),
+        if !self.probe.exists("config")? {
+            return Err(MoverError::NoRepository { repository: self.name.clone() });
         }
+        Ok(())
     }
 
     /// Whether restic is at least this.

@@ -9,7 +9,8 @@ use serde_json::Value;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Message {
-    pub message_type: String,
+    #[serde(rename = "message_type")]
+    pub kind: String,
     pub action: String,
     pub seconds_remaining: Option<u64>,
     pub total_bytes: Option<u64>,
@@ -31,7 +32,8 @@ pub(super) struct Message {
     pub during: String,
     pub item: String,
     pub error: Value,
-    pub message: String,
+    #[serde(rename = "message")]
+    pub text: String,
 }
 
 impl Message {
@@ -49,7 +51,7 @@ impl Message {
                 let words = number.map(|code| std::io::Error::from_raw_os_error(code).to_string());
                 format!("{}: {}", operation.unwrap_or("read"), words.unwrap_or_else(|| code.to_string()))
             }
-            _ if self.error.is_null() => self.message.clone(),
+            _ if self.error.is_null() => self.text.clone(),
             _ => self.error.to_string(),
         }
     }
@@ -61,7 +63,7 @@ pub(super) fn exit_message(last_words: &str) -> String {
         Message::parse(line).map_or_else(
             || line.to_owned(),
             |message| {
-                if message.message.is_empty() { message.cause() } else { message.message }
+                if message.text.is_empty() { message.cause() } else { message.text }
             },
         )
     };

@@ -136,9 +136,9 @@ impl<'p> Progress<'p> {
 
     fn hear(&mut self, line: &str) {
         match Message::parse(line) {
-            Some(message) if message.message_type == "error" => self.problem(&message.item, &message.cause()),
-            Some(message) if message.message_type == "summary" => self.summary = Some(message),
-            Some(message) if message.message_type == "status" => self.last = Some(message),
+            Some(message) if message.kind == "error" => self.problem(&message.item, &message.cause()),
+            Some(message) if message.kind == "summary" => self.summary = Some(message),
+            Some(message) if message.kind == "status" => self.last = Some(message),
             Some(_) => {}
             None => self.hear_words(line),
         }
@@ -217,7 +217,7 @@ mod tests {
     fn the_system_tells_what_a_process_has_written() {
         let before = written_by(std::process::id()).expect("readable");
         let mut file = tempfile::tempfile().expect("a file");
-        std::io::Write::write_all(&mut file, &[0; 100_000]).expect("writes");
+        std::io::Write::write_all(&mut file, &vec![0; 100_000]).expect("writes");
         assert!(written_by(std::process::id()).expect("readable") >= before + 100_000);
         assert_eq!(written_by(u32::MAX), None);
     }

@@ -187,20 +187,17 @@ impl Bed {
         let Some(program) = self.program.clone().or_else(|| Which::Restic.program().ok().flatten()) else { return };
         let mut command = Command::new(program);
         let prefix = &self.place.prefix;
-        match self.which.kind() {
-            Kind::Kopia => {
-                self.connect_kopia(&mut command);
-                command.args(["snapshot", "verify", "--verify-files-percent=100"]);
-            }
-            _ => {
-                let repository = match &self.server {
-                    None => self.stored.join(prefix).display().to_string(),
-                    Some(server) => format!("s3:{}/bucket/{prefix}", server.endpoint()),
-                };
-                command.args(["--no-cache", "--no-lock", "--repo", &repository, "check", "--read-data"]);
-                command.env("RESTIC_PASSWORD", PASSWORD);
-                command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
-            }
+        if self.which.kind() == Kind::Kopia {
+            self.connect_kopia(&mut command);
+            command.args(["snapshot", "verify", "--verify-files-percent=100"]);
+        } else {
+            let repository = match &self.server {
+                None => self.stored.join(prefix).display().to_string(),
+                Some(server) => format!("s3:{}/bucket/{prefix}", server.endpoint()),
+            };
+            command.args(["--no-cache", "--no-lock", "--repo", &repository, "check", "--read-data"]);
+            command.env("RESTIC_PASSWORD", PASSWORD);
+            command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
         }
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

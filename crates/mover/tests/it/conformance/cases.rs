@@ -201,7 +201,7 @@ pub fn a_source_that_changes_while_it_is_read_is_backed_up_all_the_same(bed: &Be
 
 pub fn files_that_cannot_be_read_are_named_and_the_rest_is_backed_up(bed: &Bed) {
     fill(&bed.source());
-    fs::set_permissions(bed.source().join("a/b/small-7"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(bed.source().join("a/b/small-7"), fs::Permissions::from_mode(0o0)).unwrap();
     // Root without the right to read everything.
     let mut weak = Bed::bare(bed.which, crate::bed::Where::Directory).unwrap();
     let program = std::mem::replace(&mut weak.launch.program, "setpriv".into());
