@@ -153,11 +153,22 @@ async fn kubectl_works_as_on_any_cluster() {
         return skip("kubectl_works_as_on_any_cluster", "the kubectl that was found is older than 1.31");
     }
     apply_and_look(&kubectl, directory).await;
+    apply_a_list(&kubectl, directory).await;
     change(&kubectl, directory).await;
     custom_resources(&kubectl, directory).await;
     watch_and_wait(&kubectl, directory).await;
     refusals(&kubectl, directory).await;
     served.shutdown().await;
+}
+
+async fn apply_a_list(kubectl: &Kubectl, directory: &Path) {
+    let item =
+        |name: &str| format!("- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: default}}}}\n");
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{}{}", item("one"), item("two"));
+    let file = write(directory, "list.yaml", &list);
+    let made = kubectl.run(&format!("apply -f {file}")).await;
+    assert!(made.contains("configmap/one created") && made.contains("configmap/two created"), "{made}");
+    kubectl.run(&format!("delete -f {file}")).await;
 }
 
 async fn apply_and_look(kubectl: &Kubectl, directory: &Path) {
