@@ -74,6 +74,11 @@ impl<'a> Reader<'a> {
                 self.recorder.log().info(format!("{}: read", resource.group_resource()));
                 task.finish();
             }
+            // Its definition was deleted while we read, and its objects with it: there is nothing to miss.
+            Err(error) if error.code() == Some(404) => {
+                self.recorder.log().info(format!("{} is no longer served: {error}", resource.group_resource()));
+                task.skip("no longer served");
+            }
             Err(error @ (Error::Api { .. } | Error::Answer { .. })) => {
                 self.recorder.error(&Scope::Operation, error.to_string());
                 task.fail(error.to_string());
