@@ -139,7 +139,11 @@ fn a_lock_is_replaced_by_a_younger_one_every_five_minutes() {
         let before = lock_files(&world);
         assert_eq!(before.len(), 1);
         clock.advance(5 * MINUTE);
-        while lock_files(&world).len() != 1 || lock_files(&world) == before {
+        let replaced = || {
+            let now = lock_files(&world);
+            now.len() == 1 && now != before
+        };
+        while !replaced() {
             std::thread::yield_now();
         }
         lock.check().expect("fresh, although more than 22 minutes have passed in the end");
