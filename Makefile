@@ -37,10 +37,6 @@ bench: tools-all ## measure, beside the peers where there is one, and print rati
 bench-repository: tools-all ## restic, kopia and our engine take turns: a directory, S3 with 50 ms, a million files
 	hack/run-benches repository
 
-.PHONY: bench-velero
-bench-velero: tools-all ## Velero's backup and restore rates on the standard load, beside the raw API server's
-	$(CARGO) run --release --package plimsoll-testkit --bin bench-velero
-
 .PHONY: cluster-up cluster-down cluster-status
 cluster-up: tools-cluster ## start a real single-node Kubernetes on this machine
 	$(TESTKIT) cluster-up

@@ -19,6 +19,7 @@ pub mod enclosure;
 pub mod image;
 pub mod keeper;
 pub mod load;
+pub mod measure;
 pub mod namespace;
 pub mod peers;
 pub mod pod;
@@ -28,6 +29,7 @@ pub mod shape;
 pub mod skip;
 pub mod volume;
 pub mod wait;
+pub mod webhook;
 
 mod blocking;
 
@@ -39,6 +41,7 @@ pub use proxy::Proxy;
 pub use shape::Shape;
 pub use skip::Unavailable;
 pub use volume::Volume;
+pub use webhook::Webhook;
 
 /// Chooses the TLS implementation for this process. Calling it again does nothing.
 pub fn install_crypto() {
