@@ -1,0 +1,3 @@
+//! Kanister's functions: what each one is called, takes and gives.
+
+pub mod table;

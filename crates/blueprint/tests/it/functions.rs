@@ -1,0 +1,25 @@
+//! The table of functions is consistent.
+
+use std::collections::BTreeSet;
+
+use plimsoll_blueprint::functions::table::{FUNCTIONS, Support, find};
+
+#[test]
+fn no_function_and_no_argument_stands_in_the_table_twice() {
+    let names: BTreeSet<_> = FUNCTIONS.iter().map(|function| function.name).collect();
+    assert_eq!(names.len(), FUNCTIONS.len());
+    for function in FUNCTIONS {
+        let groups = function.one_of.iter().flat_map(|group| group.iter());
+        let all: Vec<_> = function.required.iter().chain(function.optional).chain(groups).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{}", function.name);
+    }
+}
+
+#[test]
+fn functions_of_rds_and_of_the_kopia_server_are_refused_by_name() {
+    for name in ["CreateRDSSnapshot", "BackupDataUsingKopiaServer"] {
+        assert!(matches!(find(name).unwrap().support, Support::Refused(_)), "{name}");
+    }
+    assert_eq!(find("KubeTask").unwrap().support, Support::Full);
+    assert!(find("NoSuchFunction").is_none());
+}
