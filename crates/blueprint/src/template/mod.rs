@@ -1,30 +1,92 @@
-//! Go's text/template, as far as blueprints can tell the difference.
+//! Go's text/template with sprig's functions, as far as blueprints can tell the difference.
+//!
+//! ```text
+//!  source ──lex──▶ tokens ──parse──▶ tree ──eval──▶ text
+//!                                      ▲
+//!  JSON ──convert (by shape)──▶ values ┘──functions: builtin, sprig
+//! ```
+//!
+//! Values have Go's types, because Go's functions tell an `int` from an `int64` and a struct from a map. A missing key
+//! is an error. What a template may do is limited (`limits`), and it sees nothing but its parameters.
 
+mod ast;
+mod builtin;
+mod compare;
+mod convert;
 mod error;
+mod eval;
+mod fault;
+mod float;
+mod functions;
+mod json;
+mod layout;
+mod lex;
+mod limits;
+mod number;
+mod parse;
+mod printf;
+mod quote;
+mod scope;
+mod shape;
+mod show;
+mod sprig;
+mod time;
+mod value;
+mod version;
 
 pub use error::Error;
+use fault::Fault;
+use parse::{Flaw, Parsed};
 use serde_json::{Map, Value};
 
 /// A parsed template.
 #[derive(Clone, Debug)]
 pub struct Template {
     name: String,
-    source: String,
+    parsed: Parsed,
+    missing_is_nil: bool,
 }
 
 impl Template {
     /// Parses a template. `name` is what messages call it.
     pub fn parse(name: &str, source: &str) -> Result<Self, Error> {
-        Ok(Self { name: name.to_owned(), source: source.to_owned() })
+        let parsed = parse::parse(source).map_err(|flaw| flawed(name, flaw))?;
+        Ok(Self { name: name.to_owned(), parsed, missing_is_nil: false })
     }
 
-    /// Fills the template in.
-    pub fn render(&self, _params: &Value) -> Result<String, Error> {
-        if self.source.contains("{{") {
-            let message = "templates are not supported yet".to_owned();
-            return Err(Error::Render { name: self.name.clone(), line: 1, message });
+    /// The same template, but a key that is not there is nothing rather than a failure.
+    #[must_use]
+    pub fn with_missing_keys(mut self) -> Self {
+        self.missing_is_nil = true;
+        self
+    }
+
+    /// Fills the template in. An object's fields are Kanister's parameters, spelled as Kanister's `toJson` prints them
+    /// (a Secret as Kubernetes has it, its data in base64); everything else is taken as it is.
+    pub fn render(&self, params: &Value) -> Result<String, Error> {
+        let mut scope = scope::Scope::new();
+        let root = convert::root(&mut scope, params).map_err(|fault| self.failed(1, fault))?;
+        let render = eval::Render::new(&self.parsed, scope, self.missing_is_nil);
+        let output = render.run(&root).map_err(|(line, fault)| self.failed(line, fault))?;
+        String::from_utf8(output).map_err(|_| self.failed(1, Fault::new("the output is not text in UTF-8")))
+    }
+
+    fn failed(&self, line: usize, fault: Fault) -> Error {
+        let name = self.name.clone();
+        match fault {
+            Fault::Message(message) => Error::Render { name, line, message },
+            Fault::NotFound(key) => Error::NotFound { name, line, key },
+            Fault::TooMuch(limit) => Error::TooMuch { name, line, limit: limit.to_owned() },
         }
-        Ok(self.source.clone())
+    }
+}
+
+fn flawed(name: &str, flaw: Flaw) -> Error {
+    let name = name.to_owned();
+    match flaw {
+        Flaw::Wrong(wrong) => Error::Parse { name, line: wrong.line, message: wrong.message },
+        Flaw::Refused { line, function, cause } => Error::Refused { name, line, function, cause },
+        Flaw::TooMuch { line, limit } => Error::TooMuch { name, line, limit: limit.to_owned() },
     }
 }
 

@@ -1,3 +1,5 @@
 //! What the crate promises.
 
 mod functions;
+mod golden;
+mod hostile;
