@@ -26,6 +26,7 @@ use crate::args::{Arguments, Backup, BackupLocation, Command, Create, Global, Re
 use crate::exit::Outcome;
 
 /// musl's own allocator serialises threads; this one does not (docs/adr/0001).
+#[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
 use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
 use plimsoll_progress::Task;
 use plimsoll_select::order::COHABITING;
 use serde::Deserialize;
@@ -173,8 +176,8 @@ impl Cluster {
             Some(namespace) => format!("list {} in namespace {namespace}", resource.group_resource()),
             None => format!("list {}", resource.group_resource()),
         };
-        let text = self.get_text(&page_url(resource, query)).await.map_err(|e| Error::api(what(), e))?;
-        parse_page(&Bytes::from(text)).map_err(|e| Error::Answer { what: what(), detail: e.to_string() })
+        let body = self.read(&page_url(resource, query)).await.map_err(|e| Error::api(what(), e))?;
+        parse_page(&body).map_err(|e| Error::Answer { what: what(), detail: e.to_string() })
     }
 
     /// How many objects a query would find, as far as the API server tells: never more than one page of one item.
@@ -190,15 +193,19 @@ impl Cluster {
 
     /// Reads one object; `None` if there is none.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, Error> {
-        match self.get_text(path).await {
-            Ok(text) => Ok(Some(Bytes::from(text))),
+        match self.read(path).await {
+            Ok(body) => Ok(Some(body)),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(Error::api(format!("read {path}"), error)),
         }
     }
 
-    async fn get_text(&self, url: &str) -> Result<String, kube::Error> {
-        self.client.request_text(request(Method::GET, url, None, Vec::new())?).await
+    /// The body of an answer, in memory once: the client's own functions hold a page three times.
+    async fn read(&self, url: &str) -> Result<Bytes, kube::Error> {
+        let answer = self.client.send(request(Method::GET, url, None, Vec::new())?.map(Body::from)).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        if status.is_client_error() || status.is_server_error() { Err(refusal(status, &body)) } else { Ok(body) }
     }
 
     /// Creates one object from its JSON.
@@ -218,6 +225,15 @@ impl Cluster {
         let request = request(method.clone(), url, Some(content), body).map_err(|e| Error::api(what(), e))?;
         self.client.request_text(request).await.map(Bytes::from).map_err(|e| Error::api(what(), e))
     }
+}
+
+/// Proxies and API servers that start up may answer with something that is no Status.
+fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
+    let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        Status::failure(text.trim(), "Failed to parse error data").with_code(code.as_u16())
+    });
+    kube::Error::Api(status.boxed())
 }
 
 fn request(method: Method, url: &str, content: Option<&str>, body: Vec<u8>) -> Result<Request<Vec<u8>>, kube::Error> {
@@ -327,7 +343,7 @@ impl ItemMeta {
 }
 
 /// A page should not be larger than this; objects may have up to 1.5 MiB each.
-const PAGE_BYTES: usize = 8 << 20;
+const PAGE_BYTES: usize = 1 << 20;
 
 /// All pages of a query, one after the other, each as soon as it is there.
 ///

@@ -12,7 +12,9 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::signer::{Method, Signer};
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, TagSet};
+use object_store::{
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, TagSet,
+};
 use url::Url;
 
 use crate::watch::{Observer, Observers, Observing};
@@ -107,9 +109,13 @@ impl Store {
 
     /// Writes an object, replacing what is there. Either all of it is visible afterwards or nothing changed.
     pub async fn put(&self, key: &str, content: impl Into<Bytes>) -> Result<()> {
+        self.put_payload(key, content.into().into()).await
+    }
+
+    pub(crate) async fn put_payload(&self, key: &str, content: PutPayload) -> Result<()> {
         let path = self.path(key)?;
         let options = PutOptions { tags: self.inner.tags.clone(), ..PutOptions::default() };
-        let done = self.inner.objects.put_opts(&path, content.into().into(), options).await;
+        let done = self.inner.objects.put_opts(&path, content, options).await;
         done.map(drop).map_err(|error| self.failed(&error, key))
     }
 

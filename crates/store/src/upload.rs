@@ -1,6 +1,6 @@
 //! Writing an object piece by piece: parts go out while the next ones are being filled.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use object_store::path::Path;
 use object_store::{MultipartUpload, PutPayload, UploadPart};
@@ -8,7 +8,7 @@ use object_store::{MultipartUpload, PutPayload, UploadPart};
 use crate::{Result, Store};
 
 /// Providers refuse parts under 5 MiB, and more than 10,000 parts.
-const FIRST_PART: usize = 8 * 1024 * 1024;
+const FIRST_PART: usize = 5 * 1024 * 1024;
 /// How many parts may be under way: with the one being filled this bounds the memory.
 const PARTS_UNDER_WAY: usize = 4;
 
@@ -18,7 +18,9 @@ pub struct Upload {
     store: Store,
     key: String,
     path: Path,
-    filling: BytesMut,
+    /// What the next part has so far, as it came: nothing is copied together.
+    filling: Vec<Bytes>,
+    filled: usize,
     parts: usize,
     started: Option<Box<dyn MultipartUpload>>,
     under_way: FuturesUnordered<UploadPart>,
@@ -33,8 +35,8 @@ impl std::fmt::Debug for Upload {
 
 impl Upload {
     pub(crate) fn new(store: Store, key: String, path: Path) -> Self {
-        let (filling, under_way) = (BytesMut::new(), FuturesUnordered::new());
-        Self { store, key, path, filling, parts: 0, started: None, under_way, written: 0 }
+        let (filling, under_way) = (Vec::new(), FuturesUnordered::new());
+        Self { store, key, path, filling, filled: 0, parts: 0, started: None, under_way, written: 0 }
     }
 
     /// Bytes taken so far.
@@ -46,9 +48,10 @@ impl Upload {
     pub async fn write(&mut self, mut content: Bytes) -> Result<()> {
         self.written += content.len() as u64;
         while !content.is_empty() {
-            let room = part_size(self.parts) - self.filling.len();
-            self.filling.extend_from_slice(&content.split_to(room.min(content.len())));
-            if self.filling.len() == part_size(self.parts) {
+            let piece = content.split_to((part_size(self.parts) - self.filled).min(content.len()));
+            self.filled += piece.len();
+            self.filling.push(piece);
+            if self.filled == part_size(self.parts) {
                 self.send_part().await?;
             }
         }
@@ -58,7 +61,8 @@ impl Upload {
     /// Makes the object visible. A small one is a single request.
     pub async fn finish(mut self) -> Result<()> {
         if self.started.is_none() {
-            return self.store.put(&self.key, std::mem::take(&mut self.filling).freeze()).await;
+            let content = self.take_filling();
+            return self.store.put_payload(&self.key, content).await;
         }
         if !self.filling.is_empty() {
             self.send_part().await?;
@@ -90,10 +94,16 @@ impl Upload {
             Some(upload) => upload,
             none => none.insert(self.store.begin_parts(&self.path, &self.key).await?),
         };
-        let payload = PutPayload::from(std::mem::take(&mut self.filling).freeze());
+        let payload = PutPayload::from_iter(std::mem::take(&mut self.filling));
+        self.filled = 0;
         self.parts += 1;
         self.under_way.push(spawned(upload.put_part(payload)));
         Ok(())
+    }
+
+    fn take_filling(&mut self) -> PutPayload {
+        self.filled = 0;
+        PutPayload::from_iter(std::mem::take(&mut self.filling))
     }
 }
 
@@ -117,7 +127,7 @@ fn spawned(part: UploadPart) -> UploadPart {
     Box::pin(async move { task.await? })
 }
 
-/// Grows, so that 10,000 parts hold half a terabyte; equal for a long time, because some providers want that.
+/// Grows, so that 10,000 parts hold a third of a terabyte; equal for a long time, because some providers want that.
 fn part_size(parts: usize) -> usize {
     match parts {
         0..4000 => FIRST_PART,

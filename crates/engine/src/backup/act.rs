@@ -11,7 +11,7 @@ use super::found::Found;
 use super::pack::item_ref;
 use super::run::BackupRun;
 use crate::Error;
-use crate::cluster::{ItemMeta, Resource};
+use crate::cluster::{ItemMeta, Resource, complete};
 use crate::hooks::{Hooks, PodHooks};
 use crate::outcome::{ItemOutcome, Recorder, Scope};
 
@@ -52,6 +52,7 @@ impl Acting<'_> {
         if !is_pod && !self.run.actions.touches(&self.resource.group_resource()) {
             return Ok(Acted::Ready(meta, bytes));
         }
+        let bytes = complete(&bytes, self.resource);
         let object: Value = match serde_json::from_slice(&bytes) {
             Ok(object) => object,
             Err(error) => {

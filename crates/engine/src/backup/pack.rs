@@ -15,16 +15,16 @@ use plimsoll_progress::Meter;
 use plimsoll_store::Store;
 use tokio::sync::mpsc;
 
-use crate::cluster::{ItemMeta, Resource};
+use crate::cluster::{ItemMeta, Resource, complete};
 use crate::outcome::{ItemOutcome, ItemRef, Recorder};
 use crate::ports::Guard;
 use crate::{Error, kill};
 
-/// Selected items of one resource, complete with apiVersion and kind.
+/// Selected items of one resource.
 pub struct Batch {
     /// What they are.
     pub resource: Arc<Resource>,
-    /// The items and what the filters saw of them.
+    /// The items as the API server sent them or as actions made them, and what the filters saw of them.
     pub items: Vec<(ItemMeta, Bytes)>,
 }
 
@@ -101,7 +101,9 @@ fn pack_item(
     meta: &ItemMeta,
     object: &Bytes,
 ) -> Result<(), plimsoll_archive::Error> {
-    archive.item(&resource.group_resource(), &resource.version, meta.namespace.as_deref(), &meta.name, object)
+    // Here and not before: completed items are copies, and a page of them would be in memory twice.
+    let object = complete(object, resource);
+    archive.item(&resource.group_resource(), &resource.version, meta.namespace.as_deref(), &meta.name, &object)
 }
 
 /// How an item is called in outcomes and lists.

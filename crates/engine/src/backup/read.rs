@@ -13,13 +13,13 @@ use super::found::Found;
 use super::pack::{Batch, item_ref};
 use super::plan::{PlannedResource, is_namespaces};
 use super::run::BackupRun;
-use crate::cluster::{ItemMeta, PageQuery, Resource, complete, pages};
+use crate::cluster::{ItemMeta, PageQuery, Resource, pages};
 use crate::hooks::Hooks;
 use crate::outcome::{ItemOutcome, Recorder, Scope};
 use crate::{Error, Patience, kill};
 
 /// Resources read at the same time: enough to hide latency, few enough for the API server's fairness.
-const PARALLEL_RESOURCES: usize = 4;
+const PARALLEL_RESOURCES: usize = 3;
 /// Pods with hooks at the same time: each holds an application still.
 const PARALLEL_PODS: usize = 4;
 /// Single objects read at the same time.
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         let (mut ready, mut apart) = (Vec::with_capacity(items.len()), Vec::new());
         for item in items {
             let Some(meta) = self.admit(resource, &group_resource, &item) else { continue };
-            match acting.act(meta, complete(&item, resource), task).await? {
+            match acting.act(meta, item, task).await? {
                 Acted::Ready(meta, object) => ready.push((meta, object)),
                 Acted::Apart(pod) => apart.push(pod),
                 Acted::Gone => {}

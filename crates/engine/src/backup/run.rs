@@ -118,7 +118,7 @@ impl BackupRun {
         let _waits = show_waits(&self.store, &self.reading);
         let items = self.reading.meter(Unit::Items);
         items.set_total(self.plan.expected().map_or(Total::Unknown, Total::Growing));
-        let (batches, packed) = mpsc::channel(8);
+        let (batches, packed) = mpsc::channel(1);
         let packing = Packing {
             store: self.store.clone(),
             key: layout::backup_contents(&self.name),
