@@ -60,7 +60,13 @@ impl Subject {
     }
 
     /// Creates an object of any kind.
-    pub async fn create(&self, api_version: &str, kind: &str, namespace: Option<&str>, mut object: Value) -> Result<()> {
+    pub async fn create(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        mut object: Value,
+    ) -> Result<()> {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = match namespace {

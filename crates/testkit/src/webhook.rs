@@ -64,8 +64,7 @@ impl Webhook {
 
 fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<TlsAcceptor> {
     let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
-    let mut config =
-        rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key)?;
+    let mut config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

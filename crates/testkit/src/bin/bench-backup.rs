@@ -84,7 +84,8 @@ async fn compare(client: &Client, ours: &Subject, kubeconfig: &Path, name: &str,
     println!("{}", row(&format!("list, {name}"), listed, None, None));
     let server = ours.serve(kubeconfig, name).await?;
     let backup = server.perform("Backup", name, spec.clone()).await?;
-    let figures = row(&format!("plimsoll, {name}"), backup, Some(("times the list", listed)), Some(server.peak_memory()));
+    let figures =
+        row(&format!("plimsoll, {name}"), backup, Some(("times the list", listed)), Some(server.peak_memory()));
     println!("{figures}");
     Ok(())
 }
