@@ -1,6 +1,6 @@
 //! A validating admission webhook that allows everything and counts how often it was asked.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,14 +30,15 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Listens on loopback with a certificate of its own.
-    pub async fn listen() -> Result<Self> {
+    /// Listens, with a certificate of its own, where an API server of the test kit can reach it:
+    /// [`Addresses::host`](crate::enclosure::Addresses::host).
+    pub async fn listen(address: &str) -> Result<Self> {
         crate::install_crypto();
-        let mut params = CertificateParams::new(["localhost".to_owned()])?;
-        params.subject_alt_names.push(SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.push(SanType::IpAddress(address.parse()?));
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind((address, 0)).await?;
         let (address, calls, stop) = (listener.local_addr()?, Arc::default(), CancellationToken::new());
         let acceptor = acceptor(certificate.der().clone(), &key)?;
         tokio::spawn(stop.clone().run_until_cancelled_owned(accept(listener, acceptor, Arc::clone(&calls))));

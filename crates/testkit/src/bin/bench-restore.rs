@@ -60,7 +60,7 @@ async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     near.perform("Backup", "twice", json!({ "includedNamespaces": load.namespaces() })).await?;
     load.delete(&client).await?;
     bench.restore(&near, "near", raw).await?;
-    with_a_webhook(&bench, &ours, &near).await?;
+    with_a_webhook(cluster, &bench, &ours, &near).await?;
     drop(near);
     far_away(cluster, &bench, &ours).await?;
     if arguments.velero {
@@ -96,8 +96,9 @@ impl Bench {
 }
 
 /// The same with a validating webhook that is asked about every object.
-async fn with_a_webhook(bench: &Bench, ours: &Subject, near: &Server<'_>) -> Result<()> {
-    let webhook = Webhook::listen().await?;
+async fn with_a_webhook(cluster: &Cluster, bench: &Bench, ours: &Subject, near: &Server<'_>) -> Result<()> {
+    let machine = cluster.machine()?;
+    let webhook = Webhook::listen(&machine.addresses().host()).await?;
     let configuration = webhook.configuration("bench", LABEL);
     let (version, kind) = ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration");
     ours.create(version, kind, None, configuration).await?;
