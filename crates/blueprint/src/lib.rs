@@ -13,5 +13,13 @@
 //! What it must never do: let a template read the controller's own environment, or run for longer, deeper or larger
 //! than its limits; write anything but data and Kanister's protocol to a pod's standard output.
 
+pub mod board;
+mod error;
 pub mod functions;
+pub mod output;
+pub mod params;
+pub mod percent;
+pub mod place;
 pub mod template;
+
+pub use error::Error;

@@ -1,3 +1,46 @@
-//! Kanister's functions: what each one is called, takes and gives.
+//! Kanister's functions: what each one is called, takes and gives, and how it is done.
+//!
+//! A function has no state of its own: what belongs to one run is in its [`Call`], so that two phases of the same function never
+//! touch each other's.
 
+pub mod arguments;
+mod call;
+mod data;
+mod exec;
+mod kube_ops;
+mod location_delete;
+mod pods;
+mod restic;
 pub mod table;
+mod talk;
+mod tasks;
+mod wait;
+
+pub use call::{Again, Call, Direction, Function, Gauge, Host, Moved, PodStyle, Tools};
+pub use pods::OWN_KANDO;
+
+/// The function of this name, if this program can run it.
+pub fn find(name: &str) -> Option<&'static dyn Function> {
+    Some(match name {
+        "KubeTask" => &tasks::KubeTask,
+        "KubeExec" => &tasks::KubeExec,
+        "KubeExecAll" => &tasks::KubeExecAll,
+        "PrepareData" => &tasks::PrepareData,
+        "MultiContainerRun" => &tasks::MultiContainerRun,
+        "KubeOps" => &kube_ops::KubeOps,
+        "ScaleWorkload" => &kube_ops::ScaleWorkload,
+        "Wait" => &wait::Wait,
+        "WaitV2" => &wait::WaitV2,
+        "LocationDelete" => &location_delete::LocationDelete,
+        "BackupData" => &data::BackupData,
+        "BackupDataAll" => &data::BackupDataAll,
+        "BackupDataStats" => &data::BackupDataStats,
+        "RestoreData" => &data::RestoreData,
+        "RestoreDataAll" => &data::RestoreDataAll,
+        "CopyVolumeData" => &data::CopyVolumeData,
+        "DeleteData" => &data::DeleteData,
+        "DeleteDataAll" => &data::DeleteDataAll,
+        "CheckRepository" => &data::CheckRepository,
+        _ => return None,
+    })
+}

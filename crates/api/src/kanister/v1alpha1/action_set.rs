@@ -85,6 +85,8 @@ wire_struct! {
         pub artifacts: BTreeMap<String, Artifact>,
         /// The phase that runs at the end whatever happened.
         pub defer_phase: Option<Phase>,
+        /// Plimsoll: how far this action is.
+        pub progress: Option<ActionProgress>,
     }
 
     /// One phase of an action.
@@ -118,10 +120,12 @@ wire_struct! {
         pub last_transition_time: Option<Time>,
     }
 
-    /// How far an ActionSet is.
+    /// How far an ActionSet, or one of its actions, is.
     pub struct ActionProgress {
         /// Phase that runs now.
         pub running_phase: Option<String>,
+        /// Plimsoll: all phases that run now, as `action/phase`.
+        pub running_phases: Vec<String>,
         /// Percent done with two decimals: `43.33`.
         pub percent_completed: Option<String>,
         /// Bytes downloaded.

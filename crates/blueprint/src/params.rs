@@ -1,0 +1,393 @@
+//! The parameter tree that templates see: `.StatefulSet`, `.Object`, `.Profile`, `.Phases` and the rest, spelled as Kanister's
+//! `toJson` would print them.
+//!
+//! It is fetched once for an action. What belongs to the workload is [`Workload`]: after a restart it is taken from memory and
+//! not from the cluster, because a phase may have scaled the workload down since.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::kanister::v1alpha1::{ActionSpec, Artifact, ObjectReference, Profile};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::Error;
+use crate::board::Outputs;
+use crate::place::{self, Place};
+
+/// The pods of the target and what is in them, at the moment the action began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its running pods.
+    pub pods: Vec<String>,
+    /// Their containers.
+    pub containers: Vec<Vec<String>>,
+    /// By pod and claim, where it is mounted.
+    pub persistent_volume_claims: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// What an action remembers for as long as it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// When it began.
+    pub time: String,
+    /// The workload as it was.
+    pub workload: Option<Workload>,
+}
+
+/// The tree, and what must not be shown of it.
+#[derive(Clone, Debug)]
+pub struct Params {
+    tree: Value,
+    /// Where data is kept.
+    pub place: Option<Place>,
+    /// The workload the action is about.
+    pub workload: Option<Workload>,
+    /// Values that must not appear in a log.
+    pub secrets: Vec<String>,
+}
+
+/// What a phase can see of itself and of those before it.
+#[derive(Clone, Debug, Default)]
+pub struct PhaseParams {
+    secrets: Map<String, Value>,
+    config_maps: Map<String, Value>,
+    output: Option<Outputs>,
+}
+
+impl PhaseParams {
+    fn tree(&self) -> Value {
+        json!({ "Secrets": self.secrets, "ConfigMaps": self.config_maps, "Output": self.output })
+    }
+}
+
+impl Params {
+    /// The whole tree.
+    pub fn tree(&self) -> &Value {
+        &self.tree
+    }
+
+    /// A phase begins: its objects can be seen from now on.
+    pub fn begin(&mut self, phase: &str, objects: &PhaseParams, defer: bool) {
+        let tree = objects.tree();
+        self.secrets.extend(secrets_in(&objects.secrets));
+        if defer {
+            self.tree["DeferPhase"] = tree;
+            self.tree["CurrentPhase"] = Value::Null;
+        } else {
+            self.tree["Phases"][phase] = tree.clone();
+            self.tree["CurrentPhase"] = tree;
+        }
+    }
+
+    /// A phase has ended well: its output can be seen from now on.
+    pub fn complete(&mut self, phase: &str, output: &Outputs, defer: bool) {
+        let place = if defer { &mut self.tree["DeferPhase"] } else { &mut self.tree["Phases"][phase] };
+        if !place.is_object() {
+            *place = PhaseParams::default().tree();
+        }
+        place["Output"] = Value::Object(output.clone());
+    }
+
+    /// A text without what must not be shown.
+    pub fn redact(&self, text: &str) -> String {
+        self.secrets
+            .iter()
+            .filter(|secret| secret.len() > 3)
+            .fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+    }
+}
+
+fn secrets_in(secrets: &Map<String, Value>) -> Vec<String> {
+    let data = secrets.values().filter_map(|secret| secret["data"].as_object()).flat_map(|data| data.values());
+    let decoded = data.filter_map(|value| BASE64_STANDARD.decode(value.as_str()?).ok());
+    decoded.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+}
+
+/// Reads everything an action needs. With `begun`, what was remembered of it counts and not the cluster.
+pub async fn fetch(
+    client: &Client,
+    spec: &ActionSpec,
+    begun: Option<&Begun>,
+    time: &str,
+    home: &str,
+) -> Result<Params, Error> {
+    let object = spec.object.clone().unwrap_or_default();
+    let kind = object.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let target = read_target(client, &object).await?;
+    let workload = match begun.and_then(|begun| begun.workload.clone()) {
+        Some(known) => Some(known),
+        None => workload(client, &kind, &target).await?,
+    };
+    let place = match &spec.profile {
+        Some(reference) => Some(read_place(client, reference, home).await?),
+        None => None,
+    };
+    let mut secrets = Map::new();
+    for (alias, reference) in &spec.secrets {
+        secrets.insert(alias.clone(), read_secret(client, reference).await?);
+    }
+    let mut config_maps = Map::new();
+    for (alias, reference) in &spec.config_maps {
+        config_maps.insert(alias.clone(), read_config_map(client, reference).await?);
+    }
+    let mut hidden = secrets_in(&secrets);
+    hidden.extend(place.iter().flat_map(Place::secrets));
+    let parts = Parts {
+        spec,
+        kind: &kind,
+        target,
+        workload: workload.as_ref(),
+        place: place.as_ref(),
+        secrets,
+        config_maps,
+        time,
+    };
+    Ok(Params { tree: assemble(parts), place, workload, secrets: hidden })
+}
+
+/// What the tree is made of.
+struct Parts<'a> {
+    spec: &'a ActionSpec,
+    kind: &'a str,
+    target: Value,
+    workload: Option<&'a Workload>,
+    place: Option<&'a Place>,
+    secrets: Map<String, Value>,
+    config_maps: Map<String, Value>,
+    time: &'a str,
+}
+
+fn assemble(parts: Parts<'_>) -> Value {
+    let Parts { spec, kind, target, workload, place, secrets, config_maps, time } = parts;
+    let object = spec.object.clone().unwrap_or_default();
+    let of = |wanted: &str| workload.filter(|_| kind == wanted);
+    let named = json!({ "Name": object.name, "Namespace": object.namespace });
+    let space = object.namespace.clone().filter(|name| !name.is_empty()).or(object.name);
+    let space = json!({ "Name": space, "Namespace": space });
+    json!({
+        "StatefulSet": of("statefulset"),
+        "Deployment": of("deployment"),
+        "DeploymentConfig": of("deploymentconfig"),
+        "PVC": if kind == "pvc" { named } else { Value::Null },
+        "Namespace": if kind == "namespace" { space } else { Value::Null },
+        "Object": target,
+        "ArtifactsIn": artifacts(&spec.artifacts),
+        "Profile": place.map(Place::params),
+        "Options": spec.options,
+        "Secrets": secrets,
+        "ConfigMaps": config_maps,
+        "Time": time,
+        "Phases": {},
+        "DeferPhase": null,
+        "CurrentPhase": null,
+        "PodOverride": spec.pod_override,
+        "PodAnnotations": spec.pod_annotations,
+        "PodLabels": spec.pod_labels,
+    })
+}
+
+fn artifacts(artifacts: &BTreeMap<String, Artifact>) -> Value {
+    let one = |artifact: &Artifact| json!({ "keyValue": artifact.key_value, "kopiaSnapshot": artifact.kopia_snapshot.clone().unwrap_or_default() });
+    artifacts.iter().map(|(name, artifact)| (name.clone(), one(artifact))).collect()
+}
+
+/// Group, version and plural of a target.
+fn resource_of(object: &ObjectReference) -> Result<(ApiResource, bool), Error> {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let kind = text(&object.kind);
+    let known = match kind.to_ascii_lowercase().as_str() {
+        "statefulset" => ("apps", "v1", "StatefulSet", "statefulsets", true),
+        "deployment" => ("apps", "v1", "Deployment", "deployments", true),
+        "deploymentconfig" => ("apps.openshift.io", "v1", "DeploymentConfig", "deploymentconfigs", true),
+        "pvc" => ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+        "namespace" => ("", "v1", "Namespace", "namespaces", false),
+        _ => {
+            let (group, version, plural) = (text(&object.group), text(&object.api_version), text(&object.resource));
+            if version.is_empty() || plural.is_empty() {
+                return Err(Error::Missing(format!(
+                    "object {}: kind {kind:?} needs apiVersion and resource",
+                    text(&object.name)
+                )));
+            }
+            let resource = ApiResource::from_gvk_with_plural(
+                &GroupVersionKind::gvk(group.trim_end_matches('/'), &version, &kind),
+                &plural,
+            );
+            return Ok((resource, object.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty())));
+        }
+    };
+    let gvk = GroupVersionKind::gvk(known.0, known.1, known.2);
+    Ok((ApiResource::from_gvk_with_plural(&gvk, known.3), known.4))
+}
+
+async fn read_target(client: &Client, object: &ObjectReference) -> Result<Value, Error> {
+    let (resource, namespaced) = resource_of(object)?;
+    read_object(client, &resource, namespaced, object).await
+}
+
+/// Reads an object of any kind.
+pub async fn read_reference(client: &Client, object: &ObjectReference) -> Result<Value, Error> {
+    read_target(client, object).await
+}
+
+async fn read_object(
+    client: &Client,
+    resource: &ApiResource,
+    namespaced: bool,
+    object: &ObjectReference,
+) -> Result<Value, Error> {
+    let namespace = object.namespace.clone().unwrap_or_default();
+    // A namespace may be named by either field.
+    let name = object.name.clone().filter(|name| !name.is_empty() || namespaced).unwrap_or_else(|| namespace.clone());
+    let api: Api<DynamicObject> = if namespaced {
+        Api::namespaced_with(client.clone(), &namespace, resource)
+    } else {
+        Api::all_with(client.clone(), resource)
+    };
+    let word = format!("{} {namespace}/{name}", resource.plural);
+    match api.get_opt(&name).await.map_err(|e| Error::api(format!("read {word}"), e))? {
+        Some(found) => Ok(serde_json::to_value(found).unwrap_or_default()),
+        None => Err(Error::Missing(format!("object {word} does not exist"))),
+    }
+}
+
+async fn workload(client: &Client, kind: &str, target: &Value) -> Result<Option<Workload>, Error> {
+    let text = |pointer: &str| target.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    if !["statefulset", "deployment", "deploymentconfig"].contains(&kind) {
+        return Ok(None);
+    }
+    let (namespace, uid) = (text("/metadata/namespace"), text("/metadata/uid"));
+    let owners = if kind == "deployment" { replica_sets(client, &namespace, &uid, target).await? } else { vec![uid] };
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let all = pods
+        .list(&ListParams::default())
+        .await
+        .map_err(|e| Error::api(format!("list pods in namespace {namespace}"), e))?;
+    let owned = |pod: &Pod| pod.owner_references().iter().any(|owner| owners.contains(&owner.uid));
+    let running = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+    };
+    let mut found: Vec<Pod> = all.items.into_iter().filter(|pod| owned(pod) && running(pod)).collect();
+    found.sort_by_key(ResourceExt::name_any);
+    Ok(Some(describe(text("/metadata/name"), namespace, &found)))
+}
+
+/// The sets of a Deployment's current revision; all of its sets where revisions are not counted.
+async fn replica_sets(client: &Client, namespace: &str, uid: &str, target: &Value) -> Result<Vec<String>, Error> {
+    const REVISION: &str = "deployment.kubernetes.io/revision";
+    let wanted = target["metadata"]["annotations"][REVISION].as_str();
+    let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
+    let all = api.list(&ListParams::default()).await;
+    let all = all.map_err(|e| Error::api(format!("list replicasets in namespace {namespace}"), e))?;
+    let owned = |set: &&ReplicaSet| set.owner_references().iter().any(|owner| owner.uid == uid);
+    let current = |set: &&ReplicaSet| wanted.is_none() || set.annotations().get(REVISION).map(String::as_str) == wanted;
+    Ok(all.items.iter().filter(owned).filter(current).filter_map(ResourceExt::uid).collect())
+}
+
+fn describe(name: String, namespace: String, pods: &[Pod]) -> Workload {
+    let containers = |pod: &Pod| -> Vec<String> {
+        let spec = pod.spec.as_ref();
+        spec.into_iter().flat_map(|spec| &spec.containers).map(|container| container.name.clone()).collect()
+    };
+    Workload {
+        name,
+        namespace,
+        pods: pods.iter().map(ResourceExt::name_any).collect(),
+        containers: pods.iter().map(containers).collect(),
+        persistent_volume_claims: pods.iter().map(|pod| (pod.name_any(), claims_of(pod))).collect(),
+    }
+}
+
+/// The claims that a pod mounts, and where.
+pub fn claims_of(pod: &Pod) -> BTreeMap<String, String> {
+    let Some(spec) = &pod.spec else { return BTreeMap::new() };
+    let claim = |volume: &str| {
+        let volume = spec.volumes.iter().flatten().find(|known| known.name == volume)?;
+        Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone())
+    };
+    let mounts = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+    mounts.filter_map(|mount| Some((claim(&mount.name)?, mount.mount_path.clone()))).collect()
+}
+
+async fn read_place(client: &Client, reference: &ObjectReference, home: &str) -> Result<Place, Error> {
+    let name = reference.name.clone().unwrap_or_default();
+    let namespace = reference.namespace.clone().filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.unwrap_or_else(|| home.to_owned());
+    let api: Api<Profile> = Api::namespaced(client.clone(), &namespace);
+    let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read profile {namespace}/{name}"), e))?;
+    let profile = found.ok_or_else(|| Error::Missing(format!("profile {namespace}/{name} does not exist")))?;
+    open_profile(client, &profile).await
+}
+
+/// A Profile with its credentials.
+pub async fn open_profile(client: &Client, profile: &Profile) -> Result<Place, Error> {
+    let (own, secret) = place::secret_of(profile)?;
+    let namespace = own.or_else(|| profile.namespace()).unwrap_or_default();
+    let secret = typed::<Secret>(client, &namespace, &secret, "secret").await?;
+    let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
+    Place::new(profile, &data)
+}
+
+/// The objects of a phase: Secrets and ConfigMaps, by the names its templates use.
+pub async fn phase_objects(client: &Client, objects: &BTreeMap<String, ObjectReference>) -> Result<PhaseParams, Error> {
+    let mut found = PhaseParams::default();
+    for (alias, reference) in objects {
+        let kind = reference.kind.clone().unwrap_or_default();
+        match kind.to_ascii_lowercase().as_str() {
+            "secret" => found.secrets.insert(alias.clone(), read_secret(client, reference).await?),
+            "configmap" => found.config_maps.insert(alias.clone(), read_config_map(client, reference).await?),
+            _ => return Err(Error::Missing(format!("objects.{alias}: kind {kind:?} is not Secret or ConfigMap"))),
+        };
+    }
+    Ok(found)
+}
+
+async fn read_secret(client: &Client, reference: &ObjectReference) -> Result<Value, Error> {
+    let (namespace, name) =
+        (reference.namespace.clone().unwrap_or_default(), reference.name.clone().unwrap_or_default());
+    let secret = typed::<Secret>(client, &namespace, &name, "secret").await?;
+    Ok(serde_json::to_value(secret).unwrap_or_default())
+}
+
+async fn read_config_map(client: &Client, reference: &ObjectReference) -> Result<Value, Error> {
+    let (namespace, name) =
+        (reference.namespace.clone().unwrap_or_default(), reference.name.clone().unwrap_or_default());
+    let map = typed::<ConfigMap>(client, &namespace, &name, "configmap").await?;
+    Ok(serde_json::to_value(map).unwrap_or_default())
+}
+
+async fn typed<K>(client: &Client, namespace: &str, name: &str, word: &str) -> Result<K, Error>
+where
+    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await.map_err(|e| Error::api(format!("read {word} {namespace}/{name}"), e))?;
+    found.ok_or_else(|| Error::Missing(format!("{word} {namespace}/{name} does not exist")))
+}
+
+/// How many replicas a workload is to have, and where that is written.
+pub async fn read_workload(client: &Client, kind: &str, namespace: &str, name: &str) -> Result<Value, Error> {
+    let reference = ObjectReference {
+        kind: Some(kind.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectReference::default()
+    };
+    read_target(client, &reference).await
+}

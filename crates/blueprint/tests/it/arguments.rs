@@ -1,0 +1,47 @@
+//! Arguments, read as leniently as Kanister reads them.
+
+use std::time::Duration;
+
+use plimsoll_blueprint::functions::arguments::Arguments;
+use serde_json::json;
+
+fn arguments() -> Arguments {
+    let all = json!({
+        "text": "x", "number": 3, "words": " a  b ", "one": "only", "list": ["a", 1, true], "yes": "true", "no": false,
+        "time": "1m30s", "map": { "k": 1 }, "null": null, "empty": "",
+    });
+    Arguments::new(all.as_object().unwrap().clone())
+}
+
+#[test]
+fn texts_numbers_and_lists_stand_for_each_other() {
+    let all = arguments();
+    assert_eq!(all.text("number").unwrap(), "3");
+    assert_eq!(all.count("number").unwrap(), 3);
+    assert_eq!(all.list("one").unwrap(), ["only"]);
+    assert_eq!(all.list("list").unwrap(), ["a", "1", "true"]);
+    assert_eq!(all.words("words").unwrap(), ["a", "b"]);
+    assert_eq!(
+        (all.flag("yes", false).unwrap(), all.flag("no", true).unwrap(), all.flag("absent", true).unwrap()),
+        (true, false, true)
+    );
+    assert_eq!(all.duration("time").unwrap(), Duration::from_secs(90));
+    assert_eq!(all.map("map").unwrap()["k"], "1");
+    assert_eq!(all.optional_text("empty").unwrap(), None);
+}
+
+#[test]
+fn what_cannot_be_used_is_an_error_that_names_the_argument() {
+    let all = arguments();
+    for (error, word) in [
+        (all.text("null").unwrap_err(), "argument null: is missing or empty"),
+        (all.text("map").unwrap_err(), "argument map: is not a text but a map"),
+        (all.count("text").unwrap_err(), "argument text: is \"x\", not a number"),
+        (all.flag("text", true).unwrap_err(), "argument text: is \"x\", not true or false"),
+        (all.duration("text").unwrap_err(), "argument text: is \"x\", not a time"),
+        (all.map("text").unwrap_err(), "argument text: is not a map but a text"),
+        (all.list("map").unwrap_err(), "argument map: is not a list of texts"),
+    ] {
+        assert!(error.to_string().starts_with(word), "{error}");
+    }
+}

@@ -1,0 +1,67 @@
+//! Profiles with their credentials.
+
+use std::collections::BTreeMap;
+
+use plimsoll_api::kanister::v1alpha1::Profile;
+use plimsoll_blueprint::place::{Place, secret_of};
+use serde_json::{Value, json};
+
+fn profile(location: Value) -> Profile {
+    serde_json::from_value(json!({
+        "apiVersion": "cr.kanister.io/v1alpha1", "kind": "Profile", "metadata": { "name": "p", "namespace": "home" },
+        "location": location,
+        "credential": { "type": "keyPair", "keyPair": { "idField": "id", "secretField": "key",
+            "secret": { "name": "aws", "namespace": "other" } } },
+    }))
+    .unwrap()
+}
+
+fn s3(endpoint: &str) -> Place {
+    let location = json!({ "type": "s3Compliant", "bucket": "b", "endpoint": endpoint, "region": "eu-1" });
+    let secret = BTreeMap::from([("id".to_owned(), b"me".to_vec()), ("key".to_owned(), b"hidden\n".to_vec())]);
+    Place::new(&profile(location), &secret).unwrap()
+}
+
+#[test]
+fn the_profile_reads_in_templates_as_kanister_s_does() {
+    assert_eq!(
+        s3("http://127.0.0.1:9").params(),
+        json!({
+            "Location": { "type": "s3Compliant", "bucket": "b", "endpoint": "http://127.0.0.1:9", "prefix": "", "region": "eu-1" },
+            "Credential": { "Type": "keyPair", "KeyPair": { "ID": "me", "Secret": "hidden" }, "Secret": null, "KopiaServerSecret": null },
+            "SkipSSLVerify": false,
+        })
+    );
+}
+
+#[test]
+fn a_repository_has_kanister_s_address_whether_its_path_names_the_bucket_or_not() {
+    let place = s3("minio.example:9000");
+    assert_eq!(place.with_bucket("time-log"), "b/time-log");
+    assert_eq!(place.with_bucket("/b/time-log/"), "b/time-log");
+    assert_eq!(place.without_bucket("b/x"), "x");
+    assert_eq!(place.without_bucket("bc/x"), "bc/x");
+    let variables: BTreeMap<_, _> = place.restic("b/time-log", "password").unwrap().into_iter().collect();
+    assert_eq!(variables["RESTIC_REPOSITORY"], "s3:https://minio.example:9000/b/time-log");
+    assert_eq!(variables["RESTIC_PASSWORD"], "password");
+    let own: BTreeMap<_, _> = s3("").restic("b/x", "p").unwrap().into_iter().collect();
+    assert_eq!(own["RESTIC_REPOSITORY"], "s3:s3.amazonaws.com/b/x");
+}
+
+#[test]
+fn what_is_missing_in_a_profile_is_named() {
+    assert_eq!(secret_of(&profile(json!({}))).unwrap(), (Some("other".into()), "aws".into()));
+    let none = BTreeMap::new();
+    for (location, word) in [
+        (json!({ "type": "kopia", "bucket": "b" }), "\"kopia\" is not s3Compliant"),
+        (json!({ "type": "s3Compliant" }), "secret has no key \"id\""),
+    ] {
+        let error = Place::new(&profile(location), &none).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn a_place_shows_no_secret_of_its_own() {
+    assert!(!format!("{:?}", s3("")).contains("hidden"));
+}
