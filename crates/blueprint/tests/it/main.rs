@@ -7,6 +7,8 @@ mod board;
 mod functions;
 mod golden;
 mod hostile;
+mod kando;
 mod output;
 mod percent;
 mod place;
+mod validate;

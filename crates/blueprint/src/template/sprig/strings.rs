@@ -191,15 +191,26 @@ fn indent(scope: &mut Scope, values: &[Value], before: &str) -> Result<Value, Fa
 }
 
 fn replace(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
-    let (old, new, source) = (bytes(&values[0]), bytes(&values[1]), bytes(&values[2]));
-    let pieces = pieces(source, old, -1);
-    Scope::room(source.len().saturating_add(pieces.len().saturating_mul(new.len())))?;
-    let mut joined = pieces.join(new);
+    let (old, new, mut rest) = (bytes(&values[0]), bytes(&values[1]), bytes(&values[2]));
+    let mut out = Out::default();
     if old.is_empty() {
         // Nothing stands before every character and at the end.
-        joined = [new, &joined[..], if source.is_empty() { b"" } else { new }].concat();
+        out.push(new)?;
+        while !rest.is_empty() {
+            let (character, after) = rest.split_at(character_length(rest));
+            out.push(character)?;
+            out.push(new)?;
+            rest = after;
+        }
+        return scope.text(out.bytes);
     }
-    scope.text(joined)
+    while let Some(end) = find(rest, old) {
+        out.push(&rest[..end])?;
+        out.push(new)?;
+        rest = &rest[end + old.len()..];
+    }
+    out.push(rest)?;
+    scope.text(out.bytes)
 }
 
 /// Go's `SplitN`: without a separator one piece for each character.
@@ -227,7 +238,9 @@ fn pieces<'a>(text: &'a [u8], separator: &[u8], most: i64) -> Vec<&'a [u8]> {
 }
 
 fn character_length(text: &[u8]) -> usize {
-    let valid = text.utf8_chunks().next().map(|chunk| chunk.valid()).unwrap_or_default();
+    // No character is longer than four bytes.
+    let start = &text[..text.len().min(4)];
+    let valid = start.utf8_chunks().next().map(|chunk| chunk.valid()).unwrap_or_default();
     valid.chars().next().map_or(1, char::len_utf8)
 }
 

@@ -1,0 +1,192 @@
+//! Data to and from a real S3 server, as Kanister lays it out.
+
+use std::path::PathBuf;
+
+use http::Method;
+use plimsoll_blueprint::kando::protocol::{Output, progress_line};
+use plimsoll_blueprint::kando::{Kando, KandoError, Moved, Profile};
+use plimsoll_progress::{Frame, State};
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Program, S3Server, SECRET_KEY};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, cache, require};
+use serde_json::{Value, json};
+
+fn profile(endpoint: &str, secret: &str) -> Value {
+    json!({
+        "Location": {"type": "s3Compliant", "bucket": "data", "endpoint": endpoint, "prefix": "/team//a/", "region": ""},
+        "Credential": {"Type": "keyPair", "KeyPair": {"ID": ACCESS_KEY, "Secret": secret}, "Secret": null},
+        "SkipSSLVerify": false,
+    })
+}
+
+struct Bed {
+    server: S3Server,
+    bucket: PathBuf,
+}
+
+impl Bed {
+    fn start() -> Self {
+        let server = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+        let bucket = server.create_bucket("data").unwrap();
+        Self { server, bucket }
+    }
+
+    fn kando(&self) -> Kando {
+        open(self.server.endpoint(), SECRET_KEY)
+    }
+
+    fn file(&self, path: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.bucket.join(path)).ok()
+    }
+}
+
+fn open(endpoint: &str, secret: &str) -> Kando {
+    Kando::open(&Profile::from_value(&profile(endpoint, secret)).unwrap()).unwrap()
+}
+
+/// Bytes that do not repeat, so that a piece in the wrong place shows.
+fn content(length: usize) -> Vec<u8> {
+    (0u64..).flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).take(length).collect()
+}
+
+fn bytes_of(frame: &Frame) -> (u64, Option<u64>) {
+    let counts = &frame.nodes[0].meters[0];
+    (counts.done, counts.total.value())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_pushed_lies_where_kanister_puts_it_and_comes_back_byte_for_byte() {
+    require!(cache::program("versitygw"));
+    let bed = Bed::start();
+    // Several parts and a rest.
+    let data = content(20_000_003);
+    let mut frames = Vec::new();
+    let moved = bed.kando().push("/dumps//one/dump.gz", &data[..], None, |frame| frames.push(frame.clone())).await;
+    assert_eq!(moved.unwrap(), Moved { bytes: 20_000_003, objects: 1 });
+    assert!(bed.file("team/a/dumps/one/dump.gz").unwrap() == data, "another content");
+    let (first, last) = (&frames[0], &frames[frames.len() - 1]);
+    assert!(frames.len() >= 2 && frames.iter().all(|frame| frame.full));
+    assert_eq!(&*first.operation, "push dumps/one/dump.gz");
+    assert_eq!(bytes_of(first), (0, None), "a pipe has no total");
+    assert_eq!(bytes_of(last), (20_000_003, Some(20_000_003)), "until it has ended");
+    assert_eq!(last.nodes[0].state, State::Done);
+
+    let (mut back, mut frames) = (Vec::new(), Vec::new());
+    let pulled = bed.kando().pull("dumps/one/dump.gz", &mut back, |frame| frames.push(frame.clone())).await;
+    assert_eq!(pulled.unwrap().bytes, 20_000_003);
+    assert!(back == data, "another content");
+    assert_eq!(bytes_of(&frames[frames.len() - 1]), (20_000_003, Some(20_000_003)), "an object has a size");
+
+    let mut frames = Vec::new();
+    let file = bed.kando().push("small", &b"known"[..], Some(5), |frame| frames.push(frame.clone())).await;
+    assert_eq!(file.unwrap().bytes, 5);
+    assert_eq!(bytes_of(&frames[0]), (0, Some(5)), "a file has a total from the start");
+    let empty = bed.kando().push("empty", &b""[..], None, |_| {}).await;
+    assert_eq!(empty.unwrap().bytes, 0);
+    assert_eq!(bed.file("team/a/empty").unwrap(), b"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleting_takes_what_lies_at_and_below_a_path_and_no_neighbour() {
+    require!(cache::program("versitygw"));
+    let bed = Bed::start();
+    let kando = bed.kando();
+    for path in ["set/one", "set/two/three", "settled", "alone"] {
+        kando.push(path, path.as_bytes(), None, |_| {}).await.unwrap();
+    }
+    assert_eq!(kando.delete("/set", |_| {}).await.unwrap().objects, 2);
+    assert_eq!(kando.delete("alone", |_| {}).await.unwrap().objects, 1);
+    assert_eq!(kando.delete("never/there", |_| {}).await.unwrap().objects, 0);
+    for gone in ["set/one", "set/two/three", "alone"] {
+        assert_eq!(bed.file(&format!("team/a/{gone}")), None, "{gone}");
+    }
+    assert_eq!(bed.file("team/a/settled").unwrap(), b"settled");
+    for path in ["", "/", "a/../../b"] {
+        assert_eq!(kando.delete(path, |_| {}).await.unwrap_err().reason(), "InvalidPath", "{path:?}");
+    }
+    let missing = kando.pull("alone", &mut Vec::new(), |_| {}).await.unwrap_err();
+    assert!(missing.to_string().contains("alone"), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_connection_costs_a_retry_and_no_bytes() {
+    require!(cache::program("versitygw"));
+    let bed = Bed::start();
+    let proxy = Proxy::before("127.0.0.1:0", bed.server.endpoint()).await.unwrap();
+    let kando = open(&proxy.url(), SECRET_KEY);
+    let data = content(9_000_001);
+    let cut = proxy.inject(Requests::with_method(Method::PUT).first(1), Fault::CutRequest(100_000));
+    kando.push("cut", &data[..], None, |_| {}).await.unwrap();
+    assert_eq!(cut.hits(), 1);
+    drop(cut);
+    assert!(bed.file("team/a/cut").unwrap() == data, "another content");
+    let cut = proxy.inject(Requests::with_method(Method::GET).containing("/cut").first(1), Fault::CutAnswer(1_000_000));
+    let mut back = Vec::new();
+    kando.pull("cut", &mut back, |_| {}).await.unwrap();
+    assert_eq!(cut.hits(), 1);
+    assert!(back == data, "another content");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_key_is_a_refusal_without_the_key_in_it() {
+    require!(cache::program("versitygw"));
+    let bed = Bed::start();
+    let kando = open(bed.server.endpoint(), "a-wrong-secret");
+    let mut lines = Vec::new();
+    let error = kando.push("x", &b"data"[..], None, |frame| lines.push(progress_line(frame))).await.unwrap_err();
+    assert!(!error.is_retryable(), "{error}");
+    let told = format!("{error} {error:?} {}", lines.join("\n"));
+    assert!(!told.contains("a-wrong-secret"), "{told}");
+    assert!(lines.last().unwrap().contains("ailed"), "the last frame says so: {lines:?}");
+    assert_eq!(bed.file("team/a/x"), None);
+}
+
+#[test]
+fn profiles_are_read_as_go_would_and_what_is_not_supported_is_named() {
+    let with = |path: &[&str], value: Value| {
+        let mut profile = profile("http://minio:9000", "hush");
+        let place = path.iter().fold(&mut profile, |place, key| &mut place[*key]);
+        *place = value;
+        Profile::from_value(&profile)
+    };
+    let lower = json!({
+        "location": {"Type": "s3Compliant", "Bucket": "b", "Endpoint": "minio:9000"},
+        "credential": {"type": "keyPair", "keyPair": {"id": "i", "secret": "hush"}},
+    });
+    let location = Profile::from_json(&lower.to_string()).unwrap().location().clone();
+    assert_eq!(
+        (location.setting("s3Url"), location.setting("region")),
+        (Some("https://minio:9000"), Some("us-east-1"))
+    );
+    let aws = json!({"type": "secrets.kanister.io/aws", "data": {"aws_access_key_id": "aWQ=", "aws_secret_access_key": "aHVzaA=="}});
+    let secret = json!({"Type": "secret", "Secret": aws});
+    let keys = with(&["Credential"], secret).unwrap().location().aws_keys().unwrap().unwrap();
+    assert_eq!(keys.id, "id");
+    let azure = json!({"type": "azure", "bucket": "c"});
+    assert_eq!(with(&["Location"], azure).unwrap().location().setting("storageAccount"), Some(ACCESS_KEY));
+    let gcs = json!({"type": "gcs", "bucket": "c", "prefix": "p"});
+    assert_eq!(with(&["Location"], gcs).unwrap().location().display_name(), "gs://c/p");
+    let cases = [
+        (with(&["Location", "type"], json!("kopia")), "Unsupported"),
+        (with(&["Location", "type"], json!("ftp")), "InvalidProfile"),
+        (with(&["Location", "bucket"], json!("")), "InvalidProfile"),
+        (with(&["Credential", "Type"], json!("kopia")), "Unsupported"),
+        (with(&["Credential", "KeyPair"], Value::Null), "InvalidProfile"),
+        (Profile::from_json("{\"Location\": hush"), "InvalidProfile"),
+        (Profile::from_json("[]"), "InvalidProfile"),
+    ];
+    for (result, reason) in cases {
+        let error = result.map(|_| ()).unwrap_err();
+        assert_eq!(error.reason(), reason, "{error}");
+        assert!(!error.to_string().contains("hush"), "{error}");
+    }
+}
+
+#[test]
+fn an_output_is_one_line_of_kanisters_protocol() {
+    let line = Output::new("s3path", "/a \"b\"\nc").unwrap().to_line();
+    assert_eq!(line, r####"###Phase-output###: {"key":"s3path","value":"/a \"b\"\nc"}"####);
+    for key in ["", "a-b", "a b", "é"] {
+        assert!(matches!(Output::new(key, "v"), Err(KandoError::InvalidKey { .. })), "{key:?}");
+    }
+}
