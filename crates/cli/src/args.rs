@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub mod blueprint;
 pub mod create;
 pub mod names;
 pub mod options;
@@ -69,6 +70,15 @@ pub enum Command {
     /// Say where backups are kept
     #[command(subcommand, visible_alias = "location", aliases = ["locations", "backup-locations"])]
     BackupLocation(BackupLocation),
+    /// Look at Kanister's blueprints
+    #[command(subcommand, visible_alias = "blueprints")]
+    Blueprint(blueprint::Blueprint),
+    /// Be Kanister's kando: move data and give outputs, inside the pods of a blueprint
+    #[command(
+        after_help = "Under the name kando this program takes these commands directly. Progress goes to standard error, \
+        one line for each frame, after ###Phase-progress###:."
+    )]
+    Kando(blueprint::Kando),
     /// Create a backup, restore, schedule or backup location
     #[command(subcommand)]
     Create(Create),

@@ -17,6 +17,8 @@ mod selectors;
 mod subjects;
 mod wait;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -31,7 +33,7 @@ use crate::exit::Outcome;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(command_line());
     // One TLS provider for the whole process; a second one would be a panic at the first connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     output::log_to_stderr(&arguments.global);
@@ -48,6 +50,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// What was typed. Under the name of Kanister's command this program is that command.
+fn command_line() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let called = words.first().and_then(|word| Path::new(word).file_name());
+    if called.is_some_and(|name| name == "kando") {
+        words.splice(0..1, ["plimsoll".into(), "kando".into()]);
+    }
+    words
+}
+
 async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
     let global = arguments.global;
     match arguments.command {
@@ -58,6 +70,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Restore(verb) => Box::pin(restore(&global, verb)).await,
         Command::Schedule(verb) => Box::pin(schedule(&global, verb)).await,
         Command::BackupLocation(verb) => Box::pin(backup_location(&global, verb)).await,
+        Command::Blueprint(verb) => commands::blueprint::run(&verb),
+        Command::Kando(options) => commands::kando::run(options).await,
         Command::Create(Create::Backup(options)) => commands::backup::run(&global, options).await,
         Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,
         Command::Create(Create::Schedule(options)) => commands::schedule::create(&global, options).await,

@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub mod backup;
+pub mod blueprint;
 pub mod cancel;
 pub mod completion;
 pub mod crds;
@@ -9,6 +10,7 @@ pub mod delete;
 pub mod demo;
 pub mod download;
 pub mod get;
+pub mod kando;
 pub mod local;
 pub mod location;
 pub mod logs;

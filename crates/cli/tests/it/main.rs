@@ -14,6 +14,7 @@ mod cli_verbs;
 mod commands;
 mod deletion;
 mod faults;
+mod kando;
 mod killed;
 mod location_faults;
 mod planted;
