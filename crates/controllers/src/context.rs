@@ -17,6 +17,7 @@ use crate::events::Events;
 use crate::leader::Fence;
 use crate::live::LiveOperations;
 use crate::operation::Holder;
+use crate::repositories::Repositories;
 use crate::sync::Warnings;
 
 /// How a server is set up.
@@ -60,6 +61,8 @@ pub struct Context {
     pub runs: Runs,
     pub events: Events,
     pub live: LiveOperations,
+    /// What is known about the repositories of volume data.
+    pub repositories: Repositories,
     /// What cleans up elsewhere before a backup is deleted.
     pub delete_actions: Registry<dyn DeleteItemAction>,
     /// What looks wrong in which location.

@@ -29,6 +29,7 @@ mod policy;
 pub mod project;
 mod queue;
 mod report;
+pub mod repositories;
 mod requests;
 mod restore_files;
 mod schedule;

@@ -126,6 +126,16 @@ pub async fn open_with(
     location: &BackupStorageLocation,
     tuning: Tuning,
 ) -> Result<Store, Error> {
+    Ok(Store::open(&place(client, namespace, location, tuning).await?)?)
+}
+
+/// Where a location is and what opens it.
+pub async fn place(
+    client: Client,
+    namespace: &str,
+    location: &BackupStorageLocation,
+    tuning: Tuning,
+) -> Result<Location, Error> {
     let secrets: Api<Secret> = Api::namespaced(client, namespace);
     let spec = &location.spec;
     let storage = spec.object_storage.clone().unwrap_or_default();
@@ -137,7 +147,7 @@ pub async fn open_with(
         Some(selector) => Some(secret_value(&secrets, selector).await?),
         None => storage.ca_cert.map(|pem| pem.0),
     };
-    let place = Location {
+    Ok(Location {
         provider: spec.provider.clone().unwrap_or_default(),
         bucket: storage.bucket.unwrap_or_default(),
         prefix: storage.prefix.unwrap_or_default(),
@@ -145,8 +155,7 @@ pub async fn open_with(
         credentials: credentials.map(Into::into),
         ca_cert,
         tuning,
-    };
-    Ok(Store::open(&place)?)
+    })
 }
 
 /// The Secret of Velero's own install; without it the platform's identity is used.

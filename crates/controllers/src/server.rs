@@ -17,6 +17,7 @@ use crate::context::{Context, Runs, Settings};
 use crate::events::Events;
 use crate::leader::{self, Candidate};
 use crate::live::LiveOperations;
+use crate::repositories::{self, Repositories};
 use crate::sync::{self, Warnings};
 use crate::{downloads, garbage, location, peers, requests, restore_files, schedule, subject};
 
@@ -60,6 +61,7 @@ impl Server {
         let context = Arc::new(Context {
             events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
             live: LiveOperations::default(),
+            repositories: Repositories::default(),
             delete_actions: Registry::default(),
             sync_warnings: Warnings::default(),
             download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
@@ -81,6 +83,7 @@ impl Server {
                 garbage::control(Arc::clone(&context)),
                 sync::control(Arc::clone(&context)),
                 schedule::control(Arc::clone(&context)),
+                repositories::control(Arc::clone(&context)),
                 requests::server_status::control(Arc::clone(&context)),
                 requests::download::control(Arc::clone(&context)),
             )

@@ -79,6 +79,16 @@ pub enum Error {
         /// What the API server said.
         detail: String,
     },
+    /// Volume data could not be moved, or its repository not be opened.
+    #[error("{message}")]
+    Volumes {
+        /// The mover's own word for it.
+        reason: &'static str,
+        /// What happened to which repository or volume.
+        message: String,
+        /// Whether the same may succeed later.
+        retryable: bool,
+    },
     /// Cancelled by its user.
     #[error("cancelled")]
     Cancelled,
@@ -118,6 +128,7 @@ impl Error {
             Self::Exists { .. } => "BackupExists",
             Self::Occupied { .. } => "NameOccupied",
             Self::Webhook { .. } => "WebhookUnavailable",
+            Self::Volumes { reason, .. } => reason,
             Self::Cancelled => "Cancelled",
             Self::Fenced(_) => "LeadershipLost",
             Self::JournalLost { .. } => "JournalLost",
@@ -129,6 +140,7 @@ impl Error {
         match self {
             Self::Api { source, .. } => api_error_is_retryable(source),
             Self::Store(error) => error.is_retryable(),
+            Self::Volumes { retryable, .. } => *retryable,
             _ => false,
         }
     }

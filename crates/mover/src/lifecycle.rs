@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::job::Kind;
 use crate::outcome::{LockInfo, SnapshotInfo};
+use crate::place::Place;
 
 /// The password that Velero gives to every repository unless somebody sets another one.
 pub const DEFAULT_PASSWORD: &[u8] = b"static-passw0rd";
@@ -25,6 +26,11 @@ pub fn repository_prefix(kind: Kind, location_prefix: &str, namespace: &str) -> 
         "" => folder,
         prefix => format!("{prefix}/{folder}"),
     }
+}
+
+/// restic's own name for a place, where restic knows such places.
+pub fn restic_identifier(place: &Place) -> Option<String> {
+    crate::restic::address(&place.location()).ok()
 }
 
 /// Snapshots that no known backup refers to and that are older than `age`. A bucket may have other owners: they are for a

@@ -28,11 +28,13 @@ use crate::decide::Stage;
 use crate::events::Gravity;
 use crate::floor::Shown;
 use crate::location::{self, is_read_only};
+use crate::repositories;
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 
 /// The stages, and about how long they take: their weights in the percentage.
-const STAGES: [(&str, Duration); 4] = [
+const STAGES: [(&str, Duration); 5] = [
     ("actions", Duration::from_secs(1)),
+    ("volumes", Duration::from_secs(2)),
     ("objects", Duration::from_secs(2)),
     ("restores", Duration::from_secs(1)),
     ("record", Duration::from_millis(200)),
@@ -219,7 +221,8 @@ async fn remove_all(job: &Job<DeleteBackupRequest>, backup: &Backup, stages: &St
     if let Some(store) = open_store(job, backup).await? {
         let _shown = show_waits(&store, &job.tree.root());
         errors.extend(run_actions(job, backup, &store, &stages.begin("actions")).await?);
-        errors.extend(foreign_volumes(job, backup, &store).await?);
+        errors.extend(native_snapshots(job, backup, &store).await?);
+        errors.extend(volume_data(job, backup, &store, &stages.begin("volumes")).await?);
         // What is needed to try again stays until all that depends on it is gone.
         if errors.is_empty() {
             let objects = stages.begin("objects");
@@ -259,24 +262,38 @@ async fn run_actions(
     Ok(failures)
 }
 
-/// Snapshots and volume data that only another program can delete: with the backup gone nobody would find them again.
-async fn foreign_volumes(job: &Job<DeleteBackupRequest>, backup: &Backup, store: &Store) -> Result<Vec<String>, Error> {
-    let name = backup.name_any();
-    let root = job.tree.root();
+/// Snapshots that only another program can delete: with the backup gone nobody would find them again.
+async fn native_snapshots(
+    job: &Job<DeleteBackupRequest>,
+    backup: &Backup,
+    store: &Store,
+) -> Result<Vec<String>, Error> {
+    let key = layout::backup_volume_snapshots(&backup.name_any());
     let mut errors = Vec::new();
-    let key = layout::backup_volume_snapshots(&name);
-    for snapshot in read_list::<VolumeSnapshot>(store, &key, &root).await? {
+    for snapshot in read_list::<VolumeSnapshot>(store, &key, &job.tree.root()).await? {
         let id = snapshot.status.provider_snapshot_id;
         if !id.is_empty() {
             errors.push(format!("error deleting snapshot {id}: no plugin for its provider is installed"));
         }
     }
-    let key = layout::backup_pod_volume_backups(&name);
-    for transfer in read_list::<PodVolumeBackup>(store, &key, &root).await? {
-        if transfer.status.as_ref().is_some_and(|status| status.snapshot_id.is_some()) {
-            let name = transfer.name_any();
-            errors.push(format!("error deleting pod volume snapshots: {name}: its repository is not supported yet"));
-        }
+    Ok(errors)
+}
+
+/// The backup's own snapshots in the repositories of volume data.
+async fn volume_data(
+    job: &Job<DeleteBackupRequest>,
+    backup: &Backup,
+    store: &Store,
+    task: &Task,
+) -> Result<Vec<String>, Error> {
+    let key = layout::backup_pod_volume_backups(&backup.name_any());
+    let transfers: Vec<PodVolumeBackup> = read_list(store, &key, task).await?;
+    let location = backup.spec.storage_location.clone().unwrap_or_default();
+    let errors = repositories::forget(&job.context, &location, &transfers, task).await?;
+    if errors.is_empty() {
+        task.finish()
+    } else {
+        task.fail(errors.join("; "))
     }
     Ok(errors)
 }

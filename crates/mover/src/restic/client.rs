@@ -88,7 +88,7 @@ impl<'a> Client<'a> {
 }
 
 /// restic's name for a place.
-fn address(location: &Location) -> Result<String> {
+pub(crate) fn address(location: &Location) -> Result<String> {
     let prefix = location.prefix.trim_matches('/');
     match location.kind() {
         "directory" | "local" => Ok(format!("{}/{prefix}", location.path().unwrap_or_default().trim_end_matches('/'))),

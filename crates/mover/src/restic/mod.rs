@@ -13,6 +13,7 @@ use crate::mover::{Fidelity, Mover, Session};
 use crate::outcome::{BackupOutcome, Ensured, LockInfo, RestoreOutcome, SnapshotInfo};
 use crate::{MoverError, Result};
 
+pub(crate) use client::address;
 pub(crate) use tags::{from_words, to_words};
 
 use client::Client;

@@ -1,0 +1,362 @@
+//! Sees that a repository is there and opens, and says so on its custom resource.
+
+use std::time::Duration;
+
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use plimsoll_api::go::GoDuration;
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{
+    BackupRepository, BackupRepositorySpec, BackupStorageLocation, RepositoryPhase, UploaderType,
+};
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_mover::{
+    Ensured, Job, Kind, Launch, LockWatch, MoverError, Outcome, Repository, Work, restic_identifier, spawn,
+};
+use plimsoll_progress::{Clock, Operation, Task};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::access::{self, Whose, name_of, of_mover};
+use super::password;
+use crate::context::Context;
+use crate::control::api;
+use crate::events::Gravity;
+use crate::location::is_read_only;
+
+/// A repository that opened is tried again after so long.
+const GOOD: Duration = Duration::from_hours(1);
+/// One that somebody must do something about.
+const BAD: Duration = Duration::from_mins(1);
+/// The first pause after a failure that may pass by itself, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// How long a backup waits for a repository that may come back by itself.
+const WAIT: Duration = Duration::from_mins(10);
+
+/// What this leader knows about a repository.
+#[derive(Default)]
+pub(super) struct Known {
+    looked: Option<Look>,
+    failures: u32,
+    pub(super) locks: LockWatch,
+    /// The last request that was answered: its answer is not read back in time for the next look.
+    pub(super) answered: Option<String>,
+}
+
+/// When it was last looked at, with which password, and what came of it.
+struct Look {
+    next: Instant,
+    password: Option<String>,
+    spec: BackupRepositorySpec,
+}
+
+/// How soon a repository is due; nothing is now.
+fn due(known: &Known, password: Option<&str>, spec: &BackupRepositorySpec, now: Instant) -> Option<Duration> {
+    let look = known.looked.as_ref()?;
+    let same = look.password.as_deref() == password && look.spec == *spec;
+    Some(look.next.saturating_duration_since(now)).filter(|left| same && !left.is_zero())
+}
+
+/// How long to leave a repository alone after this.
+fn pause(result: &Result<Ensured, Error>, failures: u32) -> Duration {
+    match result {
+        Ok(_) => GOOD,
+        Err(error) if error.is_retryable() => (FIRST_PAUSE * 2_u32.saturating_pow(failures.min(16))).min(LONGEST_PAUSE),
+        Err(_) => BAD,
+    }
+}
+
+/// Looks at a repository if it is time to. Returns when it is time again.
+pub(super) async fn look(
+    repository: &BackupRepository,
+    known: &mut Known,
+    context: &Context,
+) -> Result<Duration, Error> {
+    let version = password::read(&context.client, &context.settings.namespace).await;
+    let version = version.ok().flatten().map(|password| password.version);
+    if let Some(left) = due(known, version.as_deref(), &repository.spec, Instant::now()) {
+        return Ok(left);
+    }
+    let operation = Operation::new(format!("repository {}", repository.name_any()), Clock::system());
+    let result = check(repository, context, &operation.root()).await;
+    if let Err(Error::Fenced(why)) = result {
+        return Err(Error::Fenced(why));
+    }
+    settle(repository, known, context, &result).await?;
+    Ok(pause_left(known))
+}
+
+/// How long until it is time again.
+fn pause_left(known: &Known) -> Duration {
+    known.looked.as_ref().map_or(FIRST_PAUSE, |look| look.next.saturating_duration_since(Instant::now()))
+}
+
+/// Remembers and writes down how a look ended.
+async fn settle(
+    repository: &BackupRepository,
+    known: &mut Known,
+    context: &Context,
+    result: &Result<Ensured, Error>,
+) -> Result<BackupRepository, Error> {
+    let next = pause(result, known.failures);
+    known.failures = if result.is_ok() { 0 } else { known.failures.saturating_add(1) };
+    let version = password::read(&context.client, &context.settings.namespace).await;
+    let password = version.ok().flatten().map(|password| password.version);
+    let written = write(repository, context, result, next).await?;
+    known.looked = Some(Look { next: Instant::now() + next, password, spec: written.spec.clone() });
+    Ok(written)
+}
+
+/// Opens the repository, or makes it.
+async fn check(repository: &BackupRepository, context: &Context, task: &Task) -> Result<Ensured, Error> {
+    let whose = Whose::of(repository);
+    let location = find_location(context, &whose.location).await?;
+    if whose.namespace.is_empty() {
+        return Err(unusable(format!("BackupRepository {}: spec.volumeNamespace is empty", repository.name_any())));
+    }
+    let secret = password::ensure(context, task).await?.secret;
+    let place = access::place(&context.client, &context.settings.namespace, &location, &whose).await?;
+    let read_only = is_read_only(&location);
+    context.fence.check()?;
+    kill::point("repository.ensure.before");
+    let opened = Repository { place, password: secret };
+    let work = if read_only { Work::Snapshots } else { Work::Ensure };
+    let outcome = run(&whose, opened, work, task).await.map_err(|error| of_mover(&error))?;
+    kill::point("repository.ensure.after");
+    match outcome {
+        Outcome::Ensured(ensured) => Ok(ensured),
+        _ => Ok(Ensured::default()),
+    }
+}
+
+fn unusable(message: String) -> Error {
+    Error::Volumes { reason: "InvalidRepository", message, retryable: false }
+}
+
+/// The location of a repository.
+pub(super) async fn find_location(context: &Context, name: &str) -> Result<BackupStorageLocation, Error> {
+    let found = api::<BackupStorageLocation>(context).get_opt(name).await;
+    let found = found.map_err(|e| Error::api(format!("read location {name}"), e))?;
+    found.ok_or_else(|| unusable(format!("there is no BackupStorageLocation {name:?}")))
+}
+
+/// One job of a repository, in a process of its own.
+pub(super) async fn run(whose: &Whose, repository: Repository, work: Work, task: &Task) -> Result<Outcome, MoverError> {
+    let job = Job::new(name_of(whose), whose.kind(), repository, work);
+    spawn(&Launch::this_program()?, &job, task)?.wait().await
+}
+
+/// What the custom resource says afterwards.
+fn verdict(result: &Result<Ensured, Error>, next: Duration) -> Value {
+    match result {
+        Ok(ensured) => {
+            let warning = (!ensured.warnings.is_empty()).then(|| ensured.warnings.join("; "));
+            json!({ "phase": "Ready", "message": warning })
+        }
+        Err(error) => {
+            let again =
+                if error.is_retryable() { format!(" (tried again in {} s)", next.as_secs()) } else { String::new() };
+            json!({ "phase": "NotReady", "message": format!("{}: {error}{again}", error.reason()) })
+        }
+    }
+}
+
+async fn write(
+    repository: &BackupRepository,
+    context: &Context,
+    result: &Result<Ensured, Error>,
+    next: Duration,
+) -> Result<BackupRepository, Error> {
+    tell(repository, context, result).await;
+    let status = verdict(result, next);
+    let was = serde_json::to_value(&repository.status).unwrap_or_default();
+    let mut patch = json!({});
+    if was.get("phase") != status.get("phase") || was.get("message").unwrap_or(&Value::Null) != &status["message"] {
+        patch["status"] = status;
+    }
+    if let Some(identifier) = identifier(repository, context).await {
+        patch["spec"] = json!({ "resticIdentifier": identifier });
+    }
+    if patch == json!({}) {
+        return Ok(repository.clone());
+    }
+    context.fence.check()?;
+    let name = repository.name_any();
+    kill::point("repository.status.before");
+    let written = api::<BackupRepository>(context).patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    written.map_err(|e| Error::api(format!("write status of BackupRepository {name}"), e))
+}
+
+/// The restic address of a restic repository that does not carry it yet.
+async fn identifier(repository: &BackupRepository, context: &Context) -> Option<String> {
+    let whose = Whose::of(repository);
+    if whose.kind() == Kind::Kopia || repository.spec.restic_identifier.as_ref().is_some_and(|text| !text.is_empty()) {
+        return None;
+    }
+    let location = find_location(context, &whose.location).await.ok()?;
+    let place = access::place(&context.client, &context.settings.namespace, &location, &whose).await.ok()?;
+    restic_identifier(&place)
+}
+
+/// An Event whenever a repository becomes usable or unusable, or says something new.
+async fn tell(repository: &BackupRepository, context: &Context, result: &Result<Ensured, Error>) {
+    let known = repository.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+    let about = repository.object_ref(&());
+    let name = repository.name_any();
+    match result {
+        Ok(ensured) => {
+            for warning in &ensured.warnings {
+                warn!("BackupRepository {name}: {warning}");
+                context.events.say(&about, Gravity::Warning, "RepositoryWarning", warning).await;
+            }
+            if known != RepositoryPhase::Ready {
+                let what = if ensured.created { "the repository was made" } else { "the repository opens" };
+                info!("BackupRepository {name}: {what}");
+                context.events.say(&about, Gravity::Normal, "Ready", what).await;
+            }
+        }
+        Err(error) => {
+            warn!("BackupRepository {name}: {error}");
+            context.events.say(&about, Gravity::Warning, error.reason(), &error.to_string()).await;
+        }
+    }
+}
+
+/// Sees that there is a repository for the volumes of a namespace, before the first of them is moved: makes the custom
+/// resource, and the repository, where they are missing. While it is tried again, `task` says why. Only under the Lease.
+///
+/// A repository that was `Ready` is taken at its word.
+pub async fn require(context: &Context, whose: &Whose, task: &Task) -> Result<BackupRepository, Error> {
+    let patience = Patience::new(WAIT);
+    let repository = patience.run(task, || find_or_create(context, whose)).await?;
+    let name = repository.name_any();
+    let known = context.repositories.of(&name);
+    let mut known = known.lock().await;
+    let (now, result) = patience.run(task, || open_now(context, &name, task)).await?;
+    if let Some(result) = result {
+        let written = settle(&now, &mut known, context, &result).await?;
+        return result.map(|_| written);
+    }
+    Ok(now)
+}
+
+/// The repository, and how opening it ended if that was not known to be well. What may pass by itself is an error.
+async fn open_now(
+    context: &Context,
+    name: &str,
+    task: &Task,
+) -> Result<(BackupRepository, Option<Result<Ensured, Error>>), Error> {
+    let now = api::<BackupRepository>(context).get(name).await;
+    let now = now.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
+    if now.status.as_ref().and_then(|status| status.phase.as_ref()) == Some(&RepositoryPhase::Ready) {
+        return Ok((now, None));
+    }
+    match check(&now, context, task).await {
+        Err(error) if error.is_retryable() || matches!(error, Error::Fenced(_)) => Err(error),
+        result => Ok((now, Some(result))),
+    }
+}
+
+async fn find_or_create(context: &Context, whose: &Whose) -> Result<BackupRepository, Error> {
+    if let Some(found) = find(context, whose).await? {
+        return Ok(found);
+    }
+    context.fence.check()?;
+    // Refused rather than made: it could never become ready.
+    find_location(context, &whose.location).await?;
+    let name = name_of(whose);
+    kill::point("repository.create.before");
+    match api::<BackupRepository>(context).create(&PostParams::default(), &new_repository(whose)).await {
+        Ok(made) => Ok(made),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let found = api::<BackupRepository>(context).get(&name).await;
+            found.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))
+        }
+        Err(error) => Err(Error::api(format!("create BackupRepository {name}"), error)),
+    }
+}
+
+/// By what it says, not by its name: older Veleros gave them random ones.
+async fn find(context: &Context, whose: &Whose) -> Result<Option<BackupRepository>, Error> {
+    let all = api::<BackupRepository>(context).list(&ListParams::default()).await;
+    let all = all.map_err(|e| Error::api("list BackupRepositories", e))?;
+    Ok(all.items.into_iter().find(|repository| Whose::of(repository) == *whose))
+}
+
+fn new_repository(whose: &Whose) -> BackupRepository {
+    let kopia = whose.kind() == Kind::Kopia;
+    let marks = [
+        (labels::VOLUME_NAMESPACE, labels::valid_name(&whose.namespace)),
+        (labels::STORAGE_LOCATION, labels::valid_name(&whose.location)),
+        (labels::REPOSITORY_TYPE, whose.format.to_owned()),
+    ];
+    let marks = marks.map(|(key, value)| (key.to_owned(), value)).into();
+    BackupRepository {
+        metadata: ObjectMeta { name: Some(name_of(whose)), labels: Some(marks), ..ObjectMeta::default() },
+        spec: BackupRepositorySpec {
+            volume_namespace: Some(whose.namespace.clone()),
+            backup_storage_location: Some(whose.location.clone()),
+            repository_type: Some(if kopia { UploaderType::Kopia } else { UploaderType::Restic }),
+            maintenance_frequency: Some(GoDuration::from(Duration::from_hours(if kopia { 1 } else { 168 }))),
+            ..BackupRepositorySpec::default()
+        },
+        status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(retryable: bool) -> Result<Ensured, Error> {
+        Err(Error::Volumes { reason: "WrongRepositoryPassword", message: "it does not open".into(), retryable })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repository_is_due_at_its_time_or_when_its_password_or_spec_has_changed() {
+        let spec = BackupRepositorySpec::default();
+        let other = BackupRepositorySpec { volume_namespace: Some("shop".into()), ..spec.clone() };
+        let mut known = Known::default();
+        let now = Instant::now();
+        assert_eq!(due(&known, Some("1"), &spec, now), None, "nobody has looked at it");
+        known.looked = Some(Look { next: now + GOOD, password: Some("1".into()), spec: spec.clone() });
+        assert_eq!(due(&known, Some("1"), &spec, now), Some(GOOD));
+        assert_eq!(due(&known, Some("2"), &spec, now), None);
+        assert_eq!(due(&known, None, &spec, now), None);
+        assert_eq!(due(&known, Some("1"), &other, now), None);
+        assert_eq!(due(&known, Some("1"), &spec, now + GOOD), None);
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again_soon_and_then_ever_more_rarely() {
+        assert_eq!(pause(&failed(true), 0), Duration::from_secs(2));
+        assert_eq!(pause(&failed(true), 3), Duration::from_secs(16));
+        assert_eq!(pause(&failed(true), 40), LONGEST_PAUSE);
+        assert_eq!(pause(&failed(false), 7), BAD);
+        assert_eq!(pause(&Ok(Ensured::default()), 7), GOOD);
+    }
+
+    #[test]
+    fn the_status_names_the_reason_and_a_warning_does_not_make_a_repository_unready() {
+        let warned = Ensured { warnings: vec!["everybody knows it".into()], ..Ensured::default() };
+        assert_eq!(verdict(&Ok(warned), GOOD), json!({ "phase": "Ready", "message": "everybody knows it" }));
+        assert_eq!(verdict(&Ok(Ensured::default()), GOOD), json!({ "phase": "Ready", "message": null }));
+        let waiting = verdict(&failed(true), FIRST_PAUSE);
+        assert_eq!(waiting["message"], "WrongRepositoryPassword: it does not open (tried again in 2 s)");
+        assert_eq!(verdict(&failed(false), BAD)["message"], "WrongRepositoryPassword: it does not open");
+    }
+
+    #[test]
+    fn a_new_repository_is_found_by_veleros_labels() {
+        let made = new_repository(&Whose::new("shop", "default", Kind::Kopia));
+        let label = |key: &str| made.labels()[key].clone();
+        assert_eq!(made.name_any(), "shop-default-kopia");
+        assert_eq!(
+            [label(labels::VOLUME_NAMESPACE), label(labels::STORAGE_LOCATION), label(labels::REPOSITORY_TYPE)],
+            ["shop", "default", "kopia"]
+        );
+        assert_eq!(Whose::of(&made), Whose::new("shop", "default", Kind::Kopia));
+    }
+}

@@ -1,0 +1,61 @@
+//! Every snapshot that some backup in a location refers to.
+
+use kube::api::ListParams;
+use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_api::velero::v2alpha1::DataUpload;
+use plimsoll_archive::volumes::BackupVolumeInfo;
+use plimsoll_archive::{codec, layout};
+use plimsoll_engine::Error;
+use plimsoll_store::Store;
+use serde::de::DeserializeOwned;
+
+use crate::context::Context;
+use crate::control::api;
+
+/// The snapshots named by the backups in the location, whichever cluster made them, and by this cluster's transfers. A file that
+/// cannot be read is an error: what is not known to be unused is not an orphan.
+pub(super) async fn snapshots(context: &Context, store: &Store) -> Result<Vec<String>, Error> {
+    let mut known = in_cluster(context).await?;
+    for folder in store.list_directories(layout::BACKUPS).await? {
+        let folder = format!("{}{}", layout::BACKUPS, folder.trim_start_matches(layout::BACKUPS));
+        if let Some(backup) = layout::backup_of(&folder) {
+            known.extend(of_backup(store, backup).await?);
+        }
+    }
+    known.retain(|id| !id.is_empty());
+    Ok(known)
+}
+
+async fn in_cluster(context: &Context) -> Result<Vec<String>, Error> {
+    let transfers = api::<PodVolumeBackup>(context).list(&ListParams::default()).await;
+    let transfers = transfers.map_err(|e| Error::api("list PodVolumeBackups", e))?.items;
+    let uploads = match api::<DataUpload>(context).list(&ListParams::default()).await {
+        Ok(uploads) => uploads.items,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(Error::api("list DataUploads", error)),
+    };
+    let transfers = transfers.into_iter().filter_map(|transfer| transfer.status?.snapshot_id);
+    let uploads = uploads.into_iter().filter_map(|upload| upload.status?.snapshot_id);
+    Ok(transfers.chain(uploads).collect())
+}
+
+async fn of_backup(store: &Store, backup: &str) -> Result<Vec<String>, Error> {
+    let transfers: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
+    let volumes: Vec<BackupVolumeInfo> = list(store, &layout::backup_volume_info(backup)).await?;
+    let mut known: Vec<String> = transfers.into_iter().filter_map(|transfer| transfer.status?.snapshot_id).collect();
+    for volume in volumes {
+        known.extend(volume.pvb_info.map(|info| info.snapshot_handle));
+        known.extend(volume.snapshot_data_movement_info.map(|info| info.snapshot_handle));
+    }
+    Ok(known)
+}
+
+async fn list<T: DeserializeOwned>(store: &Store, key: &str) -> Result<Vec<T>, Error> {
+    match store.get(key).await {
+        Ok(bytes) => {
+            codec::read_gzip_list(bytes.as_ref()).map_err(|source| Error::Archive { name: key.into(), source })
+        }
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,140 @@
+//! The Secret that opens every repository of this server.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret as KubernetesSecret;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use plimsoll_api::velero::v1::{BackupStorageLocation, LocationPhase};
+use plimsoll_engine::{Error, kill};
+use plimsoll_mover::{DEFAULT_PASSWORD, Kind, MoverError, Repository, Secret};
+use plimsoll_progress::Task;
+use rand::Rng;
+use rand::distr::Alphanumeric;
+use tracing::info;
+
+use super::access::{self, Whose, of_mover};
+use super::ensure::run;
+use crate::context::Context;
+use crate::control::api;
+use crate::location;
+
+/// The Secret with the repositories' password, under Velero's name.
+pub const PASSWORD_SECRET: &str = "velero-repo-credentials";
+/// The key in it.
+pub const PASSWORD_KEY: &str = "repository-password";
+/// How long a password is that we make up.
+const LENGTH: usize = 40;
+
+/// The password, and which version of the Secret it is from.
+pub(super) struct Password {
+    pub secret: Secret,
+    pub version: String,
+}
+
+/// The password; nothing if there is no Secret.
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Password>, Error> {
+    let secrets: Api<KubernetesSecret> = Api::namespaced(client.clone(), namespace);
+    let found = secrets.get_opt(PASSWORD_SECRET).await;
+    let Some(found) = found.map_err(|e| Error::api(format!("read secret {PASSWORD_SECRET}"), e))? else {
+        return Ok(None);
+    };
+    let version = found.metadata.resource_version.unwrap_or_default();
+    match found.data.and_then(|mut data| data.remove(PASSWORD_KEY)) {
+        Some(value) if !value.0.is_empty() => Ok(Some(Password { secret: Secret::new(value.0), version })),
+        _ => Err(Error::Volumes {
+            reason: "RepositoryPasswordMissing",
+            message: format!("secret {namespace}/{PASSWORD_SECRET} has no key {PASSWORD_KEY}"),
+            retryable: false,
+        }),
+    }
+}
+
+/// What to say where a Secret is needed and there is none.
+pub(super) fn missing(namespace: &str) -> Error {
+    Error::Volumes {
+        reason: "RepositoryPasswordMissing",
+        message: format!("there is no secret {namespace}/{PASSWORD_SECRET}, which holds the repositories' password"),
+        retryable: false,
+    }
+}
+
+/// The password, made up if there is no Secret and no repository that a made-up one could not open.
+pub(super) async fn ensure(context: &Context, task: &Task) -> Result<Password, Error> {
+    let namespace = &context.settings.namespace;
+    if let Some(password) = read(&context.client, namespace).await? {
+        return Ok(password);
+    }
+    let password = match existing(context).await? {
+        None => rand::rng().sample_iter(Alphanumeric).take(LENGTH).collect(),
+        Some((whose, location)) => known_to_everybody(context, &whose, &location, task).await?,
+    };
+    create(context, &password).await?;
+    read(&context.client, namespace).await?.ok_or_else(|| missing(namespace))
+}
+
+async fn create(context: &Context, password: &[u8]) -> Result<(), Error> {
+    context.fence.check()?;
+    let namespace = &context.settings.namespace;
+    let secrets: Api<KubernetesSecret> = Api::namespaced(context.client.clone(), namespace);
+    let secret = KubernetesSecret {
+        metadata: ObjectMeta { name: Some(PASSWORD_SECRET.into()), ..ObjectMeta::default() },
+        data: Some([(PASSWORD_KEY.to_owned(), ByteString(password.to_vec()))].into()),
+        type_: Some("Opaque".into()),
+        ..KubernetesSecret::default()
+    };
+    kill::point("repository.secret.before");
+    match secrets.create(&PostParams::default(), &secret).await {
+        Ok(_) => info!("made secret {namespace}/{PASSWORD_SECRET}: keep a copy, no backup of volumes opens without it"),
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => return Err(Error::api(format!("create secret {PASSWORD_SECRET}"), error)),
+    }
+    kill::point("repository.secret.after");
+    Ok(())
+}
+
+/// A repository that lies in one of the locations already.
+async fn existing(context: &Context) -> Result<Option<(Whose, BackupStorageLocation)>, Error> {
+    let locations = api::<BackupStorageLocation>(context).list(&ListParams::default()).await;
+    let locations = locations.map_err(|e| Error::api("list locations", e))?.items;
+    let usable = |location: &BackupStorageLocation| {
+        location.status.as_ref().and_then(|status| status.phase.clone()) != Some(LocationPhase::Unavailable)
+    };
+    for location in locations.into_iter().filter(usable) {
+        let store = location::open_hastily(&location, context).await?;
+        for kind in [Kind::Kopia, Kind::BuiltIn] {
+            let folders = store.list_directories(&format!("{}/", kind.uploader_type())).await?;
+            let namespaces = folders.iter().filter_map(|folder| folder.trim_end_matches('/').rsplit('/').next());
+            if let Some(namespace) = namespaces.into_iter().find(|name| !name.is_empty()) {
+                let name = location.metadata.name.clone().unwrap_or_default();
+                return Ok(Some((Whose::new(namespace, name, kind), location)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Velero's default, if that opens what is there. If not, only its owner knows the password.
+async fn known_to_everybody(
+    context: &Context,
+    whose: &Whose,
+    location: &BackupStorageLocation,
+    task: &Task,
+) -> Result<Vec<u8>, Error> {
+    let place = access::place(&context.client, &context.settings.namespace, location, whose).await?;
+    let name = place.name();
+    let repository = Repository { place, password: Secret::new(DEFAULT_PASSWORD) };
+    match run(whose, repository, plimsoll_mover::Work::Snapshots, task).await {
+        // A folder in which no repository was ever finished has no password either.
+        Ok(_) | Err(MoverError::NoRepository { .. }) => Ok(DEFAULT_PASSWORD.to_vec()),
+        Err(MoverError::WrongPassword { .. }) => Err(Error::Volumes {
+            reason: "RepositoryPasswordMissing",
+            message: format!(
+                "repository {name} is there, but no secret {}/{PASSWORD_SECRET} with its password: copy it from where \
+                 the repository was made",
+                context.settings.namespace
+            ),
+            retryable: false,
+        }),
+        Err(error) => Err(of_mover(&error)),
+    }
+}
