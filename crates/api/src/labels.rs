@@ -45,6 +45,12 @@ pub const SOURCE_CLUSTER_K8S_MAJOR: &str = "velero.io/source-cluster-k8s-major-v
 pub const SOURCE_CLUSTER_K8S_MINOR: &str = "velero.io/source-cluster-k8s-minor-version";
 /// Annotation on a backup: the resource timeout it was made with.
 pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
+/// Annotation on a pod volume backup: the claim whose volume it is of.
+pub const PVC_NAME: &str = "velero.io/pvc-name";
+/// Annotation on a volume transfer of ours: which mover does it, where its type leaves a choice.
+pub const MOVER: &str = "plimsoll.dev/mover";
+/// Annotation on a volume transfer: how often a node has taken it up.
+pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
 /// Finalizer on a Restore: its files in the bucket are deleted before it is.
 pub const RESTORE_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
 

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub mod agent;
 pub mod blueprint;
 pub mod create;
 pub mod names;
@@ -56,6 +57,13 @@ pub enum Command {
         Examples:\n  plimsoll server\n  plimsoll server --namespace velero --scratch-dir /scratch"
     )]
     Server(Server),
+    /// Run the agent of a node: it moves the data of the volumes of the pods there
+    #[command(
+        after_help = "One for each node. What an agent that dies was moving, the next one on that node takes up again.\n\n\
+        Examples:\n  NODE_NAME=worker-1 plimsoll agent\n  \
+        plimsoll agent --node worker-1 --pods-directory /var/lib/kubelet/pods --concurrency 2"
+    )]
+    Agent(agent::Agent),
     /// Show the main job on this machine: back up, lose everything, restore, with the server killed in the middle
     Demo(Demo),
     /// Make and look at backups
@@ -111,6 +119,9 @@ pub enum Command {
     /// Move one volume's data: the job comes on standard input, progress goes to standard output
     #[command(hide = true)]
     Mover(Mover),
+    /// Wait, in a restored pod, for the data of its volumes
+    #[command(hide = true)]
+    RestoreWait(agent::RestoreWait),
     /// Print completions for a shell
     #[command(
         after_help = "Examples:\n  plimsoll completion bash > /etc/bash_completion.d/plimsoll\n  source <(plimsoll completion zsh)"

@@ -65,6 +65,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Local(options) => commands::local::run(&global, options).await,
         Command::Server(options) => commands::server::run(&global, options).await,
+        Command::Agent(options) => commands::agent::run(&global, options).await,
         Command::Demo(options) => commands::demo::run(options).await,
         Command::Backup(verb) => Box::pin(backup(&global, verb)).await,
         Command::Restore(verb) => Box::pin(restore(&global, verb)).await,
@@ -95,6 +96,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Cancel(options) => commands::cancel::run(&global, options).await,
         Command::Crds(verb) => commands::crds::run(&global, verb).await,
         Command::Version(options) => commands::version::run(&global, &options).await,
+        Command::RestoreWait(options) => commands::restore_wait::run(&options).await,
         Command::Mover(options) => commands::mover::run(&options),
         Command::Completion { shell } => commands::completion::run(shell),
         Command::Reference => reference::run(),

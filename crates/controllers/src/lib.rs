@@ -37,6 +37,7 @@ mod server;
 mod subject;
 mod subjects;
 mod sync;
+pub mod transfer;
 
 pub use context::Settings;
 pub use downloads::Downloads;

@@ -48,6 +48,7 @@ mod write;
 pub use answer::Body;
 pub use error::Error;
 pub use history::Retention;
+pub use node::NAME as NODE;
 pub use serve::Served;
 
 use bytes::Bytes;

@@ -43,7 +43,7 @@ pub use error::{MoverError, Result};
 pub use job::{Backup, Job, Kind, Repository, Restore, Work};
 pub use lifecycle::{DEFAULT_PASSWORD, Holder, LockWatch, orphans, repository_prefix, restic_identifier};
 pub use mover::{Fidelity, Mover, Session, mover};
-pub use outcome::{BackupOutcome, Ensured, LockInfo, Outcome, Problem, RestoreOutcome, SnapshotInfo};
+pub use outcome::{BackupOutcome, Ensured, LockInfo, Outcome, Problem, Problems, RestoreOutcome, SnapshotInfo};
 pub use parent::{Canceller, Launch, Transfer, spawn};
 pub use place::{Place, Secret};
 pub use plimsoll_repository::Cancel;

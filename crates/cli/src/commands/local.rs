@@ -7,8 +7,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::{BackupStorageLocation, BackupStorageLocationSpec, ObjectStorageLocation};
+use plimsoll_controllers::transfer::AgentSettings;
+use plimsoll_mover::Launch;
+use tokio_util::sync::CancellationToken;
 
-use super::server;
+use super::{agent, server};
 use crate::args::{Global, Local};
 use crate::exit::Outcome;
 use crate::output;
@@ -41,11 +44,38 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
     } else {
         output::line("try: plimsoll backup create first --wait");
         let settings = server::local_settings(global, directory.join("scratch"));
+        if options.run_pods {
+            run_agent(client.clone(), agent_settings(global, &directory)?, stop.clone());
+        }
         server::serve(client, settings, stop).await?;
     }
     served.shutdown().await;
     api.close().await;
     Ok(Outcome::Success)
+}
+
+/// The agent of the one node there is.
+fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSettings> {
+    Ok(AgentSettings {
+        namespace: global.namespace.clone(),
+        node: plimsoll_local::NODE.to_owned(),
+        // Nobody else can have the directory open, so whoever held the Lease is gone.
+        identity: format!("{}-agent", plimsoll_local::NODE),
+        pods_directory: directory.join("pods"),
+        concurrency: 4,
+        cache: Some(directory.join("cache")),
+        launch: Launch::this_program()?,
+        restic: None,
+        kopia: None,
+    })
+}
+
+fn run_agent(client: Client, settings: AgentSettings, stop: CancellationToken) {
+    tokio::spawn(async move {
+        if let Err(error) = agent::serve(client, settings, stop).await {
+            tracing::error!("{error:#}");
+        }
+    });
 }
 
 /// What a server needs: its definitions, its namespace and a location for backups. Done again at every start, harmlessly.

@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod agent;
 pub mod backup;
 pub mod blueprint;
 pub mod cancel;
@@ -18,6 +19,7 @@ pub mod mover;
 pub mod plan;
 pub mod preview;
 pub mod restore;
+pub mod restore_wait;
 pub mod schedule;
 pub mod server;
 pub mod version;

@@ -70,7 +70,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
 }
 
 /// The machine and something that no other process has.
-fn identity() -> String {
+pub fn identity() -> String {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     let host = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).unwrap_or(host);
     format!("{}_{}", host.trim(), uuid::Uuid::new_v4())

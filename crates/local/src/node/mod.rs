@@ -31,8 +31,9 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// The one node, and the class of its volumes.
-const NAME: &str = "local";
+/// The name of the one node.
+pub const NAME: &str = "local";
+/// Who makes its volumes.
 const PROVISIONER: &str = "plimsoll.dev/directory";
 
 /// What is run, and where.

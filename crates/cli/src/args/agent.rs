@@ -1,0 +1,42 @@
+//! What can be typed for the node's side.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `plimsoll agent`
+#[derive(Debug, Args)]
+pub struct Agent {
+    /// The node this agent works for
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node: String,
+    /// The name of its pod: an agent that comes back under the same name takes its transfers up at once
+    #[arg(long, value_name = "NAME", env = "POD_NAME", hide = true)]
+    pub pod: Option<String>,
+    /// The kubelet's directory of pods, as it is mounted here
+    #[arg(long, value_name = "DIR", default_value = "/host_pods")]
+    pub pods_directory: PathBuf,
+    /// How many transfers run at the same time on this node
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub concurrency: u16,
+    /// What is worth keeping between two transfers: indexes of repositories
+    #[arg(long, value_name = "DIR", env = "PLIMSOLL_CACHE_DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// The program restic, if it is not the one in PATH
+    #[arg(long, value_name = "FILE", env = "PLIMSOLL_RESTIC")]
+    pub restic: Option<PathBuf>,
+    /// The program kopia, if it is not the one in PATH
+    #[arg(long, value_name = "FILE", env = "PLIMSOLL_KOPIA")]
+    pub kopia: Option<PathBuf>,
+}
+
+/// `plimsoll restore-wait`
+#[derive(Debug, Args)]
+pub struct RestoreWait {
+    /// The uid of the Restore whose data is waited for
+    #[arg(value_name = "UID")]
+    pub restore: String,
+    /// Where the volumes are mounted
+    #[arg(long, value_name = "DIR", default_value = "/restores")]
+    pub directory: PathBuf,
+}

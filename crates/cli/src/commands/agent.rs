@@ -1,0 +1,45 @@
+//! `plimsoll agent`: moves the data of one node's volumes.
+
+use anyhow::Context;
+use kube::Client;
+use plimsoll_controllers::transfer::{self, AgentSettings};
+use plimsoll_mover::Launch;
+use tokio_util::sync::CancellationToken;
+
+use super::server;
+use crate::args::Global;
+use crate::args::agent::Agent;
+use crate::connect;
+use crate::exit::Outcome;
+
+/// Runs until a signal.
+pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    let settings = AgentSettings {
+        namespace: namespace(global),
+        identity: options.pod.unwrap_or_else(server::identity),
+        node: options.node,
+        pods_directory: options.pods_directory,
+        concurrency: options.concurrency.into(),
+        cache: Some(options.cache_dir.unwrap_or_else(|| std::env::temp_dir().join("plimsoll-cache"))),
+        launch: Launch::this_program()?,
+        restic: options.restic,
+        kopia: options.kopia,
+    };
+    serve(client, settings, server::stop_on_signal()?).await?;
+    Ok(Outcome::Success)
+}
+
+/// The one that is asked for; otherwise that of the agent's own pod.
+fn namespace(global: &Global) -> String {
+    let own = std::env::var("POD_NAMESPACE").ok().filter(|name| !name.is_empty());
+    match own {
+        Some(own) if global.namespace == "velero" => own,
+        _ => global.namespace.clone(),
+    }
+}
+
+/// Runs an agent with these settings.
+pub async fn serve(client: Client, settings: AgentSettings, stop: CancellationToken) -> anyhow::Result<()> {
+    transfer::Agent::new(client, settings).run(stop).await.context("the agent ended")
+}

@@ -1,0 +1,100 @@
+//! Why a transfer could not be done.
+
+use plimsoll_mover::MoverError;
+
+use crate::Error;
+
+/// Why a transfer could not be done. Each has a stable reason, which stands in the message of the custom resource.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// Somebody asked to stop, or ended it elsewhere.
+    #[error("cancelled")]
+    Cancelled,
+    /// The pod is gone, or is another one by now.
+    #[error("pod {pod} is gone")]
+    PodGone {
+        /// `namespace/name`.
+        pod: String,
+    },
+    /// The volume cannot be found on this node.
+    #[error("volume {volume} of pod {pod}: {cause}")]
+    Volume {
+        /// The volume's name in the pod.
+        volume: String,
+        /// `namespace/name`.
+        pod: String,
+        /// What is wrong.
+        cause: String,
+    },
+    /// The transfer's own fields cannot be used.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no password for the repository.
+    #[error("there is no password for repositories: Secret {secret} has no key {key}")]
+    NoPassword {
+        /// The Secret.
+        secret: &'static str,
+        /// The key.
+        key: &'static str,
+    },
+    /// What restored the volume could not tell the pod that it may start.
+    #[error("cannot tell pod {pod} that volume {volume} is there: {cause}")]
+    Handshake {
+        /// The volume's name in the pod.
+        volume: String,
+        /// `namespace/name`.
+        pod: String,
+        /// What the system said.
+        cause: String,
+    },
+    /// It was tried too often.
+    #[error("it was taken up {attempts} times and never came to an end")]
+    GivenUp {
+        /// How often.
+        attempts: u32,
+    },
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] Error),
+    /// The mover.
+    #[error(transparent)]
+    Mover(#[from] MoverError),
+}
+
+impl TransferError {
+    /// A stable word for messages, events and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Cancelled => "Cancelled",
+            Self::PodGone { .. } => "PodGone",
+            Self::Volume { .. } => "VolumeNotFound",
+            Self::Invalid(_) => "InvalidTransfer",
+            Self::NoPassword { .. } => "NoRepositoryPassword",
+            Self::Handshake { .. } => "HandshakeFailed",
+            Self::GivenUp { .. } => "GivenUp",
+            Self::Api(error) => error.reason(),
+            Self::Mover(error) => error.reason(),
+        }
+    }
+
+    /// Whether the same work may succeed a little later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Api(error) => error.is_retryable(),
+            Self::Mover(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
+    /// What stands in the custom resource.
+    pub fn message(&self) -> String {
+        format!("{}: {self}", self.reason())
+    }
+}
+
+impl From<plimsoll_store::StoreError> for TransferError {
+    fn from(error: plimsoll_store::StoreError) -> Self {
+        Self::Api(error.into())
+    }
+}

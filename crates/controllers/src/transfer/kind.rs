@@ -1,0 +1,293 @@
+//! What differs between the kinds of transfer.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress, UploaderType};
+use plimsoll_mover::{Backup, Outcome, Restore, Work};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::decide::Place;
+use super::error::TransferError;
+
+/// The init container that waits for the data of a restored pod's volumes.
+pub const RESTORE_WAIT: &str = "restore-wait";
+/// Where the files that end its waiting lie, below each volume.
+const HANDSHAKE: &str = ".velero";
+/// In Velero's words: there is no snapshot of nothing.
+const EMPTY: &str = "volume was empty so no snapshot was taken";
+
+/// A custom resource that asks for a volume's data to be moved.
+pub trait Transfer:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    /// The pod that has the volume.
+    fn pod(&self) -> ObjectReference;
+    /// The volume's name in the pod.
+    fn volume(&self) -> &str;
+    /// The BackupStorageLocation with the repository.
+    fn location(&self) -> &str;
+    /// The namespace whose repository it is.
+    fn repository_namespace(&self) -> String;
+    /// What format the repository has.
+    fn uploader(&self) -> UploaderType;
+    /// Whether somebody wants it to stop.
+    fn is_cancelled(&self) -> bool;
+    /// Its phase.
+    fn phase(&self) -> TransferPhase;
+    /// What it showed last.
+    fn shown(&self) -> Option<TransferProgress>;
+    /// The node that is known to do it without a look at the pod.
+    fn node(&self) -> Option<&str>;
+    /// Whether a pod is ready for it.
+    fn suits(pod: &Pod) -> bool;
+    /// The job for a mover.
+    fn work(&self, directory: &Path) -> Result<Work, TransferError>;
+    /// Fields of the status that are known once it begins.
+    fn begun(directory: &Path, node: &str) -> Value;
+    /// What is to be done once the mover has ended well.
+    fn settle(&self, directory: &Path) -> Result<(), TransferError>;
+    /// Fields of the last status.
+    fn ended(outcome: &Outcome) -> Value;
+}
+
+impl Transfer for PodVolumeBackup {
+    fn pod(&self) -> ObjectReference {
+        self.spec.pod.clone().unwrap_or_default()
+    }
+
+    fn volume(&self) -> &str {
+        self.spec.volume.as_deref().unwrap_or_default()
+    }
+
+    fn location(&self) -> &str {
+        self.spec.backup_storage_location.as_deref().unwrap_or_default()
+    }
+
+    fn repository_namespace(&self) -> String {
+        self.pod().namespace.unwrap_or_default()
+    }
+
+    fn uploader(&self) -> UploaderType {
+        self.spec.uploader_type.clone().unwrap_or_default()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.spec.cancel == Some(true)
+    }
+
+    fn phase(&self) -> TransferPhase {
+        self.phase()
+    }
+
+    fn shown(&self) -> Option<TransferProgress> {
+        self.status.as_ref()?.progress.clone()
+    }
+
+    fn node(&self) -> Option<&str> {
+        Some(self.spec.node.as_deref().unwrap_or_default())
+    }
+
+    fn suits(_: &Pod) -> bool {
+        true
+    }
+
+    fn work(&self, directory: &Path) -> Result<Work, TransferError> {
+        let pod = self.pod();
+        let claim = self.metadata.annotations.as_ref().and_then(|all| all.get(plimsoll_api::labels::PVC_NAME));
+        let name = claim.map_or(self.volume(), String::as_str);
+        let (namespace, pod) = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
+        let source = format!("{namespace}/{pod}/{name}");
+        Ok(Work::Backup(Backup::new(directory, source, self.spec.tags.clone())))
+    }
+
+    fn begun(directory: &Path, _: &str) -> Value {
+        json!({ "path": directory.display().to_string() })
+    }
+
+    fn settle(&self, _: &Path) -> Result<(), TransferError> {
+        Ok(())
+    }
+
+    fn ended(outcome: &Outcome) -> Value {
+        let Outcome::Backup(done) = outcome else { return json!({}) };
+        let message = match (&done.snapshot, incomplete(&done.problems, "could not be read as they were")) {
+            (_, Some(incomplete)) => Some(incomplete),
+            (None, None) => Some(EMPTY.to_owned()),
+            (Some(_), None) => None,
+        };
+        json!({
+            "snapshotID": done.snapshot.clone().unwrap_or_default(),
+            "incrementalBytes": done.added,
+            "progress": { "totalBytes": done.bytes, "bytesDone": done.bytes },
+            "message": message,
+        })
+    }
+}
+
+impl Transfer for PodVolumeRestore {
+    fn pod(&self) -> ObjectReference {
+        self.spec.pod.clone().unwrap_or_default()
+    }
+
+    fn volume(&self) -> &str {
+        self.spec.volume.as_deref().unwrap_or_default()
+    }
+
+    fn location(&self) -> &str {
+        self.spec.backup_storage_location.as_deref().unwrap_or_default()
+    }
+
+    fn repository_namespace(&self) -> String {
+        let source = self.spec.source_namespace.clone().filter(|name| !name.is_empty());
+        source.or_else(|| self.pod().namespace).unwrap_or_default()
+    }
+
+    fn uploader(&self) -> UploaderType {
+        self.spec.uploader_type.clone().unwrap_or_default()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.spec.cancel == Some(true)
+    }
+
+    fn phase(&self) -> TransferPhase {
+        self.phase()
+    }
+
+    fn shown(&self) -> Option<TransferProgress> {
+        self.status.as_ref()?.progress.clone()
+    }
+
+    fn node(&self) -> Option<&str> {
+        self.status.as_ref()?.node.as_deref().filter(|node| !node.is_empty())
+    }
+
+    /// Its volumes are mounted once the container that waits for them runs.
+    fn suits(pod: &Pod) -> bool {
+        let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
+        let waits = statuses.into_iter().flatten().find(|status| status.name == RESTORE_WAIT);
+        waits.and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
+    }
+
+    fn work(&self, directory: &Path) -> Result<Work, TransferError> {
+        let snapshot = self.spec.snapshot_id.clone().filter(|id| !id.is_empty());
+        let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
+        Ok(Work::Restore(Restore { snapshot, directory: directory.to_owned() }))
+    }
+
+    fn begun(_: &Path, node: &str) -> Value {
+        json!({ "node": node })
+    }
+
+    fn settle(&self, directory: &Path) -> Result<(), TransferError> {
+        let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
+        let restore = owners.iter().find(|owner| owner.kind == "Restore");
+        let restore = restore.ok_or_else(|| TransferError::Invalid("no Restore owns it".into()))?;
+        let pod = self.pod();
+        shake_hands(directory, &restore.uid).map_err(|error| TransferError::Handshake {
+            volume: self.volume().to_owned(),
+            pod: format!("{}/{}", pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default()),
+            cause: error.to_string(),
+        })
+    }
+
+    fn ended(outcome: &Outcome) -> Value {
+        let Outcome::Restore(done) = outcome else { return json!({}) };
+        json!({
+            "progress": { "totalBytes": done.bytes, "bytesDone": done.bytes },
+            "message": incomplete(&done.problems, "were not restored as they were"),
+        })
+    }
+}
+
+fn incomplete(problems: &plimsoll_mover::Problems, what: &str) -> Option<String> {
+    let first = problems.named.first()?;
+    Some(format!("Incomplete: {} files {what}, among them {}: {}", problems.count, first.path, first.cause))
+}
+
+/// The file that lets a pod's containers start. What an earlier restore of the same volume left goes first; the volume's
+/// content is its owner's, so no link in it is followed.
+fn shake_hands(directory: &Path, restore: &str) -> std::io::Result<()> {
+    let folder = directory.join(HANDSHAKE);
+    match folder.symlink_metadata() {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(&folder)?,
+        Ok(_) => std::fs::remove_file(&folder)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    std::fs::create_dir(&folder)?;
+    let file: PathBuf = folder.join(Path::new(restore).file_name().unwrap_or_default());
+    std::fs::File::create_new(file)?.sync_all()
+}
+
+/// Whose transfer it is, as far as a pod tells.
+pub(super) fn place<T: Transfer>(pod: Option<&Pod>, wanted: &ObjectReference, node: &str) -> Place {
+    let same = |pod: &&Pod| wanted.uid.as_deref().is_none_or(|uid| pod.metadata.uid.as_deref() == Some(uid));
+    let Some(pod) = pod.filter(same) else { return Place::NotYet };
+    match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+        None | Some("") => Place::NotYet,
+        Some(name) if name != node => Place::Elsewhere,
+        Some(_) if T::suits(pod) => Place::Here,
+        Some(_) => Place::NotYet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(value: Value) -> Pod {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_restore_begins_on_its_pods_node_once_the_pod_waits_for_it() {
+        let wanted = ObjectReference { uid: Some("u".into()), ..ObjectReference::default() };
+        let of = |node: Value, state: Value, uid: &str| {
+            let status = json!({"initContainerStatuses": [{"name": "restore-wait", "state": state, "ready": false,
+                "image": "", "imageID": "", "restartCount": 0}]});
+            let pod =
+                pod(json!({"metadata": {"uid": uid}, "spec": {"nodeName": node, "containers": []}, "status": status}));
+            place::<PodVolumeRestore>(Some(&pod), &wanted, "here")
+        };
+        let running = json!({"running": {}});
+        assert_eq!(of(json!("here"), running.clone(), "u"), Place::Here);
+        assert_eq!(of(json!("there"), running.clone(), "u"), Place::Elsewhere);
+        assert_eq!(of(json!(null), running.clone(), "u"), Place::NotYet);
+        assert_eq!(of(json!("here"), json!({"waiting": {}}), "u"), Place::NotYet);
+        assert_eq!(of(json!("here"), running, "another pod of that name"), Place::NotYet);
+        assert_eq!(place::<PodVolumeRestore>(None, &wanted, "here"), Place::NotYet);
+    }
+
+    #[test]
+    fn the_handshake_replaces_what_earlier_restores_left_and_follows_no_link() {
+        let volume = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), volume.path().join(HANDSHAKE)).unwrap();
+        shake_hands(volume.path(), "one").unwrap();
+        assert_eq!(outside.path().read_dir().unwrap().count(), 0);
+        shake_hands(volume.path(), "../two").unwrap();
+        let left: Vec<_> = volume.path().join(HANDSHAKE).read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["two"]);
+    }
+
+    #[test]
+    fn an_empty_volume_ends_at_nothing_of_nothing_and_says_so() {
+        let ended = PodVolumeBackup::ended(&Outcome::Backup(plimsoll_mover::BackupOutcome::default()));
+        assert_eq!(ended["progress"], json!({"totalBytes": 0, "bytesDone": 0}));
+        assert_eq!(ended["message"], EMPTY);
+    }
+}

@@ -1,0 +1,109 @@
+//! An agent's own Lease: its silence has a name.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use plimsoll_api::labels;
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::Error;
+
+/// In front of a node's name.
+pub const LEASE_PREFIX: &str = "plimsoll-agent-";
+/// How often an agent says that it lives.
+pub const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// One that has been silent for this long is gone, as far as its successor is concerned.
+const SUCCEED_AFTER: Duration = Duration::from_secs(15);
+
+/// The Lease of a node's agent.
+pub fn lease_name(node: &str) -> String {
+    format!("{LEASE_PREFIX}{}", labels::valid_name(node).to_lowercase())
+}
+
+/// The Lease of one agent.
+pub struct AgentLease {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+}
+
+impl AgentLease {
+    /// The Lease of the agent of `node`; `identity` is the same after a restart of the same pod.
+    pub fn new(client: Client, namespace: &str, node: &str, identity: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), name: lease_name(node), identity: identity.to_owned() }
+    }
+
+    /// Takes it. Another agent of this node that still lives is waited for: two would do the same work.
+    pub async fn take(&self) -> Result<(), Error> {
+        let mut seen: Option<(Option<MicroTime>, Instant)> = None;
+        loop {
+            let found = self.api.get_opt(&self.name).await;
+            let found = found.map_err(|e| Error::api(format!("read Lease {}", self.name), e))?;
+            let spec = found.and_then(|lease| lease.spec).unwrap_or_default();
+            let holder = spec.holder_identity.clone().unwrap_or_default();
+            if holder.is_empty() || holder == self.identity {
+                return self.renew().await;
+            }
+            match &seen {
+                Some((renewed, since)) if *renewed == spec.renew_time => {
+                    if since.elapsed() >= SUCCEED_AFTER {
+                        info!("agent {holder} of this node is gone: taking over");
+                        return self.renew().await;
+                    }
+                }
+                _ => {
+                    info!("waiting for agent {holder} of this node to go");
+                    seen = Some((spec.renew_time, Instant::now()));
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Renews it until the future is dropped.
+    pub async fn keep(&self) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            if let Err(error) = self.renew().await {
+                warn!("renewing the agent's Lease: {error}");
+            }
+        }
+    }
+
+    /// Gives it back, so that the next agent need not wait.
+    pub async fn release(&self) {
+        let patch = json!({ "spec": { "holderIdentity": null } });
+        // A successor that finds it held waits a little longer.
+        let _ = self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    }
+
+    async fn renew(&self) -> Result<(), Error> {
+        let what = || format!("renew Lease {}", self.name);
+        let spec = self.spec();
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        match self.api.patch(&self.name, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                let lease = Lease { metadata, spec: Some(spec) };
+                self.api.create(&PostParams::default(), &lease).await.map_err(|e| Error::api(what(), e))?;
+                Ok(())
+            }
+            answer => answer.map(|_| ()).map_err(|e| Error::api(what(), e)),
+        }
+    }
+
+    fn spec(&self) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(4 * RENEW_EVERY.as_secs()).ok(),
+            renew_time: Some(MicroTime(Timestamp::now())),
+            ..LeaseSpec::default()
+        }
+    }
+}

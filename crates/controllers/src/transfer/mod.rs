@@ -1,0 +1,25 @@
+//! Volume data on its way: one controller for every kind of transfer, on the node that has the volume.
+//!
+//! ```text
+//!  PodVolumeBackup  ─┐ watch          ┌─ slot of this node ─ directory of the volume ─ repository, password
+//!  PodVolumeRestore ─┴▶ decide (pure) ┴▶ run ── plimsoll mover (a process of its own) ── frames ─▶ tree
+//!                                         └──────── report: status.progress, status.plimsoll ◀──────┘
+//! ```
+//!
+//! What a reader of the custom resource may rely on: both byte counts appear together, `bytesDone` stays below `totalBytes`
+//! until the write that says `Completed`, a transfer that ends badly keeps what it reached and has a reason in its message,
+//! and one whose agent or mover was killed is taken up again by the next one. An agent never makes a repository.
+
+mod agent;
+mod decide;
+mod directory;
+mod error;
+mod kind;
+mod lease;
+mod report;
+mod repository;
+mod run;
+mod write;
+
+pub use agent::{Agent, AgentSettings};
+pub use lease::{AgentLease, LEASE_PREFIX, RENEW_EVERY, lease_name};

@@ -1,0 +1,271 @@
+//! One transfer from the moment a node takes it up to its end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
+use plimsoll_engine::{Patience, kill};
+use plimsoll_mover::{Job, Kind, MoverError, Outcome, spawn};
+use plimsoll_progress::{Clock, Ending, Operation, Task};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::agent::Agent;
+use super::decide::MOST_ATTEMPTS;
+use super::error::TransferError;
+use super::kind::Transfer;
+use super::report::{self, Reporter, Reporting};
+use super::write::Record;
+use super::{directory, repository};
+use crate::Error;
+use crate::events::Gravity;
+
+/// The first pause before a mover is tried again; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Works on a transfer to its end. An error means that the end could not be written.
+pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: CancellationToken) -> Result<(), Error> {
+    let tree = Operation::new(object.name_any(), Clock::system());
+    let record = Record::new(agent.client.clone(), &agent.settings.namespace, &object);
+    let reporter = Reporter::start(Reporting {
+        record: record.clone(),
+        tree: tree.observer(),
+        floor: report::floor(object.shown()),
+        running: Arc::clone(&agent.running),
+        gone: cancel.clone(),
+    });
+    let run = Run { agent: &agent, object: &object, record: &record, root: tree.root(), cancel: &cancel };
+    let answer = run.work().await;
+    reporter.stop().await;
+    end(&agent, &object, &record, &tree, answer).await
+}
+
+/// Ends a transfer that nobody works on.
+pub(super) async fn end_unbegun<T: Transfer>(agent: &Agent, object: &T, error: TransferError) -> Result<(), Error> {
+    let tree = Operation::new(object.name_any(), Clock::system());
+    let record = Record::new(agent.client.clone(), &agent.settings.namespace, object);
+    end(agent, object, &record, &tree, Err(error)).await
+}
+
+struct Run<'a, T> {
+    agent: &'a Agent,
+    object: &'a T,
+    record: &'a Record<T>,
+    root: Task,
+    cancel: &'a CancellationToken,
+}
+
+impl<T: Transfer> Run<'_, T> {
+    async fn work(&self) -> Result<Outcome, TransferError> {
+        let _slot = self.slot().await?;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (attempt, answer) = self.attempt().await?;
+            let error = match answer {
+                Err(error) if error.is_retryable() && attempt < MOST_ATTEMPTS => error,
+                answer => return answer,
+            };
+            info!("{} {}: {error}; trying again", T::kind(&()), self.record.name());
+            self.root.hint(error.to_string());
+            let _waiting = self.root.wait(format!("trying again: {error}"));
+            self.unless_cancelled(tokio::time::sleep(pause)).await?;
+            pause *= 2;
+        }
+    }
+
+    async fn unless_cancelled<R>(&self, work: impl Future<Output = R>) -> Result<R, TransferError> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(TransferError::Cancelled),
+            answer = work => Ok(answer),
+        }
+    }
+
+    /// One of this node's slots. While all are taken the transfer is accepted, and says what it waits for.
+    async fn slot(&self) -> Result<tokio::sync::OwnedSemaphorePermit, TransferError> {
+        let slots = Arc::clone(&self.agent.slots);
+        if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
+            return Ok(slot);
+        }
+        let (node, most) = (&self.agent.settings.node, self.agent.settings.concurrency);
+        let _waiting = self.root.wait_patiently(format!("waiting for one of {most} transfers on node {node} to end"));
+        self.accept().await?;
+        let slot = self.unless_cancelled(slots.acquire_owned()).await?;
+        slot.map_err(|_| TransferError::Cancelled)
+    }
+
+    async fn accept(&self) -> Result<(), TransferError> {
+        let node = &self.agent.settings.node;
+        let accepted = |current: &T| {
+            if current.phase() != TransferPhase::New {
+                return json!({});
+            }
+            let mut status = T::begun(Path::new(""), node);
+            if let Some(fields) = status.as_object_mut() {
+                fields.retain(|_, value| value != "");
+            }
+            status["phase"] = json!(TransferPhase::Accepted.as_str());
+            status["acceptedTimestamp"] = json!(format!("{:.0}", Timestamp::now()));
+            json!({ "status": status })
+        };
+        let written = self.record.change(&self.root, accepted).await?;
+        written.map(|_| ()).ok_or(TransferError::Cancelled)
+    }
+
+    /// One attempt: which one it was, and how it ended.
+    async fn attempt(&self) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
+        let prepared = self.unless_cancelled(self.prepare()).await?;
+        let (directory, mut job) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Ok((MOST_ATTEMPTS, Err(error))),
+        };
+        let attempt = self.begin(&directory).await?;
+        job.epoch = attempt.into();
+        let moved = self.move_data(&job).await;
+        let settled = moved.and_then(|outcome| {
+            kill::point("transfer.settle.before");
+            self.object.settle(&directory)?;
+            kill::point("transfer.settle.after");
+            Ok(outcome)
+        });
+        Ok((attempt, settled))
+    }
+
+    /// Finds the volume and the repository.
+    async fn prepare(&self) -> Result<(PathBuf, Job), TransferError> {
+        let agent = self.agent;
+        let reference = self.object.pod();
+        let path = format!(
+            "{}/{}",
+            reference.namespace.clone().unwrap_or_default(),
+            reference.name.clone().unwrap_or_default()
+        );
+        let pods: Api<Pod> = Api::namespaced(agent.client.clone(), reference.namespace.as_deref().unwrap_or_default());
+        let name = reference.name.clone().unwrap_or_default();
+        let read = || async { pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {path}"), e)) };
+        let pod = Patience::default().run(&self.root, read).await?;
+        let same = |pod: &Pod| reference.uid.is_none() || pod.uid() == reference.uid;
+        let pod = pod.filter(same).ok_or(TransferError::PodGone { pod: path.clone() })?;
+        let directory =
+            directory::find(&agent.client, &agent.settings.pods_directory, &pod, self.object.volume()).await?;
+        let kind = self.kind()?;
+        let namespace = self.object.repository_namespace();
+        let opened =
+            repository::open(&agent.client, &agent.settings.namespace, self.object.location(), kind, &namespace)
+                .await?;
+        let cache = agent.settings.cache.as_ref().map(|root| repository::cache(root, &opened));
+        let work = self.object.work(&directory)?;
+        let mut job = Job::new(self.record.name(), kind, opened, work);
+        job.program = agent.settings.program(kind);
+        job.cache = cache;
+        Ok((directory, job))
+    }
+
+    fn kind(&self) -> Result<Kind, TransferError> {
+        let wanted = self.object.annotations().get(labels::MOVER).map(String::as_str);
+        match (self.object.uploader(), wanted) {
+            (UploaderType::Kopia, _) => Ok(Kind::Kopia),
+            (UploaderType::Restic | UploaderType::Unset, Some("restic")) => Ok(Kind::Restic),
+            (UploaderType::Restic | UploaderType::Unset, _) => Ok(Kind::BuiltIn),
+            (other, _) => Err(TransferError::Invalid(format!("spec.uploaderType: {other} is not known here"))),
+        }
+    }
+
+    /// The write that says that work has begun. Which attempt this is.
+    async fn begin(&self, directory: &Path) -> Result<u32, TransferError> {
+        kill::point("transfer.begin.before");
+        let now = format!("{:.0}", Timestamp::now());
+        let node = &self.agent.settings.node;
+        let begun = |current: &T| {
+            let mut status = T::begun(directory, node);
+            status["phase"] = json!(TransferPhase::InProgress.as_str());
+            if ![TransferPhase::InProgress, TransferPhase::Canceling].contains(&current.phase()) {
+                status["startTimestamp"] = json!(now);
+            }
+            let attempts = (attempts(current) + 1).to_string();
+            json!({ "metadata": { "annotations": { labels::ATTEMPTS: attempts } }, "status": status })
+        };
+        let written = self.record.change(&self.root, begun).await?.ok_or(TransferError::Cancelled)?;
+        kill::point("transfer.begin.after");
+        Ok(attempts(&written))
+    }
+
+    async fn move_data(&self, job: &Job) -> Result<Outcome, TransferError> {
+        let transfer = spawn(&self.agent.settings.launch, job, &self.root)?;
+        let canceller = transfer.canceller();
+        let cancelled = async {
+            self.cancel.cancelled().await;
+            canceller.cancel();
+            std::future::pending::<()>().await;
+        };
+        let answer = tokio::select! {
+            answer = transfer.wait() => answer,
+            () = cancelled => Err(MoverError::Cancelled),
+        };
+        match answer {
+            Err(MoverError::Cancelled) => Err(TransferError::Cancelled),
+            answer => Ok(answer?),
+        }
+    }
+}
+
+/// How often a transfer was taken up.
+pub(super) fn attempts<T: Transfer>(object: &T) -> u32 {
+    object.annotations().get(labels::ATTEMPTS).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The last write. One that has ended by another hand is left as it is.
+async fn end<T: Transfer>(
+    agent: &Agent,
+    object: &T,
+    record: &Record<T>,
+    tree: &Operation,
+    answer: Result<Outcome, TransferError>,
+) -> Result<(), Error> {
+    let (status, words) = last_words::<T>(&answer);
+    tree.end(match &answer {
+        Ok(_) => Ending::Succeeded,
+        Err(TransferError::Cancelled) => Ending::Cancelled("asked for".into()),
+        Err(error) => Ending::Failed(error.to_string()),
+    });
+    let ended = |_: &T| {
+        let mut all = report::status(&tree.snapshot(), 0);
+        // What was shown stays, unless it ended well: then both counts are in the last words.
+        all.as_object_mut().map(|all| all.remove("progress"));
+        if let (Some(all), Some(last)) = (all.as_object_mut(), status.as_object()) {
+            all.extend(last.clone());
+        }
+        json!({ "status": all })
+    };
+    kill::point("transfer.end.before");
+    let written = record.change(&tree.root(), ended).await?;
+    kill::point("transfer.end.after");
+    if written.is_some() {
+        info!("{} {}: {words}", T::kind(&()), record.name());
+        let (gravity, reason) = match &answer {
+            Ok(_) => (Gravity::Normal, "Completed"),
+            Err(error) => (Gravity::Warning, error.reason()),
+        };
+        agent.events.say(&object.object_ref(&()), gravity, reason, &words).await;
+    }
+    Ok(())
+}
+
+fn last_words<T: Transfer>(answer: &Result<Outcome, TransferError>) -> (Value, String) {
+    let (phase, mut status, words) = match answer {
+        Ok(outcome) => (TransferPhase::Completed, T::ended(outcome), "completed".to_owned()),
+        Err(error @ TransferError::Cancelled) => {
+            (TransferPhase::Canceled, json!({ "message": "cancelled" }), error.to_string())
+        }
+        Err(error) => (TransferPhase::Failed, json!({ "message": error.message() }), error.to_string()),
+    };
+    status["phase"] = json!(phase.as_str());
+    status["completionTimestamp"] = json!(format!("{:.0}", Timestamp::now()));
+    (status, words)
+}
