@@ -5,6 +5,7 @@ pub mod blueprint;
 pub mod create;
 pub mod names;
 pub mod options;
+pub mod volumes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -193,6 +194,8 @@ pub struct Server {
     /// The address in those links, as clients reach it, e.g. https://backups.example.com; a loopback listener knows its own
     #[arg(long, value_name = "URL", env = "PLIMSOLL_DOWNLOAD_URL", requires = "download_address")]
     pub download_url: Option<String>,
+    #[command(flatten)]
+    pub volumes: volumes::Volumes,
     /// Certificate chain in PEM, to serve downloads over HTTPS
     #[arg(long, value_name = "FILE", requires_all = ["download_address", "download_tls_key"])]
     pub download_tls_cert: Option<PathBuf>,

@@ -19,6 +19,7 @@ use crate::live::LiveOperations;
 use crate::operation::Holder;
 use crate::repositories::Repositories;
 use crate::sync::Warnings;
+use crate::volumes::{Helper, MoverChoice};
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -45,6 +46,14 @@ pub struct Settings {
     pub garbage_collection_frequency: Duration,
     /// Whether a new schedule that does not say waits for the next time it is due.
     pub schedule_skip_immediately: bool,
+    /// Which mover new backups of volumes use.
+    pub mover: MoverChoice,
+    /// How long the transfer of one volume may take.
+    pub fs_backup_timeout: Duration,
+    /// A node's agent that was not heard of for this long is taken for dead.
+    pub agent_silence: Duration,
+    /// What waits, in a restored pod, for the data of its volumes.
+    pub restore_helper: Helper,
     /// Unique for each process.
     pub identity: String,
     /// Serves the objects of directory locations to whoever has a signed link.

@@ -38,9 +38,11 @@ mod subject;
 mod subjects;
 mod sync;
 pub mod transfer;
+mod volumes;
 
 pub use context::Settings;
 pub use downloads::Downloads;
 pub use operation::operation_name;
 pub use plimsoll_engine::Error;
 pub use server::{Server, install_crds};
+pub use volumes::{Helper, MoverChoice};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use futures::future::BoxFuture;
+use plimsoll_archive::volumes::{BackupVolumeInfo, RestoreVolumeInfo};
 use plimsoll_progress::Task;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -70,10 +71,43 @@ pub trait Guard: Send + Sync {
     fn commit(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
+/// What became of the volumes of a backup.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeResults {
+    /// The PodVolumeBackups, as they lie in the cluster.
+    pub pod_volume_backups: Vec<Value>,
+    /// How each volume was backed up, or why not.
+    pub infos: Vec<BackupVolumeInfo>,
+    /// What went wrong, with the namespace it is about.
+    pub errors: Vec<(String, String)>,
+    /// What somebody should know.
+    pub warnings: Vec<(String, String)>,
+}
+
 /// Backs up what the volumes of pods hold.
 pub trait Volumes: Send + Sync {
     /// Whether a pod has volumes to back up.
     fn wants(&self, pod: &Value) -> bool;
-    /// Backs them up; called between the pod's pre-hooks and post-hooks. Returns when the pod no longer needs to stand still.
-    fn back_up<'a>(&'a self, pod: &'a Value, task: &'a Task) -> BoxFuture<'a, Result<(), Error>>;
+    /// Begins to back them up; called between the pod's pre-hooks and post-hooks. Returns when the pod no longer needs to
+    /// stand still: at once, unless it is one that does. What goes wrong with a volume is a part of the results.
+    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>>;
+    /// Waits until all of them have ended.
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>>;
+}
+
+/// What became of the volumes of a restore.
+#[derive(Clone, Debug, Default)]
+pub struct RestoredVolumes {
+    /// How each volume was restored, or not.
+    pub infos: Vec<RestoreVolumeInfo>,
+    /// What went wrong, with the namespace it is about.
+    pub errors: Vec<(String, String)>,
+}
+
+/// Restores what the volumes of pods held.
+pub trait VolumeData: Send + Sync {
+    /// A pod of this restore is there, and may wait for its data. Never blocks; asked again about the same pod it does nothing.
+    fn begin(&self, pod: &Value);
+    /// Waits until all data is there.
+    fn finish(&self) -> BoxFuture<'_, Result<RestoredVolumes, Error>>;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::{Downloads, Server, Settings};
+use plimsoll_controllers::{Downloads, Helper, MoverChoice, Server, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +41,13 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         backup_sync_period: options.backup_sync_period,
         garbage_collection_frequency: options.garbage_collection_frequency.max(Duration::from_secs(1)),
         schedule_skip_immediately: options.schedule_skip_immediately,
+        mover: options.volumes.volume_mover,
+        fs_backup_timeout: options.volumes.fs_backup_timeout,
+        agent_silence: options.volumes.agent_silence,
+        restore_helper: Helper {
+            image: options.volumes.restore_helper_image.clone(),
+            command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],
+        },
         identity: identity(),
         downloads: options.download_address.map(|address| Downloads {
             address,
@@ -64,9 +71,18 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         backup_sync_period: Duration::from_mins(1),
         garbage_collection_frequency: Duration::from_hours(1),
         schedule_skip_immediately: false,
+        mover: MoverChoice::Auto,
+        fs_backup_timeout: Duration::from_hours(4),
+        agent_silence: Duration::from_secs(45),
+        // Images are only names there, and programs are this machine's.
+        restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
         identity: identity(),
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
     }
+}
+
+fn this_program() -> String {
+    std::env::current_exe().map_or_else(|_| "plimsoll".into(), |path| path.display().to_string())
 }
 
 /// The machine and something that no other process has.

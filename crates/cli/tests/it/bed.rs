@@ -62,10 +62,20 @@ pub fn plimsoll() -> Command {
 impl Bed {
     /// The embedded cluster, as a process of its own.
     pub async fn local() -> Self {
+        Self::local_with(&[]).await
+    }
+
+    /// The same, and pods run as processes of this machine.
+    pub async fn local_with_pods() -> Self {
+        Self::local_with(&["--run-pods"]).await
+    }
+
+    async fn local_with(arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut cluster = plimsoll()
             .args(["local", "--no-server", "--data-dir"])
             .arg(directory.path().join("cluster"))
+            .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -76,6 +86,8 @@ impl Bed {
                 break PathBuf::from(path);
             }
         };
+        // It says more, and would end if nobody listened.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { client: client(&kubeconfig).await, kubeconfig, directory, prefix: String::new(), cluster: Some(cluster) }
     }
 
@@ -257,7 +269,7 @@ async fn wait_for_definitions(client: &Client) {
     }
 }
 
-async fn create_namespace(client: &Client, name: &str) {
+pub async fn create_namespace(client: &Client, name: &str) {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let object = Namespace { metadata, ..Namespace::default() };
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
@@ -376,10 +388,12 @@ impl Home<'_> {
         self.list("Event").await.into_iter().filter(about).map(reason).collect()
     }
 
-    fn api(&self, kind: &str) -> Api<DynamicObject> {
+    pub fn api(&self, kind: &str) -> Api<DynamicObject> {
         let group = if kind == "Operation" { ("plimsoll.dev", "v1alpha1") } else { ("velero.io", "v1") };
         let resource = match kind {
-            "ConfigMap" | "Event" | "Secret" => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)),
+            "ConfigMap" | "Event" | "Secret" | "Pod" | "PersistentVolumeClaim" => {
+                ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
+            }
             _ => ApiResource::from_gvk(&GroupVersionKind::gvk(group.0, group.1, kind)),
         };
         Api::namespaced_with(self.bed.client.clone(), &self.namespace, &resource)
@@ -487,5 +501,5 @@ pub fn phase(object: &Value) -> &str {
 }
 
 pub fn is_ended(object: &Value) -> bool {
-    ["Completed", "PartiallyFailed", "Failed", "FailedValidation"].contains(&phase(object))
+    ["Completed", "PartiallyFailed", "Failed", "FailedValidation", "Canceled"].contains(&phase(object))
 }

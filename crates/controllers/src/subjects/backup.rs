@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
-use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation};
+use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, PodVolumeBackup};
 use plimsoll_api::{labels, validate};
 use plimsoll_engine::backup::actions::built_in;
 use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
@@ -28,22 +29,23 @@ use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
+use crate::volumes::{self, PodVolumes, Wanted, Wishes};
 use crate::{policy, project};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
-const STAGES: [(&str, Duration); 4] = [
+const STAGES: [(&str, Duration); 5] = [
     ("planning", Duration::from_secs(1)),
     ("reading", Duration::from_secs(10)),
+    // More, once there are any.
+    ("volumes", Duration::from_millis(100)),
     ("saving", Duration::from_secs(1)),
     ("committing", Duration::from_millis(500)),
 ];
 
 /// What a later version carries out, and this one must not pretend to.
-const UNSUPPORTED: [(&str, &str); 5] = [
+const UNSUPPORTED: [(&str, &str); 3] = [
     ("snapshotVolumes", "taking volume snapshots"),
     ("snapshotMoveData", "moving snapshot data"),
-    ("defaultVolumesToFsBackup", "backing up volumes file by file"),
-    ("defaultVolumesToRestic", "backing up volumes file by file"),
     ("volumeSnapshotLocations", "taking volume snapshots"),
 ];
 
@@ -118,6 +120,8 @@ impl Kind for Backup {
         if matches!(error, Error::Exists { .. } | Error::Occupied { .. }) {
             return;
         }
+        let own = format!("{}={}", labels::BACKUP_UID, job.id.uid);
+        volumes::abandon::<PodVolumeBackup>(&job.context, &own, &job.tree.root()).await;
         if let Ok((_, store)) = open_location(job).await
             && let Err(error) = backup::discard(&store, &job.id.name).await
         {
@@ -200,7 +204,7 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration) -> Value {
         "includedNamespaces": namespaces,
         "csiSnapshotTimeout": or(&spec.csi_snapshot_timeout, 10 * 60),
         "itemOperationTimeout": or(&spec.item_operation_timeout, 4 * 60 * 60),
-        "defaultVolumesToFsBackup": spec.default_volumes_to_fs_backup.unwrap_or(false),
+        "defaultVolumesToFsBackup": spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false),
         "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
     })
 }
@@ -256,12 +260,7 @@ async fn run(
         |resources, namespaces| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces),
         &planning,
     );
-    let (mut plan, selecting) = job.unless_cancelled(plan).await?;
-    if policies.as_ref().is_some_and(Policies::has_volume_policies) {
-        plan.warnings.push(
-            "spec.resourcePolicy: its volume policies have no effect, this server backs up no volume data".into(),
-        );
-    }
+    let (plan, selecting) = job.unless_cancelled(plan).await?;
     let actions = || built_in(&job.context.cluster, selecting.catalog());
     let actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
     planning.finish();
@@ -274,7 +273,7 @@ async fn run(
         hooks: HookRules::compile(spec.hooks.as_ref(), selecting.catalog())?,
         selecting,
         actions,
-        volumes: None,
+        volumes: Some(Arc::new(volumes(job, begun, policies, stages).await?)),
         problems,
         reading: stages.begin("reading"),
         saving: stages.planned("saving"),
@@ -284,6 +283,27 @@ async fn run(
         scratch: job.scratch.path().to_owned(),
     };
     Box::pin(run.run()).await
+}
+
+/// Who backs up the volumes of pods, as this Backup wants it.
+async fn volumes(
+    job: &Job<Backup>,
+    begun: &Value,
+    policies: Option<Policies>,
+    stages: &Stages,
+) -> Result<PodVolumes, Error> {
+    let spec = &job.subject.spec;
+    let by_default = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false);
+    PodVolumes::new(Wanted {
+        context: Arc::clone(&job.context),
+        name: job.id.name.clone(),
+        uid: job.id.uid.clone(),
+        owner: OwnerReference { controller: Some(true), ..job.id.owner() },
+        location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        wishes: Wishes { by_default, policies },
+        task: stages.planned("volumes"),
+    })
+    .await
 }
 
 /// Writes the metadata, as the last file: from here on it is a backup.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use plimsoll_api::velero::v1::{Backup, Restore, RestorePhase, RestoreSpec};
+use plimsoll_api::velero::v1::{Backup, PodVolumeRestore, Restore, RestorePhase, RestoreSpec};
 use plimsoll_api::{labels, validate};
 use plimsoll_archive::layout;
-use plimsoll_engine::outcome::Recorder;
-use plimsoll_engine::ports::{Effect, Guard, Journal};
+use plimsoll_archive::volumes::RestoreVolumeInfo;
+use plimsoll_engine::outcome::{Recorder, Scope};
+use plimsoll_engine::ports::{Effect, Guard, Journal, VolumeData};
 use plimsoll_engine::restore::actions::{Actions, Surroundings, register_built_ins};
 use plimsoll_engine::restore::hooks::{Earlier, HookCounts, HookSetting, PodHooks, RestoreHooks};
 use plimsoll_engine::restore::{self, ExistingPolicy, Inner, Limits, Origin, RestorePlan, RestoreRun, Rules, Volumes};
@@ -32,11 +34,14 @@ use crate::location::{self, Found};
 use crate::policy;
 use crate::project;
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
+use crate::volumes::{self, PodData, Source};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
-const STAGES: [(&str, Duration); 4] = [
+const STAGES: [(&str, Duration); 5] = [
     ("planning", Duration::from_secs(1)),
     ("restoring", Duration::from_secs(30)),
+    // More, once there are any.
+    ("volumes", Duration::from_millis(100)),
     ("finalizing", Duration::from_millis(500)),
     ("saving", Duration::from_millis(500)),
 ];
@@ -93,13 +98,17 @@ impl Kind for Restore {
         announce_total(job, &run).await?;
         run.run().await?;
         run.task.finish();
+        let volumes = job.unless_cancelled(finish_volumes(&run, &recorder, &stages)).await?;
         let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.begin("finalizing"))).await?;
         drop(run);
-        save(job, &store, recorder, hooks, &stages.begin("saving")).await
+        save(job, &store, recorder, hooks, &volumes, &stages.begin("saving")).await
     }
 
-    /// What was created stays: it is counted, and the user decides about it.
-    async fn give_up(_: &Job<Self>, _: &Error) {}
+    /// What was created stays: it is counted, and the user decides about it. What still moves is stopped.
+    async fn give_up(job: &Job<Self>, _: &Error) {
+        let own = format!("{}={}", labels::RESTORE_UID, job.id.uid);
+        volumes::abandon::<PodVolumeRestore>(&job.context, &own, &job.tree.root()).await;
+    }
 }
 
 /// What a Restore says in other objects than itself, and in parts that are compiled.
@@ -187,8 +196,9 @@ async fn prepare(
     let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
     let selecting = Arc::new(Selecting::for_restore(spec, told.policies.as_ref(), &discovered.resources)?);
     let hooks = Arc::new(told.hooks);
-    let actions = built_ins(job, &hooks, &selecting).await?;
+    let mut actions = built_ins(job, &hooks, &selecting).await?;
     let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?;
+    let data = volume_data(job, &volumes, &mut actions, &selecting, stages)?;
     let plan = make_plan(job, store, backup, &selecting, &actions, recorder, &planning).await?;
     let rules = Rules {
         status: status_filter(spec, &selecting)?,
@@ -201,9 +211,51 @@ async fn prepare(
         selecting,
         actions,
         volumes,
+        data,
     };
     planning.finish();
     Ok(assemble(job, plan, rules, backup, recorder, stages.begin("restoring")))
+}
+
+/// Who restores the data of pods' volumes, where the backup has any.
+fn volume_data(
+    job: &Job<Restore>,
+    volumes: &Volumes,
+    actions: &mut Actions,
+    selecting: &Selecting,
+    stages: &Stages,
+) -> Result<Option<Arc<dyn VolumeData>>, Error> {
+    if volumes.files().is_empty() {
+        return Ok(None);
+    }
+    let source = Source {
+        context: Arc::clone(&job.context),
+        name: job.id.name.clone(),
+        uid: job.id.uid.clone(),
+        owner: OwnerReference { controller: Some(true), ..job.id.owner() },
+        backups: volumes.files().to_vec(),
+        namespaces: job.subject.spec.namespace_mapping.clone(),
+        task: stages.planned("volumes"),
+    };
+    Ok(Some(Arc::new(PodData::register(source, actions, selecting.catalog())?)))
+}
+
+/// Waits for the data of volumes. What went wrong with one is an error of the restore.
+async fn finish_volumes(
+    run: &RestoreRun,
+    recorder: &Recorder,
+    stages: &Stages,
+) -> Result<Vec<RestoreVolumeInfo>, Error> {
+    let task = stages.planned("volumes");
+    let Some(data) = &run.rules.data else {
+        task.finish();
+        return Ok(Vec::new());
+    };
+    let done = data.finish().await?;
+    for (namespace, error) in &done.errors {
+        recorder.error(&Scope::Namespace(namespace.clone()), error);
+    }
+    Ok(done.infos)
 }
 
 async fn make_plan(
@@ -329,13 +381,14 @@ async fn save(
     store: &Store,
     recorder: Arc<Recorder>,
     hooks: HookCounts,
+    volumes: &[RestoreVolumeInfo],
     saving: &Task,
 ) -> Result<Finished, Error> {
     let recorder = Arc::into_inner(recorder).ok_or_else(|| {
         Error::scratch(job.scratch.path(), std::io::Error::other("the recorder is still in use after restoring"))
     })?;
     let recorded = recorder.finish()?;
-    restore::save(store, &job.id.name, &recorded, saving, job.record.as_ref()).await?;
+    restore::save(store, &job.id.name, &recorded, volumes, saving, job.record.as_ref()).await?;
     saving.finish();
     job.record.commit().await?;
     let mut finished = Finished::with(&recorded.results);

@@ -30,14 +30,6 @@ pub enum TransferError {
     /// The transfer's own fields cannot be used.
     #[error("{0}")]
     Invalid(String),
-    /// There is no password for the repository.
-    #[error("there is no password for repositories: Secret {secret} has no key {key}")]
-    NoPassword {
-        /// The Secret.
-        secret: &'static str,
-        /// The key.
-        key: &'static str,
-    },
     /// What restored the volume could not tell the pod that it may start.
     #[error("cannot tell pod {pod} that volume {volume} is there: {cause}")]
     Handshake {
@@ -70,7 +62,6 @@ impl TransferError {
             Self::PodGone { .. } => "PodGone",
             Self::Volume { .. } => "VolumeNotFound",
             Self::Invalid(_) => "InvalidTransfer",
-            Self::NoPassword { .. } => "NoRepositoryPassword",
             Self::Handshake { .. } => "HandshakeFailed",
             Self::GivenUp { .. } => "GivenUp",
             Self::Api(error) => error.reason(),
@@ -90,11 +81,5 @@ impl TransferError {
     /// What stands in the custom resource.
     pub fn message(&self) -> String {
         format!("{}: {self}", self.reason())
-    }
-}
-
-impl From<plimsoll_store::StoreError> for TransferError {
-    fn from(error: plimsoll_store::StoreError) -> Self {
-        Self::Api(error.into())
     }
 }

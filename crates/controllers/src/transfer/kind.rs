@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
+use plimsoll_api::summary::ProgressSummary;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress, UploaderType};
 use plimsoll_mover::{Backup, Outcome, Restore, Work};
 use serde::Serialize;
@@ -49,6 +50,10 @@ pub trait Transfer:
     fn phase(&self) -> TransferPhase;
     /// What it showed last.
     fn shown(&self) -> Option<TransferProgress>;
+    /// Rate, time left, stalls.
+    fn summary(&self) -> Option<ProgressSummary>;
+    /// Why it stands as it does.
+    fn message(&self) -> Option<&str>;
     /// The node that is known to do it without a look at the pod.
     fn node(&self) -> Option<&str>;
     /// Whether a pod is ready for it.
@@ -94,6 +99,14 @@ impl Transfer for PodVolumeBackup {
 
     fn shown(&self) -> Option<TransferProgress> {
         self.status.as_ref()?.progress.clone()
+    }
+
+    fn summary(&self) -> Option<ProgressSummary> {
+        self.status.as_ref()?.plimsoll.clone()
+    }
+
+    fn message(&self) -> Option<&str> {
+        self.status.as_ref()?.message.as_deref()
     }
 
     fn node(&self) -> Option<&str> {
@@ -169,6 +182,14 @@ impl Transfer for PodVolumeRestore {
 
     fn shown(&self) -> Option<TransferProgress> {
         self.status.as_ref()?.progress.clone()
+    }
+
+    fn summary(&self) -> Option<ProgressSummary> {
+        self.status.as_ref()?.plimsoll.clone()
+    }
+
+    fn message(&self) -> Option<&str> {
+        self.status.as_ref()?.message.as_deref()
     }
 
     fn node(&self) -> Option<&str> {

@@ -14,12 +14,12 @@ mod agent;
 mod decide;
 mod directory;
 mod error;
-mod kind;
+pub(crate) mod kind;
 mod lease;
 mod report;
 mod repository;
 mod run;
-mod write;
+pub(crate) mod write;
 
 pub use agent::{Agent, AgentSettings};
 pub use lease::{AgentLease, LEASE_PREFIX, RENEW_EVERY, lease_name};

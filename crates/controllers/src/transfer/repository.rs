@@ -1,51 +1,33 @@
-//! The repository of a transfer: where it is and what opens it.
+//! The repository of a transfer: where it is and what opens it. An agent makes none.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupStorageLocation;
-use plimsoll_mover::{Kind, Place, Repository, repository_prefix};
-use plimsoll_store::Tuning;
+use plimsoll_mover::{Kind, Repository};
 use sha2::{Digest, Sha256};
 
 use super::error::TransferError;
-use crate::{Error, location};
-
-/// The Secret with the password of every repository, and its key: Velero's.
-pub const SECRET: &str = "velero-repo-credentials";
-/// See [`SECRET`].
-pub const KEY: &str = "repository-password";
+use crate::repositories::{self, Whose};
+use crate::{Error, transfer};
 
 /// The repository of one namespace's volumes in a location.
-pub async fn open(
+pub(super) async fn open(
     client: &Client,
-    home: &str,
+    settings: &transfer::AgentSettings,
     location: &str,
     kind: Kind,
     namespace: &str,
 ) -> Result<Repository, TransferError> {
-    let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), home);
+    let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), &settings.namespace);
     let found = locations.get_opt(location).await.map_err(|e| Error::api(format!("read location {location}"), e))?;
-    let found = found.ok_or_else(|| TransferError::Invalid(format!("there is no BackupStorageLocation {location}")))?;
-    let found = location::place(client.clone(), home, &found, Tuning::default()).await?;
-    let prefix = repository_prefix(kind, &found.prefix, namespace);
-    let place = Place { prefix, ..Place::from(&found) };
-    Ok(Repository { place, password: password(client, home).await? })
-}
-
-/// The password that opens every repository.
-pub async fn password(client: &Client, home: &str) -> Result<plimsoll_mover::Secret, TransferError> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), home);
-    let found = secrets.get_opt(SECRET).await.map_err(|e| Error::api(format!("read secret {SECRET}"), e))?;
-    let value = found.and_then(|secret| secret.data?.remove(KEY));
-    value
-        .map(|bytes| plimsoll_mover::Secret::new(bytes.0))
-        .ok_or(TransferError::NoPassword { secret: SECRET, key: KEY })
+    let missing = || TransferError::Invalid(format!("there is no BackupStorageLocation {location}"));
+    let whose = Whose::new(namespace, location, kind);
+    Ok(repositories::open(client, &settings.namespace, &found.ok_or_else(missing)?, &whose).await?)
 }
 
 /// A directory of its own for each repository, whatever characters its name has.
-pub(super) fn cache(root: &Path, repository: &Repository) -> std::path::PathBuf {
+pub(super) fn cache(root: &Path, repository: &Repository) -> PathBuf {
     let digest = Sha256::digest(repository.place.name().as_bytes());
     root.join(hex::encode(&digest[..8]))
 }

@@ -31,8 +31,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Works on a transfer to its end. An error means that the end could not be written.
 pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: CancellationToken) -> Result<(), Error> {
-    let tree = Operation::new(object.name_any(), Clock::system());
     let record = Record::new(agent.client.clone(), &agent.settings.namespace, &object);
+    let Some(object) = record.current().await? else { return Ok(()) };
+    let tree = Operation::new(object.name_any(), Clock::system());
     let reporter = Reporter::start(Reporting {
         record: record.clone(),
         tree: tree.observer(),
@@ -156,9 +157,7 @@ impl<T: Transfer> Run<'_, T> {
             directory::find(&agent.client, &agent.settings.pods_directory, &pod, self.object.volume()).await?;
         let kind = self.kind()?;
         let namespace = self.object.repository_namespace();
-        let opened =
-            repository::open(&agent.client, &agent.settings.namespace, self.object.location(), kind, &namespace)
-                .await?;
+        let opened = repository::open(&agent.client, &agent.settings, self.object.location(), kind, &namespace).await?;
         let cache = agent.settings.cache.as_ref().map(|root| repository::cache(root, &opened));
         let work = self.object.work(&directory)?;
         let mut job = Job::new(self.record.name(), kind, opened, work);

@@ -11,7 +11,7 @@ use crate::Error;
 
 /// One transfer, to be written to.
 #[derive(Clone)]
-pub(super) struct Record<T> {
+pub(crate) struct Record<T> {
     api: Api<T>,
     name: String,
     uid: String,
@@ -47,6 +47,13 @@ impl<T: Transfer> Record<T> {
                 Err(error) => return Err(Error::api(what(), error)),
             }
         }
+    }
+
+    /// The transfer as it is now, which may be newer than what a watch has told; nothing if it has ended or is gone.
+    pub async fn current(&self) -> Result<Option<T>, Error> {
+        let found = self.api.get_opt(&self.name).await;
+        let found = found.map_err(|e| Error::api(format!("read {} {}", T::kind(&()), self.name), e))?;
+        Ok(found.filter(|object| object.uid().as_deref() == Some(&self.uid) && !object.phase().is_ended()))
     }
 
     /// Shows progress. Nothing waits for it, and one that does not arrive is followed by a newer one.

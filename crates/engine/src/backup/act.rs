@@ -100,10 +100,11 @@ impl Acting<'_> {
             self.recorder.warn(&scope, format!("pod {}: {warning}", meta.path()));
         }
         let (kept, pod) = (meta.clone(), object.clone());
+        let still = !hooks.is_empty();
         let work = async || {
             let item = self.apply(kept, bytes, object, &task).await?;
             if let Some(volumes) = &self.run.volumes {
-                volumes.back_up(&pod, &task).await?;
+                volumes.back_up(&pod, still, &task).await?;
             }
             Ok(item)
         };

@@ -18,7 +18,7 @@ use super::save;
 use crate::cluster::Cluster;
 use crate::hooks::{HookCounts, HookRules, Hooks};
 use crate::outcome::{Recorder, Results, Scope};
-use crate::ports::{Effect, Guard, Journal, Volumes};
+use crate::ports::{Effect, Guard, Journal, VolumeResults, Volumes};
 use crate::selection::Selecting;
 use crate::{Error, show_waits};
 
@@ -102,6 +102,7 @@ impl BackupRun {
         let begun = self.journal.intend(Effect::Begin { prefix: layout::backup_directory(&self.name) }).await?;
         self.read_and_pack(hooks, &recorder).await?;
         self.reading.finish();
+        let volumes = self.finish_volumes(&recorder).await?;
         self.journal.settle(begun, "packed".into()).await?;
         self.saving.start();
         let recorder = Arc::into_inner(recorder).ok_or_else(|| {
@@ -109,9 +110,22 @@ impl BackupRun {
         })?;
         let recorded = recorder.finish()?;
         let _waits = show_waits(&self.store, &self.saving);
-        save::save_files(&self.store, &self.name, &recorded, &self.saving, self.guard.as_ref()).await?;
+        save::save_files(&self.store, &self.name, &recorded, &volumes, &self.saving, self.guard.as_ref()).await?;
         self.saving.finish();
         Ok(recorded.results)
+    }
+
+    /// Waits for the volumes that no pod stood still for.
+    async fn finish_volumes(&self, recorder: &Recorder) -> Result<VolumeResults, Error> {
+        let Some(volumes) = &self.volumes else { return Ok(VolumeResults::default()) };
+        let results = volumes.finish().await?;
+        for (namespace, error) in &results.errors {
+            recorder.error(&Scope::Namespace(namespace.clone()), error);
+        }
+        for (namespace, warning) in &results.warnings {
+            recorder.warn(&Scope::Namespace(namespace.clone()), warning);
+        }
+        Ok(results)
     }
 
     async fn read_and_pack(&self, hooks: &Hooks, recorder: &Arc<Recorder>) -> Result<(), Error> {

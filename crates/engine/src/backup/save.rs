@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::files::Files;
 use crate::outcome::Recorded;
-use crate::ports::Guard;
+use crate::ports::{Guard, VolumeResults};
 use crate::{Error, kill};
 
 /// What lies in a location under a backup's name.
@@ -48,20 +48,26 @@ pub async fn discard(store: &Store, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// A list as other programs write it: none at all rather than an empty one.
+fn or_null<T: serde::Serialize>(list: &[T]) -> Value {
+    if list.is_empty() { Value::Null } else { serde_json::json!(list) }
+}
+
 /// Writes every file but the metadata; those of what this version does not back up are empty.
 pub(super) async fn save_files(
     store: &Store,
     name: &str,
     recorded: &Recorded,
+    volumes: &VolumeResults,
     task: &Task,
     guard: &dyn Guard,
 ) -> Result<(), Error> {
     Files::default()
         .json(layout::backup_results(name), &recorded.results)?
-        .json(layout::backup_pod_volume_backups(name), &Value::Null)?
+        .json(layout::backup_pod_volume_backups(name), &or_null(&volumes.pod_volume_backups))?
         .json(layout::backup_volume_snapshots(name), &Value::Null)?
         .json(layout::backup_item_operations(name), &Value::Null)?
-        .json(layout::backup_volume_info(name), &Value::Null)?
+        .json(layout::backup_volume_info(name), &or_null(&volumes.infos))?
         .spooled(layout::backup_resource_list(name), &recorded.resource_list)
         .spooled(layout::backup_outcome(name), &recorded.outcome)
         .spooled(layout::backup_log(name), &recorded.log)

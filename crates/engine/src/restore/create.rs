@@ -176,6 +176,9 @@ impl RestoreRun {
         if resource == "pods"
             && let Ok(pod) = serde_json::from_slice::<Value>(created)
         {
+            if let Some(data) = &self.rules.data {
+                data.begin(&pod);
+            }
             self.rules.hooks.begin(&pod, &self.recorder);
         }
         if resource == DEFINITIONS {

@@ -24,7 +24,7 @@ use super::requests::Webhooks;
 use super::volumes::Volumes;
 use crate::cluster::{Cluster, Resource};
 use crate::outcome::{ItemOutcome, ItemRef, Recorder, Scope};
-use crate::ports::Guard;
+use crate::ports::{Guard, VolumeData};
 use crate::selection::Selecting;
 use crate::{Error, kill};
 
@@ -71,6 +71,8 @@ pub struct Rules {
     pub volumes: Volumes,
     /// Commands in restored pods.
     pub hooks: Arc<PodHooks>,
+    /// Who restores the data of pods' volumes, if anybody does.
+    pub data: Option<Arc<dyn VolumeData>>,
     /// How long to wait.
     pub limits: Limits,
 }

@@ -36,6 +36,8 @@ pub struct Volumes {
     methods: HashMap<String, Method>,
     /// Claims whose files were backed up, as `namespace/name`.
     claims: HashSet<String>,
+    /// The backups of files.
+    files: Vec<PodVolumeBackup>,
     /// Whether the Restore does not want their data.
     without_data: bool,
     /// Volumes that are made anew for their claims.
@@ -75,9 +77,15 @@ impl Volumes {
         Ok(Self {
             methods: snapshots.chain(infos).collect(),
             claims,
+            files,
             without_data: restore_volumes == Some(false),
             provisioned: Mutex::default(),
         })
+    }
+
+    /// The backups of files whose data is to be restored.
+    pub fn files(&self) -> &[PodVolumeBackup] {
+        if self.without_data { &[] } else { &self.files }
     }
 
     fn method(&self, volume: &Value) -> Method {
@@ -85,10 +93,15 @@ impl Volumes {
         if let Some(method) = self.methods.get(name) {
             return *method;
         }
+        if self.has_files(volume) { Method::PodVolume } else { Method::None }
+    }
+
+    /// Whether the files of a volume's claim can be restored.
+    fn has_files(&self, volume: &Value) -> bool {
         let claim = |field: &str| volume.pointer(&format!("/spec/claimRef/{field}")).and_then(Value::as_str);
         match (claim("namespace"), claim("name")) {
-            (Some(namespace), Some(name)) if self.claims.contains(&format!("{namespace}/{name}")) => Method::PodVolume,
-            _ => Method::None,
+            (Some(namespace), Some(name)) => self.claims.contains(&format!("{namespace}/{name}")),
+            _ => false,
         }
     }
 
@@ -107,7 +120,11 @@ impl Volumes {
                  restorePVs: false restores the object alone"
                     .into(),
             ),
-            Method::PodVolume => Decision::MadeAnew(lost("a backup of its files")),
+            // Its files come back through a pod that mounts the claim.
+            Method::PodVolume if self.has_files(volume) => Decision::MadeAnew(None),
+            Method::PodVolume => Decision::MadeAnew(wanted.then(|| {
+                "the backup of its files failed, or is not in the backup's list: its claim gets an empty volume".into()
+            })),
             Method::CsiSnapshot => Decision::MadeAnew(lost("a snapshot of a CSI driver")),
             Method::None if deletes => Decision::MadeAnew(None),
             Method::None | Method::NativeSnapshot => Decision::AsItIs,
@@ -202,6 +219,13 @@ mod tests {
         assert_eq!(decide(Method::CsiSnapshot, Some(false), "Retain"), Decision::MadeAnew(None));
         assert!(matches!(decide(Method::NativeSnapshot, None, "Retain"), Decision::UnlessThere(_)));
         assert_eq!(decide(Method::NativeSnapshot, Some(false), "Delete"), Decision::AsItIs);
+    }
+
+    #[test]
+    fn a_volume_whose_files_can_be_restored_is_made_anew_without_a_word() {
+        let claims = HashSet::from(["old/c".to_owned()]);
+        let known = Volumes { claims, ..volumes(Method::PodVolume, None) };
+        assert_eq!(known.decide(&volume("Retain")), Decision::MadeAnew(None));
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! The data of volumes, there and back: real pods write real files, and every one of them comes back as it was.
+
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::pod_volumes::{Application, agent, agent_log, server, transfer, unpacked};
+
+async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str) {
+    let (_server, agent) = (server(home, mover, &[]), agent(home, &[], &[]));
+    let before = application.files().await;
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(
+        phase(&backup),
+        "Completed",
+        "{mover}: {}\n{}\n{}",
+        home.messages("b", "errors"),
+        home.log(),
+        agent_log(home)
+    );
+    check_backup(home, application, &backup, mover).await;
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{mover}: {restore:#}\n{}\n{}", home.log(), agent_log(home));
+    check_restore(home, &restore).await;
+    eventually("the pod runs with its data", async || application.is_running().await).await;
+    assert_eq!(application.files().await, before, "{mover}");
+    dismiss(agent).await;
+}
+
+async fn check_backup(home: &Home<'_>, application: &Application<'_>, backup: &Value, mover: &str) {
+    let uploader = if mover == "kopia" { "kopia" } else { "restic" };
+    let found = transfer(home, "PodVolumeBackup", "data").await.unwrap();
+    let pod = application.pod().await.unwrap();
+    assert_eq!(found["metadata"]["labels"]["velero.io/backup-name"], "b");
+    assert_eq!(found["metadata"]["labels"]["velero.io/backup-uid"], backup["metadata"]["uid"]);
+    assert_eq!(found["metadata"]["annotations"]["velero.io/pvc-name"], "data");
+    assert_eq!(found["metadata"]["ownerReferences"][0]["kind"], "Backup");
+    let spec = &found["spec"];
+    assert_eq!((&spec["uploaderType"], &spec["node"]), (&json!(uploader), &json!("local")), "{found:#}");
+    assert_eq!(spec["pod"]["uid"], pod["metadata"]["uid"]);
+    assert_eq!(spec["tags"]["backup"], "b");
+    assert_eq!(spec["tags"]["pvc-uid"], found["metadata"]["labels"]["velero.io/pvc-uid"]);
+    let status = &found["status"];
+    assert_eq!(
+        (&status["phase"], &status["progress"]["bytesDone"]),
+        (&json!("Completed"), &status["progress"]["totalBytes"])
+    );
+    assert!(status["progress"]["totalBytes"].as_u64().unwrap() > 1_000_000, "{status:#}");
+    assert_eq!(status["plimsoll"]["percent"], "100.00", "{status:#}");
+    assert!(status["snapshotID"].as_str().is_some_and(|id| id.len() >= 8), "{status:#}");
+    let kept = unpacked(home, "backups/b/b-podvolumebackups.json.gz");
+    assert_eq!(kept.as_array().unwrap().len(), 2, "{kept:#}");
+    let infos = unpacked(home, "backups/b/b-volumeinfo.json.gz");
+    let info = infos.as_array().unwrap().iter().find(|info| info["pvcName"] == "data").unwrap();
+    assert_eq!((&info["backupMethod"], &info["result"]), (&json!("PodVolumeBackup"), &json!("succeeded")), "{info:#}");
+    assert_eq!(info["pvbInfo"]["uploaderType"], uploader, "{info:#}");
+}
+
+async fn check_restore(home: &Home<'_>, restore: &Value) {
+    let found = transfer(home, "PodVolumeRestore", "data").await.unwrap();
+    assert_eq!(found["metadata"]["labels"]["velero.io/restore-uid"], restore["metadata"]["uid"]);
+    let status = &found["status"];
+    assert_eq!(
+        (&status["phase"], &status["progress"]["bytesDone"]),
+        (&json!("Completed"), &status["progress"]["totalBytes"])
+    );
+    let infos = unpacked(home, "restores/r/r-volumeinfo.json.gz");
+    assert_eq!(infos.as_array().unwrap().len(), 2, "{infos:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_file_of_a_volume_comes_back_as_it_was_whoever_moves_it() {
+    let bed = Bed::local_with_pods().await;
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    let first = async {
+        let (home, application) = (bed.home("home-a").await, Application::start(&bed, "built-in", 3_000_000).await);
+        round_trip(&home, &application, "built-in").await;
+    };
+    let second = async {
+        let home = bed.home_on_s3("home-b", &store, &store.endpoint()).await;
+        let application = Application::start(&bed, "kopia", 3_000_000).await;
+        round_trip(&home, &application, "kopia").await;
+    };
+    let third = async {
+        let (home, application) = (bed.home("home-c").await, Application::start(&bed, "restic", 3_000_000).await);
+        round_trip(&home, &application, "restic").await;
+    };
+    tokio::join!(first, second, third);
+}

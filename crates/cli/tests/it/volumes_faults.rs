@@ -1,0 +1,89 @@
+//! What goes wrong with a volume has a name, in its own status and in its backup's errors.
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
+
+fn message(transfer: &Value) -> &str {
+    transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A backup whose volumes all fail for one reason, which stands everywhere a user may look.
+async fn fails(home: &Home<'_>, application: &Application<'_>, name: &str, reason: &str) {
+    home.backup(name, json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", name).await;
+    let errors = home.messages(name, "errors");
+    assert_eq!(phase(&backup), "PartiallyFailed", "{errors}\n{}\n{}", home.log(), agent_log(home));
+    assert!(errors.contains(reason) && errors.contains("writer/data"), "{reason}: {errors}");
+    assert_eq!(backup["status"]["errors"], 2, "{errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_agent_a_missing_program_and_a_wrong_password_are_named() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 100_000).await;
+    let home = bed.home("home").await;
+    home.create_secret("velero-repo-credentials", "repository-password", "right").await;
+    let _server = server(&home, "kopia", &["--agent-silence", "3s"]);
+    fails(&home, &application, "alone", "NodeAgentMissing: no agent runs on node local").await;
+    let failed = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
+    assert_eq!((phase(&failed), message(&failed)), ("Failed", "NodeAgentMissing: no agent runs on node local"));
+
+    let lost = agent(&home, &["--kopia", "/nowhere/kopia"], &[]);
+    fails(&home, &application, "lost", "MoverProgramMissing").await;
+    dismiss(lost).await;
+
+    let found = agent(&home, &[], &[]);
+    home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
+    let good = home.ended("Backup", "good").await;
+    assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("good", "errors"), agent_log(&home));
+    let wrong = json!({ "stringData": { "repository-password": "wrong" } });
+    home.patch("Secret", "velero-repo-credentials", wrong).await;
+    fails(&home, &application, "locked-out", "does not open repository").await;
+    dismiss(found).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 96 << 20).await;
+    let home = bed.home("home").await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
+    home.backup("one", json!({ "includedNamespaces": [application.namespace] })).await;
+    let mut found = Value::Null;
+    eventually("the volume is on its way", async || {
+        found = transfer(&home, "PodVolumeBackup", "data").await.unwrap_or_default();
+        phase(&found) == "InProgress"
+    })
+    .await;
+    let name = found["metadata"]["name"].as_str().unwrap().to_owned();
+    home.patch("PodVolumeBackup", &name, json!({ "spec": { "cancel": true } })).await;
+    let ended = home.ended("PodVolumeBackup", &name).await;
+    assert_eq!(phase(&ended), "Canceled", "{ended:#}\n{}", agent_log(&home));
+    let progress = &ended["status"]["progress"];
+    assert!(progress.is_null() || progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{progress}");
+    let backup = home.ended("Backup", "one").await;
+    assert_eq!(phase(&backup), "PartiallyFailed", "{backup:#}");
+    assert!(
+        home.messages("one", "errors").contains("writer/data: its backup was cancelled"),
+        "{}",
+        home.messages("one", "errors")
+    );
+    home.delete("PodVolumeBackup", &name).await;
+
+    home.backup("two", json!({ "includedNamespaces": [application.namespace] })).await;
+    let of_second = async || {
+        let all = home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one));
+        all.filter(|one| one["metadata"]["labels"]["velero.io/backup-name"] == "two").collect::<Vec<_>>()
+    };
+    eventually("its volumes are on their way", async || of_second().await.iter().any(|one| phase(one) == "InProgress"))
+        .await;
+    home.patch("Operation", "backup-two", json!({ "spec": { "cancel": true } })).await;
+    let backup = home.ended("Backup", "two").await;
+    assert_eq!((phase(&backup), &backup["status"]["failureReason"]), ("Failed", &json!("Cancelled")), "{backup:#}");
+    let phases: Vec<String> = of_second().await.iter().map(|one| phase(one).to_owned()).collect();
+    assert!(phases.iter().all(|phase| phase == "Canceled" || phase == "Completed"), "{phases:?}");
+    assert!(phases.contains(&"Canceled".to_owned()), "{phases:?}");
+    dismiss(agent).await;
+}

@@ -1,0 +1,142 @@
+//! The first container of a restored pod: it waits for the data of the pod's volumes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_engine::restore::action::{Adds, Input, Output, RestoreItemAction};
+use serde_json::{Value, json};
+
+use crate::transfer::kind::RESTORE_WAIT;
+
+/// What it was called when there was only restic.
+const OLD_NAME: &str = "restic-wait";
+
+/// The program that waits.
+#[derive(Clone, Debug)]
+pub struct Helper {
+    /// Its image.
+    pub image: String,
+    /// The command in it; the uid of the Restore is its last argument.
+    pub command: Vec<String>,
+}
+
+/// Where pods go, and the volume backups that each of them waits for.
+pub(super) type Expected = Arc<Mutex<HashMap<(String, String), Vec<PodVolumeBackup>>>>;
+
+/// Puts the container that waits in front of the others.
+pub(super) struct Waiting {
+    /// By namespace and name of the pod in the backup.
+    pub backups: HashMap<(String, String), Vec<PodVolumeBackup>>,
+    pub helper: Helper,
+    pub restore_uid: String,
+    pub namespaces: BTreeMap<String, String>,
+    pub expected: Expected,
+}
+
+impl Waiting {
+    fn act(&self, mut pod: Value) -> Value {
+        let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let key = (text("/metadata/namespace"), text("/metadata/name"));
+        let Some(backups) = self.backups.get(&key) else { return pod };
+        let here: Vec<PodVolumeBackup> = backups.iter().filter(|backup| has(&pod, backup)).cloned().collect();
+        if here.is_empty() {
+            return pod;
+        }
+        let names: Vec<String> = here.iter().filter_map(|backup| backup.spec.volume.clone()).collect();
+        let target = (self.namespaces.get(&key.0).cloned().unwrap_or(key.0), key.1);
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner).insert(target, here);
+        insert(&mut pod, self.container(&names));
+        pod
+    }
+
+    fn container(&self, volumes: &[String]) -> Value {
+        let mounts = volumes.iter().map(|name| json!({ "name": name, "mountPath": format!("/restores/{name}") }));
+        json!({
+            "name": RESTORE_WAIT,
+            "image": self.helper.image,
+            "command": self.helper.command,
+            "args": [self.restore_uid],
+            "volumeMounts": mounts.collect::<Vec<_>>(),
+            "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                "seccompProfile": { "type": "RuntimeDefault" } },
+        })
+    }
+}
+
+/// Whether a pod still has the volume, and it is one that can be restored into.
+fn has(pod: &Value, backup: &PodVolumeBackup) -> bool {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
+    let name = backup.spec.volume.as_deref().unwrap_or_default();
+    let found = volumes.into_iter().flatten().find(|volume| volume["name"] == name);
+    found.is_some_and(|volume| volume.get("projected").is_none() && volume.get("downwardAPI").is_none())
+}
+
+fn insert(pod: &mut Value, container: Value) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let mut containers = match spec.remove("initContainers") {
+        Some(Value::Array(containers)) => containers,
+        _ => Vec::new(),
+    };
+    // A pod that was backed up while it waited, or after it had waited, brings one along.
+    containers.retain(|known| known["name"] != RESTORE_WAIT && known["name"] != OLD_NAME);
+    containers.insert(0, container);
+    spec.insert("initContainers".into(), Value::Array(containers));
+}
+
+impl RestoreItemAction for Waiting {
+    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+        Box::pin(async move { Ok(Output::of(self.act(input.item))) })
+    }
+
+    fn adds(&self) -> Adds {
+        Adds::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting() -> Waiting {
+        let backup: PodVolumeBackup =
+            serde_json::from_value(json!({"apiVersion": "velero.io/v1", "kind": "PodVolumeBackup",
+            "metadata": {"name": "x"}, "spec": {"volume": "data"}}))
+            .unwrap();
+        Waiting {
+            backups: HashMap::from([(("old".into(), "db".into()), vec![backup])]),
+            helper: Helper { image: "plimsoll:1".into(), command: vec!["/plimsoll".into(), "restore-wait".into()] },
+            restore_uid: "uid".into(),
+            namespaces: BTreeMap::from([("old".into(), "new".into())]),
+            expected: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_pod_with_volume_backups_waits_for_them_first_and_once() {
+        let action = waiting();
+        let pod = json!({"metadata": {"namespace": "old", "name": "db"}, "spec": {"volumes": [{"name": "data"}],
+            "initContainers": [{"name": "restic-wait"}, {"name": "restore-wait"}, {"name": "own"}]}});
+        let pod = action.act(pod);
+        let names: Vec<_> = pod["spec"]["initContainers"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, ["restore-wait", "own"]);
+        let first = &pod["spec"]["initContainers"][0];
+        assert_eq!(first["args"], json!(["uid"]));
+        assert_eq!(first["volumeMounts"], json!([{"name": "data", "mountPath": "/restores/data"}]));
+        assert!(action.expected.lock().unwrap().contains_key(&("new".to_owned(), "db".to_owned())));
+    }
+
+    #[test]
+    fn other_pods_and_pods_without_the_volume_stay_as_they_are() {
+        let action = waiting();
+        for pod in [
+            json!({"metadata": {"namespace": "old", "name": "web"}, "spec": {"volumes": [{"name": "data"}]}}),
+            json!({"metadata": {"namespace": "old", "name": "db"}, "spec": {"volumes": [{"name": "other"}]}}),
+            json!({"metadata": {"namespace": "old", "name": "db"}, "spec": {"volumes": [{"name": "data", "projected": {}}]}}),
+        ] {
+            assert_eq!(action.act(pod.clone()), pod);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The volumes of a backup's pods: chosen, handed to agents, waited for.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ObjectMeta, PostParams};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, TransferPhase, UploaderType};
+use plimsoll_archive::volumes::BackupVolumeInfo;
+use plimsoll_engine::cluster::collection_path;
+use plimsoll_engine::ports::{VolumeResults, Volumes};
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_mover::Kind;
+use plimsoll_progress::Task;
+use serde_json::{Value, json};
+
+use super::choose::{Behind, Choice, Wishes, claim_name, listed, volumes};
+use super::follow::{Ended, Follower};
+use super::info::{self, Claimed};
+use super::{identifier, transfer_name};
+use crate::context::Context;
+use crate::control::api;
+use crate::repositories::{self, Whose};
+
+/// About how long the volumes of a backup take: the weight of the stage once there are any.
+const EXPECTED: Duration = Duration::from_mins(1);
+
+/// What a backup wants of its volumes.
+pub(crate) struct Wanted {
+    pub context: Arc<Context>,
+    pub name: String,
+    pub uid: String,
+    pub owner: OwnerReference,
+    pub location: String,
+    pub wishes: Wishes,
+    /// The stage that they are shown in.
+    pub task: Task,
+}
+
+/// Backs up the volumes of pods.
+pub(crate) struct PodVolumes {
+    wanted: Wanted,
+    kind: Kind,
+    follower: Follower<PodVolumeBackup>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Claims whose volume a pod has brought already.
+    claims: HashSet<String>,
+    windows: HashMap<String, bool>,
+    started: Vec<Started>,
+    results: VolumeResults,
+}
+
+#[derive(Clone)]
+struct Started {
+    namespace: String,
+    label: String,
+    claimed: Claimed,
+    ended: Ended<PodVolumeBackup>,
+}
+
+/// A volume that is backed up.
+struct Chosen {
+    volume: String,
+    claim: Option<Value>,
+    claimed: Claimed,
+}
+
+fn text<'a>(value: &'a Value, place: &str) -> &'a str {
+    value.pointer(place).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn path(pod: &Value) -> String {
+    format!("{}/{}", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"))
+}
+
+impl PodVolumes {
+    pub(crate) async fn new(wanted: Wanted) -> Result<Self, Error> {
+        let context = &wanted.context;
+        let kind = context.settings.mover.resolve(context).await?;
+        let selector = format!("{}={}", labels::BACKUP_UID, wanted.uid);
+        let follower = Follower::start(context, selector, context.settings.fs_backup_timeout);
+        Ok(Self { kind, follower, state: Mutex::default(), wanted })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, pod: &Value, text_of_it: String) {
+        self.state().results.errors.push((text(pod, "/metadata/namespace").to_owned(), text_of_it));
+    }
+
+    fn warn(&self, pod: &Value, text_of_it: String) {
+        self.state().results.warnings.push((text(pod, "/metadata/namespace").to_owned(), text_of_it));
+    }
+
+    async fn read(
+        &self,
+        api_version: &str,
+        plural: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, Error> {
+        let path = format!("{}/{name}", collection_path(api_version, plural, namespace));
+        let found = Patience::default().run(&self.wanted.task, || self.wanted.context.cluster.get(&path)).await?;
+        Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// The volumes of a pod that are backed up. Those that should be and cannot are named.
+    async fn choose(&self, pod: &Value) -> Result<Vec<Chosen>, Error> {
+        let mut chosen = Vec::new();
+        for name in listed(pod, labels::BACKUP_VOLUMES) {
+            if !volumes(pod).any(|volume| volume["name"] == name) {
+                self.warn(pod, format!("pod {} has no volume {name}, which its annotation names", path(pod)));
+            }
+        }
+        for volume in volumes(pod) {
+            if let Some(one) = self.choose_one(pod, volume).await? {
+                chosen.push(one);
+            }
+        }
+        if !chosen.is_empty() && text(pod, "/status/phase") != "Running" {
+            let phase = text(pod, "/status/phase");
+            self.warn(pod, format!("pod {} is {phase}, not Running: its volumes are not backed up", path(pod)));
+            return Ok(Vec::new());
+        }
+        if !chosen.is_empty() && self.is_windows(text(pod, "/spec/nodeName")).await? {
+            let node = text(pod, "/spec/nodeName");
+            let label = path(pod);
+            self.error(
+                pod,
+                format!("volumes of pod {label} are refused: node {node} runs Windows, which is not supported"),
+            );
+            return Ok(Vec::new());
+        }
+        Ok(chosen)
+    }
+
+    async fn choose_one(&self, pod: &Value, volume: &Value) -> Result<Option<Chosen>, Error> {
+        let namespace = text(pod, "/metadata/namespace");
+        let claim = match claim_name(pod, volume) {
+            Some(name) => self.read("v1", "persistentvolumeclaims", Some(namespace), &name).await?,
+            None => None,
+        };
+        let persistent =
+            match claim.as_ref().map(|claim| text(claim, "/spec/volumeName")).filter(|name| !name.is_empty()) {
+                Some(name) => self.read("v1", "persistentvolumes", None, name).await?,
+                None => None,
+            };
+        let claimed = claim.as_ref().map(|claim| Claimed::of(claim, persistent.as_ref())).unwrap_or_default();
+        let name = text(volume, "/name").to_owned();
+        let behind = Behind { claim: claim.as_ref(), volume: persistent.as_ref() };
+        match self.wanted.wishes.choose(pod, volume, behind) {
+            Choice::Leave => Ok(None),
+            Choice::Skip(why) => {
+                if !claimed.volume.is_empty() {
+                    self.state().results.infos.push(info::skipped(&claimed, &why));
+                }
+                Ok(None)
+            }
+            Choice::Refuse { why, named } => {
+                let line = format!("volume {name} of pod {} is not backed up: {why}", path(pod));
+                if named {
+                    self.error(pod, line)
+                } else {
+                    self.warn(pod, line)
+                }
+                Ok(None)
+            }
+            Choice::BackUp => {
+                let of_claim = format!("{namespace}/{}", claimed.claim);
+                // Several pods may share a claim: its files are the same.
+                let first = claimed.claim.is_empty() || self.state().claims.insert(of_claim);
+                Ok(first.then_some(Chosen { volume: name, claim, claimed }))
+            }
+        }
+    }
+
+    async fn is_windows(&self, node: &str) -> Result<bool, Error> {
+        if let Some(known) = self.state().windows.get(node) {
+            return Ok(*known);
+        }
+        let found = self.read("v1", "nodes", None, node).await?.unwrap_or_default();
+        let labels = found.pointer("/metadata/labels");
+        let windows = labels.and_then(|labels| labels.get("kubernetes.io/os")).is_some_and(|os| os == "windows");
+        self.state().windows.insert(node.to_owned(), windows);
+        Ok(windows)
+    }
+
+    /// Hands the volumes of a pod to its node's agent.
+    async fn begin(&self, pod: &Value, chosen: Vec<Chosen>) -> Result<Vec<Started>, Error> {
+        let Wanted { context, location, task, .. } = &self.wanted;
+        task.start();
+        task.expect_duration(EXPECTED);
+        let namespace = text(pod, "/metadata/namespace");
+        let whose = Whose::new(namespace, location, self.kind);
+        let repository = match repositories::require(context, &whose, task).await {
+            Ok(repository) => repository,
+            Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
+            Err(error) => {
+                for one in chosen {
+                    self.error(pod, format!("volume {} of pod {}: {}: {error}", one.volume, path(pod), error.reason()));
+                }
+                return Ok(Vec::new());
+            }
+        };
+        let identifier = identifier(context, repository).await?;
+        let mut started = Vec::new();
+        for one in chosen {
+            let label = format!("{}/{}", path(pod), one.volume);
+            let shown = task.planned(&label);
+            shown.start();
+            let object = self.transfer(pod, &one, &identifier);
+            let name = object.metadata.name.clone().unwrap_or_default();
+            self.create(&object).await?;
+            let ended = self.follower.follow(&name, shown);
+            let namespace = namespace.to_owned();
+            started.push(Started { namespace, label, claimed: one.claimed, ended });
+        }
+        self.state().started.extend(started.iter().cloned());
+        Ok(started)
+    }
+
+    /// One that is there already was made by this backup, before somebody took over.
+    async fn create(&self, object: &PodVolumeBackup) -> Result<(), Error> {
+        let Wanted { context, task, .. } = &self.wanted;
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        context.fence.check()?;
+        kill::point("volumes.create.before");
+        let create = || async {
+            match api::<PodVolumeBackup>(context).create(&PostParams::default(), object).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeBackup {name}"), e)),
+            }
+        };
+        Patience::default().run(task, create).await?;
+        kill::point("volumes.create.after");
+        Ok(())
+    }
+
+    fn transfer(&self, pod: &Value, one: &Chosen, identifier: &str) -> PodVolumeBackup {
+        let Wanted { name, uid, owner, location, .. } = &self.wanted;
+        let pod_uid = text(pod, "/metadata/uid");
+        let mut tags = json!({ "backup": name, "backup-uid": uid, "pod": text(pod, "/metadata/name"), "pod-uid": pod_uid,
+            "ns": text(pod, "/metadata/namespace"), "volume": one.volume });
+        let mut marks = json!({ labels::BACKUP_NAME: labels::valid_name(name), labels::BACKUP_UID: uid });
+        let mut notes = json!({ labels::MOVER: self.kind.name() });
+        if let Some(claim) = &one.claim {
+            let claim_uid = text(claim, "/metadata/uid");
+            tags["pvc-uid"] = json!(claim_uid);
+            marks[labels::PVC_UID] = json!(claim_uid);
+            notes[labels::PVC_NAME] = json!(text(claim, "/metadata/name"));
+        }
+        let map = |value: Value| serde_json::from_value(value).unwrap_or_default();
+        let reference = json!({ "kind": "Pod", "namespace": text(pod, "/metadata/namespace"),
+            "name": text(pod, "/metadata/name"), "uid": pod_uid });
+        let spec = PodVolumeBackupSpec {
+            node: Some(text(pod, "/spec/nodeName").to_owned()),
+            pod: serde_json::from_value(reference).ok(),
+            volume: Some(one.volume.clone()),
+            backup_storage_location: Some(location.clone()),
+            repo_identifier: Some(identifier.to_owned()),
+            uploader_type: Some(UploaderType::from(self.kind.uploader_type())),
+            tags: map(tags),
+            ..PodVolumeBackupSpec::default()
+        };
+        let metadata = ObjectMeta {
+            name: Some(transfer_name(name, uid, pod_uid, &one.volume)),
+            labels: Some(map(marks)),
+            annotations: Some(map(notes)),
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        };
+        PodVolumeBackup { metadata, spec, status: None }
+    }
+
+    /// Waits for all of them; what they amount to.
+    async fn results(&self) -> VolumeResults {
+        let started = self.state().started.clone();
+        let mut infos: Vec<BackupVolumeInfo> = Vec::new();
+        let mut backups = Vec::new();
+        for one in started {
+            let Some(ended) = one.ended.clone().await else {
+                let line = format!("volume {}: its PodVolumeBackup was deleted", one.label);
+                self.state().results.errors.push((one.namespace, line));
+                continue;
+            };
+            if let Some(problem) = problem(&ended) {
+                self.state().results.errors.push((one.namespace.clone(), format!("volume {}: {problem}", one.label)));
+            }
+            infos.push(info::backed_up(&ended, &one.claimed));
+            backups.push(json!(ended.as_ref()));
+        }
+        let mut results = std::mem::take(&mut self.state().results);
+        results.infos.extend(infos);
+        results.pod_volume_backups = backups;
+        results
+    }
+}
+
+/// What is wrong with a transfer that has ended: one that is not complete is an error too.
+fn problem(ended: &PodVolumeBackup) -> Option<String> {
+    let message = ended.status.as_ref().and_then(|status| status.message.clone()).unwrap_or_default();
+    match ended.phase() {
+        TransferPhase::Completed => message.starts_with("Incomplete").then_some(message),
+        TransferPhase::Canceled => Some("its backup was cancelled".into()),
+        _ => Some(message),
+    }
+}
+
+impl Volumes for PodVolumes {
+    fn wants(&self, pod: &Value) -> bool {
+        self.wanted.wishes.concern(pod)
+    }
+
+    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let chosen = self.choose(pod).await?;
+            if chosen.is_empty() {
+                return Ok(());
+            }
+            let count = chosen.len();
+            let started = self.begin(pod, chosen).await?;
+            if still {
+                let _waiting = task.wait_patiently(format!("waiting for {count} volumes of a pod that stands still"));
+                for one in started {
+                    one.ended.await;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>> {
+        Box::pin(async {
+            let results = self.results().await;
+            self.wanted.task.finish();
+            Ok(results)
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! Which volumes of a pod are backed up file by file: pure.
+
+use plimsoll_api::labels;
+use plimsoll_select::policies::{ActionKind, Policies, Volume};
+use serde_json::Value;
+
+/// What a backup says about volumes.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// All volumes but those that say no, or only those that say yes.
+    pub by_default: bool,
+    /// Its volume policies.
+    pub policies: Option<Policies>,
+}
+
+/// What is known about a volume of a pod beside the pod itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Behind<'a> {
+    /// Its claim.
+    pub claim: Option<&'a Value>,
+    /// The claim's volume.
+    pub volume: Option<&'a Value>,
+}
+
+/// What is done with a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Its files are backed up.
+    BackUp,
+    /// Nothing, and nobody expects anything.
+    Leave,
+    /// Nothing, because a policy says so.
+    Skip(String),
+    /// Nothing, although it was asked for.
+    Refuse {
+        /// Why.
+        why: String,
+        /// Whether it was asked for by name, and not with all others.
+        named: bool,
+    },
+}
+
+/// Kinds of volume whose files come from elsewhere, or belong to the node.
+const NEVER: [&str; 5] = ["hostPath", "secret", "configMap", "projected", "downwardAPI"];
+
+impl Wishes {
+    /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
+    pub fn concern(&self, pod: &Value) -> bool {
+        let policies = self.policies.as_ref().is_some_and(Policies::has_volume_policies);
+        let any = volumes(pod).any(|volume| never(volume).is_none());
+        (any && (self.by_default || policies)) || !listed(pod, labels::BACKUP_VOLUMES).is_empty()
+    }
+
+    /// What is done with one volume of a pod.
+    pub fn choose(&self, pod: &Value, volume: &Value, behind: Behind<'_>) -> Choice {
+        let name = volume["name"].as_str().unwrap_or_default();
+        let named = listed(pod, labels::BACKUP_VOLUMES).contains(&name);
+        if let Some(kind) = never(volume) {
+            return match named {
+                true => Choice::Refuse { why: format!("{kind} volumes are not backed up"), named },
+                false => Choice::Leave,
+            };
+        }
+        let by_policy = match self.policy(volume, behind) {
+            Some(ActionKind::FsBackup) => true,
+            Some(ActionKind::Skip) => return Choice::Skip("skipped due to policy".into()),
+            Some(ActionKind::Snapshot) => {
+                let why = "a policy wants a snapshot of it, and this server takes none".into();
+                return Choice::Refuse { why, named: true };
+            }
+            Some(ActionKind::Custom) => return Choice::Leave,
+            None => false,
+        };
+        let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
+        if !by_policy && !by_default && !(named && !self.by_default) {
+            return Choice::Leave;
+        }
+        match unusable(behind) {
+            Some(why) => Choice::Refuse { why, named: named || by_policy },
+            None => Choice::BackUp,
+        }
+    }
+
+    fn policy(&self, volume: &Value, behind: Behind<'_>) -> Option<ActionKind> {
+        let policies = self.policies.as_ref().filter(|policies| policies.has_volume_policies())?;
+        let facts = match behind {
+            Behind { volume: Some(persistent), claim } => Volume::persistent(persistent, claim),
+            Behind { volume: None, claim: Some(claim) } => Volume::claimed(claim),
+            Behind { volume: None, claim: None } => Volume::of_pod(volume, None),
+        };
+        policies.action(&facts).map(|action| action.kind)
+    }
+}
+
+/// What keeps the files of a volume from being read.
+fn unusable(behind: Behind<'_>) -> Option<String> {
+    let text = |value: Option<&Value>, place: &str| {
+        value.and_then(|value| value.pointer(place)).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let claim = text(behind.claim, "/metadata/name");
+    if text(behind.claim, "/spec/volumeMode") == "Block" {
+        return Some(format!("claim {claim} is a block device (volumeMode: Block), which has no files"));
+    }
+    if behind.claim.is_some() && text(behind.claim, "/spec/volumeName").is_empty() {
+        return Some(format!("claim {claim} is not bound"));
+    }
+    let host = behind.volume.is_some_and(|volume| volume.pointer("/spec/hostPath").is_some());
+    host.then(|| format!("volume {} of claim {claim} is a hostPath", text(behind.volume, "/metadata/name")))
+}
+
+/// Whether this volume is of a kind that is never backed up, and which.
+fn never(volume: &Value) -> Option<&'static str> {
+    let token = volume["name"].as_str().is_some_and(|name| name.starts_with("default-token"));
+    let kind = NEVER.into_iter().find(|kind| volume.get(kind).is_some_and(|value| !value.is_null()));
+    kind.or(token.then_some("token"))
+}
+
+/// The volumes of a pod.
+pub fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
+    pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The claim that a volume of a pod is of.
+pub fn claim_name(pod: &Value, volume: &Value) -> Option<String> {
+    let claimed = volume.pointer("/persistentVolumeClaim/claimName").and_then(Value::as_str).map(str::to_owned);
+    let pod = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let own = || volume.get("ephemeral").map(|_| format!("{pod}-{}", volume["name"].as_str().unwrap_or_default()));
+    claimed.or_else(own)
+}
+
+/// The names in an annotation of a pod.
+pub fn listed<'a>(pod: &'a Value, annotation: &str) -> Vec<&'a str> {
+    let text = pod.pointer("/metadata/annotations").and_then(|all| all.get(annotation)).and_then(Value::as_str);
+    text.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(annotations: Value) -> Value {
+        json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {"volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "cache", "emptyDir": {}},
+            {"name": "keys", "secret": {}}, {"name": "host", "hostPath": {"path": "/"}}]}})
+    }
+
+    fn chosen(wishes: &Wishes, pod: &Value) -> Vec<String> {
+        let claim = json!({"metadata": {"name": "c"}, "spec": {"volumeName": "v"}});
+        let behind = |volume: &Value| Behind { claim: claim_name(pod, volume).map(|_| &claim), volume: None };
+        let chosen = volumes(pod).filter(|volume| wishes.choose(pod, volume, behind(volume)) == Choice::BackUp);
+        chosen.map(|volume| volume["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn volumes_are_opted_in_by_name_or_opted_out_by_name() {
+        let (opt_in, opt_out) = (Wishes::default(), Wishes { by_default: true, policies: None });
+        let plain = pod(json!({}));
+        assert!(chosen(&opt_in, &plain).is_empty() && !opt_in.concern(&plain));
+        assert_eq!(chosen(&opt_out, &plain), ["data", "cache"]);
+        assert_eq!(chosen(&opt_in, &pod(json!({labels::BACKUP_VOLUMES: "cache, data"}))), ["data", "cache"]);
+        assert_eq!(chosen(&opt_out, &pod(json!({labels::BACKUP_VOLUMES_EXCLUDES: "cache"}))), ["data"]);
+    }
+
+    #[test]
+    fn what_is_never_backed_up_is_refused_only_where_it_was_asked_for_by_name() {
+        let named = pod(json!({labels::BACKUP_VOLUMES: "keys,host"}));
+        let of = |wishes: &Wishes, pod: &Value, index: usize| {
+            wishes.choose(pod, &pod["spec"]["volumes"][index], Behind::default())
+        };
+        assert_eq!(
+            of(&Wishes::default(), &named, 3),
+            Choice::Refuse { why: "hostPath volumes are not backed up".into(), named: true }
+        );
+        assert_eq!(of(&Wishes { by_default: true, policies: None }, &pod(json!({})), 2), Choice::Leave);
+    }
+
+    #[test]
+    fn policies_decide_before_annotations_and_what_they_do_not_match_is_left_to_those() {
+        let policies = Policies::parse(
+            "version: v1\nvolumePolicies:\n- conditions: {volumeTypes: [emptyDir]}\n  action: {type: skip}\n\
+             - conditions: {pvcLabels: {keep: files}}\n  action: {type: fs-backup}\n\
+             - conditions: {pvcLabels: {keep: snapshot}}\n  action: {type: snapshot}\n",
+        )
+        .unwrap();
+        let wishes = Wishes { by_default: false, policies: Some(policies) };
+        let pod = pod(json!({labels::BACKUP_VOLUMES: "cache"}));
+        let claim =
+            |keep: &str| json!({"metadata": {"name": "c", "labels": {"keep": keep}}, "spec": {"volumeName": "v"}});
+        let of = |index: usize, claim: Option<&Value>| {
+            wishes.choose(&pod, &pod["spec"]["volumes"][index], Behind { claim, volume: None })
+        };
+        assert_eq!(of(1, None), Choice::Skip("skipped due to policy".into()));
+        assert_eq!(of(0, Some(&claim("files"))), Choice::BackUp);
+        assert!(matches!(of(0, Some(&claim("snapshot"))), Choice::Refuse { named: true, .. }));
+        assert_eq!(of(0, Some(&claim("nothing"))), Choice::Leave);
+    }
+
+    #[test]
+    fn a_block_device_and_a_claim_that_is_not_bound_are_refused_by_name() {
+        let wishes = Wishes { by_default: true, policies: None };
+        let pod = pod(json!({}));
+        let refused = |spec: Value| {
+            let claim = json!({"metadata": {"name": "c"}, "spec": spec});
+            wishes.choose(&pod, &pod["spec"]["volumes"][0], Behind { claim: Some(&claim), volume: None })
+        };
+        let why = "claim c is a block device (volumeMode: Block), which has no files".to_owned();
+        assert_eq!(refused(json!({"volumeMode": "Block", "volumeName": "v"})), Choice::Refuse { why, named: false });
+        assert_eq!(refused(json!({})), Choice::Refuse { why: "claim c is not bound".into(), named: false });
+    }
+}

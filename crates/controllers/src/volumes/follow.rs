@@ -1,0 +1,251 @@
+//! Follows the transfers of one backup or restore: shows each as a task, and notices what keeps it from going on.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt, future};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use plimsoll_api::velero::v1::TransferPhase;
+use plimsoll_progress::{Meter, Task, Total, Unit, Wait};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::{debug, warn};
+
+use super::agents::Agents;
+use super::obstacle::{Lasts, Obstacle, Obstructed};
+use crate::context::Context;
+use crate::control::api;
+use crate::transfer::write::Record;
+
+/// How often obstacles are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How a transfer ended; nothing if it was deleted.
+pub type Ended<T> = future::Shared<future::BoxFuture<'static, Option<Arc<T>>>>;
+
+/// Follows transfers until it is dropped.
+pub struct Follower<T> {
+    entries: Entries<T>,
+    driver: tokio::task::JoinHandle<()>,
+    /// How long a transfer may take.
+    limit: Duration,
+}
+
+type Entries<T> = Arc<Mutex<HashMap<String, Entry<T>>>>;
+
+struct Entry<T> {
+    latest: Option<Arc<T>>,
+    followed: Option<Followed<T>>,
+}
+
+struct Followed<T> {
+    task: Task,
+    bytes: Meter,
+    wait: Option<(String, Wait)>,
+    obstacle: Option<(&'static str, Instant)>,
+    deadline: Instant,
+    ended: Option<oneshot::Sender<Option<Arc<T>>>>,
+}
+
+impl<T> Drop for Follower<T> {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+fn lock<T>(entries: &Entries<T>) -> MutexGuard<'_, HashMap<String, Entry<T>>> {
+    entries.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T: Obstructed> Follower<T> {
+    /// Follows those with a label.
+    pub fn start(context: &Arc<Context>, selector: String, limit: Duration) -> Self {
+        let entries: Entries<T> = Arc::default();
+        let driver = tokio::spawn(drive(Arc::clone(context), selector, Arc::clone(&entries)));
+        Self { entries, driver, limit }
+    }
+
+    /// Shows one of them as a task, which ends with it.
+    pub fn follow(&self, name: &str, task: Task) -> Ended<T> {
+        let (sender, receiver) = oneshot::channel();
+        let mut entries = lock(&self.entries);
+        let entry = entries.entry(name.to_owned()).or_insert(Entry { latest: None, followed: None });
+        let mut followed = Followed {
+            bytes: task.meter(Unit::Bytes),
+            task,
+            wait: None,
+            obstacle: None,
+            deadline: Instant::now() + self.limit,
+            ended: Some(sender),
+        };
+        if let Some(latest) = entry.latest.clone() {
+            followed.show(&latest);
+        }
+        entry.followed = Some(followed);
+        receiver.map(|ended| ended.ok().flatten()).boxed().shared()
+    }
+}
+
+impl<T: Obstructed> Followed<T> {
+    fn show(&mut self, object: &Arc<T>) {
+        let phase = object.phase();
+        self.count(object);
+        match phase {
+            TransferPhase::Completed => self.task.finish(),
+            TransferPhase::Canceled => self.task.cancel("cancelled"),
+            TransferPhase::Failed => self.task.fail(object.message().unwrap_or("it failed and does not say why")),
+            TransferPhase::InProgress => self.wait = None,
+            _ => {}
+        }
+        if phase.is_ended() {
+            self.end(Some(Arc::clone(object)));
+        }
+    }
+
+    fn count(&self, object: &T) {
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        let shown = object.shown().unwrap_or_default();
+        let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else { return };
+        let summary = object.summary().unwrap_or_default();
+        let grows = summary.percent.as_deref().is_none_or(|percent| percent.starts_with('~'));
+        let ended = object.phase() == TransferPhase::Completed;
+        self.bytes.set_total(if grows && !ended { Total::Growing(total) } else { Total::Final(total) });
+        self.bytes.set_done(done);
+        match summary.stalled {
+            Some(stall) => self.task.liveness_failed(stall.message.unwrap_or_default()),
+            None => self.task.liveness_ok(),
+        }
+    }
+
+    fn end(&mut self, object: Option<Arc<T>>) {
+        self.wait = None;
+        if let Some(ended) = self.ended.take() {
+            // Whoever waited may have gone.
+            let _ = ended.send(object);
+        }
+    }
+
+    /// Says what it waits for. How long that has lasted.
+    fn waits_for(&mut self, obstacle: Option<&Obstacle>) -> Duration {
+        let Some(obstacle) = obstacle else {
+            (self.wait, self.obstacle) = (None, None);
+            return Duration::ZERO;
+        };
+        if self.wait.as_ref().is_none_or(|(said, _)| *said != obstacle.message) {
+            let words = format!("waiting: {}", obstacle.message);
+            let wait = match obstacle.reason {
+                "Queued" => self.task.wait_patiently(words),
+                _ => self.task.wait(words),
+            };
+            self.wait = Some((obstacle.message.clone(), wait));
+        }
+        if self.obstacle.is_none_or(|(reason, _)| reason != obstacle.reason) {
+            self.obstacle = Some((obstacle.reason, Instant::now()));
+        }
+        self.obstacle.map_or(Duration::ZERO, |(_, since)| since.elapsed())
+    }
+}
+
+async fn drive<T: Obstructed>(context: Arc<Context>, selector: String, entries: Entries<T>) {
+    let config = watcher::Config::default().labels(&selector);
+    let mut events = watcher(api::<T>(&context), config).default_backoff().boxed();
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let settings = &context.settings;
+    let mut agents = Agents::new(context.client.clone(), &settings.namespace, settings.agent_silence);
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Some(Ok(event)) => take(event, &entries),
+                Some(Err(error)) => debug!("watching transfers: {error}"),
+                None => return,
+            },
+            _ = ticks.tick() => look(&context, &entries, &mut agents).await,
+        }
+    }
+}
+
+fn take<T: Obstructed>(event: watcher::Event<T>, entries: &Entries<T>) {
+    let (object, gone) = match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => (Arc::new(object), false),
+        watcher::Event::Delete(object) => (Arc::new(object), true),
+        watcher::Event::Init | watcher::Event::InitDone => return,
+    };
+    let mut entries = lock(entries);
+    let entry = entries.entry(object.name_any()).or_insert(Entry { latest: None, followed: None });
+    match &mut entry.followed {
+        Some(followed) if gone => {
+            followed.task.fail("it was deleted");
+            followed.end(None);
+        }
+        Some(followed) => followed.show(&object),
+        None => {}
+    }
+    entry.latest = Some(object);
+}
+
+/// Looks for what keeps transfers from going on, and ends those that never will.
+async fn look<T: Obstructed>(context: &Context, entries: &Entries<T>, agents: &mut Agents) {
+    let open: Vec<Arc<T>> = {
+        let entries = lock(entries);
+        let open = entries.values().filter(|entry| entry.followed.as_ref().is_some_and(|one| one.ended.is_some()));
+        open.filter_map(|entry| entry.latest.clone()).collect()
+    };
+    for object in open {
+        let obstacle = match object.obstacle(&context.client, agents).await {
+            Ok(obstacle) => obstacle,
+            Err(error) => {
+                debug!("looking at transfer {}: {error}", object.name_any());
+                continue;
+            }
+        };
+        if let Some(message) = verdict(context, entries, &object.name_any(), obstacle.as_ref()) {
+            give_up(context, object.as_ref(), &message).await;
+        }
+    }
+}
+
+/// Shows an obstacle; says why the transfer is given up, if it is.
+fn verdict<T: Obstructed>(
+    context: &Context,
+    entries: &Entries<T>,
+    name: &str,
+    obstacle: Option<&Obstacle>,
+) -> Option<String> {
+    let mut entries = lock(entries);
+    let followed = entries.get_mut(name)?.followed.as_mut().filter(|followed| followed.ended.is_some())?;
+    let lasted = followed.waits_for(obstacle);
+    if let Some(obstacle) = obstacle {
+        let over = match obstacle.lasts {
+            Lasts::Over => true,
+            Lasts::AWhile => lasted >= context.settings.resource_timeout,
+            Lasts::AnyTime => false,
+        };
+        if over {
+            return Some(format!("{}: {}", obstacle.reason, obstacle.message));
+        }
+    }
+    (Instant::now() >= followed.deadline).then(|| "TimedOut: it took longer than a transfer may take".to_owned())
+}
+
+/// Ends a transfer that its agent does not end. The agent stops when it sees this, if there is one.
+async fn give_up<T: Obstructed>(context: &Context, object: &T, message: &str) {
+    if context.fence.check().is_err() {
+        return;
+    }
+    let record = Record::new(context.client.clone(), &context.settings.namespace, object);
+    let operation = plimsoll_progress::Operation::new(object.name_any(), plimsoll_progress::Clock::system());
+    let now = format!("{:.0}", Timestamp::now());
+    let failed = |_: &T| {
+        json!({ "spec": { "cancel": true },
+            "status": { "phase": TransferPhase::Failed.as_str(), "message": message, "completionTimestamp": now } })
+    };
+    match record.change(&operation.root(), failed).await {
+        Ok(_) => warn!("{} {}: {message}", T::kind(&()), object.name_any()),
+        Err(error) => debug!("ending transfer {}: {error}", object.name_any()),
+    }
+}

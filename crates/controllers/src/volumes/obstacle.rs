@@ -1,0 +1,173 @@
+//! What keeps a transfer from going on, in words that name it.
+
+use k8s_openapi::api::core::v1::{ContainerStateWaiting, Event, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
+
+use super::agents::Agents;
+use crate::Error;
+use crate::transfer::kind::{RESTORE_WAIT, Transfer};
+
+/// Something that a transfer waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// A stable word.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// How long it may last.
+    pub lasts: Lasts,
+}
+
+/// How long an obstacle may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasts {
+    /// For as long as the whole transfer may take.
+    AnyTime,
+    /// For as long as anything in the cluster is waited for.
+    AWhile,
+    /// No longer.
+    Over,
+}
+
+/// A transfer that may be kept from going on.
+pub trait Obstructed: Transfer {
+    /// What keeps it from going on, if anything does.
+    fn obstacle(
+        &self,
+        client: &Client,
+        agents: &mut Agents,
+    ) -> impl Future<Output = Result<Option<Obstacle>, Error>> + Send;
+}
+
+impl Obstructed for PodVolumeBackup {
+    async fn obstacle(&self, _: &Client, agents: &mut Agents) -> Result<Option<Obstacle>, Error> {
+        of_agent(Transfer::node(self).unwrap_or_default(), &Transfer::phase(self), agents).await
+    }
+}
+
+impl Obstructed for PodVolumeRestore {
+    async fn obstacle(&self, client: &Client, agents: &mut Agents) -> Result<Option<Obstacle>, Error> {
+        if let Some(node) = Transfer::node(self) {
+            return of_agent(node, &Transfer::phase(self), agents).await;
+        }
+        let wanted = Transfer::pod(self);
+        let (namespace, name) = (wanted.namespace.unwrap_or_default(), wanted.name.unwrap_or_default());
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        let pod = pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {namespace}/{name}"), e))?;
+        let path = format!("{namespace}/{name}");
+        let Some(pod) = pod.filter(|pod| wanted.uid.is_none() || pod.uid() == wanted.uid) else {
+            return Ok(Some(Obstacle {
+                reason: "PodGone",
+                message: format!("pod {path} is gone"),
+                lasts: Lasts::Over,
+            }));
+        };
+        if Self::suits(&pod) {
+            let node = pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
+            return of_agent(&node, &TransferPhase::New, agents).await;
+        }
+        Ok(Some(of_pod(&path, &pod, &last_warning(client, &pod).await)))
+    }
+}
+
+async fn of_agent(node: &str, phase: &TransferPhase, agents: &mut Agents) -> Result<Option<Obstacle>, Error> {
+    if let Some(silence) = agents.silence(node).await? {
+        let lasts = if silence.over { Lasts::Over } else { Lasts::AnyTime };
+        return Ok(Some(Obstacle { reason: silence.reason, message: silence.message, lasts }));
+    }
+    let message = match phase {
+        TransferPhase::New => format!("for the agent of node {node} to take it up"),
+        TransferPhase::Accepted | TransferPhase::Prepared => format!("for its turn on node {node}"),
+        _ => return Ok(None),
+    };
+    Ok(Some(Obstacle { reason: "Queued", message, lasts: Lasts::AnyTime }))
+}
+
+/// Why a pod does not wait for its data yet.
+fn of_pod(path: &str, pod: &Pod, warning: &Option<String>) -> Obstacle {
+    let status = pod.status.clone().unwrap_or_default();
+    let told = |text: String| match warning {
+        Some(warning) => format!("{text} ({warning})"),
+        None => text,
+    };
+    if pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_none_or(str::is_empty) {
+        let conditions = status.conditions.unwrap_or_default();
+        let why = conditions.into_iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
+        let why = why.and_then(|one| one.message).map(|why| format!(": {why}")).unwrap_or_default();
+        let message = told(format!("pod {path} is not on a node yet{why}"));
+        return Obstacle { reason: "PodNotScheduled", message, lasts: Lasts::AWhile };
+    }
+    if matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
+        let message = told(format!("pod {path} has ended before its data was there"));
+        return Obstacle { reason: "PodEnded", message, lasts: Lasts::Over };
+    }
+    let first = status.init_container_statuses.unwrap_or_default().into_iter().find(|one| one.name == RESTORE_WAIT);
+    let waiting = first.and_then(|status| status.state).and_then(|state| state.waiting);
+    match waiting.filter(is_stuck) {
+        Some(stuck) => {
+            let reason = stuck.reason.unwrap_or_default();
+            let why = stuck.message.map(|why| format!(": {why}")).unwrap_or_default();
+            let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {reason}{why}");
+            Obstacle { reason: "InitContainerStuck", message: told(message), lasts: Lasts::AWhile }
+        }
+        None => {
+            let message = told(format!("for container {RESTORE_WAIT} of pod {path} to start"));
+            Obstacle { reason: "PodStarting", message, lasts: Lasts::AWhile }
+        }
+    }
+}
+
+/// Whether a container waits for something that does not pass by itself.
+fn is_stuck(waiting: &ContainerStateWaiting) -> bool {
+    !matches!(waiting.reason.as_deref(), None | Some("" | "PodInitializing" | "ContainerCreating"))
+}
+
+/// The last thing that somebody warned about in a pod. Best effort.
+async fn last_warning(client: &Client, pod: &Pod) -> Option<String> {
+    let events: Api<Event> = Api::namespaced(client.clone(), &pod.namespace()?);
+    let about = ListParams::default().fields(&format!("involvedObject.uid={}", pod.uid()?));
+    let mut found = events.list(&about).await.ok()?.items;
+    found.retain(|event| event.type_.as_deref() == Some("Warning"));
+    found.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
+    found.pop().and_then(|event| event.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn obstacle(spec: Value, status: Value) -> Obstacle {
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
+        of_pod("ns/p", &serde_json::from_value(pod).unwrap(), &Some("pull failed".into()))
+    }
+
+    #[test]
+    fn a_pod_that_does_not_get_as_far_as_waiting_says_why() {
+        let init = |state: Value| {
+            json!({"phase": "Pending", "initContainerStatuses": [{"name": "restore-wait", "state": state, "ready": false,
+                "image": "", "imageID": "", "restartCount": 0}]})
+        };
+        let on_node = json!({"nodeName": "n", "containers": []});
+        let unscheduled = obstacle(
+            json!({"containers": []}),
+            json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "no node fits"}]}),
+        );
+        assert_eq!(unscheduled.message, "pod ns/p is not on a node yet: no node fits (pull failed)");
+        let stuck =
+            obstacle(on_node.clone(), init(json!({"waiting": {"reason": "ErrImagePull", "message": "denied"}})));
+        assert_eq!(stuck.reason, "InitContainerStuck");
+        assert_eq!(
+            stuck.message,
+            "container restore-wait of pod ns/p cannot start: ErrImagePull: denied (pull failed)"
+        );
+        assert_eq!(
+            obstacle(on_node.clone(), init(json!({"waiting": {"reason": "PodInitializing"}}))).reason,
+            "PodStarting"
+        );
+        assert_eq!(obstacle(on_node, json!({"phase": "Failed"})).lasts, Lasts::Over);
+    }
+}

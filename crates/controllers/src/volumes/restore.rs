@@ -1,0 +1,289 @@
+//! The volumes of restored pods: their data is handed out to agents and waited for.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ObjectMeta, PostParams};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, PodVolumeRestoreSpec, TransferPhase, UploaderType};
+use plimsoll_engine::cluster::collection_path;
+use plimsoll_engine::ports::{RestoredVolumes, VolumeData};
+use plimsoll_engine::registry::{AppliesTo, Source as Origin};
+use plimsoll_engine::restore::actions::Actions;
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_mover::Kind;
+use plimsoll_progress::Task;
+use plimsoll_select::resources::Lookup;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::action::{Expected, Waiting};
+use super::follow::{Ended, Follower};
+use super::mover::MoverChoice;
+use super::{identifier, info, transfer_name};
+use crate::context::Context;
+use crate::control::api;
+use crate::repositories::{self, Whose, uploader_kind};
+use crate::transfer::kind::RESTORE_WAIT;
+
+/// What a restore's volumes come from, and whose they are.
+pub(crate) struct Source {
+    pub context: Arc<Context>,
+    pub name: String,
+    pub uid: String,
+    pub owner: OwnerReference,
+    /// The volume backups of the backup.
+    pub backups: Vec<PodVolumeBackup>,
+    pub namespaces: std::collections::BTreeMap<String, String>,
+    /// The stage that they are shown in.
+    pub task: Task,
+}
+
+/// Restores the data of pods' volumes.
+pub(crate) struct PodData {
+    work: Arc<Work>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+struct Work {
+    source: Source,
+    expected: Expected,
+    follower: Follower<PodVolumeRestore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    started: Vec<Started>,
+    errors: Vec<(String, String)>,
+    /// Volume backups that a pod has taken, by their names.
+    used: BTreeSet<String>,
+    fenced: Option<Error>,
+}
+
+struct Started {
+    namespace: String,
+    label: String,
+    claim: Option<String>,
+    ended: Ended<PodVolumeRestore>,
+}
+
+/// What is needed to restore a volume is there.
+fn is_restorable(backup: &PodVolumeBackup) -> bool {
+    let snapshot = backup.status.as_ref().and_then(|status| status.snapshot_id.as_deref()).unwrap_or_default();
+    backup.phase() == TransferPhase::Completed && !snapshot.is_empty()
+}
+
+impl PodData {
+    /// Registers the action that makes pods wait, and gets ready for them.
+    pub(crate) fn register(
+        source: Source,
+        actions: &mut Actions,
+        lookup: &(impl Lookup + ?Sized),
+    ) -> Result<Self, Error> {
+        let mut by_pod: HashMap<(String, String), Vec<PodVolumeBackup>> = HashMap::new();
+        for backup in source.backups.iter().filter(|backup| is_restorable(backup)) {
+            let pod = backup.spec.pod.clone().unwrap_or_default();
+            let key = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
+            by_pod.entry(key).or_default().push(backup.clone());
+        }
+        let expected = Expected::default();
+        let settings = &source.context.settings;
+        let waiting = Waiting {
+            backups: by_pod,
+            helper: settings.restore_helper.clone(),
+            restore_uid: source.uid.clone(),
+            namespaces: source.namespaces.clone(),
+            expected: Arc::clone(&expected),
+        };
+        let pods = AppliesTo::resources(["pods"]);
+        actions.register(Origin::BuiltIn(1), "velero.io/pod-volume-restore", &pods, lookup, Arc::new(waiting))?;
+        let selector = format!("{}={}", labels::RESTORE_UID, source.uid);
+        let follower = Follower::start(&source.context, selector, settings.fs_backup_timeout);
+        let work = Arc::new(Work { source, expected, follower, state: Mutex::default() });
+        Ok(Self { work, tasks: Mutex::default() })
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl VolumeData for PodData {
+    fn begin(&self, pod: &Value) {
+        let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let key = (text("/metadata/namespace"), text("/metadata/name"));
+        let waits_for = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        let Some(backups) = waits_for else { return };
+        let (work, pod) = (Arc::clone(&self.work), pod.clone());
+        self.tasks().spawn(async move { work.restore(pod, backups).await });
+    }
+
+    fn finish(&self) -> BoxFuture<'_, Result<RestoredVolumes, Error>> {
+        Box::pin(async {
+            let mut tasks = std::mem::take(&mut *self.tasks());
+            while tasks.join_next().await.is_some() {}
+            self.work.results().await
+        })
+    }
+}
+
+impl Work {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands the volumes of a pod that was created to the agent of its node.
+    async fn restore(&self, pod: Value, backups: Vec<PodVolumeBackup>) {
+        let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let waits = pod.pointer("/spec/initContainers").and_then(Value::as_array);
+        let waits = waits.into_iter().flatten().any(|container| container["name"] == RESTORE_WAIT);
+        self.source.task.start();
+        for backup in backups {
+            let volume = backup.spec.volume.clone().unwrap_or_default();
+            let label = format!("{namespace}/{name}/{volume}");
+            self.state().used.insert(backup.metadata.name.clone().unwrap_or_default());
+            let answer = match waits {
+                true => self.restore_one(&pod, &backup, &label).await,
+                false => Err(Error::Selection(format!("a modifier took container {RESTORE_WAIT} off its pod"))),
+            };
+            match answer {
+                Ok(started) => self.state().started.push(started),
+                Err(error @ Error::Fenced(_)) => self.state().fenced = Some(error),
+                Err(error) => {
+                    let line = format!("volume {label} is not restored: {}: {error}", error.reason());
+                    self.state().errors.push((namespace.clone(), line));
+                }
+            }
+        }
+    }
+
+    async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<Started, Error> {
+        let Source { context, task, .. } = &self.source;
+        let whose = Whose::holds(backup);
+        let repository = repositories::require(context, &whose, task).await?;
+        let shown = task.child(label);
+        let object = self.transfer(pod, backup, &identifier(context, repository).await?);
+        let name = object.metadata.name.clone().unwrap_or_default();
+        context.fence.check()?;
+        kill::point("volumes.create.before");
+        let create = || async {
+            match api::<PodVolumeRestore>(context).create(&PostParams::default(), &object).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+                answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeRestore {name}"), e)),
+            }
+        };
+        Patience::default().run(&shown, create).await?;
+        kill::point("volumes.create.after");
+        let ended = self.follower.follow(&name, shown);
+        let claim = claim_of(pod, backup.spec.volume.as_deref().unwrap_or_default());
+        let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Ok(Started { namespace, label: label.to_owned(), claim, ended })
+    }
+
+    fn transfer(&self, pod: &Value, backup: &PodVolumeBackup, identifier: &str) -> PodVolumeRestore {
+        let Source { context, name, uid, owner, .. } = &self.source;
+        let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default();
+        let pod_uid = text("/metadata/uid");
+        let volume = backup.spec.volume.clone().unwrap_or_default();
+        let reference = json!({ "kind": "Pod", "namespace": text("/metadata/namespace"), "name": text("/metadata/name"),
+            "uid": pod_uid });
+        let status = backup.status.clone().unwrap_or_default();
+        let format = Whose::holds(backup).format;
+        let spec = PodVolumeRestoreSpec {
+            pod: serde_json::from_value(reference).ok(),
+            volume: Some(volume.clone()),
+            backup_storage_location: backup.spec.backup_storage_location.clone(),
+            repo_identifier: Some(identifier.to_owned()),
+            uploader_type: Some(UploaderType::from(format)),
+            snapshot_id: status.snapshot_id,
+            snapshot_size: status.progress.and_then(|progress| progress.total_bytes),
+            source_namespace: backup.spec.pod.as_ref().and_then(|pod| pod.namespace.clone()),
+            ..PodVolumeRestoreSpec::default()
+        };
+        let marks = json!({ labels::RESTORE_NAME: labels::valid_name(name), labels::RESTORE_UID: uid, labels::POD_UID: pod_uid });
+        let mover = match (context.settings.mover, uploader_kind(spec.uploader_type.as_ref())) {
+            (MoverChoice::Always(Kind::Restic), Kind::BuiltIn) => Kind::Restic,
+            (_, kind) => kind,
+        };
+        let metadata = ObjectMeta {
+            name: Some(transfer_name(name, uid, pod_uid, &volume)),
+            labels: serde_json::from_value(marks).ok(),
+            annotations: Some([(labels::MOVER.to_owned(), mover.name().to_owned())].into()),
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        };
+        PodVolumeRestore { metadata, spec, status: None }
+    }
+
+    async fn results(&self) -> Result<RestoredVolumes, Error> {
+        let (started, mut errors) = {
+            let mut state = self.state();
+            if let Some(error) = state.fenced.take() {
+                return Err(error);
+            }
+            (std::mem::take(&mut state.started), std::mem::take(&mut state.errors))
+        };
+        let mut infos = Vec::new();
+        for one in started {
+            let Some(ended) = one.ended.await else {
+                errors.push((one.namespace, format!("volume {}: its PodVolumeRestore was deleted", one.label)));
+                continue;
+            };
+            if let Some(problem) = problem(&ended) {
+                errors.push((one.namespace, format!("volume {}: {problem}", one.label)));
+            }
+            infos.push(info::restored(&ended, one.claim.as_deref()));
+        }
+        self.source.task.finish();
+        errors.extend(self.left_empty().await?);
+        Ok(RestoredVolumes { infos, errors })
+    }
+}
+
+impl Work {
+    /// Claims of this restore whose files are in the backup, and came back through no pod.
+    async fn left_empty(&self) -> Result<Vec<(String, String)>, Error> {
+        let Source { context, name, backups, namespaces, task, .. } = &self.source;
+        let used = std::mem::take(&mut self.state().used);
+        let mut errors = Vec::new();
+        for backup in backups.iter().filter(|backup| is_restorable(backup)) {
+            let claim = backup.metadata.annotations.as_ref().and_then(|all| all.get(labels::PVC_NAME));
+            let Some(claim) = claim.filter(|_| !used.contains(backup.metadata.name.as_deref().unwrap_or_default()))
+            else {
+                continue;
+            };
+            let pod = backup.spec.pod.clone().unwrap_or_default();
+            let old = pod.namespace.unwrap_or_default();
+            let namespace = namespaces.get(&old).unwrap_or(&old);
+            let path = format!("{}/{claim}", collection_path("v1", "persistentvolumeclaims", Some(namespace)));
+            let found = Patience::default().run(task, || context.cluster.get(&path)).await?;
+            let found: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+            let marks = found.pointer("/metadata/labels").and_then(|all| all.get(labels::RESTORE_NAME));
+            if marks.is_some_and(|restore| *restore == labels::valid_name(name)) {
+                let pod = pod.name.unwrap_or_default();
+                let why = format!("its files come back through pod {old}/{pod}, which was not created");
+                errors.push((namespace.clone(), format!("claim {namespace}/{claim} is left empty: {why}")));
+            }
+        }
+        Ok(errors)
+    }
+}
+
+fn claim_of(pod: &Value, volume: &str) -> Option<String> {
+    let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
+    let found = volumes.into_iter().flatten().find(|known| known["name"] == volume)?;
+    super::choose::claim_name(pod, found)
+}
+
+fn problem(ended: &PodVolumeRestore) -> Option<String> {
+    let message = ended.status.as_ref().and_then(|status| status.message.clone()).unwrap_or_default();
+    match ended.phase() {
+        TransferPhase::Completed => message.starts_with("Incomplete").then_some(message),
+        TransferPhase::Canceled => Some("its restore was cancelled".into()),
+        _ => Some(message),
+    }
+}
