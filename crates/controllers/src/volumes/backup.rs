@@ -166,7 +166,7 @@ impl PodVolumes {
                 Ok(None)
             }
             Choice::Refuse { why, named } => {
-                let line = format!("volume {name} of pod {} is not backed up: {why}", path(pod));
+                let line = format!("volume {}/{name} is not backed up: {why}", path(pod));
                 if named {
                     self.error(pod, line)
                 } else {
@@ -206,7 +206,7 @@ impl PodVolumes {
             Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
             Err(error) => {
                 for one in chosen {
-                    self.error(pod, format!("volume {} of pod {}: {}: {error}", one.volume, path(pod), error.reason()));
+                    self.error(pod, format!("volume {}/{}: {}: {error}", path(pod), one.volume, error.reason()));
                 }
                 return Ok(Vec::new());
             }
