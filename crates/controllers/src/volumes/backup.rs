@@ -168,9 +168,9 @@ impl PodVolumes {
             Choice::Refuse { why, named } => {
                 let line = format!("volume {}/{name} is not backed up: {why}", path(pod));
                 if named {
-                    self.error(pod, line)
+                    self.error(pod, line);
                 } else {
-                    self.warn(pod, line)
+                    self.warn(pod, line);
                 }
                 Ok(None)
             }

@@ -56,9 +56,10 @@ impl Wishes {
         let name = volume["name"].as_str().unwrap_or_default();
         let named = listed(pod, labels::BACKUP_VOLUMES).contains(&name);
         if let Some(kind) = never(volume) {
-            return match named {
-                true => Choice::Refuse { why: format!("{kind} volumes are not backed up"), named },
-                false => Choice::Leave,
+            return if named {
+                Choice::Refuse { why: format!("{kind} volumes are not backed up"), named }
+            } else {
+                Choice::Leave
             };
         }
         let by_policy = match self.policy(volume, behind) {
@@ -72,7 +73,9 @@ impl Wishes {
             None => false,
         };
         let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
-        if !by_policy && !by_default && !(named && !self.by_default) {
+        // Where all are asked for, a name in the annotation asks for nothing more.
+        let by_name = named && !self.by_default;
+        if !(by_policy || by_default || by_name) {
             return Choice::Leave;
         }
         match unusable(behind) {

@@ -68,7 +68,7 @@ impl Obstructed for PodVolumeRestore {
             let node = pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
             return of_agent(&node, &TransferPhase::New, agents).await;
         }
-        Ok(Some(of_pod(&path, &pod, &last_warning(client, &pod).await)))
+        Ok(Some(of_pod(&path, &pod, last_warning(client, &pod).await.as_deref())))
     }
 }
 
@@ -86,7 +86,7 @@ async fn of_agent(node: &str, phase: &TransferPhase, agents: &mut Agents) -> Res
 }
 
 /// Why a pod does not wait for its data yet.
-fn of_pod(path: &str, pod: &Pod, warning: &Option<String>) -> Obstacle {
+fn of_pod(path: &str, pod: &Pod, warning: Option<&str>) -> Obstacle {
     let status = pod.status.clone().unwrap_or_default();
     let told = |text: String| match warning {
         Some(warning) => format!("{text} ({warning})"),
@@ -105,17 +105,14 @@ fn of_pod(path: &str, pod: &Pod, warning: &Option<String>) -> Obstacle {
     }
     let first = status.init_container_statuses.unwrap_or_default().into_iter().find(|one| one.name == RESTORE_WAIT);
     let waiting = first.and_then(|status| status.state).and_then(|state| state.waiting);
-    match waiting.filter(is_stuck) {
-        Some(stuck) => {
-            let reason = stuck.reason.unwrap_or_default();
-            let why = stuck.message.map(|why| format!(": {why}")).unwrap_or_default();
-            let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {reason}{why}");
-            Obstacle { reason: "InitContainerStuck", message: told(message), lasts: Lasts::AWhile }
-        }
-        None => {
-            let message = told(format!("for container {RESTORE_WAIT} of pod {path} to start"));
-            Obstacle { reason: "PodStarting", message, lasts: Lasts::AWhile }
-        }
+    if let Some(stuck) = waiting.filter(is_stuck) {
+        let reason = stuck.reason.unwrap_or_default();
+        let why = stuck.message.map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {reason}{why}");
+        Obstacle { reason: "InitContainerStuck", message: told(message), lasts: Lasts::AWhile }
+    } else {
+        let message = told(format!("for container {RESTORE_WAIT} of pod {path} to start"));
+        Obstacle { reason: "PodStarting", message, lasts: Lasts::AWhile }
     }
 }
 
@@ -142,7 +139,7 @@ mod tests {
 
     fn obstacle(spec: Value, status: Value) -> Obstacle {
         let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": status});
-        of_pod("ns/p", &serde_json::from_value(pod).unwrap(), &Some("pull failed".into()))
+        of_pod("ns/p", &serde_json::from_value(pod).unwrap(), Some("pull failed"))
     }
 
     #[test]

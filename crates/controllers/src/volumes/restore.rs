@@ -146,9 +146,10 @@ impl Work {
             let volume = backup.spec.volume.clone().unwrap_or_default();
             let label = format!("{namespace}/{name}/{volume}");
             self.state().used.insert(backup.metadata.name.clone().unwrap_or_default());
-            let answer = match waits {
-                true => self.restore_one(&pod, &backup, &label).await,
-                false => Err(Error::Selection(format!("a modifier took container {RESTORE_WAIT} off its pod"))),
+            let answer = if waits {
+                self.restore_one(&pod, &backup, &label).await
+            } else {
+                Err(Error::Selection(format!("a modifier took container {RESTORE_WAIT} off its pod")))
             };
             match answer {
                 Ok(started) => self.state().started.push(started),
