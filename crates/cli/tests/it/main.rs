@@ -14,7 +14,6 @@ mod cli_verbs;
 mod commands;
 mod deletion;
 mod faults;
-mod kando;
 mod killed;
 mod location_faults;
 mod planted;
