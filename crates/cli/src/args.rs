@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub mod action;
 pub mod agent;
 pub mod blueprint;
 pub mod create;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::action::Action;
 use self::create::{CreateBackup, CreateLocation, CreateRestore, CreateSchedule, SetLocation};
 use self::names::{Any, Named, Reference};
 use self::options::{DeleteOptions, DescribeOptions, DownloadOptions, GetOptions, LogsOptions, PauseOptions};
@@ -88,6 +90,9 @@ pub enum Command {
         one line for each frame, after ###Phase-progress###:."
     )]
     Kando(blueprint::Kando),
+    /// Run actions of Kanister blueprints
+    #[command(subcommand, visible_alias = "actions", alias = "actionset")]
+    Action(Action),
     /// Create a backup, restore, schedule or backup location
     #[command(subcommand)]
     Create(Create),
@@ -123,6 +128,12 @@ pub enum Command {
     /// Wait, in a restored pod, for the data of its volumes
     #[command(hide = true)]
     RestoreWait(agent::RestoreWait),
+    /// Put this program, as `kando`, into a directory that a pod shares with it
+    #[command(hide = true)]
+    KandoInstall {
+        /// The directory
+        directory: PathBuf,
+    },
     /// Print completions for a shell
     #[command(
         after_help = "Examples:\n  plimsoll completion bash > /etc/bash_completion.d/plimsoll\n  source <(plimsoll completion zsh)"
@@ -202,6 +213,9 @@ pub struct Server {
     /// Key of that certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "download_tls_cert")]
     pub download_tls_key: Option<PathBuf>,
+    /// Image of this program: its `kando` is put into the pods of blueprints, in the place of their image's own
+    #[arg(long, value_name = "IMAGE", env = "PLIMSOLL_TOOLS_IMAGE")]
+    pub tools_image: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -99,7 +99,7 @@ fn event(seen: &Seen, now: Timestamp) -> Event {
         waits,
         current: live("/status/plimsoll/task").and_then(Value::as_str).map(str::to_owned),
         stalled,
-        failure_reason: seen.text("/status/failureReason").map(str::to_owned),
+        failure_reason: seen.failure().map(str::to_owned),
         validation_errors: seen.texts("/status/validationErrors"),
         errors: outcome.map(|_| seen.number("/status/errors")),
         warnings: outcome.map(|_| seen.number("/status/warnings")),

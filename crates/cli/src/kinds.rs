@@ -2,6 +2,7 @@
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
+use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, Restore, Schedule};
 
@@ -16,6 +17,7 @@ impl Kind {
             Self::Schedule => ApiResource::erase::<Schedule>(&()),
             Self::Location => ApiResource::erase::<BackupStorageLocation>(&()),
             Self::Operation => ApiResource::erase::<Operation>(&()),
+            Self::Action => ApiResource::erase::<ActionSet>(&()),
         }
     }
 
@@ -26,7 +28,7 @@ impl Kind {
 
     /// Whether it is carried out: it has a phase, items, an Operation and a log.
     pub fn is_carried_out(self) -> bool {
-        matches!(self, Self::Backup | Self::Restore)
+        matches!(self, Self::Backup | Self::Restore | Self::Action)
     }
 
     /// Which of its counters is the good one.

@@ -23,8 +23,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::names::Kind;
-use crate::args::{Arguments, Backup, BackupLocation, Command, Create, Global, Restore, Schedule};
+use crate::args::action::Action;
+use crate::args::names::{Kind, Reference};
+use crate::args::{Arguments, Backup, BackupLocation, Cancel, Command, Create, Global, Restore, Schedule};
 use crate::exit::Outcome;
 
 /// musl's own allocator serialises threads; this one does not (docs/adr/0001).
@@ -73,6 +74,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::BackupLocation(verb) => Box::pin(backup_location(&global, verb)).await,
         Command::Blueprint(verb) => commands::blueprint::run(&verb),
         Command::Kando(options) => commands::kando::run(options).await,
+        Command::Action(verb) => Box::pin(action(&global, verb)).await,
         Command::Create(Create::Backup(options)) => commands::backup::run(&global, options).await,
         Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,
         Command::Create(Create::Schedule(options)) => commands::schedule::create(&global, options).await,
@@ -98,6 +100,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Version(options) => commands::version::run(&global, &options).await,
         Command::RestoreWait(options) => commands::restore_wait::run(&options).await,
         Command::Mover(options) => commands::mover::run(&options),
+        Command::KandoInstall { directory } => commands::kando_install::run(&directory),
         Command::Completion { shell } => commands::completion::run(shell),
         Command::Reference => reference::run(),
     }
@@ -148,6 +151,26 @@ async fn restore(global: &Global, verb: Restore) -> anyhow::Result<Outcome> {
             let (targets, options) = named.of(Kind::Restore);
             commands::delete::run(global, &targets, &options).await
         }
+    }
+}
+
+async fn action(global: &Global, verb: Action) -> anyhow::Result<Outcome> {
+    match verb {
+        Action::Create(options) => commands::action::create(global, options).await,
+        Action::Get(named) => {
+            let (targets, options) = named.of(Kind::Action);
+            commands::get::run(global, &targets, &options).await
+        }
+        Action::Describe(named) => {
+            let (targets, options) = named.of(Kind::Action);
+            describe::run(global, &targets, &options).await
+        }
+        Action::Watch(options) => commands::action::watch(global, options).await,
+        Action::Cancel(options) => {
+            let reference = Reference { kind: Kind::Action, name: options.name };
+            commands::cancel::run(global, Cancel { reference, wait: options.wait }).await
+        }
+        Action::Logs(options) => commands::action::logs(global, options).await,
     }
 }
 

@@ -17,6 +17,13 @@ pub fn line(text: impl AsRef<str>) {
     }
 }
 
+/// Prints text that has its own line breaks.
+pub fn text(text: &str) {
+    if !text.is_empty() {
+        line(text.trim_end_matches('\n'));
+    }
+}
+
 /// Sends the log to standard error, so that standard output stays for results.
 pub fn log_to_stderr(global: &Global) {
     let filter = global.log.as_deref().unwrap_or("warn,plimsoll=info,plimsoll_controllers=info");

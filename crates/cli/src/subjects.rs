@@ -43,7 +43,9 @@ impl Seen {
 
     /// Its phase; `New` before anybody has looked at it.
     pub fn phase(&self) -> &str {
-        self.text("/status/phase").filter(|phase| !phase.is_empty()).unwrap_or("New")
+        let (pointer, new) =
+            if self.kind == Kind::Action { ("/status/state", "pending") } else { ("/status/phase", "New") };
+        self.text(pointer).filter(|phase| !phase.is_empty()).unwrap_or(new)
     }
 
     /// A text of the object.
@@ -68,10 +70,19 @@ impl Seen {
         fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
+    /// Why it failed.
+    pub fn failure(&self) -> Option<&str> {
+        let pointer = if self.kind == Kind::Action { "/status/error/message" } else { "/status/failureReason" };
+        self.text(pointer).filter(|text| !text.is_empty())
+    }
+
     /// How it ended, if it has.
     pub fn outcome(&self) -> Option<Outcome> {
-        let cancelled = self.text("/status/failureReason") == Some("Cancelled");
+        let cancelled = self.failure() == Some("Cancelled");
         match self.phase() {
+            "complete" => Some(Outcome::Success),
+            "failed" if self.failure().is_some_and(|why| why.starts_with("Cancelled")) => Some(Outcome::Cancelled),
+            "failed" => Some(Outcome::Failed),
             "Completed" => Some(Outcome::Success),
             "PartiallyFailed" => Some(Outcome::PartiallyFailed),
             "FailedValidation" => Some(Outcome::Refused),
@@ -126,7 +137,7 @@ pub async fn read(client: &Client, namespace: &str, reference: &Reference) -> an
 
 /// The name of the Operation of a subject.
 pub fn operation_name(reference: &Reference) -> String {
-    plimsoll_controllers::operation_name(reference.kind.word(), &reference.name)
+    plimsoll_controllers::operation_name(reference.kind.verb(), &reference.name)
 }
 
 async fn operation_of(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<Option<Operation>> {

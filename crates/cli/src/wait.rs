@@ -163,7 +163,10 @@ pub fn verdict(seen: &Seen) -> String {
             text += &format!(", {count} {word}");
         }
     }
-    if let Some(reason) = seen.text("/status/failureReason") {
+    if let Some(percent) = seen.text("/status/progress/percentCompleted") {
+        text += &format!(", {percent}%");
+    }
+    if let Some(reason) = seen.failure() {
         text += &format!(": {reason}");
     }
     for fault in seen.object.pointer("/status/validationErrors").and_then(|v| v.as_array()).into_iter().flatten() {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Client;
+use plimsoll_blueprint::functions::Tools;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::registry::Registry;
@@ -58,6 +59,8 @@ pub struct Settings {
     pub identity: String,
     /// Serves the objects of directory locations to whoever has a signed link.
     pub downloads: Option<Downloads>,
+    /// How our own `kando` gets into the pods of blueprints; without it they use their image's own.
+    pub tools: Option<Tools>,
 }
 
 /// What every controller needs.

@@ -23,6 +23,8 @@ pub struct Observed {
     pub stage: Stage,
     /// It is being deleted.
     pub deleted: bool,
+    /// A finalizer of ours keeps it until its work has ended.
+    pub held: bool,
     /// This process is working on it.
     pub running_here: bool,
     /// Its user asked for its end.
@@ -56,6 +58,8 @@ pub enum Decision {
     CancelUnbegun,
     /// Close the Operation and the journal that a dead leader left behind.
     Tidy,
+    /// Its work has ended, or never began: nothing keeps it any more.
+    Release,
 }
 
 /// Decides.
@@ -69,6 +73,10 @@ pub fn decide(seen: &Observed) -> Decision {
                 Decision::Leave
             }
         }
+        Stage::Begun if seen.deleted && seen.held => Decision::Run,
+        Stage::Ended if seen.held && seen.operation_open => Decision::Tidy,
+        Stage::Ended if seen.held => Decision::Release,
+        Stage::New if seen.held && seen.deleted => Decision::Release,
         _ if seen.deleted => Decision::Leave,
         Stage::Ended if seen.operation_open => Decision::Tidy,
         Stage::Ended => Decision::Leave,
@@ -91,6 +99,7 @@ mod tests {
         Observed {
             stage: Stage::New,
             deleted: false,
+            held: false,
             running_here: false,
             cancelled: false,
             operation_open: false,
@@ -139,6 +148,18 @@ mod tests {
                 Observed { operation_open: true, ..ended.clone() },
                 Decision::Tidy,
             ),
+            (
+                "deleted while its leader was dead: taken over, to end it in order",
+                Observed { deleted: true, held: true, ..begun.clone() },
+                Decision::Run,
+            ),
+            (
+                "ended and still held is let go",
+                Observed { held: true, deleted: true, ..ended.clone() },
+                Decision::Release,
+            ),
+            ("held and never begun is let go", Observed { held: true, deleted: true, ..new() }, Decision::Release),
+            ("held and not deleted runs", Observed { held: true, ..new() }, Decision::Run),
             ("ended is left alone", ended, Decision::Leave),
             ("being deleted is left alone", Observed { deleted: true, ..begun }, Decision::Leave),
         ];

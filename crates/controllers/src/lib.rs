@@ -10,6 +10,7 @@
 //! Only the leader runs controllers. Work survives it: a leader that dies in the middle leaves subject, Operation and journal
 //! behind, and the next one goes on from there. Nothing here prints, and nothing here decides which objects are selected.
 
+mod actionsets;
 mod context;
 mod control;
 pub mod cron;
@@ -43,6 +44,7 @@ mod volumes;
 pub use context::Settings;
 pub use downloads::Downloads;
 pub use operation::operation_name;
+pub use plimsoll_blueprint::functions::Tools;
 pub use plimsoll_engine::Error;
 pub use server::{Server, install_crds};
 pub use volumes::{Helper, MoverChoice};

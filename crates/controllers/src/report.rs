@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plimsoll_engine::cluster::Cluster;
@@ -45,6 +46,14 @@ pub struct Reporting {
     pub scratch: PathBuf,
     /// Where a stall is told.
     pub events: Events,
+    /// Writes the subject, if the tree alone does not say how far it is.
+    pub projection: Option<Arc<dyn Projection>>,
+}
+
+/// Writes a subject whose status is more than its tree.
+pub trait Projection: Send + Sync {
+    /// Writes it if it has changed. `more` belongs into the status too.
+    fn write<'a>(&'a self, snapshot: &'a Snapshot, more: Value) -> BoxFuture<'a, ()>;
 }
 
 impl Reporter {
@@ -109,6 +118,9 @@ impl Last {
             self.truth = Some(truth);
         }
         status["conditions"] = json!(self.conditions);
+        if let Some(projection) = &reporting.projection {
+            return projection.write(snapshot, status).await;
+        }
         if same_but_for_times(&status, &self.shown) {
             return;
         }
@@ -170,7 +182,7 @@ pub fn nulls_for_absent(summary: &plimsoll_api::summary::ProgressSummary) -> Val
     value
 }
 
-fn same_but_for_times(a: &Value, b: &Value) -> bool {
+pub fn same_but_for_times(a: &Value, b: &Value) -> bool {
     let strip = |value: &Value| {
         let mut value = value.clone();
         if let Some(summary) = value.get_mut("plimsoll").and_then(Value::as_object_mut) {

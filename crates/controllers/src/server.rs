@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_api::velero::v1::{Backup, DeleteBackupRequest, Restore};
 use plimsoll_engine::Error;
@@ -19,7 +20,7 @@ use crate::leader::{self, Candidate};
 use crate::live::LiveOperations;
 use crate::repositories::{self, Repositories};
 use crate::sync::{self, Warnings};
-use crate::{downloads, garbage, location, peers, requests, restore_files, schedule, subject};
+use crate::{actionsets, downloads, garbage, location, peers, requests, restore_files, schedule, subject};
 
 /// The name of the Lease.
 const LEASE: &str = "plimsoll";
@@ -78,6 +79,8 @@ impl Server {
                 subject::control::<Backup>(Arc::clone(&context)),
                 subject::control::<Restore>(Arc::clone(&context)),
                 subject::control::<DeleteBackupRequest>(Arc::clone(&context)),
+                subject::control::<ActionSet>(Arc::clone(&context)),
+                actionsets::checks::watch(Arc::clone(&context)),
                 requests::deletion::control(Arc::clone(&context)),
                 restore_files::control(Arc::clone(&context)),
                 garbage::control(Arc::clone(&context)),

@@ -1,4 +1,4 @@
-//! A Backup or a Restore from the first look at it to its end: one controller, generic over the kind.
+//! A Backup, a Restore or an ActionSet from the first look at it to its end: one controller, generic over the kind.
 
 mod waiting;
 
@@ -34,7 +34,7 @@ use crate::floor::{Shown, floor};
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
 use crate::project;
-use crate::report::{Reporter, Reporting};
+use crate::report::{Projection, Reporter, Reporting};
 
 /// What differs between the kinds of subject.
 pub trait Kind:
@@ -53,6 +53,12 @@ pub trait Kind:
     const SHOWN: Shown;
     /// Keeps its object until what it left elsewhere is gone.
     const FINALIZER: Option<&'static str> = None;
+    /// Whether the finalizer goes when the work has ended: it is there so that a deletion ends the work in order.
+    const HELD_WHILE_RUNNING: bool = false;
+    /// Where in the object its phase stands.
+    const PHASE: &'static str = "/status/phase";
+    /// What it keeps in memory while it is worked on, beside the tree.
+    type Live: Default + Send + Sync + 'static;
 
     /// Where a phase is, for our purposes.
     fn stage(phase: &str) -> Stage;
@@ -77,6 +83,10 @@ pub trait Kind:
     /// How many of them run at the same time.
     fn at_once(settings: &Settings) -> usize {
         settings.concurrency
+    }
+    /// Writes its status while it is worked on, if the tree alone does not say it.
+    fn projection(_job: &Job<Self>) -> Option<Arc<dyn Projection>> {
+        None
     }
     /// Does the work. Returns the status to end with.
     fn work(job: &Job<Self>) -> impl Future<Output = Result<Finished, Error>> + Send;
@@ -120,6 +130,8 @@ pub struct Finished {
     pub state: OperationState,
     /// Why items were skipped or failed.
     pub reasons: Vec<ReasonCount>,
+    /// How the tree ends, if not well.
+    pub ending: Option<Ending>,
 }
 
 impl Finished {
@@ -133,12 +145,12 @@ impl Finished {
         let completed = format!("{:.0}", Timestamp::now());
         let status =
             json!({ "phase": phase, "errors": errors, "warnings": warnings, "completionTimestamp": completed });
-        Self { status, state, reasons: project::reasons(results) }
+        Self { status, state, reasons: project::reasons(results), ending: None }
     }
 }
 
 /// One piece of work, taken up.
-pub struct Job<K> {
+pub struct Job<K: Kind> {
     pub context: Arc<Context>,
     pub subject: K,
     pub id: Subject,
@@ -148,9 +160,10 @@ pub struct Job<K> {
     pub known: Vec<Known>,
     pub cancel: CancellationToken,
     pub scratch: tempfile::TempDir,
+    pub live: Arc<K::Live>,
 }
 
-impl<K> Job<K> {
+impl<K: Kind> Job<K> {
     /// The path of the subject's custom resource.
     pub fn path(&self) -> String {
         subject_path(&self.id)
@@ -220,11 +233,12 @@ async fn reconcile<K: Kind>(object: Arc<DynamicObject>, context: Arc<Context>) -
 
 async fn observe<K: Kind>(object: &DynamicObject, context: &Context) -> Result<Observed, Error> {
     let raw = serde_json::to_value(object).unwrap_or_default();
-    let stage = K::stage(raw.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default());
+    let stage = K::stage(raw.pointer(K::PHASE).and_then(Value::as_str).unwrap_or_default());
     let uid = object.uid().unwrap_or_default();
     let mut seen = Observed {
         stage,
         deleted: object.metadata.deletion_timestamp.is_some(),
+        held: K::HELD_WHILE_RUNNING && K::FINALIZER.is_some_and(|name| object.finalizers().iter().any(|f| f == name)),
         running_here: context.runs.has(&uid),
         cancelled: false,
         operation_open: false,
@@ -301,7 +315,8 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
             write_unless_changed(context, &id, object, &K::failed("Cancelled")).await?;
             context.events.say(&id.reference(), Gravity::Normal, "Cancelled", "cancelled before it began").await;
         }
-        Decision::Tidy => tidy(&id, context, object).await?,
+        Decision::Tidy => tidy::<K>(&id, context, object).await?,
+        Decision::Release => release::<K>(context, &id).await?,
     }
     Ok(Action::await_change())
 }
@@ -342,18 +357,39 @@ async fn write_unless_changed(
 }
 
 /// Closes what a leader left open that died after the last write to the subject.
-async fn tidy(id: &Subject, context: &Context, object: &DynamicObject) -> Result<(), Error> {
+async fn tidy<K: Kind>(id: &Subject, context: &Context, object: &DynamicObject) -> Result<(), Error> {
     let opened = operation::open(context.client.clone(), id, context.holder()).await?;
-    let phase = object.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    let phase = object.data.pointer(K::PHASE).and_then(Value::as_str).unwrap_or_default();
     let (state, ending) = match phase {
-        "Completed" | "Processed" => (OperationState::Succeeded, Ending::Succeeded),
+        "Completed" | "Processed" | "complete" => (OperationState::Succeeded, Ending::Succeeded),
         "PartiallyFailed" => (OperationState::PartiallyFailed, Ending::Succeeded),
         other => (OperationState::Failed, Ending::Failed(format!("ended {other}"))),
     };
     let tree = take_up(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref()).0;
     tree.end(ending);
     journal::remove(context.client.clone(), &id.namespace, &id.operation_name()).await?;
+    release::<K>(context, id).await?;
     opened.record.end(&tree.snapshot(), &state, Vec::new()).await
+}
+
+/// Lets go of an object that was held while it was worked on.
+async fn release<K: Kind>(context: &Context, id: &Subject) -> Result<(), Error> {
+    let Some(finalizer) = K::FINALIZER.filter(|_| K::HELD_WHILE_RUNNING) else { return Ok(()) };
+    context.fence.check()?;
+    let Some(found) = context.cluster.get(&subject_path(id)).await? else { return Ok(()) };
+    let object: Value = serde_json::from_slice(&found).unwrap_or_default();
+    let all = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let rest: Vec<_> = all.iter().filter(|name| name.as_str() != Some(finalizer)).collect();
+    if rest.len() == all.len() {
+        return Ok(());
+    }
+    let rest = if rest.is_empty() { Value::Null } else { json!(rest) };
+    let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"], "finalizers": rest });
+    kill::point("subject.release.before");
+    match context.cluster.merge(&subject_path(id), json!({ "metadata": metadata }).to_string().into_bytes()).await {
+        Err(error) if error.code() == Some(404) => Ok(()),
+        answer => answer.map(|_| ()),
+    }
 }
 
 fn take_up(
@@ -391,13 +427,17 @@ async fn run_current<K: Kind>(context: &Arc<Context>, id: Subject, cancel: Cance
     let invalid =
         |e: serde_json::Error| Error::Answer { what: format!("read {} {}", id.verb, id.name), detail: e.to_string() };
     let raw: Value = serde_json::from_slice(&found).map_err(invalid)?;
-    let phase = raw.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    let phase = raw.pointer(K::PHASE).and_then(Value::as_str).unwrap_or_default();
     let same = raw.pointer("/metadata/uid").and_then(Value::as_str) == Some(id.uid.as_str());
     if !same || ![Stage::New, Stage::Begun].contains(&K::stage(phase)) {
         return Ok(());
     }
     let subject = serde_json::from_value::<K>(raw).map_err(invalid)?;
-    hold::<K>(context, &id, &subject).await?;
+    if subject.meta().deletion_timestamp.is_some() {
+        cancel.cancel();
+    } else {
+        hold::<K>(context, &id, &subject).await?;
+    }
     run::<K>(Arc::clone(context), subject, id, cancel).await
 }
 
@@ -433,6 +473,7 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
         shown: K::SHOWN,
         scratch: job.scratch.path().to_owned(),
         events: context.events.clone(),
+        projection: K::projection(&job),
     });
     drop(gap);
     let answer = K::work(&job).await;
@@ -476,6 +517,7 @@ async fn take_job<K: Kind>(
         known,
         cancel,
         scratch,
+        live: Arc::default(),
     };
     Ok((job, gap))
 }
@@ -483,7 +525,10 @@ async fn take_job<K: Kind>(
 /// The last writes: the subject's end, then the journal goes, then the record's end.
 async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(), Error> {
     let (finished, ending) = match answer {
-        Ok(finished) => (finished, Ending::Succeeded),
+        Ok(mut finished) => {
+            let ending = finished.ending.take().unwrap_or(Ending::Succeeded);
+            (finished, ending)
+        }
         Err(error @ Error::Fenced(_)) => return Err(error),
         Err(error) => failed::<K>(&error),
     };
@@ -501,6 +546,7 @@ async fn end<K: Kind>(job: &Job<K>, answer: Result<Finished, Error>) -> Result<(
     // The open record is what makes a successor tidy up, so it is closed last.
     journal::remove(job.context.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
     kill::point("journal.removed");
+    Patience::default().run(&root, || release::<K>(&job.context, &job.id)).await?;
     match job.record.end(&snapshot, &finished.state, finished.reasons).await {
         Err(error) if error.code() == Some(404) => Ok(()),
         answer => answer,
@@ -516,6 +562,10 @@ fn final_status<K: Kind>(snapshot: &Snapshot, finished: &Finished) -> Value {
     if let (Some(status), Some(last)) = (status.as_object_mut(), finished.status.as_object()) {
         status.extend(last.clone());
     }
+    // Where a kind counts its percent by rules of its own, the summary says the same.
+    if let Some(percent) = finished.status.pointer("/progress/percentCompleted") {
+        status["plimsoll"]["percent"] = percent.clone();
+    }
     status
 }
 
@@ -530,13 +580,23 @@ fn ending_in_words(finished: &Finished, ending: &Ending) -> String {
 fn failed<K: Kind>(error: &Error) -> (Finished, Ending) {
     match error {
         Error::Cancelled => (
-            Finished { status: K::failed("Cancelled"), state: OperationState::Cancelled, reasons: Vec::new() },
+            Finished {
+                status: K::failed("Cancelled"),
+                state: OperationState::Cancelled,
+                reasons: Vec::new(),
+                ending: None,
+            },
             Ending::Cancelled("asked for by its user".into()),
         ),
         error => {
             let reason = error.to_string();
             (
-                Finished { status: K::failed(&reason), state: OperationState::Failed, reasons: Vec::new() },
+                Finished {
+                    status: K::failed(&reason),
+                    state: OperationState::Failed,
+                    reasons: Vec::new(),
+                    ending: None,
+                },
                 Ending::Failed(reason),
             )
         }

@@ -35,6 +35,24 @@ pub enum Effect {
         /// What closes the pair.
         post: Vec<Command>,
     },
+    /// A phase of an action; its result is what it returned.
+    Phase {
+        /// The action's place in its set.
+        action: usize,
+        /// The phase.
+        phase: String,
+    },
+    /// Something that a phase has to know when it is taken up again; of an empty phase, something of the whole action.
+    Note {
+        /// The action's place in its set.
+        action: usize,
+        /// The phase.
+        phase: String,
+        /// What it is.
+        key: String,
+        /// What it says.
+        value: String,
+    },
 }
 
 impl fmt::Display for Effect {
@@ -43,6 +61,8 @@ impl fmt::Display for Effect {
             Self::Begin { prefix } => write!(f, "begin {prefix}"),
             Self::Commit { key } => write!(f, "commit {key}"),
             Self::Hooks { pod, .. } => write!(f, "hooks of pod {pod}"),
+            Self::Phase { action, phase } => write!(f, "phase {phase} of action {action}"),
+            Self::Note { action, phase, key, .. } => write!(f, "{key} of phase {phase} of action {action}"),
         }
     }
 }

@@ -15,10 +15,11 @@ pub enum Kind {
     Schedule,
     Location,
     Operation,
+    Action,
 }
 
 /// How each kind may be called; the first name is the one we use.
-const NAMES: [(Kind, &[&str]); 5] = [
+const NAMES: [(Kind, &[&str]); 6] = [
     (Kind::Backup, &["backup", "backups"]),
     (Kind::Restore, &["restore", "restores"]),
     (Kind::Schedule, &["schedule", "schedules"]),
@@ -35,12 +36,18 @@ const NAMES: [(Kind, &[&str]); 5] = [
         ],
     ),
     (Kind::Operation, &["operation", "operations", "ops"]),
+    (Kind::Action, &["action", "actions", "actionset", "actionsets"]),
 ];
 
 impl Kind {
     /// How it is called in text.
     pub fn word(self) -> &'static str {
         NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, names)| names[0])
+    }
+
+    /// What is done with it: the first half of its Operation's name.
+    pub fn verb(self) -> &'static str {
+        if self == Self::Action { "run" } else { self.word() }
     }
 }
 

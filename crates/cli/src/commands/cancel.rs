@@ -15,7 +15,10 @@ use crate::{connect, output, wait};
 pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     let reference = &options.reference;
     if !reference.kind.is_carried_out() {
-        bail!(Usage(format!("a {} does not run: write backup/NAME or restore/NAME", reference.kind.word())));
+        bail!(Usage(format!(
+            "a {} does not run: write backup/NAME, restore/NAME or action/NAME",
+            reference.kind.word()
+        )));
     }
     let client = connect::client(global).await?;
     let (kind, name) = (reference.kind.word(), &reference.name);

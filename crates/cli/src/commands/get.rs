@@ -107,6 +107,19 @@ fn columns(kind: Kind) -> Vec<Column> {
             ("ACCESS MODE", |seen| seen.text("/spec/accessMode").unwrap_or("ReadWrite").to_owned()),
             ("DEFAULT", |seen| flag(seen, "/spec/default")),
         ],
+        Kind::Action => vec![
+            ("NAME", |seen| seen.name().to_owned()),
+            ("STATE", |seen| seen.phase().to_owned()),
+            ("PROGRESS", |seen| {
+                seen.text("/status/progress/percentCompleted").map(|percent| format!("{percent}%")).unwrap_or_default()
+            }),
+            ("RUNNING PHASE", |seen| text(seen, "/status/progress/runningPhase")),
+            ("ACTIONS", |seen| {
+                let actions = seen.object.pointer("/spec/actions").and_then(Value::as_array).into_iter().flatten();
+                actions.filter_map(|action| action["name"].as_str()).collect::<Vec<_>>().join(",")
+            }),
+            ("AGE", |seen| age(seen.text("/metadata/creationTimestamp"))),
+        ],
         Kind::Operation => vec![
             ("NAME", |seen| seen.name().to_owned()),
             ("STATE", |seen| text(seen, "/status/state")),

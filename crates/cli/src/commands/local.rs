@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{agent, server};
 use crate::args::{Global, Local};
 use crate::exit::Outcome;
-use crate::output;
+use crate::{connect, output};
 
 /// Runs the API until a signal.
 pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
@@ -47,6 +47,9 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
         if options.run_pods {
             run_agent(client.clone(), agent_settings(global, &directory)?, stop.clone());
         }
+        // Commands in pods upgrade their connection, so they need one.
+        let outside = Global { kubeconfig: Some(served.kubeconfig_path().to_owned()), context: None, ..global.clone() };
+        let client = if options.run_pods { connect::client(&outside).await? } else { client };
         server::serve(client, settings, stop).await?;
     }
     served.shutdown().await;

@@ -15,6 +15,7 @@ use plimsoll_api::velero::v1::DownloadTargetKind;
 use plimsoll_progress::{Clock, Operation};
 
 use crate::args::Global;
+use crate::args::action::LogsAction;
 use crate::args::names::{Kind, Reference};
 use crate::args::options::LogsOptions;
 use crate::exit::{Outcome, Usage};
@@ -27,6 +28,10 @@ use crate::{connect, output};
 pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) -> anyhow::Result<Outcome> {
     if !reference.kind.is_carried_out() {
         bail!(Usage(format!("a {} has no log: backups and restores have", reference.kind.word())));
+    }
+    if reference.kind == Kind::Action {
+        let options = LogsAction { name: reference.name.clone(), follow: options.follow };
+        return Box::pin(super::action::logs(global, options)).await;
     }
     let client = connect::client(global).await?;
     let seen = subjects::read(&client, &global.namespace, reference).await?;
@@ -116,6 +121,11 @@ impl Printed {
         self.bytes = self.bytes.max(offset + text.len() as u64);
         (note, text.get(known..).unwrap_or_default())
     }
+}
+
+/// Prints what the server tells, until it has ended; how many bytes that were.
+pub async fn follow_bytes(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<u64> {
+    Ok(follow(client, namespace, reference).await?.bytes)
 }
 
 /// Prints what the server tells, until it has ended.

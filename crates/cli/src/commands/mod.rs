@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod action;
 pub mod agent;
 pub mod backup;
 pub mod blueprint;
@@ -12,6 +13,7 @@ pub mod demo;
 pub mod download;
 pub mod get;
 pub mod kando;
+pub mod kando_install;
 pub mod local;
 pub mod location;
 pub mod logs;

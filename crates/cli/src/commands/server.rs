@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::{Downloads, Helper, MoverChoice, Server, Settings};
+use plimsoll_controllers::{Downloads, Helper, MoverChoice, Server, Settings, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +54,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             url: options.download_url.clone(),
             tls: options.download_tls_cert.clone().zip(options.download_tls_key.clone()),
         }),
+        tools: options.tools_image.clone().map(tools),
     }
 }
 
@@ -78,11 +79,18 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
         identity: identity(),
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
+        tools: None,
     }
 }
 
 fn this_program() -> String {
     std::env::current_exe().map_or_else(|_| "plimsoll".into(), |path| path.display().to_string())
+}
+
+/// This very program, in an image that has it at the same place.
+fn tools(image: String) -> Tools {
+    let program = std::env::current_exe().unwrap_or_else(|_| "/plimsoll".into());
+    Tools { image, program: program.display().to_string() }
 }
 
 /// The machine and something that no other process has.

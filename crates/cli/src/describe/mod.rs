@@ -1,5 +1,6 @@
 //! `plimsoll describe`: facts, gathered once, as text or as JSON.
 
+mod action;
 mod facts;
 mod files;
 mod filters;
@@ -75,6 +76,7 @@ async fn describe(
             let backups = schedule::backups(client, namespace, seen.name()).await?;
             Ok((schedule::facts(seen, &backups), schedule::text(seen, &backups)))
         }
+        Kind::Action => Ok((action::facts(seen), action::text(seen))),
         Kind::Location => {
             let backups = location::backups(client, namespace, seen.name()).await?;
             Ok((location::facts(seen, backups), location::text(seen, backups)))

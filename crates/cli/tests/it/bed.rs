@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, Secret, ServiceAccount};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
@@ -169,6 +169,13 @@ impl Bed {
         let home = self.home_at(name, directory, place).await;
         home.create_secret("cloud-credentials", "cloud", &s3_keys(SECRET_KEY)).await;
         home
+    }
+
+    /// The directory of a volume of the embedded cluster.
+    pub async fn volume(&self, name: &str) -> PathBuf {
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let spec = api.get(name).await.unwrap().spec.unwrap();
+        spec.local.map(|local| local.path).or_else(|| Some(spec.host_path?.path)).unwrap().into()
     }
 
     /// Whether nothing but our own API works on what lies here.
@@ -391,6 +398,10 @@ impl Home<'_> {
     pub fn api(&self, kind: &str) -> Api<DynamicObject> {
         let group = if kind == "Operation" { ("plimsoll.dev", "v1alpha1") } else { ("velero.io", "v1") };
         let resource = match kind {
+            "ActionSet" | "Blueprint" | "Profile" => {
+                ApiResource::from_gvk(&GroupVersionKind::gvk("cr.kanister.io", "v1alpha1", kind))
+            }
+            "Deployment" | "StatefulSet" => ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind)),
             "ConfigMap" | "Event" | "Secret" | "Pod" | "PersistentVolumeClaim" => {
                 ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
             }

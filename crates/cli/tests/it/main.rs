@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod actions;
+mod actions_killed;
 mod architecture;
 mod backup_fields;
 mod backup_hooks;

@@ -53,7 +53,7 @@ fn ahead_of<'a, K: Kind>(
     let age = |o: &DynamicObject| (o.creation_timestamp().map(|time| time.0), o.name_any());
     let (mine, name) = (age(object), object.name_any());
     let place = |other: &'a DynamicObject| {
-        let phase = other.data.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+        let phase = other.data.pointer(K::PHASE).and_then(Value::as_str).unwrap_or_default();
         let told_to = phase == "ReadyToStart" || here.contains(&other.name_any());
         match K::stage(phase) {
             Stage::Begun => Some((other, true)),

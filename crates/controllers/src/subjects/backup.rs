@@ -52,6 +52,7 @@ const UNSUPPORTED: [(&str, &str); 3] = [
 impl Kind for Backup {
     const VERB: &'static str = "backup";
     const SHOWN: Shown = Shown { stage: "reading", done: "itemsBackedUp" };
+    type Live = ();
 
     fn stage(phase: &str) -> Stage {
         match BackupPhase::from(phase) {
@@ -351,5 +352,5 @@ fn adopt(metadata: &Value) -> Finished {
     };
     let ended = ["phase", "errors", "warnings", "completionTimestamp", "progress", "hookStatus"];
     let kept = ended.iter().filter_map(|field| Some(((*field).to_owned(), status.get(*field)?.clone())));
-    Finished { status: Value::Object(kept.collect()), state, reasons: Vec::new() }
+    Finished { status: Value::Object(kept.collect()), state, reasons: Vec::new(), ending: None }
 }

@@ -47,6 +47,7 @@ const RESTORES_LIMIT: Duration = Duration::from_mins(1);
 impl Kind for DeleteBackupRequest {
     const VERB: &'static str = "delete";
     const SHOWN: Shown = Shown::NOTHING;
+    type Live = ();
 
     fn stage(phase: &str) -> Stage {
         match DeleteBackupRequestPhase::from(phase) {
@@ -127,6 +128,7 @@ fn done() -> Finished {
         status: json!({ "phase": "Processed", "errors": null }),
         state: OperationState::Succeeded,
         reasons: Vec::new(),
+        ending: None,
     }
 }
 

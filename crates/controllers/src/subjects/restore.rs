@@ -49,6 +49,7 @@ const STAGES: [(&str, Duration); 5] = [
 impl Kind for Restore {
     const VERB: &'static str = "restore";
     const SHOWN: Shown = Shown { stage: "restoring", done: "itemsRestored" };
+    type Live = ();
     const FINALIZER: Option<&'static str> = Some(labels::RESTORE_FINALIZER);
 
     fn stage(phase: &str) -> Stage {

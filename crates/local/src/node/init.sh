@@ -7,7 +7,7 @@ mkdir -p -m 1777 "$root/tmp"; mkdir "$root/proc" "$root/dev" "$root/sys" "$root/
 mount -t proc proc "$root/proc"; mount --rbind /dev "$root/dev"; mount --rbind -o ro /sys "$root/sys"
 while [ "$1" != -- ]; do
   to=$root$3
-  if [ "$1" = link ]; then ln -s "$2" "$to"
+  if [ "$1" = link ]; then mkdir -p "${to%/*}"; ln -s "$2" "$to"
   else
     if [ -d "$2" ]; then mkdir -p "$to"; else mkdir -p "${to%/*}"; [ -e "$to" ] || : >"$to"; fi
     mount "$bind" -o "$1" "$2" "$to"

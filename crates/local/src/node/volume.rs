@@ -128,7 +128,9 @@ fn mounted(core: &Core, pod: &Value, mount: &Value, directory: &Path) -> Result<
     if !inner.components().all(|part| matches!(part, Component::Normal(_))) || !mount["subPathExpr"].is_null() {
         return Err(refuse(format!("the subPath of volume {name} must lead into it and cannot be an expression")));
     }
-    let source = source(core, pod, volume, directory)?.join(inner);
+    let source = source(core, pod, volume, directory)?;
+    // Joined with nothing, the path of a file would end like that of a directory.
+    let source = if inner.as_os_str().is_empty() { source } else { source.join(inner) };
     if !source.exists() {
         fs::create_dir_all(&source).map_err(|error| unusable(&source, &error))?;
     }

@@ -1,0 +1,144 @@
+//! What can be said about actions. Names and meanings are those of `kanctl create actionset`.
+
+use clap::{Args, Subcommand};
+
+use super::names::Named;
+use super::options::{DescribeOptions, EventFormat, GetOptions};
+
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "made once, from what was typed")]
+pub enum Action {
+    /// Ask for actions of a blueprint
+    #[command(after_help = CREATE)]
+    Create(CreateAction),
+    /// List ActionSets
+    #[command(after_help = "Examples:\n  plimsoll action get\n  plimsoll action get backup-x7k2p -o yaml")]
+    Get(Named<GetOptions>),
+    /// Tell everything about ActionSets: actions, phases, how far each one is, outputs, errors
+    #[command(after_help = "Examples:\n  plimsoll action describe backup-x7k2p")]
+    Describe(Named<DescribeOptions>),
+    /// Show an ActionSet until it has ended; the exit code tells the outcome
+    #[command(
+        after_help = "Examples:\n  plimsoll action watch backup-x7k2p\n  plimsoll action watch backup-x7k2p --events json"
+    )]
+    Watch(WatchAction),
+    /// End a running ActionSet; its deferPhases still run
+    #[command(after_help = "Examples:\n  plimsoll action cancel backup-x7k2p --wait")]
+    Cancel(CancelAction),
+    /// Print what the phases of an ActionSet have printed
+    #[command(
+        after_help = "Examples:\n  plimsoll action logs backup-x7k2p\n  plimsoll action logs backup-x7k2p --follow"
+    )]
+    Logs(LogsAction),
+}
+
+const CREATE: &str = "Examples:
+  plimsoll action create --action backup --blueprint mysql --statefulset shop/mysql --profile s3 --wait
+  plimsoll action create --action backup --blueprint time-log --deployment default/time-logger --profile kanister/s3
+  plimsoll action create --action restore --from backup-x7k2p --wait
+  plimsoll action create --action delete --from backup-x7k2p --namespacetargets shop
+  plimsoll action create --action backup --blueprint pvc --selector app=shop --kind pvc --selector-namespace shop
+  plimsoll action create --action backup --blueprint mysql --statefulset shop/mysql --dry-run   # print it, create nothing";
+
+#[derive(Debug, Default, Args)]
+pub struct CreateAction {
+    /// Name of the ActionSet; by default the action, the parent and five characters
+    #[arg(long, short = 'A', value_name = "NAME")]
+    pub name: Option<String>,
+    /// Action of the blueprint
+    #[arg(long, short = 'a', value_name = "ACTION")]
+    pub action: Option<String>,
+    /// ActionSet, complete, whose artifacts, objects and profile are taken over
+    #[arg(long, short = 'f', value_name = "ACTIONSET")]
+    pub from: Option<String>,
+    /// Blueprint
+    #[arg(long, short = 'b', value_name = "NAME")]
+    pub blueprint: Option<String>,
+    /// Profile; its namespace by default is that of the ActionSet
+    #[arg(long, short = 'p', value_name = "[NAMESPACE/]NAME")]
+    pub profile: Option<String>,
+    /// Deployments to act on
+    #[arg(long, short = 'd', value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub deployment: Vec<String>,
+    /// StatefulSets to act on
+    #[arg(long, short = 't', value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub statefulset: Vec<String>,
+    /// DeploymentConfigs to act on
+    #[arg(long, short = 'D', value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub deploymentconfig: Vec<String>,
+    /// Claims to act on
+    #[arg(long, short = 'v', value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub pvc: Vec<String>,
+    /// Namespaces to act on
+    #[arg(long, short = 'T', value_name = "NAMES", value_delimiter = ',')]
+    pub namespacetargets: Vec<String>,
+    /// Other objects to act on
+    #[arg(long, short = 'O', value_name = "GROUP/VERSION/RESOURCE/NAMESPACE/NAME", value_delimiter = ',')]
+    pub objects: Vec<String>,
+    /// Act on what has these labels
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Kind that the selector chooses from: all, deployment, statefulset or pvc
+    #[arg(long, short = 'k', value_name = "KIND", default_value = "all")]
+    pub kind: String,
+    /// Namespace that the selector chooses from
+    #[arg(long, value_name = "NAMESPACE", requires = "selector")]
+    pub selector_namespace: Option<String>,
+    /// Options that the templates use
+    #[arg(long, short = 'o', value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Secrets that the templates use
+    #[arg(long, short = 's', value_name = "ALIAS=NAMESPACE/NAME", value_delimiter = ',')]
+    pub secrets: Vec<String>,
+    /// ConfigMaps that the templates use
+    #[arg(long, short = 'c', value_name = "ALIAS=NAMESPACE/NAME", value_delimiter = ',')]
+    pub config_maps: Vec<String>,
+    /// Labels of the ActionSet
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub labels: Vec<String>,
+    /// Labels of every pod that it starts
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub podlabels: Vec<String>,
+    /// Annotations of every pod that it starts
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub podannotations: Vec<String>,
+    /// Print it as YAML and create nothing
+    #[arg(long, conflicts_with_all = ["wait", "events"])]
+    pub dry_run: bool,
+    /// Do not look whether blueprint and profile exist
+    #[arg(long)]
+    pub skip_validation: bool,
+    /// Wait for the end: a live picture on a terminal, plain lines elsewhere; the exit code tells the outcome
+    #[arg(long, short)]
+    pub wait: bool,
+    /// Wait for the end, and print one JSON object on a line for every change (docs/events.md)
+    #[arg(long, value_name = "FORMAT")]
+    pub events: Option<EventFormat>,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchAction {
+    /// Which one
+    pub name: String,
+    /// Print one JSON object on a line for every change (docs/events.md)
+    #[arg(long, value_name = "FORMAT")]
+    pub events: Option<EventFormat>,
+}
+
+#[derive(Debug, Args)]
+pub struct CancelAction {
+    /// Which one
+    pub name: String,
+    /// Wait until it has ended
+    #[arg(long, short)]
+    pub wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsAction {
+    /// Which one
+    pub name: String,
+    /// Print it as it grows, until the ActionSet has ended
+    #[arg(long, short)]
+    pub follow: bool,
+}

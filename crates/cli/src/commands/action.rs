@@ -1,0 +1,305 @@
+//! `plimsoll action create|watch|logs`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::kanister::v1alpha1::{
+    ActionSet, ActionSetSpec, ActionSpec, ActionState, Artifact, Blueprint, ObjectReference, Profile,
+};
+
+use super::create::{pairs, reference, send};
+use super::logs;
+use crate::args::Global;
+use crate::args::action::{CreateAction, LogsAction, WatchAction};
+use crate::args::names::Kind;
+use crate::args::options::ObjectFormat;
+use crate::exit::{Outcome, Usage};
+use crate::{connect, output, subjects, wait};
+
+/// Creates an ActionSet, or prints it.
+pub async fn create(global: &Global, options: CreateAction) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    let parent = match &options.from {
+        Some(name) => Some(parent(&client, &global.namespace, name).await?),
+        None => None,
+    };
+    let set = build(&client, global, &options, parent.as_ref()).await?;
+    if options.dry_run {
+        output::object(&set, ObjectFormat::Yaml)?;
+        return Ok(Outcome::Success);
+    }
+    if !options.skip_validation {
+        check(&client, &global.namespace, &set).await?;
+    }
+    let reference = reference(Kind::Action, &set.name_any());
+    send(&client, &global.namespace, &set, &reference).await?;
+    if options.wait || options.events.is_some() {
+        return wait::until_ended(&client, &global.namespace, &reference, options.events).await;
+    }
+    output::line(format!("actionset {} created", set.name_any()));
+    Ok(Outcome::Success)
+}
+
+async fn parent(client: &Client, namespace: &str, name: &str) -> anyhow::Result<ActionSet> {
+    let api: Api<ActionSet> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await.with_context(|| format!("cannot read ActionSet {name}"))?;
+    let Some(found) = found else { bail!("there is no ActionSet {name} in namespace {namespace}") };
+    let state = found.status.as_ref().and_then(|status| status.state.clone()).unwrap_or_default();
+    if state != ActionState::Complete {
+        bail!("ActionSet {name} is {state}, not complete: nothing can be taken over from it");
+    }
+    Ok(found)
+}
+
+async fn build(
+    client: &Client,
+    global: &Global,
+    options: &CreateAction,
+    parent: Option<&ActionSet>,
+) -> anyhow::Result<ActionSet> {
+    let Some(action) = options.action.clone() else { bail!(Usage("say which action: --action NAME".into())) };
+    let targets = targets(client, options).await?;
+    let actions = match parent {
+        Some(parent) => from_parent(options, &action, parent, &targets, global)?,
+        None => from_scratch(options, &action, &targets, global)?,
+    };
+    if actions.is_empty() {
+        bail!(Usage(
+            "say what to act on: --deployment, --statefulset, --pvc, --namespacetargets, --objects or --from".into()
+        ));
+    }
+    let labels = pairs("label", &options.labels)?;
+    let metadata = ObjectMeta {
+        name: Some(options.name.clone().unwrap_or_else(|| invent(&action, options.from.as_deref()))),
+        namespace: Some(global.namespace.clone()),
+        labels: Some(labels).filter(|labels| !labels.is_empty()),
+        ..ObjectMeta::default()
+    };
+    Ok(ActionSet { metadata, spec: ActionSetSpec { actions, ..ActionSetSpec::default() }, status: None })
+}
+
+/// The action, the parent and five characters that nobody else has.
+fn invent(action: &str, parent: Option<&str>) -> String {
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    let parent = parent.map(|parent| format!("-{parent}")).unwrap_or_default();
+    format!("{}{parent}-{}", action.to_lowercase(), &random[..5])
+}
+
+fn common(options: &CreateAction, action: &str, global: &Global) -> anyhow::Result<ActionSpec> {
+    let profile = options.profile.as_ref().map(|text| {
+        let (namespace, name) = text.split_once('/').unwrap_or((&global.namespace, text));
+        object("Profile", namespace, name)
+    });
+    Ok(ActionSpec {
+        name: Some(action.to_owned()),
+        blueprint: options.blueprint.clone(),
+        profile,
+        options: pairs("option", &options.options)?,
+        secrets: references("Secret", &options.secrets)?,
+        config_maps: references("ConfigMap", &options.config_maps)?,
+        pod_labels: pairs("label", &options.podlabels)?,
+        pod_annotations: pairs("annotation", &options.podannotations)?,
+        ..ActionSpec::default()
+    })
+}
+
+fn from_scratch(
+    options: &CreateAction,
+    action: &str,
+    targets: &[ObjectReference],
+    global: &Global,
+) -> anyhow::Result<Vec<ActionSpec>> {
+    if options.blueprint.is_none() {
+        bail!(Usage("say which blueprint: --blueprint NAME".into()));
+    }
+    let common = common(options, action, global)?;
+    Ok(targets.iter().map(|target| ActionSpec { object: Some(target.clone()), ..common.clone() }).collect())
+}
+
+/// What is not said is taken over from the parent: object, blueprint, profile, secrets, options, and always its artifacts.
+fn from_parent(
+    options: &CreateAction,
+    action: &str,
+    parent: &ActionSet,
+    targets: &[ObjectReference],
+    global: &Global,
+) -> anyhow::Result<Vec<ActionSpec>> {
+    let status = parent.status.clone().unwrap_or_default();
+    let mut specs = Vec::new();
+    for (index, old) in parent.spec.actions.iter().enumerate() {
+        let artifacts: BTreeMap<String, Artifact> =
+            status.actions.get(index).map(|done| done.artifacts.clone()).unwrap_or_default();
+        let given = common(options, action, global)?;
+        let merged = ActionSpec {
+            blueprint: given.blueprint.clone().or_else(|| old.blueprint.clone()),
+            profile: given.profile.clone().or_else(|| old.profile.clone()),
+            options: old.options.clone().into_iter().chain(given.options.clone()).collect(),
+            secrets: if given.secrets.is_empty() { old.secrets.clone() } else { given.secrets.clone() },
+            config_maps: if given.config_maps.is_empty() { old.config_maps.clone() } else { given.config_maps.clone() },
+            pod_override: old.pod_override.clone(),
+            artifacts,
+            ..given
+        };
+        let own = old.object.clone().into_iter().collect::<Vec<_>>();
+        let objects = if targets.is_empty() { &own } else { targets };
+        specs.extend(objects.iter().map(|target| ActionSpec { object: Some(target.clone()), ..merged.clone() }));
+    }
+    Ok(specs)
+}
+
+fn object(kind: &str, namespace: &str, name: &str) -> ObjectReference {
+    ObjectReference {
+        kind: Some(kind.to_owned()),
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn references(kind: &str, words: &[String]) -> anyhow::Result<BTreeMap<String, ObjectReference>> {
+    let one = |(alias, path): (String, String)| {
+        let (namespace, name) = split(&path)?;
+        anyhow::Ok((alias, object(kind, &namespace, &name)))
+    };
+    pairs("reference", words)?.into_iter().map(one).collect()
+}
+
+fn split(path: &str) -> anyhow::Result<(String, String)> {
+    match path.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => bail!(Usage(format!("{path:?} is not of the form NAMESPACE/NAME"))),
+    }
+}
+
+async fn targets(client: &Client, options: &CreateAction) -> anyhow::Result<Vec<ObjectReference>> {
+    let mut all = Vec::new();
+    let named = [
+        ("deployment", &options.deployment),
+        ("statefulset", &options.statefulset),
+        ("deploymentconfig", &options.deploymentconfig),
+        ("pvc", &options.pvc),
+    ];
+    for (kind, paths) in named {
+        for path in paths {
+            let (namespace, name) = split(path)?;
+            all.push(object(kind, &namespace, &name));
+        }
+    }
+    all.extend(options.namespacetargets.iter().map(|name| object("namespace", name, name)));
+    for path in &options.objects {
+        all.push(other(path)?);
+    }
+    if let Some(selector) = &options.selector {
+        all.extend(selected(client, options, selector).await?);
+    }
+    Ok(all)
+}
+
+/// `group/version/resource/namespace/name`; the core group has none.
+fn other(path: &str) -> anyhow::Result<ObjectReference> {
+    let parts: Vec<_> = path.split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        [group, rest @ ..] if rest.len() == 4 => (*group, rest),
+        rest if rest.len() == 4 => ("", rest),
+        _ => bail!(Usage(format!("{path:?} is not of the form GROUP/VERSION/RESOURCE/NAMESPACE/NAME"))),
+    };
+    Ok(ObjectReference {
+        group: Some(group.to_owned()),
+        api_version: Some(rest[0].to_owned()),
+        resource: Some(rest[1].to_owned()),
+        namespace: Some(rest[2].to_owned()),
+        name: Some(rest[3].to_owned()),
+        ..ObjectReference::default()
+    })
+}
+
+async fn selected(client: &Client, options: &CreateAction, selector: &str) -> anyhow::Result<Vec<ObjectReference>> {
+    const KINDS: [(&str, &str, &str); 3] = [
+        ("deployment", "apps", "Deployment"),
+        ("statefulset", "apps", "StatefulSet"),
+        ("pvc", "", "PersistentVolumeClaim"),
+    ];
+    let wanted = options.kind.to_lowercase();
+    if wanted != "all" && !KINDS.iter().any(|(word, ..)| *word == wanted) {
+        bail!(Usage(format!("--kind {wanted:?} is not all, deployment, statefulset or pvc")));
+    }
+    let mut found = Vec::new();
+    for (word, group, kind) in KINDS.iter().filter(|(word, ..)| wanted == "all" || wanted == *word) {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let api: Api<DynamicObject> = match &options.selector_namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let list = api.list(&ListParams::default().labels(selector)).await;
+        let list = list.with_context(|| format!("cannot list {}", resource.plural))?;
+        found.extend(list.iter().map(|one| object(word, &one.namespace().unwrap_or_default(), &one.name_any())));
+    }
+    if found.is_empty() {
+        bail!("nothing has the labels {selector}");
+    }
+    Ok(found)
+}
+
+/// What is certain to fail is said at once.
+async fn check(client: &Client, namespace: &str, set: &ActionSet) -> anyhow::Result<()> {
+    for action in &set.spec.actions {
+        let name = action.blueprint.clone().unwrap_or_default();
+        let api: Api<Blueprint> = Api::namespaced(client.clone(), namespace);
+        let found = api.get_opt(&name).await.with_context(|| format!("cannot read blueprint {name}"))?;
+        let Some(blueprint) = found else { bail!("there is no blueprint {name:?} in namespace {namespace}") };
+        let wanted = action.name.clone().unwrap_or_default();
+        if !blueprint.spec.actions.contains_key(&wanted) {
+            let known: Vec<_> = blueprint.spec.actions.keys().cloned().collect();
+            bail!("blueprint {name} has no action {wanted:?}; it has {}", known.join(", "));
+        }
+        if let Some(profile) = &action.profile {
+            let (place, name) =
+                (profile.namespace.clone().unwrap_or_default(), profile.name.clone().unwrap_or_default());
+            let api: Api<Profile> = Api::namespaced(client.clone(), &place);
+            let found = api.get_opt(&name).await.with_context(|| format!("cannot read profile {place}/{name}"))?;
+            if found.is_none() {
+                bail!("there is no profile {place}/{name}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Shows it until it has ended.
+pub async fn watch(global: &Global, options: WatchAction) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    let reference = reference(Kind::Action, &options.name);
+    subjects::read(&client, &global.namespace, &reference).await?;
+    wait::until_ended(&client, &global.namespace, &reference, options.events).await
+}
+
+/// Prints what its phases have printed.
+pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    let reference = reference(Kind::Action, &options.name);
+    let seen = subjects::read(&client, &global.namespace, &reference).await?;
+    let mut printed = 0;
+    if seen.outcome().is_none() {
+        if !options.follow {
+            let tail = seen.operation.and_then(|operation| operation.status?.log?.text);
+            output::text(tail.as_deref().unwrap_or_default());
+            return Ok(Outcome::Success);
+        }
+        printed = logs::follow_bytes(&client, &global.namespace, &reference).await?;
+    }
+    let name = format!("{}-log", subjects::operation_name(&reference));
+    let api: Api<ConfigMap> = Api::namespaced(client, &global.namespace);
+    let found = api.get_opt(&name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
+    let Some(text) = found.and_then(|map| map.data?.remove("log")) else {
+        bail!("actionset {} has no log: it was refused, or another program ran it", options.name)
+    };
+    let known = usize::try_from(printed).unwrap_or(usize::MAX).min(text.len());
+    output::text(text.get(known..).unwrap_or_default());
+    Ok(Outcome::Success)
+}

@@ -1,0 +1,72 @@
+//! ActionSets.
+
+use serde_json::{Value, json};
+
+use super::page::Page;
+use crate::commands::get::age;
+use crate::subjects::Seen;
+
+/// What is known about it, for programs.
+pub fn facts(seen: &Seen) -> Value {
+    json!({ "name": seen.name(), "state": seen.phase(), "spec": seen.object["spec"], "status": seen.object["status"] })
+}
+
+/// What is known about it, for people.
+pub fn text(seen: &Seen) -> Vec<String> {
+    let mut page = Page::default();
+    page.section(|section| {
+        section.field("Name", seen.name());
+        section.some("Namespace", seen.text("/metadata/namespace"));
+        section.field("State", seen.phase());
+        section.some("Progress", seen.text("/status/progress/percentCompleted").map(|percent| format!("{percent}%")));
+        section.some("Running phase", seen.text("/status/progress/runningPhase").filter(|name| !name.is_empty()));
+        section.some("Error", seen.text("/status/error/message").filter(|message| !message.is_empty()));
+        section.some("Stalled", seen.text("/status/plimsoll/stalled/message"));
+        section.field("Age", age(seen.text("/metadata/creationTimestamp")));
+    });
+    for action in seen.object.pointer("/status/actions").and_then(Value::as_array).into_iter().flatten() {
+        page.section(|section| {
+            let object = &action["object"];
+            let word = |field: &str| object[field].as_str().unwrap_or_default();
+            let percent = action.pointer("/progress/percentCompleted").and_then(Value::as_str).unwrap_or("0.00");
+            let name = action["name"].as_str().unwrap_or_default();
+            section.line_at(0, format!("Action {name}: {percent}%"));
+            section.field_at(1, "Blueprint", action["blueprint"].as_str().unwrap_or_default());
+            section.field_at(1, "Object", format!("{} {}/{}", word("kind"), word("namespace"), word("name")));
+            let phases = action["phases"].as_array().into_iter().flatten();
+            for phase in phases.chain(action.get("deferPhase")) {
+                section.field_at(
+                    1,
+                    &format!("Phase {}", phase["name"].as_str().unwrap_or_default()),
+                    phase_text(phase),
+                );
+            }
+            for (name, artifact) in action["artifacts"].as_object().into_iter().flatten() {
+                let values = artifact["keyValue"].as_object().into_iter().flatten();
+                let values: Vec<_> =
+                    values.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+                section.field_at(1, &format!("Artifact {name}"), values.join("\n"));
+            }
+        });
+    }
+    page.lines()
+}
+
+fn phase_text(phase: &Value) -> String {
+    let progress = &phase["progress"];
+    let mut parts = vec![phase["state"].as_str().unwrap_or_default().to_owned()];
+    parts.extend(progress["progressPercent"].as_str().map(|percent| format!("{percent}%")));
+    let bytes = |done: &str, total: &str, word: &str| {
+        let moved = progress[done].as_u64()?;
+        let of = progress[total].as_u64().map(|total| format!(" of {total}")).unwrap_or_default();
+        Some(format!("{moved}{of} bytes {word}"))
+    };
+    parts.extend(bytes("sizeUploadedB", "estimatedUploadSizeB", "uploaded"));
+    parts.extend(bytes("sizeDownloadedB", "estimatedDownloadSizeB", "downloaded"));
+    parts.extend(progress["estimatedTimeSeconds"].as_u64().map(|seconds| format!("{seconds} s left at most")));
+    let mut text = parts.join(", ");
+    for (key, value) in phase["output"].as_object().into_iter().flatten() {
+        text += &format!("\n{key}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    }
+    text
+}

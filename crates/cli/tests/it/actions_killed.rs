@@ -1,0 +1,165 @@
+//! ActionSets whose server is killed at every effect of a phase, and on.
+
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::actions::{Seen, ask, ended, is_ended, make, message, output, shell, state};
+use crate::bed::{Bed, Home, eventually};
+use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
+
+const AT_ONCE: usize = 4;
+
+/// A pod of its own, a workload that is scaled, an object that is made, and a last phase.
+async fn prepare<'a>(bed: &'a Bed, name: &str) -> Home<'a> {
+    let home = bed.home(name).await;
+    make(
+        &home,
+        "Deployment",
+        "web",
+        json!({ "spec": { "replicas": 1, "selector": { "matchLabels": { "app": "web" } },
+        "template": { "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [
+            { "name": "web", "image": "any", "command": shell("exec sleep 10000") }] } } } }),
+    )
+    .await;
+    // A command that has run twice would have said so.
+    let line = format!("echo ran >> /witness/{name}; sleep 1; {}", output("runs", "once"));
+    let witness = bed.directory.path().join("witness");
+    std::fs::create_dir_all(&witness).unwrap();
+    let pod = json!({
+        "volumes": [{ "name": "witness", "hostPath": { "path": witness } }],
+        "containers": [{ "name": "container", "volumeMounts": [{ "name": "witness", "mountPath": "/witness" }] }],
+    });
+    let map = |name: &str| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}}}");
+    let ops = |name: &str, made: &str| {
+        json!({ "func": "KubeOps", "name": name,
+        "args": { "operation": "create", "namespace": home.namespace, "spec": map(made) } })
+    };
+    let blueprint = json!({ "actions": { "act": {
+        "outputArtifacts": { "a": { "keyValue": { "replicas": "{{ .Phases.scale.Output.originalReplicaCount }}" } } },
+        "phases": [
+            { "func": "KubeTask", "name": "task", "args": { "image": "any", "command": shell(&line), "podOverride": pod } },
+            { "func": "ScaleWorkload", "name": "scale", "args": { "namespace": home.namespace, "name": "web", "kind": "Deployment", "replicas": 0 } },
+            ops("object", "made"),
+        ],
+        "deferPhase": ops("last", "last"),
+    } } });
+    make(&home, "Blueprint", "bp", blueprint).await;
+    ask(&home, "set", "bp", &["act"]).await;
+    home
+}
+
+/// What must be the same, whatever happened on the way.
+fn essence(set: &Value) -> Value {
+    let action = &set["status"]["actions"][0];
+    let phases = action["phases"].as_array().unwrap().iter().chain(action.get("deferPhase"));
+    let phases: Vec<_> = phases
+        .map(|phase| json!([phase["name"], phase["state"], phase["output"], phase["progress"]["progressPercent"]]))
+        .collect();
+    let mut phases = json!(phases);
+    phases.as_array_mut().unwrap().iter_mut().filter_map(|phase| phase[2].as_object_mut()).for_each(|output| {
+        output.remove("namespace");
+    });
+    json!({ "state": state(set), "phases": phases, "artifacts": action["artifacts"], "percent": set["status"]["progress"]["percentCompleted"] })
+}
+
+async fn run(home: &Home<'_>, point: Option<&str>) -> (Value, bool) {
+    let trace = home.bed.directory.path().join(format!("trace-{}", home.namespace)).display().to_string();
+    let mut server = match point {
+        Some(point) => home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]),
+        None => home.server_with("1m", &[("PLIMSOLL_KILL_TRACE", &trace)]),
+    };
+    let (mut died, mut last, mut seen) = (false, Value::Null, Seen::default());
+    eventually(&format!("the set has ended, killed at {point:?}"), async || {
+        if point.is_some()
+            && let Ok(Some(status)) = server.try_wait()
+        {
+            assert!(!status.success(), "the server ended by itself\n{}", home.log());
+            died = true;
+            server = home.mortal_server(&[]);
+        }
+        last = home.get("ActionSet", "set").await;
+        seen.look(&last);
+        is_ended(&last) && (died || point.is_none()) && is_tidy(home).await && last["metadata"]["finalizers"].is_null()
+    })
+    .await;
+    dismiss_if_alive(server).await;
+    (last, died)
+}
+
+fn runs(home: &Home<'_>, name: &str) -> usize {
+    let path = home.bed.directory.path().join("witness").join(name);
+    std::fs::read_to_string(path).unwrap_or_default().lines().count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_killed_at_any_effect_ends_as_an_undisturbed_one() {
+    let bed = Bed::local_with_pods().await;
+    let model = prepare(&bed, "model").await;
+    let (undisturbed, _) = run(&model, None).await;
+    assert_eq!(state(&undisturbed), "complete", "{}\n{}", message(&undisturbed), model.log());
+    let trace = std::fs::read_to_string(bed.directory.path().join("trace-model")).unwrap();
+    // What other subjects pass as well is tested with them; of several passages the first one is enough, but for an end.
+    let own = ["phase.", "subject.", "status.begin", "journal."];
+    let is_own = |point: &String| own.iter().any(|own| point.starts_with(own));
+    let is_new = |point: &String| point.ends_with(":1") || point.starts_with("phase.end");
+    let points: Vec<_> = every_point(&trace).into_iter().filter(is_own).filter(is_new).collect();
+    assert!(points.len() > 12, "the trace has only {points:?}");
+
+    let (bed, undisturbed) = (&bed, &undisturbed);
+    let deaths: Vec<bool> = stream::iter(points)
+        .map(|point| async move {
+            let name = name_of(&point);
+            let home = prepare(bed, &name).await;
+            let (set, died) = run(&home, Some(&point)).await;
+            assert_eq!(essence(&set), essence(undisturbed), "killed at {point}: {}\n{}", message(&set), home.log());
+            assert_eq!(runs(&home, &name), 1, "killed at {point}: the command has run once");
+            assert!(home.list("Pod").await.is_empty(), "killed at {point}: a pod is left");
+            died
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    assert!(deaths.iter().all(|died| *died), "every one of them was killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_somebody_s_pod_is_never_run_twice_unless_its_author_says_so() {
+    let bed = Bed::local_with_pods().await;
+    for (name, repeatable) in [("never", false), ("again", true)] {
+        let home = bed.home(name).await;
+        make(&home, "Pod", "app", json!({ "spec": { "containers": [{ "name": "app", "image": "any", "command": shell("exec sleep 10000") }] } })).await;
+        eventually("the pod runs", async || home.get("Pod", "app").await["status"]["phase"] == "Running").await;
+        let annotations = if repeatable { json!({ "plimsoll.dev/repeatable-phases": "exec" }) } else { json!({}) };
+        let blueprint = json!({ "metadata": { "name": "bp", "annotations": annotations }, "actions": { "act": { "phases": [
+            { "func": "KubeExec", "name": "exec", "args": { "namespace": home.namespace, "pod": "app", "command": shell("sleep 1") } }] } } });
+        make(&home, "Blueprint", "bp", blueprint).await;
+        ask(&home, "set", "bp", &["act"]).await;
+        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "phase.exec.before")]);
+        server.wait().await.unwrap();
+        let _next = home.mortal_server(&[]);
+        let set = ended(&home, "set", &mut Seen::default()).await;
+        if repeatable {
+            assert_eq!(state(&set), "complete", "{}", message(&set));
+        } else {
+            assert!(message(&set).contains("phase exec: Interrupted"), "{}", message(&set));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_is_deleted_while_no_server_runs_is_ended_in_order_by_the_next_one() {
+    let bed = Bed::local_with_pods().await;
+    let home = prepare(&bed, "deleted").await;
+    let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "phase.pod.after")]);
+    server.wait().await.unwrap();
+    home.delete("ActionSet", "set").await;
+    assert!(home.find("ActionSet", "set").await.is_some(), "it is held until it has ended");
+    let _next = home.mortal_server(&[]);
+    eventually("it is gone", async || home.find("ActionSet", "set").await.is_none()).await;
+    assert!(home.find("ConfigMap", "last").await.is_some(), "its last phase has run");
+    assert!(home.find("ConfigMap", "made").await.is_none(), "its other phases have not");
+    eventually("its pod is gone", async || {
+        home.list("Pod").await.iter().all(|pod| !pod.metadata.name.as_deref().unwrap().starts_with("kanister-job-"))
+    })
+    .await;
+}

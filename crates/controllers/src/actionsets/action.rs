@@ -1,0 +1,232 @@
+//! One action: its phases in order, then its deferPhase whatever happened, then its artifacts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState, Artifact, BlueprintPhase};
+use plimsoll_blueprint as blueprint;
+use plimsoll_blueprint::board::{CANCELLED, Place, Which};
+use plimsoll_blueprint::params::{self, Begun, Params};
+use plimsoll_blueprint::template::Template;
+use plimsoll_engine::Error;
+use plimsoll_engine::ports::{Effect, Journal};
+use plimsoll_progress::Task;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+use super::host::left;
+use super::phase::{self, Phase};
+use super::plan::Planned;
+use super::publish::Publisher;
+use crate::events::Gravity;
+use crate::subject::Job;
+
+/// The note of what an action knew when it began.
+const BEGUN: &str = "begun";
+
+/// Runs one action to its end. An error means that this process must stop, not that the action failed.
+pub async fn run(
+    job: &Job<ActionSet>,
+    publisher: &Arc<Publisher>,
+    index: usize,
+    planned: &Planned,
+) -> Result<(), Error> {
+    let task = job.tree.root().child(planned.name());
+    task.equal_weights();
+    task.expect_duration(Duration::from_secs(planned.action.phases.len().max(1) as u64));
+    let run = Run { job, publisher, index, planned, task: task.clone() };
+    let ended = run.run().await?;
+    match ended {
+        End::Well => task.finish(),
+        End::Badly => task.fail("a phase failed"),
+        End::Cancelled => task.cancel("asked for by its user"),
+    }
+    publisher.publish(&job.tree.snapshot()).await
+}
+
+enum End {
+    Well,
+    Badly,
+    Cancelled,
+}
+
+struct Run<'a> {
+    job: &'a Job<ActionSet>,
+    publisher: &'a Arc<Publisher>,
+    index: usize,
+    planned: &'a Planned,
+    task: Task,
+}
+
+impl Run<'_> {
+    async fn run(&self) -> Result<End, Error> {
+        let tasks: Vec<_> =
+            self.phases().map(|(which, phase)| (which, phase, self.task.planned(name(phase)))).collect();
+        let mut params = match self.params().await? {
+            Ok(params) => params,
+            Err(error) => return self.refuse(&error, &tasks).await,
+        };
+        let mut end = End::Well;
+        for (which, phase, task) in tasks.iter().filter(|(which, ..)| *which != Which::Defer) {
+            end = self.step(*which, phase, task, &mut params, &self.job.cancel).await?;
+            if !matches!(end, End::Well) {
+                break;
+            }
+        }
+        if let Some((which, phase, task)) = tasks.iter().find(|(which, ..)| *which == Which::Defer) {
+            // Nothing cancels the phase that cleans up.
+            let last = self.step(*which, phase, task, &mut params, &CancellationToken::new()).await?;
+            end = if matches!(end, End::Well) { last } else { end };
+        }
+        for (.., task) in &tasks {
+            task.skip("it was not reached");
+        }
+        self.settle(end, &params).await
+    }
+
+    fn phases(&self) -> impl Iterator<Item = (Which, &BlueprintPhase)> {
+        let action = &self.planned.action;
+        let core = action.phases.iter().enumerate().map(|(index, phase)| (Which::Core(index), phase));
+        core.chain(action.defer_phase.iter().map(|phase| (Which::Defer, phase)))
+    }
+
+    fn place(&self, phase: Which) -> Place {
+        Place { action: self.index, phase }
+    }
+
+    /// What templates see. What an earlier process knew counts for as long as the action runs.
+    async fn params(&self) -> Result<Result<Params, blueprint::Error>, Error> {
+        let known = left(&self.job.known, self.index, "").notes.remove(BEGUN);
+        let known: Option<Begun> = known.and_then(|text| serde_json::from_str(&text).ok());
+        let time = known.as_ref().map_or_else(|| Timestamp::now().to_string(), |begun| begun.time.clone());
+        let reading = self.task.wait("reading what its templates need");
+        let params = self.fetch(known.as_ref(), &time).await;
+        drop(reading);
+        if let (Ok(params), None) = (&params, &known) {
+            let begun = Begun { time, workload: params.workload.clone() };
+            let value = serde_json::to_string(&begun).unwrap_or_default();
+            let note = Effect::Note { action: self.index, phase: String::new(), key: BEGUN.into(), value };
+            self.job.journal.intend(note).await?;
+        }
+        Ok(params)
+    }
+
+    /// An API server that does not answer is asked again.
+    async fn fetch(&self, known: Option<&Begun>, time: &str) -> Result<Params, blueprint::Error> {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            let home = &self.job.id.namespace;
+            let error = match params::fetch(&self.job.context.client, &self.planned.spec, known, time, home).await {
+                Err(error) if error.is_retryable() && pause < Duration::from_mins(2) => error,
+                answer => return answer,
+            };
+            let _waiting = self.task.wait(format!("trying again: {error}"));
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// The action cannot even begin: its first phase is the one that failed.
+    async fn refuse(&self, error: &blueprint::Error, tasks: &[(Which, &BlueprintPhase, Task)]) -> Result<End, Error> {
+        let text = format!("action {}: {error}", self.planned.name());
+        self.publisher.log().info(&text);
+        {
+            let mut board = self.publisher.board();
+            board.fail(self.place(Which::Core(0)), &text, Timestamp::now());
+            board.end_action(self.index);
+        }
+        tasks.iter().for_each(|(.., task)| task.skip("the action could not begin"));
+        self.say(Gravity::Warning, "ActionFailed", &text).await;
+        self.publisher.publish(&self.job.tree.snapshot()).await?;
+        Ok(End::Badly)
+    }
+
+    async fn say(&self, gravity: Gravity, reason: &str, message: &str) {
+        self.job.context.events.say(&self.job.id.reference(), gravity, reason, message).await;
+    }
+
+    /// One phase, unless an earlier process came further than that.
+    async fn step(
+        &self,
+        which: Which,
+        phase: &BlueprintPhase,
+        task: &Task,
+        params: &mut Params,
+        cancel: &CancellationToken,
+    ) -> Result<End, Error> {
+        let place = self.place(which);
+        let (state, output) = {
+            let board = self.publisher.board();
+            (board.state_of(place).cloned(), board.output_of(place).cloned())
+        };
+        match state {
+            Some(ActionState::Complete) => {
+                phase::show_objects(self.job, phase, params, which == Which::Defer).await;
+                params.complete(name(phase), &output.unwrap_or_default(), which == Which::Defer);
+                task.finish();
+                return Ok(End::Well);
+            }
+            Some(ActionState::Failed) => {
+                task.fail("it failed before the server was started again");
+                return Ok(End::Badly);
+            }
+            _ if cancel.is_cancelled() => {
+                self.publisher.board().fail_action(self.index, CANCELLED);
+                return Ok(End::Cancelled);
+            }
+            _ => {}
+        }
+        let phase =
+            Phase { job: self.job, publisher: self.publisher, planned: self.planned, place, phase, task, cancel };
+        Ok(match phase.run(params).await? {
+            Ok(()) => End::Well,
+            Err(blueprint::Error::Cancelled) => End::Cancelled,
+            Err(_) => End::Badly,
+        })
+    }
+
+    /// The artifacts of an action that ended well.
+    async fn settle(&self, end: End, params: &Params) -> Result<End, Error> {
+        if !matches!(end, End::Well) {
+            self.publisher.board().end_action(self.index);
+            return Ok(end);
+        }
+        match render(&self.planned.action.output_artifacts, params) {
+            Ok(artifacts) => {
+                self.publisher.board().complete_action(self.index, artifacts);
+                Ok(End::Well)
+            }
+            Err(error) => {
+                let text = format!("action {}: outputArtifacts: {error}", self.planned.name());
+                self.publisher.log().info(&text);
+                self.publisher.board().fail_action(self.index, &text);
+                self.say(Gravity::Warning, "ActionFailed", &text).await;
+                Ok(End::Badly)
+            }
+        }
+    }
+}
+
+fn name(phase: &BlueprintPhase) -> &str {
+    phase.name.as_deref().unwrap_or_default()
+}
+
+fn render(
+    artifacts: &BTreeMap<String, Artifact>,
+    params: &Params,
+) -> Result<BTreeMap<String, Artifact>, blueprint::Error> {
+    let mut rendered = BTreeMap::new();
+    for (name, artifact) in artifacts {
+        let fill = |key: &str, text: &str| Template::parse(&format!("{name}.{key}"), text)?.render(params.tree());
+        let mut done = artifact.clone();
+        for (key, value) in &mut done.key_value {
+            *value = fill(key, value)?;
+        }
+        if let Some(snapshot) = &mut done.kopia_snapshot {
+            *snapshot = fill("kopiaSnapshot", snapshot)?;
+        }
+        rendered.insert(name.clone(), done);
+    }
+    Ok(rendered)
+}

@@ -1,0 +1,47 @@
+//! Blueprints and Profiles: whether they can be used, said in Events. They have no status to say it in.
+
+use std::sync::Arc;
+
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use plimsoll_api::kanister::v1alpha1::{Blueprint, Profile};
+use plimsoll_blueprint::params;
+use plimsoll_engine::Error;
+
+use super::plan::{action_faults, repeated_names};
+use crate::context::Context;
+use crate::control::control;
+use crate::events::Gravity;
+
+/// Looks at every Blueprint and every Profile when it changes, until the future is dropped.
+pub async fn watch(context: Arc<Context>) {
+    tokio::join!(control(Arc::clone(&context), check_blueprint), control(context, check_profile));
+}
+
+async fn check_blueprint(blueprint: Arc<Blueprint>, context: Arc<Context>) -> Result<Action, Error> {
+    let mut faults: Vec<_> =
+        repeated_names(&blueprint).into_iter().map(|name| format!("two phases are called {name:?}")).collect();
+    for (name, action) in &blueprint.spec.actions {
+        faults.extend(action_faults(action).into_iter().map(|fault| format!("action {name}: {fault}")));
+    }
+    if !faults.is_empty() && blueprint.metadata.deletion_timestamp.is_none() {
+        let about = blueprint.object_ref(&());
+        context.events.say(&about, Gravity::Warning, "InvalidBlueprint", &faults.join("; ")).await;
+    }
+    Ok(Action::await_change())
+}
+
+async fn check_profile(profile: Arc<Profile>, context: Arc<Context>) -> Result<Action, Error> {
+    if profile.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    match params::open_profile(&context.client, &profile).await {
+        Ok(_) => {}
+        Err(error) if error.is_retryable() => tracing::warn!("profile {}: {error}", profile.name_any()),
+        Err(error) => {
+            let about = profile.object_ref(&());
+            context.events.say(&about, Gravity::Warning, "InvalidProfile", &error.to_string()).await;
+        }
+    }
+    Ok(Action::await_change())
+}
