@@ -76,7 +76,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Kando(options) => commands::kando::run(options).await,
         Command::Repo(verb) => commands::repo::run(&global, verb).await,
         Command::Volume(verb) => commands::volume::run(&global, verb).await,
-        Command::Install(options) => Box::pin(commands::install::run(&global, *options)).await,
+        Command::Install(options) => Box::pin(commands::install::run(&global, &options)).await,
         Command::Uninstall(options) => commands::uninstall::run(&global, &options).await,
         Command::Create(Create::Backup(options)) => commands::backup::run(&global, options).await,
         Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,

@@ -216,7 +216,7 @@ fn orphan_table(answer: &Answer) -> Vec<String> {
         return Vec::new();
     }
     let row = |snapshot: &SnapshotReport| {
-        let size = snapshot.bytes.map(|bytes| super::volume::bytes_text(bytes)).unwrap_or_default();
+        let size = snapshot.bytes.map(super::volume::bytes_text).unwrap_or_default();
         vec![snapshot.id.clone(), age(Some(&snapshot.time.to_string())), size, snapshot.source.clone()]
     };
     let rows: Vec<_> = answer.orphans.iter().map(row).collect();

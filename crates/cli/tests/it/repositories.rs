@@ -196,8 +196,6 @@ async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when
 async fn a_server_killed_at_any_point_of_a_repositorys_life_leaves_one_that_opens() {
     let bed = &Bed::local().await;
     bed.application("shop", 3).await;
-    let (model, _) = filled(bed, "model", "restic", Kind::BuiltIn).await;
-    drop(model);
     let points = {
         let home = bed.home("traced").await;
         let trace = bed.directory.path().join("trace-repository");

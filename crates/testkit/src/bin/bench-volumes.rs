@@ -53,7 +53,11 @@ fn main() -> Result<()> {
 
 /// The standard data, or a part of it.
 fn data(scale: u32) -> [Shape; 2] {
-    if scale == 1 { Shape::standard() } else { [Shape::small_files(20_000 / scale), Shape::random(1.max(11 / scale), 160 << 20)] }
+    if scale == 1 {
+        Shape::standard()
+    } else {
+        [Shape::small_files(20_000 / scale), Shape::random((11 / scale).max(1), 160 << 20)]
+    }
 }
 
 fn row(what: &str, mover: &str, time: Duration, best: Duration) {
@@ -76,7 +80,8 @@ fn movers(arguments: &Arguments) -> Result<()> {
     for (kind, program) in &kinds {
         let bench = Bench { plimsoll: &arguments.plimsoll, kind, program: program.as_deref(), folder: folder.path() };
         bench.run(&json!("ensure"))?;
-        let backup = json!({ "backup": { "directory": source, "source": "bench/pod/data", "tags": { "pvc-uid": "bench" } } });
+        let backup =
+            json!({ "backup": { "directory": source, "source": "bench/pod/data", "tags": { "pvc-uid": "bench" } } });
         let (first, outcome) = bench.run(&backup)?;
         let (second, _) = bench.run(&backup)?;
         let target = folder.path().join(format!("target-{kind}"));
@@ -84,7 +89,7 @@ fn movers(arguments: &Arguments) -> Result<()> {
         let snapshot = outcome.pointer("/backup/snapshot").context("a backup has a snapshot")?.clone();
         let (restore, _) = bench.run(&json!({ "restore": { "snapshot": snapshot, "directory": target } }))?;
         std::fs::remove_dir_all(&target)?;
-        times.push((kind, [first, second, restore]));
+        times.push((*kind, [first, second, restore]));
     }
     for (index, what) in ["first backup", "second, unchanged", "restore"].into_iter().enumerate() {
         let best = times.iter().map(|(_, times)| times[index]).min().unwrap_or_default();
@@ -109,8 +114,12 @@ impl Bench<'_> {
         let job = json!({ "name": "bench", "kind": self.kind, "program": self.program, "work": work,
             "repository": { "place": place, "password": "YmVuY2g=" }, "cache": self.folder.join(format!("cache-{}", self.kind)) });
         let started = Instant::now();
-        let mut process =
-            Command::new(self.plimsoll).arg("mover").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut process = Command::new(self.plimsoll)
+            .arg("mover")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
         let mut stdin = process.stdin.take().context("a mover has a standard input")?;
         writeln!(stdin, "{job}")?;
         let lines = BufReader::new(process.stdout.take().context("a mover has a standard output")?).lines();

@@ -14,6 +14,9 @@ use crate::namespace::Namespace;
 /// The image that [`PlimsollInPods::install`] loads.
 pub const IMAGE: &str = "plimsoll.test/plimsoll:1";
 
+/// What a system trusts; every base image that is meant for programs without one has it.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// Plimsoll in a namespace of its own, with one backup location. Uninstalled when it is dropped.
 #[derive(Debug)]
 pub struct PlimsollInPods {
@@ -95,6 +98,10 @@ fn load_image(cluster: &Cluster, program: &Path) -> Result<()> {
     let mut image = Image::busybox(IMAGE)
         .with_program(program, "/plimsoll")
         .with_context(|| format!("failed to make an image of {}", program.display()))?;
+    // A client of object storage does not start without any, whatever it talks to.
+    if Path::new(CERTIFICATES).exists() {
+        image = image.with_file(CERTIFICATES, CERTIFICATES);
+    }
     for name in ["kopia", "restic"] {
         if let Ok(found) = cache::program(name) {
             image = image.with_program(found, format!("/usr/bin/{name}"))?;

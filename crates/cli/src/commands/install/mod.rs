@@ -23,8 +23,8 @@ pub use self::objects::{object, removable};
 const MANAGER: &str = "plimsoll-install";
 
 /// Installs, or prints what would be installed.
-pub async fn run(global: &Global, options: Install) -> anyhow::Result<Outcome> {
-    let all = objects::all(&global.namespace, &options)?;
+pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> {
+    let all = objects::all(&global.namespace, options)?;
     if options.dry_run {
         return print(&all, options.output);
     }
@@ -35,9 +35,9 @@ pub async fn run(global: &Global, options: Install) -> anyhow::Result<Outcome> {
     Picture::on_terminal_only().of(&operation, applied).await?;
     output::line(format!("{} objects are applied in namespace {}", all.len(), global.namespace));
     if !options.crds_only {
-        advice(&options).into_iter().for_each(output::line);
+        advice(options).into_iter().for_each(output::line);
         if options.wait {
-            return ready::wait(&client, &global.namespace, &options).await;
+            return ready::wait(&client, &global.namespace, options).await;
         }
     }
     Ok(Outcome::Success)
