@@ -4,8 +4,11 @@ pub mod action;
 pub mod agent;
 pub mod blueprint;
 pub mod create;
+pub mod install;
 pub mod names;
 pub mod options;
+pub mod repo;
+pub mod volume;
 pub mod volumes;
 
 use std::net::SocketAddr;
@@ -16,8 +19,11 @@ use clap::{Args, Parser, Subcommand};
 
 use self::action::Action;
 use self::create::{CreateBackup, CreateLocation, CreateRestore, CreateSchedule, SetLocation};
+use self::install::{Install, Uninstall};
 use self::names::{Any, Named, Reference};
 use self::options::{DeleteOptions, DescribeOptions, DownloadOptions, GetOptions, LogsOptions, PauseOptions};
+use self::repo::Repo;
+use self::volume::Volume;
 use crate::exit;
 
 /// Backs up and restores Kubernetes workloads, and always shows how far it is, how fast, how long it will take and what it is
@@ -93,6 +99,18 @@ pub enum Command {
     /// Run actions of Kanister blueprints
     #[command(subcommand, visible_alias = "actions", alias = "actionset")]
     Action(Action),
+    /// Look at the repositories of volume data
+    #[command(subcommand, visible_alias = "repos", aliases = ["repository", "repositories"])]
+    Repo(Repo),
+    /// Look at volume data on its way into repositories and back
+    #[command(subcommand, visible_alias = "volumes")]
+    Volume(Volume),
+    /// Put the server, the agents and what they need into a cluster, or bring them up to date
+    #[command(after_help = install::EXAMPLES)]
+    Install(Box<Install>),
+    /// Take the server and the agents out of a cluster; backups, their custom resources and their data stay
+    #[command(after_help = "Examples:\n  plimsoll uninstall\n  plimsoll uninstall --crds --confirm")]
+    Uninstall(Uninstall),
     /// Create a backup, restore, schedule or backup location
     #[command(subcommand)]
     Create(Create),

@@ -15,6 +15,7 @@ mod reference;
 mod remote;
 mod selectors;
 mod subjects;
+mod transfers;
 mod wait;
 
 use std::ffi::OsString;
@@ -75,6 +76,10 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Blueprint(verb) => commands::blueprint::run(&verb),
         Command::Kando(options) => commands::kando::run(options).await,
         Command::Action(verb) => Box::pin(action(&global, verb)).await,
+        Command::Repo(verb) => commands::repo::run(&global, verb).await,
+        Command::Volume(verb) => commands::volume::run(&global, verb).await,
+        Command::Install(options) => Box::pin(commands::install::run(&global, &options)).await,
+        Command::Uninstall(options) => commands::uninstall::run(&global, &options).await,
         Command::Create(Create::Backup(options)) => commands::backup::run(&global, options).await,
         Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,
         Command::Create(Create::Schedule(options)) => commands::schedule::create(&global, options).await,

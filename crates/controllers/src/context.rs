@@ -57,6 +57,8 @@ pub struct Settings {
     pub restore_helper: Helper,
     /// Unique for each process.
     pub identity: String,
+    /// The pod this process runs in, if it does: it is marked while it leads.
+    pub pod: Option<String>,
     /// Serves the objects of directory locations to whoever has a signed link.
     pub downloads: Option<Downloads>,
     /// How our own `kando` gets into the pods of blueprints; without it they use their image's own.

@@ -12,7 +12,7 @@ use plimsoll_engine::Error;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::registry::Registry;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::context::{Context, Runs, Settings};
 use crate::events::Events;
@@ -20,7 +20,9 @@ use crate::leader::{self, Candidate};
 use crate::live::LiveOperations;
 use crate::repositories::{self, Repositories};
 use crate::sync::{self, Warnings};
-use crate::{actionsets, downloads, garbage, location, peers, requests, restore_files, schedule, subject};
+use crate::{
+    actionsets, downloads, garbage, leader_pod, location, peers, requests, restore_files, schedule, subject,
+};
 
 /// The name of the Lease.
 const LEASE: &str = "plimsoll";
@@ -51,6 +53,11 @@ impl Server {
             term: self.settings.lease_term,
         };
         let namespace = self.settings.namespace.clone();
+        if let Some(pod) = &self.settings.pod
+            && let Err(error) = leader_pod::unmark(&self.client, &namespace, pod).await
+        {
+            warn!("taking the leader's mark off pod {pod}: {error}");
+        }
         let campaign = async {
             peers::gone(&self.client, &namespace).await?;
             leader::campaign(self.client.clone(), candidate, async || self.largest_epoch().await).await
@@ -59,6 +66,9 @@ impl Server {
             won = campaign => won?,
             () = stop.cancelled() => return Ok(()),
         };
+        if let Some(pod) = self.settings.pod.clone() {
+            tokio::spawn(leader_pod::mark(self.client.clone(), namespace.clone(), pod));
+        }
         let context = Arc::new(Context {
             events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
             live: LiveOperations::default(),

@@ -1,9 +1,11 @@
-//! The programs of others that our tests run beside: S3 servers, Velero.
+//! The programs of others that our tests run beside: S3 servers, Velero; and our own, installed.
 
+pub mod plimsoll_pods;
 pub mod s3;
 pub mod velero;
 pub mod velero_pods;
 
+pub use plimsoll_pods::PlimsollInPods;
 pub use s3::{S3Program, S3Server};
 pub use velero::Velero;
 pub use velero_pods::VeleroInPods;

@@ -139,6 +139,11 @@ pub struct Output {
 }
 
 impl Running {
+    /// One that somebody else made.
+    pub fn find(client: &Client, namespace: &str, name: &str) -> Self {
+        Self { pods: Api::namespaced(client.clone(), namespace), name: name.to_owned() }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

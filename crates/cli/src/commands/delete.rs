@@ -45,11 +45,15 @@ pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) ->
     Ok(outcome)
 }
 
-/// Asks on the terminal. Without one somebody must have said --confirm.
-#[expect(clippy::print_stderr, reason = "a question is not a result")]
 fn confirmed(chosen: &[Seen]) -> anyhow::Result<bool> {
     let names: Vec<_> = chosen.iter().map(|seen| seen.reference().to_string()).collect();
-    eprint!("This deletes {}.\nAre you sure you want to continue (Y/N)? ", names.join(", "));
+    ask(&format!("This deletes {}.", names.join(", ")))
+}
+
+/// Asks on the terminal. Without one somebody must have said --confirm.
+#[expect(clippy::print_stderr, reason = "a question is not a result")]
+pub fn ask(consequence: &str) -> anyhow::Result<bool> {
+    eprint!("{consequence}\nAre you sure you want to continue (Y/N)? ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     if std::io::stdin().lock().read_line(&mut answer)? == 0 {

@@ -49,6 +49,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],
         },
         identity: identity(),
+        pod: std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()),
         downloads: options.download_address.map(|address| Downloads {
             address,
             url: options.download_url.clone(),
@@ -78,6 +79,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         // Images are only names there, and programs are this machine's.
         restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
         identity: identity(),
+        pod: None,
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
         tools: None,
     }

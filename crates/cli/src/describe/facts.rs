@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::files::Files;
 use crate::args::names::Kind;
 use crate::subjects::Seen;
+use crate::transfers::Transfer;
 use crate::wait;
 
 /// What can be told. This is what `-o json` prints.
@@ -58,6 +59,9 @@ pub struct Facts {
     pub items: Option<BTreeMap<String, Vec<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<Value>>,
+    /// Volume data on its way, or there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub transfers: Vec<Transfer>,
     pub hooks_attempted: u64,
     pub hooks_failed: u64,
     /// Where the live numbers come from: `operation` (ours) or `subject` (its own fields only).
@@ -142,6 +146,7 @@ pub fn facts(seen: &Seen, files: Files) -> Facts {
         namespaces: files.items.as_ref().map(by_namespace).unwrap_or_default(),
         items: files.items,
         volumes: files.volumes,
+        transfers: files.transfers,
         hooks_attempted: seen.number("/status/hookStatus/hooksAttempted"),
         hooks_failed: seen.number("/status/hookStatus/hooksFailed"),
         source: if operation.is_some() { "operation" } else { "subject" },

@@ -17,6 +17,7 @@ use crate::args::names::{Kind, Reference};
 use crate::args::options::DescribeOptions;
 use crate::remote::{Missing, Remote};
 use crate::subjects::{self, Seen};
+use crate::transfers::{self, Of, Transfer};
 
 /// Nothing that one would want described is larger than this.
 const LARGEST: u64 = 1 << 30;
@@ -30,6 +31,8 @@ pub struct Files {
     pub items: Option<BTreeMap<String, Vec<String>>>,
     /// Volumes.
     pub volumes: Option<Vec<Value>>,
+    /// Transfers of volume data.
+    pub transfers: Vec<Transfer>,
     /// Items of the backup that a restore is from.
     pub backup_items: Option<u64>,
     /// What could not be had.
@@ -39,6 +42,11 @@ pub struct Files {
 /// Fetches what this description needs, all at once.
 pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &DescribeOptions, task: Task) -> Files {
     let mut files = Files { backup_items: backup_items(client, namespace, seen).await, ..Files::default() };
+    let of = if seen.kind == Kind::Restore { Of::Restore(seen.name()) } else { Of::Backup(seen.name()) };
+    match transfers::list(client, namespace, of).await {
+        Ok(found) => files.transfers = found,
+        Err(error) => files.notes.push(format!("{error:#}")),
+    }
     if seen.outcome().is_none() || seen.phase() == "FailedValidation" {
         return files;
     }

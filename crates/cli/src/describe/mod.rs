@@ -5,9 +5,9 @@ mod facts;
 mod files;
 mod filters;
 mod location;
-mod page;
+pub mod page;
 mod schedule;
-mod subject;
+pub mod subject;
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ use super::facts::Facts;
 use super::filters::{Spec, backup_settings, hooks, selection};
 use super::page::{Page, Section};
 use crate::args::names::Kind;
+use crate::transfers::groups;
 use crate::{draw, output};
 
 /// Without --details, so many messages of one place are printed.
@@ -40,6 +41,7 @@ pub fn text(facts: &Facts, details: bool) -> Vec<String> {
     page.section(|section| namespaces(section, facts));
     page.section(|section| items(section, facts));
     page.section(|section| volumes(section, facts, details));
+    page.section(|section| transfers(section, facts, details));
     page.section(|section| {
         section.field("HooksAttempted", facts.hooks_attempted);
         section.field("HooksFailed", facts.hooks_failed);
@@ -212,6 +214,29 @@ fn volumes(section: &mut Section, facts: &Facts, details: bool) {
         Some(volumes) if !volumes.is_empty() => section.block(label, volumes.iter().map(volume_line)),
         _ if details => section.field(label, "<none included>"),
         _ => {}
+    }
+}
+
+/// By mover and phase, as Velero groups them. What runs is always shown; what does not, only with --details.
+fn transfers(section: &mut Section, facts: &Facts, details: bool) {
+    let mut movers: Vec<&str> = facts.transfers.iter().map(|one| one.uploader.as_str()).collect();
+    movers.sort_unstable();
+    movers.dedup();
+    for mover in movers {
+        let members: Vec<_> = facts.transfers.iter().filter(|one| one.uploader == mover).cloned().collect();
+        let heading = match facts.kind {
+            Kind::Backup => format!("Pod Volume Backups - {mover}"),
+            _ => format!("{mover} Restores"),
+        };
+        section.line_at(0, if details { format!("{heading}:") } else { format!("{heading} (--details shows all):") });
+        for group in groups(&members) {
+            if details || group.running {
+                section.line_at(1, format!("{}:", group.title));
+                group.lines.into_iter().for_each(|line| section.line_at(2, line));
+            } else {
+                section.line_at(1, format!("{}: {}", group.title, group.count));
+            }
+        }
     }
 }
 

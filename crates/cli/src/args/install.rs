@@ -1,0 +1,138 @@
+//! What can be typed to put us into a cluster. Names are Velero's where Velero has them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::duration;
+use super::options::ObjectFormat;
+
+pub const EXAMPLES: &str = "Examples:
+  plimsoll install --image registry.example/plimsoll:0.1.0 --provider aws --bucket backups \\
+    --secret-file ./credentials --backup-location-config region=eu-1 --wait
+  plimsoll install --image registry.example/plimsoll:0.1.0 --no-default-backup-location --no-secret
+  plimsoll install --image registry.example/plimsoll:0.1.0 --dry-run -o yaml > plimsoll.yaml
+  plimsoll install --crds-only";
+
+/// What moves the data of volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Uploader {
+    /// kopia where this cluster has kopia repositories already, the built-in mover otherwise
+    Auto,
+    /// Our own mover: restic's format, no other program
+    BuiltIn,
+    /// The program restic, which must be in the image
+    Restic,
+    /// The program kopia, which must be in the image: the one format that Velero can read too
+    Kopia,
+}
+
+/// `plimsoll install`
+#[derive(Clone, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub struct Install {
+    /// Image of the server and the agents
+    #[arg(long, value_name = "IMAGE", default_value = concat!("plimsoll:", env!("CARGO_PKG_VERSION")))]
+    pub image: String,
+    /// When nodes pull the image
+    #[arg(long, value_name = "POLICY", default_value = "IfNotPresent")]
+    pub image_pull_policy: String,
+    /// Provider of the default backup location: aws, gcp, azure or directory
+    #[arg(long, value_name = "NAME")]
+    pub provider: Option<String>,
+    /// Bucket of the default backup location
+    #[arg(long, value_name = "NAME")]
+    pub bucket: Option<String>,
+    /// Prefix in that bucket
+    #[arg(long, value_name = "PREFIX")]
+    pub prefix: Option<String>,
+    /// Settings of the default backup location, e.g. region=eu-1,s3Url=https://minio.example
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub backup_location_config: Vec<String>,
+    /// Certificates to trust for the default backup location, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// File with the credentials for it; becomes the Secret cloud-credentials
+    #[arg(long, value_name = "FILE", conflicts_with = "no_secret")]
+    pub secret_file: Option<PathBuf>,
+    /// There are no credentials to install: the pods have an identity of their own, or the Secret is there
+    #[arg(long)]
+    pub no_secret: bool,
+    /// Make no backup location
+    #[arg(long, conflicts_with_all = ["provider", "bucket"])]
+    pub no_default_backup_location: bool,
+    /// Whether agents run on every node: volume data cannot be moved without them
+    #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
+        action = clap::ArgAction::Set)]
+    pub use_node_agent: bool,
+    /// Run the agents privileged: some nodes need it to let them read other pods' volumes
+    #[arg(long)]
+    pub privileged_node_agent: bool,
+    /// The kubelet's directory on the nodes
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_root_dir: String,
+    /// What moves the data of volumes
+    #[arg(long, value_name = "MOVER", default_value = "auto")]
+    pub uploader_type: Uploader,
+    /// How many servers run; one of them leads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub replicas: u8,
+    /// CPU that the server asks for; 0 is none
+    #[arg(long, value_name = "CPU", default_value = "100m", alias = "velero-pod-cpu-request")]
+    pub server_cpu_request: String,
+    /// Memory that the server asks for; 0 is none
+    #[arg(long, value_name = "BYTES", default_value = "128Mi", alias = "velero-pod-mem-request")]
+    pub server_mem_request: String,
+    /// CPU that each agent asks for; 0 is none
+    #[arg(long, value_name = "CPU", default_value = "0", alias = "node-agent-pod-cpu-request")]
+    pub agent_cpu_request: String,
+    /// Memory that each agent asks for; 0 is none
+    #[arg(long, value_name = "BYTES", default_value = "0", alias = "node-agent-pod-mem-request")]
+    pub agent_mem_request: String,
+    /// Annotations of the pods
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub pod_annotations: Vec<String>,
+    /// Labels of the pods
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub pod_labels: Vec<String>,
+    /// Annotations of the service accounts, e.g. for a cloud identity
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub sa_annotations: Vec<String>,
+    /// More arguments for the server, each with its own --server-argument=
+    #[arg(long = "server-argument", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub server_arguments: Vec<String>,
+    /// Only the custom resource definitions
+    #[arg(long)]
+    pub crds_only: bool,
+    /// Leave the custom resource definitions as they are
+    #[arg(long, conflicts_with = "crds_only")]
+    pub no_crds: bool,
+    /// Install nothing; print what would be installed, with -o, or its names
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT", requires = "dry_run")]
+    pub output: Option<ObjectFormat>,
+    /// Wait until the server leads and the agents run
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub timeout: Duration,
+}
+
+/// `plimsoll uninstall`
+#[derive(Debug, Args)]
+pub struct Uninstall {
+    /// Also delete the custom resource definitions, and with them every Backup, Restore and Schedule in the cluster; what is in
+    /// object storage stays
+    #[arg(long)]
+    pub crds: bool,
+    /// Also delete the namespace and everything in it
+    #[arg(long)]
+    pub delete_namespace: bool,
+    /// Do not ask
+    #[arg(long, visible_alias = "force")]
+    pub confirm: bool,
+}

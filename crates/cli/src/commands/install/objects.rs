@@ -1,0 +1,287 @@
+//! The objects, as values. `deploy/install.yaml` is what this gives without further options.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use k8s_openapi::ByteString;
+use plimsoll_controllers::LEADER_LABEL;
+use plimsoll_controllers::rights::{AGENT, AGENT_NAMESPACE, Right, SERVER, SERVER_NAMESPACE};
+use serde_json::{Value, json};
+
+use crate::args::install::{Install, Uploader};
+use crate::commands::create::pairs;
+use crate::exit::Usage;
+
+/// The server: Deployment, ServiceAccount, Service, roles.
+pub const SERVER_NAME: &str = "plimsoll";
+/// The agents: DaemonSet, ServiceAccount, roles.
+pub const AGENT_NAME: &str = "plimsoll-agent";
+/// Where the server serves the files of directory locations.
+const DOWNLOADS: u16 = 8085;
+const PART_OF: &str = "app.kubernetes.io/part-of";
+const NAME: &str = "app.kubernetes.io/name";
+
+/// Everything, in the order in which it is applied.
+pub fn all(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    if !options.no_crds {
+        for definition in plimsoll_api::crds() {
+            let mut definition = serde_json::to_value(definition)?;
+            definition["apiVersion"] = json!("apiextensions.k8s.io/v1");
+            definition["kind"] = json!("CustomResourceDefinition");
+            all.push(definition);
+        }
+    }
+    if options.crds_only {
+        return Ok(all);
+    }
+    all.push(namespace_object(namespace));
+    all.extend(accounts(namespace, options)?);
+    all.extend(roles(namespace, options.use_node_agent));
+    all.extend(location(namespace, options)?);
+    all.push(service(namespace));
+    all.push(deployment(namespace, options)?);
+    if options.use_node_agent {
+        all.push(daemon_set(namespace, options)?);
+    }
+    Ok(all)
+}
+
+/// What is outside of the namespace, or in it and not the user's: for `uninstall`.
+pub fn removable(namespace: &str) -> Vec<Value> {
+    let mut all = vec![
+        object("apps/v1", "DaemonSet", AGENT_NAME, Some(namespace)),
+        object("apps/v1", "Deployment", SERVER_NAME, Some(namespace)),
+        object("v1", "Service", SERVER_NAME, Some(namespace)),
+    ];
+    all.extend(roles(namespace, true));
+    for name in [SERVER_NAME, AGENT_NAME] {
+        all.push(object("v1", "ServiceAccount", name, Some(namespace)));
+    }
+    all
+}
+
+/// An object with a name and our marks.
+pub fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
+    let mut object =
+        json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "labels": { PART_OF: "plimsoll" } } });
+    if let Some(namespace) = namespace {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    object
+}
+
+/// The agents read other pods' volumes: where pods are held to a standard, theirs must be the free one.
+fn namespace_object(namespace: &str) -> Value {
+    let mut object = object("v1", "Namespace", namespace, None);
+    for mode in ["enforce", "audit", "warn"] {
+        object["metadata"]["labels"][format!("pod-security.kubernetes.io/{mode}")] = json!("privileged");
+    }
+    object
+}
+
+fn accounts(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
+    let annotations = pairs("annotation", &options.sa_annotations)?;
+    let names = [(SERVER_NAME, true), (AGENT_NAME, options.use_node_agent)];
+    let wanted = names.into_iter().filter(|(_, wanted)| *wanted);
+    Ok(wanted
+        .map(|(name, _)| {
+            let mut account = object("v1", "ServiceAccount", name, Some(namespace));
+            if !annotations.is_empty() {
+                account["metadata"]["annotations"] = json!(annotations);
+            }
+            account
+        })
+        .collect())
+}
+
+fn roles(namespace: &str, agents: bool) -> Vec<Value> {
+    let mut all = role_pair(namespace, SERVER_NAME, SERVER, SERVER_NAMESPACE);
+    if agents {
+        all.extend(role_pair(namespace, AGENT_NAME, AGENT, AGENT_NAMESPACE));
+    }
+    all
+}
+
+/// A role for the cluster and one for the namespace, bound to the account of the same name. Cluster-wide names carry the
+/// namespace: two installations do not share them.
+fn role_pair(namespace: &str, name: &str, cluster: &[Right], own: &[Right]) -> Vec<Value> {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let version = format!("{GROUP}/v1");
+    let wide = format!("{name}-{namespace}");
+    let rule = |right: &Right| json!({ "apiGroups": right.groups, "resources": right.resources, "verbs": right.verbs });
+    let rules = |rights: &[Right]| rights.iter().map(rule).collect::<Vec<_>>();
+    let subject = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
+    let refers = |kind: &str, name: &str| json!({ "apiGroup": GROUP, "kind": kind, "name": name });
+    let with = |mut object: Value, fields: Value| {
+        for (key, value) in fields.as_object().cloned().unwrap_or_default() {
+            object[key] = value;
+        }
+        object
+    };
+    vec![
+        with(object(&version, "ClusterRole", &wide, None), json!({ "rules": rules(cluster) })),
+        with(
+            object(&version, "ClusterRoleBinding", &wide, None),
+            json!({ "roleRef": refers("ClusterRole", &wide), "subjects": subject }),
+        ),
+        with(object(&version, "Role", name, Some(namespace)), json!({ "rules": rules(own) })),
+        with(
+            object(&version, "RoleBinding", name, Some(namespace)),
+            json!({ "roleRef": refers("Role", name), "subjects": subject }),
+        ),
+    ]
+}
+
+/// The default location and its credentials.
+fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
+    let mut all = Vec::new();
+    if let Some(file) = &options.secret_file {
+        let content = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let mut secret = object("v1", "Secret", "cloud-credentials", Some(namespace));
+        secret["type"] = json!("Opaque");
+        secret["data"] = json!({ "cloud": ByteString(content) });
+        all.push(secret);
+    }
+    let (provider, bucket) = match (&options.provider, &options.bucket) {
+        (Some(provider), Some(bucket)) => (provider, bucket),
+        (None, None) => return Ok(all),
+        _ => bail!(Usage("a backup location needs both --provider and --bucket".into())),
+    };
+    if provider != "directory" && options.secret_file.is_none() && !options.no_secret {
+        bail!(Usage(
+            "say where the credentials are with --secret-file, or that there are none with --no-secret".into()
+        ));
+    }
+    let mut location = object("velero.io/v1", "BackupStorageLocation", "default", Some(namespace));
+    location["spec"] = json!({ "provider": provider, "default": true, "objectStorage": { "bucket": bucket } });
+    if let Some(prefix) = &options.prefix {
+        location["spec"]["objectStorage"]["prefix"] = json!(prefix);
+    }
+    if let Some(file) = &options.cacert {
+        let pem = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        location["spec"]["objectStorage"]["caCert"] = json!(ByteString(pem));
+    }
+    let config: BTreeMap<String, String> = pairs("setting", &options.backup_location_config)?;
+    if !config.is_empty() {
+        location["spec"]["config"] = json!(config);
+    }
+    all.push(location);
+    Ok(all)
+}
+
+/// Leads to whoever leads.
+fn service(namespace: &str) -> Value {
+    let mut service = object("v1", "Service", SERVER_NAME, Some(namespace));
+    service["spec"] = json!({
+        "selector": { NAME: SERVER_NAME, LEADER_LABEL: "true" },
+        "ports": [{ "name": "downloads", "port": DOWNLOADS, "targetPort": "downloads", "protocol": "TCP" }],
+    });
+    service
+}
+
+fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
+    let mut arguments = vec![
+        "server".to_owned(),
+        format!("--namespace={namespace}"),
+        "--scratch-dir=/scratch".into(),
+        format!("--download-address=0.0.0.0:{DOWNLOADS}"),
+        format!("--download-url=http://{SERVER_NAME}.{namespace}.svc:{DOWNLOADS}"),
+    ];
+    arguments.extend(options.server_arguments.iter().cloned());
+    let mut container = container(options, "server", arguments);
+    container["ports"] = json!([{ "name": "downloads", "containerPort": DOWNLOADS, "protocol": "TCP" }]);
+    container["volumeMounts"] = json!([scratch_mount("/scratch", "scratch"), scratch_mount("/tmp", "tmp")]);
+    container["resources"] = requests(&options.server_cpu_request, &options.server_mem_request);
+    container["securityContext"] = json!({
+        "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
+    });
+    let mut pod = pod(SERVER_NAME, options, container)?;
+    pod["spec"]["volumes"] = json!([empty("scratch"), empty("tmp")]);
+    pod["spec"]["securityContext"] = json!({
+        "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+        "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    let mut deployment = object("apps/v1", "Deployment", SERVER_NAME, Some(namespace));
+    deployment["metadata"]["labels"][NAME] = json!(SERVER_NAME);
+    deployment["spec"] = json!({
+        "replicas": options.replicas, "selector": { "matchLabels": { NAME: SERVER_NAME } }, "template": pod,
+    });
+    Ok(deployment)
+}
+
+fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
+    let arguments = vec![
+        "agent".to_owned(),
+        format!("--namespace={namespace}"),
+        "--pods-directory=/host_pods".into(),
+        "--cache-dir=/scratch/cache".into(),
+    ];
+    let mut container = container(options, "agent", arguments);
+    // Volumes that are mounted on the node later than the agent starts must show up in it.
+    let pods = json!({ "name": "host-pods", "mountPath": "/host_pods", "mountPropagation": "HostToContainer" });
+    container["volumeMounts"] = json!([pods, scratch_mount("/scratch", "scratch"), scratch_mount("/tmp", "tmp")]);
+    container["resources"] = requests(&options.agent_cpu_request, &options.agent_mem_request);
+    container["securityContext"] = json!({ "privileged": options.privileged_node_agent });
+    let mut pod = pod(AGENT_NAME, options, container)?;
+    let path = format!("{}/pods", options.kubelet_root_dir.trim_end_matches('/'));
+    pod["spec"]["volumes"] =
+        json!([{ "name": "host-pods", "hostPath": { "path": path } }, empty("scratch"), empty("tmp")]);
+    // Every file of every pod is read and written with its owner.
+    pod["spec"]["securityContext"] = json!({ "runAsUser": 0 });
+    // A volume on a node that keeps others away is backed up too.
+    pod["spec"]["tolerations"] = json!([{ "operator": "Exists" }]);
+    let mut set = object("apps/v1", "DaemonSet", AGENT_NAME, Some(namespace));
+    set["metadata"]["labels"][NAME] = json!(AGENT_NAME);
+    set["spec"] = json!({ "selector": { "matchLabels": { NAME: AGENT_NAME } }, "template": pod });
+    Ok(set)
+}
+
+fn container(options: &Install, name: &str, arguments: Vec<String>) -> Value {
+    let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
+    let mover = match options.uploader_type {
+        Uploader::Auto => "auto",
+        Uploader::BuiltIn => "built-in",
+        Uploader::Restic => "restic",
+        Uploader::Kopia => "kopia",
+    };
+    json!({
+        "name": name, "image": options.image, "imagePullPolicy": options.image_pull_policy,
+        "command": ["/plimsoll"], "args": arguments,
+        "env": [
+            field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"),
+            field("NODE_NAME", "spec.nodeName"),
+            { "name": "PLIMSOLL_IMAGE", "value": options.image }, { "name": "PLIMSOLL_VOLUME_MOVER", "value": mover },
+        ],
+    })
+}
+
+fn pod(name: &str, options: &Install, container: Value) -> anyhow::Result<Value> {
+    let mut labels = pairs("label", &options.pod_labels)?;
+    labels.insert(NAME.into(), name.into());
+    labels.insert(PART_OF.into(), "plimsoll".into());
+    let annotations = pairs("annotation", &options.pod_annotations)?;
+    let mut pod = json!({
+        "metadata": { "labels": labels },
+        "spec": { "serviceAccountName": name, "containers": [container], "terminationGracePeriodSeconds": 30 },
+    });
+    if !annotations.is_empty() {
+        pod["metadata"]["annotations"] = json!(annotations);
+    }
+    Ok(pod)
+}
+
+fn scratch_mount(path: &str, name: &str) -> Value {
+    json!({ "name": name, "mountPath": path })
+}
+
+fn empty(name: &str) -> Value {
+    json!({ "name": name, "emptyDir": {} })
+}
+
+/// What is asked for; nothing of a kind that is zero.
+fn requests(cpu: &str, memory: &str) -> Value {
+    let asked = [("cpu", cpu), ("memory", memory)].into_iter().filter(|(_, amount)| *amount != "0");
+    let asked: BTreeMap<_, _> = asked.collect();
+    if asked.is_empty() { json!({}) } else { json!({ "requests": asked }) }
+}

@@ -1,0 +1,226 @@
+//! `plimsoll volume`: transfers of volume data, how far they are and how fast they go.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use futures::StreamExt;
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore};
+use plimsoll_progress::view;
+use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
+
+use super::get::age;
+use crate::args::Global;
+use crate::args::options::{ListFormat, ObjectFormat};
+use crate::args::volume::{Chosen, Volume, VolumeDescribe, VolumeGet, VolumeWatch};
+use crate::describe::page::Page;
+use crate::exit::Outcome;
+use crate::picture::Picture;
+use crate::transfers::{self, Of, Transfer};
+use crate::{connect, draw, output};
+
+/// Carries out one of its verbs.
+pub async fn run(global: &Global, verb: Volume) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    match verb {
+        Volume::Get(options) => get(&client, &global.namespace, &options).await,
+        Volume::Describe(options) => describe(&client, &global.namespace, &options).await,
+        Volume::Watch(options) => watch(&client, &global.namespace, &options).await,
+    }
+}
+
+/// A size, for people.
+pub fn bytes_text(bytes: u64) -> String {
+    view::size_text(bytes)
+}
+
+async fn choose(client: &kube::Client, namespace: &str, chosen: &Chosen) -> anyhow::Result<Vec<Transfer>> {
+    let of = match (&chosen.backup, &chosen.restore) {
+        (Some(backup), _) => Of::Backup(backup),
+        (_, Some(restore)) => Of::Restore(restore),
+        _ => Of::All,
+    };
+    let mut found = transfers::list(client, namespace, of).await?;
+    if let Some(missing) = chosen.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
+        bail!("there is no transfer {missing}: `plimsoll volume get` lists them");
+    }
+    found.retain(|one| chosen.names.is_empty() || chosen.names.contains(&one.name));
+    Ok(found)
+}
+
+async fn get(client: &kube::Client, namespace: &str, options: &VolumeGet) -> anyhow::Result<Outcome> {
+    let found = choose(client, namespace, &options.chosen).await?;
+    match options.output {
+        ListFormat::Table => table(&found).into_iter().for_each(output::line),
+        ListFormat::Name => found.iter().for_each(|one| output::line(&one.name)),
+        ListFormat::Json => output::object(&found, ObjectFormat::Json)?,
+        ListFormat::Yaml => output::object(&found, ObjectFormat::Yaml)?,
+    }
+    Ok(Outcome::Success)
+}
+
+fn table(found: &[Transfer]) -> Vec<String> {
+    let header = ["NAME", "OF", "POD", "VOLUME", "STATUS", "PROGRESS", "BYTES", "RATE", "LEFT", "NODE", "MOVER", "AGE"];
+    let row = |one: &Transfer| {
+        vec![
+            one.name.clone(),
+            format!("{}/{}", one.direction.word(), one.of),
+            format!("{}/{}", one.namespace, one.pod),
+            one.volume.clone(),
+            one.phase.clone(),
+            one.percent().map(|percent| format!("{percent}%")).unwrap_or_default(),
+            moved(one),
+            rate(one),
+            left(one),
+            one.node.clone(),
+            one.uploader.clone(),
+            age(one.created.map(|time| time.to_string()).as_deref()),
+        ]
+    };
+    output::table(&header.map(str::to_owned), &found.iter().map(row).collect::<Vec<_>>())
+}
+
+/// `3.1 MiB of 2.0 GiB`, as far as it is known.
+fn moved(one: &Transfer) -> String {
+    match (one.bytes_done, one.total_bytes.filter(|total| *total > 0)) {
+        (Some(done), Some(total)) => format!("{} of {}", view::size_text(done), view::size_text(total)),
+        (Some(done), None) => view::size_text(done),
+        _ => String::new(),
+    }
+}
+
+/// What it moves in a second: by its own word, or, where nobody says, since it began.
+fn rate(one: &Transfer) -> String {
+    let measured = || {
+        let (from, to) = (one.started?, one.completed.unwrap_or_else(jiff::Timestamp::now));
+        let seconds = u64::try_from(to.duration_since(from).as_secs()).ok().filter(|seconds| *seconds > 0)?;
+        Some(one.bytes_done? / seconds)
+    };
+    let rate = if one.is_ended() { measured() } else { one.rate.or_else(measured) };
+    rate.map(|rate| format!("{}/s", view::size_text(rate))).unwrap_or_default()
+}
+
+fn left(one: &Transfer) -> String {
+    let text = |seconds: u64| view::duration_text(Duration::from_secs(seconds));
+    match one.seconds_left.filter(|_| !one.is_ended()).map(|left| left.map(text)) {
+        Some([low, high]) if low == high => low,
+        Some([low, high]) => format!("{low} to {high}"),
+        None => String::new(),
+    }
+}
+
+async fn describe(client: &kube::Client, namespace: &str, options: &VolumeDescribe) -> anyhow::Result<Outcome> {
+    let found = choose(client, namespace, &options.chosen).await?;
+    if let Some(format) = options.output {
+        output::object(&found, format)?;
+        return Ok(Outcome::Success);
+    }
+    for (index, one) in found.iter().enumerate() {
+        if index > 0 {
+            output::line("");
+        }
+        page(one).into_iter().for_each(output::line);
+    }
+    Ok(Outcome::Success)
+}
+
+fn page(one: &Transfer) -> Vec<String> {
+    let some = |text: String| Some(text).filter(|text| !text.is_empty());
+    let time = |time: Option<jiff::Timestamp>| time.map(|time| crate::describe::subject::time(&time.to_string()));
+    let mut page = Page::default();
+    page.section(|section| {
+        section.field("Name", &one.name);
+        section.field("Part of", format!("{} {}", one.direction.word(), one.of));
+        section.field("Pod", format!("{}/{}", one.namespace, one.pod));
+        section.field("Volume", &one.volume);
+        section.some("Node", some(one.node.clone()));
+        section.field("Mover", &one.uploader);
+        section.some("Snapshot", one.snapshot.as_deref());
+    });
+    page.section(|section| {
+        section.field("Phase", &one.phase);
+        section.some("Message", one.message.as_deref());
+        section.some("Progress", one.percent().map(|percent| format!("{percent} %")));
+        section.some("Bytes", some(moved(one)));
+        section.some("New in the repository", one.incremental_bytes.map(view::size_text));
+        section.some("Rate", some(rate(one)));
+        section.some("Time left", some(left(one)));
+        section.some("STALLED", one.stalled.as_deref());
+    });
+    page.section(|section| {
+        section.some("Created", time(one.created));
+        section.some("Started", time(one.started));
+        section.some("Completed", time(one.completed));
+    });
+    page.lines()
+}
+
+/// Draws until all have ended.
+async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) -> anyhow::Result<Outcome> {
+    let backups: Api<PodVolumeBackup> = Api::namespaced(client.clone(), namespace);
+    let restores: Api<PodVolumeRestore> = Api::namespaced(client.clone(), namespace);
+    let changed = |changed: Result<(), watcher::Error>| changed.err().map(|error| error.to_string());
+    let mut news = futures::stream::select(
+        watcher(backups, watcher::Config::default())
+            .default_backoff()
+            .map(move |event| changed(event.map(|_| ())))
+            .boxed(),
+        watcher(restores, watcher::Config::default())
+            .default_backoff()
+            .map(move |event| changed(event.map(|_| ())))
+            .boxed(),
+    );
+    let mut picture = Picture::new();
+    loop {
+        let found = choose(client, namespace, &options.chosen).await?;
+        if found.iter().all(Transfer::is_ended) {
+            picture.wipe();
+            table(&found).into_iter().for_each(output::line);
+            return Ok(outcome(&found));
+        }
+        let tree = tree(&found);
+        picture.show(&view::rows_within(&tree.snapshot(), draw::MOST_ROWS));
+        // Not every change is drawn: a burst of them is one picture.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let next = tokio::time::timeout(Duration::from_secs(2), news.next()).await;
+        if let Ok(Some(Some(error))) = next {
+            tracing::warn!("watching: {error}; trying again");
+        }
+    }
+}
+
+fn outcome(found: &[Transfer]) -> Outcome {
+    let any = |phase: &str| found.iter().any(|one| one.phase == phase);
+    match (any("Failed"), any("Canceled")) {
+        (true, _) => Outcome::Failed,
+        (false, true) => Outcome::Cancelled,
+        _ => Outcome::Success,
+    }
+}
+
+/// The transfers as a tree of tasks, which is what can be drawn.
+fn tree(found: &[Transfer]) -> Operation {
+    let operation = Operation::new("volumes", Clock::system());
+    for one in found {
+        let task = operation.root().child(format!("{}/{} {}", one.namespace, one.pod, one.volume));
+        fill(&task, one);
+    }
+    operation
+}
+
+fn fill(task: &Task, one: &Transfer) {
+    let meter = task.meter(Unit::Bytes);
+    if let Some(total) = one.total_bytes.filter(|total| *total > 0) {
+        meter.set_total(Total::Final(total));
+    }
+    meter.set_done(one.bytes_done.unwrap_or(0));
+    let details = [one.phase.clone(), rate(one), left(one)].into_iter().filter(|text| !text.is_empty());
+    task.say(details.collect::<Vec<_>>().join(", "));
+    match one.phase.as_str() {
+        "Completed" => task.finish(),
+        "Failed" => task.fail(one.message.as_deref().unwrap_or("failed")),
+        "Canceled" => task.cancel("cancelled"),
+        _ => {}
+    }
+}

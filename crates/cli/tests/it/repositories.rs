@@ -1,0 +1,239 @@
+//! Repositories of volume data: made by the leader, opened by their Secret, and rid of nothing but what was named.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt, stream};
+use plimsoll_mover::{Backup, Job, Kind, Launch, Outcome, Place, Repository, Secret, Work};
+use plimsoll_progress::{Clock, Operation};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
+use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
+
+on_both_clusters! {
+    a_repository_is_made_opened_and_named_when_its_password_does_not_open_it,
+    a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked,
+}
+
+const SECRET: &str = "velero-repo-credentials";
+
+async fn ask_for(home: &Home<'_>, format: &str) -> String {
+    let name = format!("shop-default-{format}");
+    let repository = json!({ "apiVersion": "velero.io/v1", "kind": "BackupRepository", "metadata": { "name": name },
+        "spec": { "volumeNamespace": "shop", "backupStorageLocation": "default", "repositoryType": format,
+            "maintenanceFrequency": "1h0m0s" } });
+    home.create(repository).await.unwrap();
+    name
+}
+
+async fn becomes(home: &Home<'_>, name: &str, expected: &str, message: &str) {
+    let mut last = Value::Null;
+    eventually(&format!("{name} becomes {expected} ({message:?})\n"), async || {
+        last = home.get("BackupRepository", name).await;
+        phase(&last) == expected && last["status"]["message"].as_str().unwrap_or_default().contains(message)
+    })
+    .await;
+}
+
+async fn set_password(home: &Home<'_>, password: &str) {
+    home.patch("Secret", SECRET, json!({ "data": { "repository-password": STANDARD.encode(password) } })).await;
+}
+
+async fn password(home: &Home<'_>) -> Vec<u8> {
+    let secret = home.get("Secret", SECRET).await;
+    STANDARD.decode(secret["data"]["repository-password"].as_str().unwrap()).unwrap()
+}
+
+fn formats() -> Vec<&'static str> {
+    let kopia = plimsoll_testkit::cache::program("kopia").is_ok();
+    if kopia { vec!["restic", "kopia"] } else { vec!["restic"] }
+}
+
+async fn a_repository_is_made_opened_and_named_when_its_password_does_not_open_it(bed: &Bed) {
+    let home = bed.home("home").await;
+    let server = home.server();
+    for format in formats() {
+        let name = ask_for(&home, format).await;
+        becomes(&home, &name, "Ready", "").await;
+        assert!(home.bucket.join(format).join("shop").is_dir(), "it lies where Velero puts it");
+    }
+    let first = password(&home).await;
+    assert!(first.len() >= 32 && first != b"static-passw0rd", "nobody else knows it");
+    let restic = home.get("BackupRepository", "shop-default-restic").await;
+    let place = format!("{}/restic/shop", home.bucket.display());
+    assert_eq!(restic["spec"]["resticIdentifier"], json!(place));
+    set_password(&home, "another").await;
+    for format in formats() {
+        let words = format!("the Secret's password does not open repository {}/{format}/shop", home.bucket.display());
+        becomes(&home, &format!("shop-default-{format}"), "NotReady", &words).await;
+    }
+    let events = home.events("BackupRepository", "shop-default-restic").await;
+    assert!(events.contains(&"Ready".into()) && events.contains(&"WrongRepositoryPassword".into()), "{events:?}");
+    set_password(&home, std::str::from_utf8(&first).unwrap()).await;
+    for format in formats() {
+        becomes(&home, &format!("shop-default-{format}"), "Ready", "").await;
+    }
+    // A repository that is there and a Secret that is not: a new password would open nothing.
+    dismiss(server).await;
+    home.delete("Secret", SECRET).await;
+    let _server = home.server();
+    becomes(&home, "shop-default-restic", "NotReady", "copy it from where the repository was made").await;
+    assert!(home.find("Secret", SECRET).await.is_none());
+}
+
+/// Runs a job on a repository as the agent would.
+async fn work(home: &Home<'_>, kind: Kind, work: Work) -> Outcome {
+    let prefix = plimsoll_mover::repository_prefix(kind, "", "shop");
+    let place = Place::directory(home.bucket.display().to_string(), prefix);
+    let repository = Repository { place, password: Secret::new(password(home).await) };
+    let mut job = Job::new("test", kind, repository, work);
+    if kind == Kind::Kopia {
+        job.program = Some(plimsoll_testkit::cache::program("kopia").unwrap());
+    }
+    let launch = Launch { program: env!("CARGO_BIN_EXE_plimsoll").into(), arguments: vec!["mover".into()] };
+    let operation = Operation::new("test", Clock::system());
+    plimsoll_mover::spawn(&launch, &job, &operation.root()).unwrap().wait().await.unwrap()
+}
+
+async fn snapshot(home: &Home<'_>, kind: Kind, content: &str) -> String {
+    let volume = tempfile::tempdir().unwrap();
+    std::fs::write(volume.path().join("file"), content).unwrap();
+    let tags: BTreeMap<String, String> = [("pvc-uid".to_owned(), content.to_owned())].into();
+    let backup = Backup::new(volume.path(), format!("shop/pod/{content}"), tags);
+    match work(home, kind, Work::Backup(backup)).await {
+        Outcome::Backup(outcome) => outcome.snapshot.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn snapshots(home: &Home<'_>, kind: Kind) -> Vec<String> {
+    match work(home, kind, Work::Snapshots).await {
+        Outcome::Snapshots(all) => all.into_iter().map(|snapshot| snapshot.id).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Writes down that these snapshots belong to a backup, as a backup of volumes does.
+fn write_down(bucket: &Path, backup: &str, snapshots: &[(&str, &str)]) {
+    let transfer = |(format, id): &(&str, &str)| {
+        json!({ "apiVersion": "velero.io/v1", "kind": "PodVolumeBackup", "metadata": { "name": format!("{backup}-{id}") },
+            "spec": { "pod": { "namespace": "shop", "name": "pod" }, "volume": "v", "uploaderType": format,
+                "backupStorageLocation": "default" },
+            "status": { "phase": "Completed", "snapshotID": id } })
+    };
+    let all: Vec<Value> = snapshots.iter().map(transfer).collect();
+    let file = bucket.join(format!("backups/{backup}/{backup}-podvolumebackups.json.gz"));
+    std::fs::write(file, plimsoll_archive::codec::gzip_json(&all).unwrap()).unwrap();
+}
+
+/// A home with backups `b` and `other` that each have a snapshot, and a snapshot that nobody refers to.
+async fn filled<'a>(bed: &'a Bed, name: &str, format: &str, kind: Kind) -> (Home<'a>, [String; 3]) {
+    let home = bed.home(name).await;
+    let server = home.server();
+    for backup in ["b", "other"] {
+        home.backup(backup, json!({ "includedNamespaces": [bed.ns("shop")] })).await;
+        assert_eq!(phase(&home.ended("Backup", backup).await), "Completed", "{}", home.log());
+    }
+    let repository = ask_for(&home, format).await;
+    becomes(&home, &repository, "Ready", "").await;
+    eventually("all records are closed", async || is_tidy(&home).await).await;
+    dismiss(server).await;
+    let mut made = Vec::new();
+    for content in ["mine", "others", "nobodys"] {
+        made.push(snapshot(&home, kind, content).await);
+    }
+    write_down(&home.bucket, "b", &[(format, &made[0])]);
+    write_down(&home.bucket, "other", &[(format, &made[1])]);
+    (home, made.try_into().unwrap())
+}
+
+async fn ask_to_delete(home: &Home<'_>, backup: &str) {
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": "d" },
+        "spec": { "backupName": backup } }))
+        .await
+        .unwrap();
+}
+
+async fn plimsoll(home: &Home<'_>, arguments: &[&str]) -> (bool, String) {
+    let output = home.command(arguments).output().await.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked(bed: &Bed) {
+    bed.application("shop", 3).await;
+    for (format, kind) in [("restic", Kind::BuiltIn), ("kopia", Kind::Kopia)] {
+        if !formats().contains(&format) {
+            continue;
+        }
+        let (home, [mine, others, nobodys]) = filled(bed, &format!("home-{format}"), format, kind).await;
+        let server = home.server();
+        ask_to_delete(&home, "b").await;
+        eventually("the backup is deleted", async || home.find("Backup", "b").await.is_none()).await;
+        let left = snapshots(&home, kind).await;
+        assert!(!left.contains(&mine) && left.contains(&others) && left.contains(&nobodys), "{left:?}");
+        let name = format!("shop-default-{format}");
+        let (_, text) = plimsoll(&home, &["repo", "orphans"]).await;
+        assert!(text.contains(&nobodys[..8]) && !text.contains(&others[..8]), "{text}");
+        let (well, text) =
+            plimsoll(&home, &["repo", "orphans", &name, "--delete", "--older-than", "1h", "--confirm"]).await;
+        assert!(well && text.contains("no orphans"), "it is too young to go: {text}");
+        assert_eq!(snapshots(&home, kind).await.len(), 2);
+        let (well, text) =
+            plimsoll(&home, &["repo", "orphans", &name, "--delete", "--older-than", "1s", "--confirm"]).await;
+        assert!(!well && text.contains("younger than one hour"), "{text}");
+        let (well, text) = plimsoll(&home, &["repo", "describe", &name]).await;
+        assert!(well && text.contains("Snapshots:") && text.contains("Ready"), "{text}");
+        dismiss(server).await;
+    }
+}
+
+/// On the embedded cluster alone: nothing here depends on which cluster it is, and the points are many.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_at_any_point_of_a_repositorys_life_leaves_one_that_opens() {
+    let bed = &Bed::local().await;
+    bed.application("shop", 3).await;
+    let points = {
+        let home = bed.home("traced").await;
+        let trace = bed.directory.path().join("trace-repository");
+        let name = ask_for(&home, "restic").await;
+        let server = home.server_with("1m", &[("PLIMSOLL_KILL_TRACE", trace.to_str().unwrap())]);
+        becomes(&home, &name, "Ready", "").await;
+        dismiss(server).await;
+        let all = every_point(&std::fs::read_to_string(trace).unwrap());
+        all.into_iter().filter(|point| point.starts_with("repository.")).collect::<Vec<_>>()
+    };
+    for expected in ["repository.secret.before:1", "repository.ensure.after:1", "repository.status.before:1"] {
+        assert!(points.iter().any(|point| point == expected), "{points:?}");
+    }
+    stream::iter(points)
+        .map(|point| async move {
+            let home = bed.home(&name_of(&point)).await;
+            let name = ask_for(&home, "restic").await;
+            let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", &point)]);
+            let status = tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await;
+            assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
+            let next = home.mortal_server(&[]);
+            becomes(&home, &name, "Ready", "").await;
+            assert!(snapshots(&home, Kind::BuiltIn).await.is_empty(), "killed at {point}");
+            dismiss_if_alive(next).await;
+        })
+        .buffer_unordered(2)
+        .collect::<Vec<()>>()
+        .await;
+    for point in ["repository.forget.before:1", "repository.forget.after:1"] {
+        let (home, [mine, others, _]) = filled(bed, &name_of(point), "restic", Kind::BuiltIn).await;
+        ask_to_delete(&home, "b").await;
+        let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
+        let status = tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await;
+        assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
+        let next = home.mortal_server(&[]);
+        eventually("the backup is deleted", async || home.find("Backup", "b").await.is_none()).await;
+        let left = snapshots(&home, Kind::BuiltIn).await;
+        assert!(!left.contains(&mine) && left.contains(&others), "killed at {point}: {left:?}");
+        dismiss_if_alive(next).await;
+    }
+}

@@ -1,0 +1,111 @@
+//! Our own server and agents, installed as users install them: in pods, under the rights that the installer gives them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::velero::credentials;
+use crate::cache;
+use crate::cluster::Cluster;
+use crate::image::Image;
+use crate::namespace::Namespace;
+
+/// The image that [`PlimsollInPods::install`] loads.
+pub const IMAGE: &str = "plimsoll.test/plimsoll:1";
+
+/// What a system trusts; every base image that is meant for programs without one has it.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// Plimsoll in a namespace of its own, with one backup location. Uninstalled when it is dropped.
+#[derive(Debug)]
+pub struct PlimsollInPods {
+    program: PathBuf,
+    namespace: Namespace,
+    kubeconfig: PathBuf,
+}
+
+impl PlimsollInPods {
+    /// Puts `program` into an image, with kopia and restic if they are there, installs it with these further `arguments`, and
+    /// waits until it works. Pods must reach `endpoint`.
+    pub async fn install(
+        cluster: &Cluster,
+        program: &Path,
+        endpoint: &str,
+        bucket: &str,
+        arguments: &[&str],
+    ) -> Result<Self> {
+        load_image(cluster, program)?;
+        let namespace = cluster.namespace("plimsoll").await?;
+        let (program, kubeconfig) = (program.to_owned(), cluster.kubeconfig().to_owned());
+        let this = Self { program, namespace, kubeconfig };
+        let keys = tempfile::NamedTempFile::new()?;
+        std::fs::write(keys.path(), credentials())?;
+        let config = format!("region=us-east-1,s3ForcePathStyle=true,s3Url={endpoint}");
+        let keys = keys.path().display().to_string();
+        let mut all = vec!["install", "--image", IMAGE, "--image-pull-policy", "Never", "--provider", "aws"];
+        all.extend(["--bucket", bucket, "--secret-file", &keys, "--backup-location-config", &config]);
+        all.extend(["--server-cpu-request", "0", "--server-mem-request", "0", "--wait", "--timeout", "3m"]);
+        all.extend(arguments);
+        if let Err(error) = this.cli(all) {
+            bail!("{error:#}\n{}", this.logs());
+        }
+        Ok(this)
+    }
+
+    /// The namespace in which its objects are.
+    pub fn namespace(&self) -> &str {
+        self.namespace.name()
+    }
+
+    /// Runs our command line tool; an error holds what it printed.
+    pub fn cli<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", self.namespace()]);
+        let output = command.env_remove("KUBECONFIG").stdin(std::process::Stdio::null()).output()?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if output.status.success() { Ok(text) } else { bail!("plimsoll ended with {}: {text}", output.status) }
+    }
+
+    /// What its pods have logged and what became of them, for a test that fails.
+    pub fn logs(&self) -> String {
+        let kubectl = |arguments: &[&str]| {
+            let program = cache::program("kubectl").map_err(|error| error.to_string());
+            let output = program.and_then(|program| {
+                let mut command = Command::new(program);
+                command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", self.namespace()]);
+                command.args(arguments).output().map_err(|error| error.to_string())
+            });
+            output.map_or_else(|error| error, |output| String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let selector = "app.kubernetes.io/part-of=plimsoll";
+        let logs = kubectl(&["logs", "--selector", selector, "--prefix", "--tail=200", "--all-containers"]);
+        let pods = kubectl(&["get", "pods", "--output=wide"]);
+        let events = kubectl(&["get", "events", "--sort-by=.lastTimestamp"]);
+        format!("{pods}\n{events}\n{logs}")
+    }
+}
+
+impl Drop for PlimsollInPods {
+    /// What is outside of the namespace.
+    fn drop(&mut self) {
+        let _ = self.cli(["uninstall", "--confirm"]);
+    }
+}
+
+fn load_image(cluster: &Cluster, program: &Path) -> Result<()> {
+    let mut image = Image::busybox(IMAGE)
+        .with_program(program, "/plimsoll")
+        .with_context(|| format!("failed to make an image of {}", program.display()))?;
+    // A client of object storage does not start without any, whatever it talks to.
+    if Path::new(CERTIFICATES).exists() {
+        image = image.with_file(CERTIFICATES, CERTIFICATES);
+    }
+    for name in ["kopia", "restic"] {
+        if let Ok(found) = cache::program(name) {
+            image = image.with_program(found, format!("/usr/bin/{name}"))?;
+        }
+    }
+    cluster.machine()?.load_image(&image)
+}
