@@ -73,6 +73,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::BackupLocation(verb) => Box::pin(backup_location(&global, verb)).await,
         Command::Blueprint(verb) => commands::blueprint::run(&verb),
         Command::Kando(options) => commands::kando::run(options).await,
+        Command::SnapshotLocation(verb) => Box::pin(commands::snapshot_location::run(&global, verb)).await,
+        Command::Plugin(verb) => Box::pin(commands::plugin::run(&global, verb)).await,
         Command::Create(Create::Backup(options)) => commands::backup::run(&global, options).await,
         Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,
         Command::Create(Create::Schedule(options)) => commands::schedule::create(&global, options).await,

@@ -19,7 +19,7 @@ pub fn line(text: impl AsRef<str>) {
 
 /// Sends the log to standard error, so that standard output stays for results.
 pub fn log_to_stderr(global: &Global) {
-    let filter = global.log.as_deref().unwrap_or("warn,plimsoll=info,plimsoll_controllers=info");
+    let filter = global.log.as_deref().unwrap_or("warn,plimsoll=info,plimsoll_controllers=info,plimsoll_plugin=info");
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::delete::DeleteItemAction;
-use plimsoll_engine::registry::Registry;
+use plimsoll_plugin::Catalog;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
@@ -56,8 +55,21 @@ pub struct Settings {
     pub restore_helper: Helper,
     /// Unique for each process.
     pub identity: String,
+    /// Where plugins are, and how they are started.
+    pub plugins: PluginSettings,
     /// Serves the objects of directory locations to whoever has a signed link.
     pub downloads: Option<Downloads>,
+}
+
+/// Where plugins are, and how they are started.
+#[derive(Clone, Debug, Default)]
+pub struct PluginSettings {
+    /// Every executable below it is one; none without it.
+    pub directory: Option<PathBuf>,
+    /// What they may see of the environment beside what all of them do.
+    pub environment: Vec<String>,
+    /// The beginning of a command that starts a program so that it dies with this process.
+    pub guard: Vec<std::ffi::OsString>,
 }
 
 /// What every controller needs.
@@ -72,8 +84,8 @@ pub struct Context {
     pub live: LiveOperations,
     /// What is known about the repositories of volume data.
     pub repositories: Repositories,
-    /// What cleans up elsewhere before a backup is deleted.
-    pub delete_actions: Registry<dyn DeleteItemAction>,
+    /// What plugins offer.
+    pub plugins: Catalog,
     /// What looks wrong in which location.
     pub sync_warnings: Warnings,
     /// What comes before the path in a link to a directory's object.

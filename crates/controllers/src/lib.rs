@@ -25,6 +25,7 @@ pub mod live;
 mod location;
 mod operation;
 mod peers;
+mod plugins;
 mod policy;
 pub mod project;
 mod queue;
@@ -40,7 +41,7 @@ mod sync;
 pub mod transfer;
 mod volumes;
 
-pub use context::Settings;
+pub use context::{PluginSettings, Settings};
 pub use downloads::Downloads;
 pub use operation::operation_name;
 pub use plimsoll_engine::Error;

@@ -35,6 +35,15 @@ pub enum Effect {
         /// What closes the pair.
         post: Vec<Command>,
     },
+    /// Work that an item action began and that goes on in the background.
+    Operation {
+        /// The action.
+        action: String,
+        /// The action's own name for it.
+        id: String,
+        /// The item it began with.
+        item: String,
+    },
 }
 
 impl fmt::Display for Effect {
@@ -43,6 +52,7 @@ impl fmt::Display for Effect {
             Self::Begin { prefix } => write!(f, "begin {prefix}"),
             Self::Commit { key } => write!(f, "commit {key}"),
             Self::Hooks { pod, .. } => write!(f, "hooks of pod {pod}"),
+            Self::Operation { action, id, .. } => write!(f, "operation {id} of {action}"),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! `plimsoll server`.
 
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::{Downloads, Helper, MoverChoice, Server, Settings};
+use plimsoll_controllers::{Downloads, Helper, MoverChoice, PluginSettings, Server, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +50,11 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],
         },
         identity: identity(),
+        plugins: PluginSettings {
+            directory: Some(options.plugin_dir.clone()),
+            environment: options.plugin_env.clone(),
+            guard: guard(),
+        },
         downloads: options.download_address.map(|address| Downloads {
             address,
             url: options.download_url.clone(),
@@ -77,12 +83,22 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         // Images are only names there, and programs are this machine's.
         restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
         identity: identity(),
+        plugins: PluginSettings {
+            directory: std::env::var_os("PLIMSOLL_PLUGIN_DIR").map(PathBuf::from),
+            guard: guard(),
+            ..PluginSettings::default()
+        },
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
     }
 }
 
 fn this_program() -> String {
     std::env::current_exe().map_or_else(|_| "plimsoll".into(), |path| path.display().to_string())
+}
+
+/// Starts a program so that it dies with this process.
+fn guard() -> Vec<OsString> {
+    std::env::current_exe().map(|this| vec![this.into(), "mover".into()]).unwrap_or_default()
 }
 
 /// The machine and something that no other process has.

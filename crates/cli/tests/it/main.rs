@@ -17,6 +17,7 @@ mod faults;
 mod killed;
 mod location_faults;
 mod planted;
+mod plugins;
 mod pod_volumes;
 mod queue;
 mod refused;
