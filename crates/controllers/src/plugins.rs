@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_api::velero::v1::RestoreSpec;
 use plimsoll_engine::backup::actions::BackupItemActions;
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::log::Level;
@@ -108,7 +109,7 @@ pub async fn delete_actions(
         return Ok((actions, plugins, Vec::new()));
     }
     let discovered = Patience::default().run(task, || context.cluster.discover()).await?;
-    let selecting = Selecting::for_restore(&Default::default(), None, &discovered.resources)?;
+    let selecting = Selecting::for_restore(&RestoreSpec::default(), None, &discovered.resources)?;
     let problems = plugins.register_delete(&mut actions, selecting.catalog()).await;
     Ok((actions, plugins, problems))
 }
@@ -132,7 +133,7 @@ pub async fn end_abandoned<A: ?Sized>(
                 }
             }
             None => {
-                tracing::warn!("operation {id}, begun by a server that is gone, may still go on: no plugin {action}")
+                tracing::warn!("operation {id}, begun by a server that is gone, may still go on: no plugin {action}");
             }
         }
         journal.settle(known.id, "abandoned".to_owned()).await?;

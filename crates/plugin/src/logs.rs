@@ -45,8 +45,8 @@ pub struct LogLine {
 impl LogLine {
     /// The line in one text.
     pub fn text(&self) -> String {
-        let fields: String = self.fields.iter().map(|field| format!(" {field}")).collect();
-        format!("plugin {}: {}{fields}", self.plugin, self.message)
+        let words = std::iter::once(self.message.as_str()).chain(self.fields.iter().map(String::as_str));
+        format!("plugin {}: {}", self.plugin, words.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct LastWords(Arc<Mutex<VecDeque<String>>>);
 impl LastWords {
     fn remember(&self, message: &str) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push_back(message.to_owned());
+        lines.push_back(bounded(message, 130));
         while lines.len() > REMEMBERED {
             lines.pop_front();
         }
@@ -85,7 +85,7 @@ impl LastWords {
 
     pub(crate) fn text(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bounded(&lines.iter().map(String::as_str).collect::<Vec<_>>().join("; "), 400)
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -135,14 +135,11 @@ fn parse(plugin: &str, text: &str) -> Option<LogLine> {
     if text.is_empty() {
         return None;
     }
-    let line = match serde_json::from_str::<Map<String, Value>>(text) {
-        Ok(entry) => structured(plugin, &entry),
-        Err(_) => {
-            let (gravity, message) = prefixed(text);
-            LogLine { plugin: plugin.to_owned(), gravity, message: clean(message), fields: Vec::new() }
-        }
-    };
-    Some(line)
+    if let Ok(entry) = serde_json::from_str::<Map<String, Value>>(text) {
+        return Some(structured(plugin, &entry));
+    }
+    let (gravity, message) = prefixed(text);
+    Some(LogLine { plugin: plugin.to_owned(), gravity, message: clean(message), fields: Vec::new() })
 }
 
 /// The two spellings: Velero's framework writes `level` and `@message`, the plugin library itself `@level` and `@message`.
@@ -200,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_line_of_no_known_form_is_kept_for_debugging_and_cleaned() {
-        assert_eq!(read("\u{1b}[2Jhello"), (Gravity::Debug, " [2Jhello".trim_start().into(), vec![]));
+        assert_eq!(read("\u{1b}[2Jhello"), (Gravity::Debug, " [2Jhello".into(), vec![]));
         assert_eq!(read("[ERROR] no"), (Gravity::Error, "no".into(), vec![]));
     }
 

@@ -3,6 +3,8 @@
 //! The protocol knows neither sizes nor conditions: what is read first says how large a small object is, lists know names only,
 //! and "only if it is not there" is refused rather than pretended.
 
+#![expect(clippy::default_trait_access, reason = "the types belong to crates that this one does not name")]
+
 use std::fmt;
 use std::io::Write;
 use std::ops::Range;

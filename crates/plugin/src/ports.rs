@@ -145,7 +145,7 @@ struct Watches(Mutex<HashMap<String, Watch>>);
 impl Watches {
     fn read(&self, operation: &str, report: OperationProgress) -> operations::Reading {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (reading, fault) = all.entry(operation.to_owned()).or_default().read(report);
+        let (reading, fault) = all.entry(operation.to_owned()).or_default().read(&report);
         let fault = fault.map(|fault| format!("{}: operation {operation}: {fault}", fault.reason()));
         if let Some(fault) = &fault {
             tracing::warn!("{fault}");

@@ -77,7 +77,7 @@ pub struct Watch {
 
 impl Watch {
     /// Puts a report right, and says what was wrong with it.
-    pub fn read(&mut self, report: OperationProgress) -> (Reading, Option<Fault>) {
+    pub fn read(&mut self, report: &OperationProgress) -> (Reading, Option<Fault>) {
         let (done, total) = (u64::try_from(report.n_completed), u64::try_from(report.n_total));
         let negative = done.is_err() || total.is_err();
         let (mut done, total) = (done.unwrap_or(0), total.unwrap_or(0));
@@ -98,8 +98,8 @@ impl Watch {
             total,
             units: bounded(&report.operation_units, 40),
             description: bounded(&report.description, 400),
-            started: report.started.and_then(|time| timestamp(&time)),
-            updated: report.updated.and_then(|time| timestamp(&time)),
+            started: report.started.as_ref().and_then(timestamp),
+            updated: report.updated.as_ref().and_then(timestamp),
         };
         (reading, fault)
     }
@@ -125,7 +125,7 @@ mod tests {
     fn what_goes_back_past_its_total_or_below_zero_is_named_and_put_right() {
         let mut watch = Watch::default();
         let mut read = |done, total| {
-            let (reading, fault) = watch.read(report(done, total));
+            let (reading, fault) = watch.read(&report(done, total));
             (reading.done, reading.total, fault.map(|fault| fault.to_string()))
         };
         assert_eq!(read(5, 0), (5, 0, None));
@@ -145,7 +145,7 @@ mod tests {
             updated: Some(prost_types::Timestamp { seconds: 5, nanos: 0 }),
             ..OperationProgress::default()
         };
-        let (reading, _) = Watch::default().read(report);
+        let (reading, _) = Watch::default().read(&report);
         assert_eq!((reading.description.as_str(), reading.started), ("copying  [1m", None));
         assert_eq!(reading.updated, Some(Timestamp::from_second(5).unwrap()));
     }

@@ -34,6 +34,7 @@ async fn create(global: &Global, options: CreateSnapshotLocation) -> anyhow::Res
         provider: Some(options.provider),
         config: pairs("setting", &options.config)?,
         credential: options.credential.as_deref().map(credential).transpose()?,
+        ..VolumeSnapshotLocationSpec::default()
     };
     let object = VolumeSnapshotLocation { metadata: metadata(global, &options.name, &marks)?, spec, status: None };
     if let Some(format) = options.output {

@@ -115,7 +115,7 @@ impl Kind for Backup {
             return Ok(adopt(&metadata));
         }
         let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
-        let (done, plugins) = run(job, &store, &begun, problems, &operations, &stages).await?;
+        let (done, plugins) = Box::pin(run(job, &store, &begun, problems, &operations, &stages)).await?;
         let waited = wait_for_operations(job, &store, &begun, &operations, done.results.errors.count > 0).await;
         plugins.close().await;
         waited?;
@@ -296,7 +296,7 @@ async fn run(
     let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
     let heard = Arc::new(Heard::default());
     let adding = plugins::add_backup_actions(&job.context, &mut actions, &selecting, &heard);
-    let added = job.unless_cancelled(async { Ok(adding.await) }).await?;
+    let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
     let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
     plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
     planning.finish();

@@ -28,8 +28,8 @@ use crate::decide::Stage;
 use crate::events::Gravity;
 use crate::floor::Shown;
 use crate::location::{self, is_read_only};
-use crate::{plugins, repositories};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
+use crate::{plugins, repositories};
 
 /// The stages, and about how long they take: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [

@@ -39,10 +39,8 @@ pub struct BackupAnswer {
 impl BackupAction {
     /// Shows it an item.
     pub async fn execute(&self, item: &Value, backup: &Value) -> Result<BackupAnswer> {
-        let (method, call) = match self.is_second_version() {
-            true => (EXECUTE_BACKUP_V2, EXECUTE_BACKUP_V2.name()),
-            false => (EXECUTE_BACKUP, EXECUTE_BACKUP.name()),
-        };
+        let method = if self.is_second_version() { EXECUTE_BACKUP_V2 } else { EXECUTE_BACKUP };
+        let call = method.name();
         let plugin = self.name().to_owned();
         let request = ItemRequest { plugin, item: item.to_string().into(), backup: backup.to_string().into() };
         let _turn = self.turn.lock().await;

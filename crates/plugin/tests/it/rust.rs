@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_plugin::{Snapshotter, Subject, Watch};
+use plimsoll_plugin::{Snapshotter, Subject, VolumeFacts, Watch};
 use serde_json::json;
 
 use crate::bed::Bed;
@@ -32,7 +32,7 @@ async fn a_snapshot_is_a_copy_whose_progress_is_seen_and_a_volume_is_made_from_i
     let subject = Subject { volume: id.clone(), tags: tags.clone(), ..Subject::default() };
     let mut watch = Watch::default();
     let mut follow = async || {
-        let (reading, fault) = watch.read(snapshotter.progress(&subject).await.unwrap().unwrap());
+        let (reading, fault) = watch.read(&snapshotter.progress(&subject).await.unwrap().unwrap());
         assert_eq!(fault, None);
         reading
     };
@@ -47,7 +47,7 @@ async fn a_snapshot_is_a_copy_whose_progress_is_seen_and_a_volume_is_made_from_i
     assert_eq!((taken.unwrap().as_str(), seen.total), ("b-v", 20_000));
     let end = follow().await;
     assert_eq!((end.done, end.total, end.completed, end.error.as_str()), (20_000, 20_000, true, ""));
-    let restored = snapshotter.volume("b-v", &Default::default(), "", LIMIT).await.unwrap();
+    let restored = snapshotter.volume("b-v", &VolumeFacts::default(), "", LIMIT).await.unwrap();
     assert_eq!(std::fs::read_dir(&restored).unwrap().count(), 20);
     let volume = snapshotter.with_volume_id(&volume, &restored).await.unwrap();
     assert_eq!(volume["spec"]["hostPath"]["path"], restored.as_str());

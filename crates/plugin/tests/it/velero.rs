@@ -80,13 +80,13 @@ async fn work_in_the_background_is_followed_to_its_end_and_cancelled() {
     let mut watch = Watch::default();
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let (reading, fault) = watch.read(slow.progress("c-well", &backup()).await.unwrap());
+        let (reading, fault) = watch.read(&slow.progress("c-well", &backup()).await.unwrap());
         seen.push((reading.done, reading.total, reading.completed, fault));
         assert!(reading.counts_bytes() && reading.updated.is_some());
     }
     assert_eq!(seen, [(10, 30, false, None), (20, 30, false, None), (30, 30, true, None)]);
     slow.cancel("c-never", &backup()).await.unwrap();
-    let (reading, _) = Watch::default().read(slow.progress("c-never", &backup()).await.unwrap());
+    let (reading, _) = Watch::default().read(&slow.progress("c-never", &backup()).await.unwrap());
     assert_eq!((reading.completed, reading.error.as_str()), (true, "cancelled"));
     actions.close().await;
 }
@@ -98,7 +98,7 @@ async fn progress_that_goes_back_or_past_its_total_is_named() {
     for (operation, expected) in [("x-backwards", "PluginProgressBackwards"), ("x-beyond", "PluginProgressPastTotal")] {
         let (mut watch, mut faults) = (Watch::default(), Vec::new());
         for _ in 0..2 {
-            let (reading, fault) = watch.read(slow.progress(operation, &backup()).await.unwrap());
+            let (reading, fault) = watch.read(&slow.progress(operation, &backup()).await.unwrap());
             assert!(reading.done <= reading.total);
             faults.extend(fault.map(|fault| fault.reason()));
         }
