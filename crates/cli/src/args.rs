@@ -7,6 +7,7 @@ pub mod create;
 pub mod install;
 pub mod names;
 pub mod options;
+pub mod plugins;
 pub mod repo;
 pub mod volume;
 pub mod volumes;
@@ -115,6 +116,12 @@ pub enum Command {
     /// Take the server and the agents out of a cluster; backups, their custom resources and their data stay
     #[command(after_help = "Examples:\n  plimsoll uninstall\n  plimsoll uninstall --crds --confirm")]
     Uninstall(Uninstall),
+    /// Say where providers keep volume snapshots
+    #[command(subcommand, aliases = ["snapshot-locations"])]
+    SnapshotLocation(plugins::SnapshotLocation),
+    /// See, add and remove plugins of the server
+    #[command(subcommand, aliases = ["plugins"])]
+    Plugin(plugins::Plugin),
     /// Create a backup, restore, schedule or backup location
     #[command(subcommand)]
     Create(Create),
@@ -230,6 +237,12 @@ pub struct Server {
     /// New schedules that do not say wait for the next time they are due
     #[arg(long)]
     pub schedule_skip_immediately: bool,
+    /// Every executable below this directory is a plugin, asked at the start what it offers
+    #[arg(long, value_name = "DIR", default_value = "/plugins", env = "PLIMSOLL_PLUGIN_DIR")]
+    pub plugin_dir: PathBuf,
+    /// A variable of the environment that plugins may see beside those all of them do, or a beginning with *; may be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub plugin_env: Vec<String>,
     /// Listen here and serve the files of directory locations to whoever has a signed link
     #[arg(long, value_name = "ADDRESS", env = "PLIMSOLL_DOWNLOAD_ADDRESS")]
     pub download_address: Option<SocketAddr>,

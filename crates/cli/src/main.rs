@@ -82,6 +82,8 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Volume(verb) => commands::volume::run(&global, verb).await,
         Command::Install(options) => Box::pin(commands::install::run(&global, &options)).await,
         Command::Uninstall(options) => commands::uninstall::run(&global, &options).await,
+        Command::SnapshotLocation(verb) => Box::pin(commands::snapshot_location::run(&global, verb)).await,
+        Command::Plugin(verb) => Box::pin(commands::plugin::run(&global, verb)).await,
         Command::Create(Create::Backup(options)) => commands::backup::run(&global, options).await,
         Command::Create(Create::Restore(options)) => commands::restore::run(&global, options).await,
         Command::Create(Create::Schedule(options)) => commands::schedule::create(&global, options).await,

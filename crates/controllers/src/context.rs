@@ -8,8 +8,7 @@ use std::time::Duration;
 use kube::Client;
 use plimsoll_blueprint::functions::Tools;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::delete::DeleteItemAction;
-use plimsoll_engine::registry::Registry;
+use plimsoll_plugin::Catalog;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
@@ -59,10 +58,23 @@ pub struct Settings {
     pub identity: String,
     /// The pod this process runs in, if it does: it is marked while it leads.
     pub pod: Option<String>,
+    /// Where plugins are, and how they are started.
+    pub plugins: PluginSettings,
     /// Serves the objects of directory locations to whoever has a signed link.
     pub downloads: Option<Downloads>,
     /// How our own `kando` gets into the pods of blueprints; without it they use their image's own.
     pub tools: Option<Tools>,
+}
+
+/// Where plugins are, and how they are started.
+#[derive(Clone, Debug, Default)]
+pub struct PluginSettings {
+    /// Every executable below it is one; none without it.
+    pub directory: Option<PathBuf>,
+    /// What they may see of the environment beside what all of them do.
+    pub environment: Vec<String>,
+    /// The beginning of a command that starts a program so that it dies with this process.
+    pub guard: Vec<std::ffi::OsString>,
 }
 
 /// What every controller needs.
@@ -77,8 +89,8 @@ pub struct Context {
     pub live: LiveOperations,
     /// What is known about the repositories of volume data.
     pub repositories: Repositories,
-    /// What cleans up elsewhere before a backup is deleted.
-    pub delete_actions: Registry<dyn DeleteItemAction>,
+    /// What plugins offer.
+    pub plugins: Catalog,
     /// What looks wrong in which location.
     pub sync_warnings: Warnings,
     /// What comes before the path in a link to a directory's object.

@@ -171,7 +171,8 @@ impl Service {
         let Some(location) = found else {
             return Ok(text(StatusCode::NOT_FOUND, &format!("there is no location {}", target.location)));
         };
-        let store = location::open_with(self.client.clone(), &self.namespace, &location, Tuning::default()).await?;
+        let store =
+            location::open_with(self.client.clone(), &self.namespace, &location, Tuning::default(), None).await?;
         let reader = store.reader(&target.key).await?;
         let size = reader.info().size;
         let body = if head {

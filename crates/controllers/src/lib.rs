@@ -27,6 +27,7 @@ pub mod live;
 mod location;
 mod operation;
 mod peers;
+mod plugins;
 mod policy;
 pub mod project;
 mod queue;
@@ -43,7 +44,7 @@ mod sync;
 pub mod transfer;
 mod volumes;
 
-pub use context::Settings;
+pub use context::{PluginSettings, Settings};
 pub use downloads::Downloads;
 pub use leader_pod::LEADER as LEADER_LABEL;
 pub use operation::operation_name;

@@ -14,12 +14,14 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
+use plimsoll_plugin::Catalog;
 use plimsoll_store::{Location, Store, Tuning};
 use serde_json::json;
 use tracing::warn;
 
 use crate::context::Context;
 use crate::events::Gravity;
+use crate::plugins;
 
 const CHECK_EVERY: Duration = Duration::from_mins(1);
 /// Where Velero's install keeps the credentials of locations that name none.
@@ -105,7 +107,7 @@ async fn tell(location: &BackupStorageLocation, context: &Context, verdict: &Res
 /// Opens the store behind a location.
 pub async fn open(location: &BackupStorageLocation, context: &Context) -> Result<Store, Error> {
     let tuning = Tuning { idle: context.settings.store_idle, ..Tuning::default() };
-    open_with(context.client.clone(), &context.settings.namespace, location, tuning).await
+    open_with(context.client.clone(), &context.settings.namespace, location, tuning, Some(&context.plugins)).await
 }
 
 /// The same for whoever comes again soon anyway, and rather says what is wrong than waits.
@@ -116,7 +118,7 @@ pub async fn open_hastily(location: &BackupStorageLocation, context: &Context) -
         give_up: Duration::from_secs(20),
         ..Tuning::default()
     };
-    open_with(context.client.clone(), &context.settings.namespace, location, tuning).await
+    open_with(context.client.clone(), &context.settings.namespace, location, tuning, Some(&context.plugins)).await
 }
 
 /// The same without a leader's context.
@@ -125,8 +127,9 @@ pub async fn open_with(
     namespace: &str,
     location: &BackupStorageLocation,
     tuning: Tuning,
+    plugins: Option<&Catalog>,
 ) -> Result<Store, Error> {
-    Ok(Store::open(&place(client, namespace, location, tuning).await?)?)
+    Ok(plugins::open_store(&place(client, namespace, location, tuning).await?, plugins)?)
 }
 
 /// Where a location is and what opens it.

@@ -10,7 +10,6 @@ use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_api::velero::v1::{Backup, DeleteBackupRequest, Restore};
 use plimsoll_engine::Error;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_engine::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -21,7 +20,7 @@ use crate::live::LiveOperations;
 use crate::repositories::{self, Repositories};
 use crate::sync::{self, Warnings};
 use crate::{
-    actionsets, downloads, garbage, leader_pod, location, peers, requests, restore_files, schedule, subject,
+    actionsets, downloads, garbage, leader_pod, location, peers, plugins, requests, restore_files, schedule, subject,
 };
 
 /// The name of the Lease.
@@ -73,7 +72,7 @@ impl Server {
             events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
             live: LiveOperations::default(),
             repositories: Repositories::default(),
-            delete_actions: Registry::default(),
+            plugins: plugins::discover(&self.settings).await,
             sync_warnings: Warnings::default(),
             download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
             cluster: Cluster::new(self.client.clone()),

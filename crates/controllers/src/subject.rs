@@ -16,6 +16,7 @@ use kube::runtime::{Controller, watcher};
 use kube::{Api, Resource, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, ReasonCount};
 use plimsoll_engine::cluster::collection_path;
+use plimsoll_engine::operations::Operations;
 use plimsoll_engine::outcome::Results;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, kill};
@@ -33,8 +34,8 @@ use crate::events::Gravity;
 use crate::floor::{Shown, floor};
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
-use crate::project;
 use crate::report::{Projection, Reporter, Reporting};
+use crate::{plugins, project};
 
 /// What differs between the kinds of subject.
 pub trait Kind:
@@ -146,6 +147,23 @@ impl Finished {
         let status =
             json!({ "phase": phase, "errors": errors, "warnings": warnings, "completionTimestamp": completed });
         Self { status, state, reasons: project::reasons(results), ending: None }
+    }
+
+    /// Counts the work that went on in the background: what failed of it is an error.
+    pub fn add_operations(&mut self, verb: &str, operations: &Operations) {
+        let counts = operations.counts();
+        if counts.attempted == 0 {
+            return;
+        }
+        if let (Some(status), Value::Object(counted)) = (self.status.as_object_mut(), plugins::counts(verb, counts)) {
+            status.extend(counted);
+        }
+        if counts.failed > 0 {
+            let errors = self.status.get("errors").and_then(Value::as_u64).unwrap_or(0);
+            self.status["errors"] = json!(errors + counts.failed);
+            self.status["phase"] = json!("PartiallyFailed");
+            self.state = OperationState::PartiallyFailed;
+        }
     }
 }
 

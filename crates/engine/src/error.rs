@@ -89,6 +89,14 @@ pub enum Error {
         /// Whether the same may succeed later.
         retryable: bool,
     },
+    /// A plugin failed.
+    #[error("{message}")]
+    Plugin {
+        /// A stable word for what happened.
+        reason: &'static str,
+        /// In words, with the plugin's name.
+        message: String,
+    },
     /// Cancelled by its user.
     #[error("cancelled")]
     Cancelled,
@@ -129,6 +137,7 @@ impl Error {
             Self::Occupied { .. } => "NameOccupied",
             Self::Webhook { .. } => "WebhookUnavailable",
             Self::Volumes { reason, .. } => reason,
+            Self::Plugin { reason, .. } => reason,
             Self::Cancelled => "Cancelled",
             Self::Fenced(_) => "LeadershipLost",
             Self::JournalLost { .. } => "JournalLost",

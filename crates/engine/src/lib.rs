@@ -17,9 +17,11 @@ pub mod delete;
 mod error;
 pub mod exec;
 mod files;
+mod heard;
 pub mod hooks;
 pub mod kill;
 pub mod log;
+pub mod operations;
 pub mod outcome;
 mod patience;
 pub mod ports;
@@ -29,5 +31,6 @@ pub mod selection;
 mod waits;
 
 pub use error::Error;
+pub use heard::Heard;
 pub use patience::Patience;
 pub use waits::show_waits;

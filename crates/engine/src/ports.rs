@@ -53,6 +53,15 @@ pub enum Effect {
         /// What it says.
         value: String,
     },
+    /// Work that an item action began and that goes on in the background.
+    Operation {
+        /// The action.
+        action: String,
+        /// The action's own name for it.
+        id: String,
+        /// The item it began with.
+        item: String,
+    },
 }
 
 impl fmt::Display for Effect {
@@ -63,6 +72,7 @@ impl fmt::Display for Effect {
             Self::Hooks { pod, .. } => write!(f, "hooks of pod {pod}"),
             Self::Phase { action, phase } => write!(f, "phase {phase} of action {action}"),
             Self::Note { action, phase, key, .. } => write!(f, "{key} of phase {phase} of action {action}"),
+            Self::Operation { action, id, .. } => write!(f, "operation {id} of {action}"),
         }
     }
 }

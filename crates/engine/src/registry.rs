@@ -111,6 +111,11 @@ impl<A: ?Sized> Registry<A> {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
+    /// The action of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<A>> {
+        self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.action)
+    }
+
     /// Whether any action may want objects of a resource. Those that none wants pass untouched, as bytes.
     pub fn touches(&self, group_resource: &str) -> bool {
         self.entries.iter().any(|entry| entry.resources.includes(group_resource))

@@ -83,6 +83,12 @@ impl Store {
         Self::assemble(Inner::new(objects, name), prefix)
     }
 
+    /// The same for one that can also sign links.
+    pub fn from_signing_objects<S: ObjectStore + Signer>(objects: Arc<S>, name: String, prefix: &str) -> Result<Self> {
+        let signer: Arc<dyn Signer> = Arc::clone(&objects) as Arc<dyn Signer>;
+        Self::assemble(Inner { signer: Some(signer), ..Inner::new(objects, name) }, prefix)
+    }
+
     pub(crate) fn assemble(inner: Inner, prefix: &str) -> Result<Self> {
         let trimmed = prefix.trim_matches('/');
         let prefix = Path::parse(trimmed).map_err(|error| StoreError::InvalidLocation {

@@ -1,12 +1,13 @@
 //! `plimsoll server`.
 
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::{Downloads, Helper, MoverChoice, Server, Settings, Tools};
+use plimsoll_controllers::{Downloads, Helper, MoverChoice, PluginSettings, Server, Settings, Tools};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,11 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         },
         identity: identity(),
         pod: std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()),
+        plugins: PluginSettings {
+            directory: Some(options.plugin_dir.clone()),
+            environment: options.plugin_env.clone(),
+            guard: guard(),
+        },
         downloads: options.download_address.map(|address| Downloads {
             address,
             url: options.download_url.clone(),
@@ -80,6 +86,11 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
         identity: identity(),
         pod: None,
+        plugins: PluginSettings {
+            directory: std::env::var_os("PLIMSOLL_PLUGIN_DIR").map(PathBuf::from),
+            guard: guard(),
+            ..PluginSettings::default()
+        },
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
         tools: None,
     }
@@ -93,6 +104,11 @@ fn this_program() -> String {
 fn tools(image: String) -> Tools {
     let program = std::env::current_exe().unwrap_or_else(|_| "/plimsoll".into());
     Tools { image, program: program.display().to_string() }
+}
+
+/// Starts a program so that it dies with this process.
+fn guard() -> Vec<OsString> {
+    std::env::current_exe().map(|this| vec![this.into(), "mover".into()]).unwrap_or_default()
 }
 
 /// The machine and something that no other process has.

@@ -30,7 +30,12 @@ pub async fn run(global: &Global, options: &Version) -> anyhow::Result<Outcome> 
     Ok(Outcome::Success)
 }
 
-async fn server(client: &Client, namespace: &str, timeout: Duration) -> anyhow::Result<ServerStatusRequestStatus> {
+/// What the server says of itself.
+pub(super) async fn server(
+    client: &Client,
+    namespace: &str,
+    timeout: Duration,
+) -> anyhow::Result<ServerStatusRequestStatus> {
     let api: Api<ServerStatusRequest> = Api::namespaced(client.clone(), namespace);
     let metadata = ObjectMeta { generate_name: Some("plimsoll-cli-".into()), ..ObjectMeta::default() };
     let request = ServerStatusRequest { metadata, ..ServerStatusRequest::default() };

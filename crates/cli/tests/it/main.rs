@@ -21,6 +21,7 @@ mod killed;
 mod location_faults;
 mod observe_velero;
 mod planted;
+mod plugins;
 mod pod_volumes;
 mod queue;
 mod refused;

@@ -193,8 +193,15 @@ async fn find_answer(
     let opened = access::open(&context.client, &context.settings.namespace, &location, &whose).await?;
     let operation = Operation::new(format!("repository {}", repository.name_any()), Clock::system());
     let opened = Opened { whose, repository: opened, context, task: operation.root() };
-    let store =
-        || location::open_with(context.client.clone(), &context.settings.namespace, &location, Tuning::default());
+    let store = || {
+        location::open_with(
+            context.client.clone(),
+            &context.settings.namespace,
+            &location,
+            Tuning::default(),
+            Some(&context.plugins),
+        )
+    };
     match &request.asked {
         Asked::Describe => {
             let known_snapshots = known::snapshots(context, &store().await?).await?;

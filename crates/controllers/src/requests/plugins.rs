@@ -1,6 +1,7 @@
 //! What this server can do, in the words of `velero plugin get`.
 
 use plimsoll_api::velero::v1::PluginInfo;
+use plimsoll_plugin::Catalog;
 
 /// The object stores that are built in.
 const OBJECT_STORES: [&str; 4] = ["plimsoll.dev/directory", "velero.io/aws", "velero.io/azure", "velero.io/gcp"];
@@ -28,8 +29,8 @@ const RESTORE_ITEM_ACTIONS: [&str; 15] = [
     "velero.io/service-account",
 ];
 
-/// Everything that is built in, by kind and name.
-pub fn installed() -> Vec<PluginInfo> {
+/// Everything that is built in and everything that plugins offer, by kind and name.
+pub fn installed(catalog: &Catalog) -> Vec<PluginInfo> {
     let kinds: [(&str, &[&str]); 3] = [
         ("BackupItemAction", &BACKUP_ITEM_ACTIONS),
         ("ObjectStore", &OBJECT_STORES),
@@ -40,5 +41,10 @@ pub fn installed() -> Vec<PluginInfo> {
         kind: Some(kind.to_owned()),
         ..PluginInfo::default()
     };
-    kinds.iter().flat_map(|(kind, names)| names.iter().map(|name| plugin(kind, name))).collect()
+    let built_in = kinds.iter().flat_map(|(kind, names)| names.iter().map(|name| plugin(kind, name)));
+    let offered = catalog.offers().iter().map(|offer| plugin(offer.kind.as_str(), &offer.name));
+    let mut all: Vec<_> = built_in.chain(offered).collect();
+    all.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+    all.dedup();
+    all
 }

@@ -62,7 +62,7 @@ async fn answer(name: &str, context: &Context) -> Result<(), Error> {
         "phase": RequestPhase::Processed.as_str(),
         "processedTimestamp": format!("{:.0}", Timestamp::now()),
         "serverVersion": server_version(),
-        "plugins": plugins::installed(),
+        "plugins": plugins::installed(&context.plugins),
     });
     let patch = Patch::Merge(json!({ "status": status }));
     match api::<ServerStatusRequest>(context).patch(name, &PatchParams::default(), &patch).await {

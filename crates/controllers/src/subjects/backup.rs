@@ -11,12 +11,14 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, PodVolumeBackup};
 use plimsoll_api::{labels, validate};
-use plimsoll_engine::backup::actions::built_in;
+use plimsoll_engine::backup::actions::{BackupItemAction, built_in};
 use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
 use plimsoll_engine::hooks::{self, HookCounts, HookRules, OpenPair};
+use plimsoll_engine::operations::Operations;
 use plimsoll_engine::ports::{Effect, Guard, Journal};
 use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Patience, kill, show_waits};
+use plimsoll_engine::{Error, Heard, Patience, kill, show_waits};
+use plimsoll_plugin::PluginActions;
 use plimsoll_progress::Snapshot;
 use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::policies::Policies;
@@ -30,7 +32,7 @@ use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodVolumes, Wanted, Wishes};
-use crate::{policy, project};
+use crate::{plugins, policy, project};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -41,6 +43,9 @@ const STAGES: [(&str, Duration); 5] = [
     ("saving", Duration::from_secs(1)),
     ("committing", Duration::from_millis(500)),
 ];
+
+/// How long work in the background may take where a Backup does not say.
+const OPERATION_LIMIT: Duration = Duration::from_hours(4);
 
 /// What a later version carries out, and this one must not pretend to.
 const UNSUPPORTED: [(&str, &str); 3] = [
@@ -58,7 +63,9 @@ impl Kind for Backup {
         match BackupPhase::from(phase) {
             BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => Stage::New,
             BackupPhase::Other(text) if text.is_empty() => Stage::New,
-            BackupPhase::InProgress => Stage::Begun,
+            BackupPhase::InProgress
+            | BackupPhase::WaitingForPluginOperations
+            | BackupPhase::WaitingForPluginOperationsPartiallyFailed => Stage::Begun,
             phase if phase.is_ended() => Stage::Ended,
             _ => Stage::Other,
         }
@@ -108,8 +115,13 @@ impl Kind for Backup {
         if let Standing::Committed(metadata) = job.unless_cancelled(clear(job, &store)).await? {
             return Ok(adopt(&metadata));
         }
-        let done = run(job, &store, &begun, problems, &stages).await?;
+        let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
+        let (done, plugins) = Box::pin(run(job, &store, &begun, problems, &operations, &stages)).await?;
+        let waited = wait_for_operations(job, &store, &begun, &operations, done.results.errors.count > 0).await;
+        plugins.close().await;
+        waited?;
         let mut finished = Finished::with(&done.results);
+        finished.add_operations(Self::VERB, &operations);
         let HookCounts { attempted, failed } = done.hooks;
         finished.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
         commit(job, &store, &begun, &finished, &stages).await?;
@@ -246,13 +258,32 @@ fn has_begun(job: &Job<Backup>) -> bool {
     job.known.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }
 
+/// Work that item actions began in the background ends before the backup does.
+async fn wait_for_operations(
+    job: &Job<Backup>,
+    store: &Store,
+    begun: &Value,
+    operations: &Operations,
+    failed: bool,
+) -> Result<(), Error> {
+    if operations.is_empty() {
+        return Ok(());
+    }
+    let key = plimsoll_archive::layout::backup_item_operations(&job.id.name);
+    let phase = if failed { "WaitingForPluginOperationsPartiallyFailed" } else { "WaitingForPluginOperations" };
+    let limit = job.subject.spec.item_operation_timeout.as_ref().and_then(GoDuration::as_std);
+    let limit = limit.filter(|limit| !limit.is_zero()).unwrap_or(OPERATION_LIMIT);
+    plugins::follow_operations(job, store, &key, begun, operations, phase, limit).await
+}
+
 async fn run(
     job: &Job<Backup>,
     store: &Store,
     begun: &Value,
     problems: Vec<String>,
+    operations: &Arc<Operations>,
     stages: &Stages,
-) -> Result<BackedUp, Error> {
+) -> Result<(BackedUp, PluginActions), Error> {
     let planning = stages.begin("planning");
     let spec = &job.subject.spec;
     let policies = policy::policies(&job.context, spec.resource_policy.as_ref()).await?.map_err(Error::Selection)?;
@@ -263,7 +294,12 @@ async fn run(
     );
     let (plan, selecting) = job.unless_cancelled(plan).await?;
     let actions = || built_in(&job.context.cluster, selecting.catalog());
-    let actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
+    let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
+    let heard = Arc::new(Heard::default());
+    let adding = plugins::add_backup_actions(&job.context, &mut actions, &selecting, &heard);
+    let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
+    let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
+    plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
     planning.finish();
     let run = BackupRun {
         name: job.id.name.clone(),
@@ -274,6 +310,8 @@ async fn run(
         hooks: HookRules::compile(spec.hooks.as_ref(), selecting.catalog())?,
         selecting,
         actions,
+        operations: Arc::clone(operations),
+        heard,
         volumes: Some(Arc::new(volumes(job, begun, policies, stages).await?)),
         problems,
         reading: stages.begin("reading"),
@@ -283,7 +321,14 @@ async fn run(
         cancel: job.cancel.clone(),
         scratch: job.scratch.path().to_owned(),
     };
-    Box::pin(run.run()).await
+    match Box::pin(run.run()).await {
+        Ok(done) => Ok((done, added)),
+        Err(error) => {
+            operations.cancel(begun).await;
+            added.close().await;
+            Err(error)
+        }
+    }
 }
 
 /// Who backs up the volumes of pods, as this Backup wants it.
@@ -343,14 +388,33 @@ fn metadata(begun: &Value, snapshot: &Snapshot, finished: &Finished) -> Value {
     metadata
 }
 
+/// Another program had written it and waited for the work of plugins, which nobody follows any longer.
+fn left_waiting() -> Finished {
+    let why = "another server left it waiting for operations of plugins: whether they ended well is not known";
+    Finished { status: Backup::failed(why), state: OperationState::Failed, reasons: Vec::new() }
+}
+
 /// A dead leader had committed already: what it wrote is how the backup ended.
 fn adopt(metadata: &Value) -> Finished {
     let status = metadata.get("status").cloned().unwrap_or_default();
+    if status["phase"].as_str().is_some_and(|phase| Backup::stage(phase) == Stage::Begun) {
+        return left_waiting();
+    }
     let state = match status["phase"].as_str() {
         Some("PartiallyFailed") => OperationState::PartiallyFailed,
         _ => OperationState::Succeeded,
     };
-    let ended = ["phase", "errors", "warnings", "completionTimestamp", "progress", "hookStatus"];
+    let ended = [
+        "phase",
+        "errors",
+        "warnings",
+        "completionTimestamp",
+        "progress",
+        "hookStatus",
+        "backupItemOperationsAttempted",
+        "backupItemOperationsCompleted",
+        "backupItemOperationsFailed",
+    ];
     let kept = ended.iter().filter_map(|field| Some(((*field).to_owned(), status.get(*field)?.clone())));
     Finished { status: Value::Object(kept.collect()), state, reasons: Vec::new(), ending: None }
 }

@@ -28,8 +28,8 @@ use crate::decide::Stage;
 use crate::events::Gravity;
 use crate::floor::Shown;
 use crate::location::{self, is_read_only};
-use crate::repositories;
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
+use crate::{plugins, repositories};
 
 /// The stages, and about how long they take: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -258,8 +258,11 @@ async fn run_actions(
     task: &Task,
 ) -> Result<Vec<String>, Error> {
     let raw = serde_json::to_value(backup).unwrap_or_default();
-    let actions = &job.context.delete_actions;
-    let failures = delete::run_actions(store, &raw, actions, job.scratch.path(), task).await?;
+    let (actions, plugins, mut failures) = plugins::delete_actions(&job.context, task).await?;
+    if failures.is_empty() {
+        failures = delete::run_actions(store, &raw, &actions, job.scratch.path(), task).await?;
+    }
+    plugins.close().await;
     task.finish();
     Ok(failures)
 }

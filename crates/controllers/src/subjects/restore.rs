@@ -1,22 +1,26 @@
 //! Restore.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
+use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{Backup, PodVolumeRestore, Restore, RestorePhase, RestoreSpec};
 use plimsoll_api::{labels, validate};
 use plimsoll_archive::layout;
 use plimsoll_archive::volumes::RestoreVolumeInfo;
+use plimsoll_engine::operations::{Operations, Owner};
 use plimsoll_engine::outcome::{Recorder, Scope};
 use plimsoll_engine::ports::{Effect, Guard, Journal, VolumeData};
+use plimsoll_engine::restore::action::RestoreItemAction;
 use plimsoll_engine::restore::actions::{Actions, Surroundings, register_built_ins};
 use plimsoll_engine::restore::hooks::{Earlier, HookCounts, HookSetting, PodHooks, RestoreHooks};
 use plimsoll_engine::restore::{self, ExistingPolicy, Inner, Limits, Origin, RestorePlan, RestoreRun, Rules, Volumes};
 use plimsoll_engine::selection::Selecting;
-use plimsoll_engine::{Error, Patience, kill, show_waits};
+use plimsoll_engine::{Error, Heard, Patience, kill, show_waits};
+use plimsoll_plugin::PluginActions;
 use plimsoll_progress::{Task, Unit};
 use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::modifiers::Modifiers;
@@ -31,10 +35,9 @@ use crate::context::Context;
 use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found};
-use crate::policy;
-use crate::project;
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodData, Source};
+use crate::{plugins, policy, project};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -46,6 +49,9 @@ const STAGES: [(&str, Duration); 5] = [
     ("saving", Duration::from_millis(500)),
 ];
 
+/// How long work in the background may take where a Restore does not say.
+const OPERATION_LIMIT: Duration = Duration::from_hours(4);
+
 impl Kind for Restore {
     const VERB: &'static str = "restore";
     const SHOWN: Shown = Shown { stage: "restoring", done: "itemsRestored" };
@@ -56,9 +62,11 @@ impl Kind for Restore {
         match RestorePhase::from(phase) {
             RestorePhase::New => Stage::New,
             RestorePhase::Other(text) if text.is_empty() => Stage::New,
-            RestorePhase::InProgress | RestorePhase::Finalizing | RestorePhase::FinalizingPartiallyFailed => {
-                Stage::Begun
-            }
+            RestorePhase::InProgress
+            | RestorePhase::WaitingForPluginOperations
+            | RestorePhase::WaitingForPluginOperationsPartiallyFailed
+            | RestorePhase::Finalizing
+            | RestorePhase::FinalizingPartiallyFailed => Stage::Begun,
             phase if phase.is_ended() => Stage::Ended,
             _ => Stage::Other,
         }
@@ -95,14 +103,29 @@ impl Kind for Restore {
         let begun = begin(job, &backup).await?;
         let store = open_store(job, &backup).await?;
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
-        let run = job.unless_cancelled(prepare(job, &store, &begun, &backup, &recorder, &stages)).await?;
+        let heard = Arc::new(Heard::default());
+        heard.attach(&recorder);
+        let plugins = Plugins { heard: Arc::clone(&heard), actions: OnceLock::new() };
+        let prepared = prepare(job, &store, &begun, &backup, &recorder, &plugins, &stages);
+        let run = job.unless_cancelled(prepared).await?;
         announce_total(job, &run).await?;
-        run.run().await?;
+        let operations = Arc::clone(&run.operations);
+        if let Err(error) = run.run().await {
+            operations.cancel(&begun).await;
+            plugins.close().await;
+            return Err(error);
+        }
         run.task.finish();
         let volumes = job.unless_cancelled(finish_volumes(&run, &recorder, &stages)).await?;
+        let waited = wait_for_operations(job, &store, &begun, &operations, recorder.counts().0 > 0).await;
+        plugins.close().await;
+        waited?;
         let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.begin("finalizing"))).await?;
         drop(run);
-        save(job, &store, recorder, hooks, &volumes, &stages.begin("saving")).await
+        heard.detach();
+        let mut finished = save(job, &store, recorder, (hooks, &volumes), &operations, &stages.begin("saving")).await?;
+        finished.add_operations(Self::VERB, &operations);
+        Ok(finished)
     }
 
     /// What was created stays: it is counted, and the user decides about it. What still moves is stopped.
@@ -187,6 +210,7 @@ async fn prepare(
     begun: &Value,
     backup: &Backup,
     recorder: &Arc<Recorder>,
+    plugins: &Plugins,
     stages: &Stages,
 ) -> Result<RestoreRun, Error> {
     let planning = stages.begin("planning");
@@ -198,6 +222,7 @@ async fn prepare(
     let selecting = Arc::new(Selecting::for_restore(spec, told.policies.as_ref(), &discovered.resources)?);
     let hooks = Arc::new(told.hooks);
     let mut actions = built_ins(job, &hooks, &selecting).await?;
+    plugins.add(job, &mut actions, &selecting, begun).await?;
     let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?;
     let data = volume_data(job, &volumes, &mut actions, &selecting, stages)?;
     let plan = make_plan(job, store, backup, &selecting, &actions, recorder, &planning).await?;
@@ -299,7 +324,54 @@ fn assemble(
         guard: Arc::clone(&job.record) as Arc<dyn Guard>,
         cancel: job.cancel.clone(),
         recorder: Arc::clone(recorder),
+        operations: Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>)),
     }
+}
+
+/// The plugins of one restore.
+struct Plugins {
+    heard: Arc<Heard>,
+    actions: OnceLock<PluginActions>,
+}
+
+impl Plugins {
+    async fn add(
+        &self,
+        job: &Job<Restore>,
+        actions: &mut Actions,
+        with: &Selecting,
+        begun: &Value,
+    ) -> Result<(), Error> {
+        let added = plugins::add_restore_actions(&job.context, actions, with.catalog(), &self.heard).await;
+        let background = |action: &Arc<dyn RestoreItemAction>| Arc::clone(action).background();
+        plugins::end_abandoned(&job.known, actions, background, begun, job.journal.as_ref()).await?;
+        let _ = self.actions.set(added);
+        Ok(())
+    }
+
+    async fn close(&self) {
+        if let Some(actions) = self.actions.get() {
+            actions.close().await;
+        }
+    }
+}
+
+/// Work that item actions began in the background ends before the restore does.
+async fn wait_for_operations(
+    job: &Job<Restore>,
+    store: &Store,
+    begun: &Value,
+    operations: &Operations,
+    failed: bool,
+) -> Result<(), Error> {
+    if operations.is_empty() {
+        return Ok(());
+    }
+    let key = layout::restore_item_operations(&job.id.name);
+    let phase = if failed { "WaitingForPluginOperationsPartiallyFailed" } else { "WaitingForPluginOperations" };
+    let limit = job.subject.spec.item_operation_timeout.as_ref().and_then(GoDuration::as_std);
+    let limit = limit.filter(|limit| !limit.is_zero()).unwrap_or(OPERATION_LIMIT);
+    plugins::follow_operations(job, store, &key, begun, operations, phase, limit).await
 }
 
 async fn built_ins(job: &Job<Restore>, hooks: &Arc<RestoreHooks>, selecting: &Selecting) -> Result<Actions, Error> {
@@ -381,8 +453,8 @@ async fn save(
     job: &Job<Restore>,
     store: &Store,
     recorder: Arc<Recorder>,
-    hooks: HookCounts,
-    volumes: &[RestoreVolumeInfo],
+    (hooks, volumes): (HookCounts, &[RestoreVolumeInfo]),
+    operations: &Operations,
     saving: &Task,
 ) -> Result<Finished, Error> {
     let recorder = Arc::into_inner(recorder).ok_or_else(|| {
@@ -390,6 +462,11 @@ async fn save(
     })?;
     let recorded = recorder.finish()?;
     restore::save(store, &job.id.name, &recorded, volumes, saving, job.record.as_ref()).await?;
+    if !operations.is_empty() {
+        let owner = Owner { verb: Restore::VERB, name: &job.id.name, uid: &job.id.uid };
+        let key = layout::restore_item_operations(&job.id.name);
+        plugins::save_operations(store, &key, operations, owner, saving).await?;
+    }
     saving.finish();
     job.record.commit().await?;
     let mut finished = Finished::with(&recorded.results);

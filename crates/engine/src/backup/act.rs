@@ -7,6 +7,7 @@ use plimsoll_api::labels;
 use plimsoll_progress::{Task, Unit};
 use serde_json::Value;
 
+use super::actions::ItemId;
 use super::found::Found;
 use super::pack::item_ref;
 use super::run::BackupRun;
@@ -141,6 +142,10 @@ impl Acting<'_> {
                     return Ok(None);
                 }
             };
+            if let (Some(begun), Some(background)) = (answer.operation, Arc::clone(action).background()) {
+                let item = ItemId::new(&group_resource, meta.namespace.as_deref(), &meta.name);
+                self.run.operations.begin(name, item, begun, background).await?;
+            }
             if let Some(item) = answer.item {
                 (object, changed) = (item, true);
             }
@@ -161,7 +166,7 @@ impl Acting<'_> {
     }
 
     /// Whether an object's own list brings it, or leaves it out for a reason that holds here too.
-    fn comes_by_itself(&self, item: &super::actions::ItemId) -> bool {
+    fn comes_by_itself(&self, item: &ItemId) -> bool {
         let plan = &self.run.plan;
         let chosen = |name: &String| plan.namespaces.as_ref().is_none_or(|chosen| chosen.contains(name));
         let planned = plan.resources.iter().any(|planned| planned.resource.group_resource() == item.group_resource);

@@ -17,10 +17,11 @@ use super::read::Reader;
 use super::save;
 use crate::cluster::Cluster;
 use crate::hooks::{HookCounts, HookRules, Hooks};
+use crate::operations::Operations;
 use crate::outcome::{Recorder, Results, Scope};
 use crate::ports::{Effect, Guard, Journal, VolumeResults, Volumes};
 use crate::selection::Selecting;
-use crate::{Error, show_waits};
+use crate::{Error, Heard, show_waits};
 
 /// Everything a backup of objects needs.
 pub struct BackupRun {
@@ -38,6 +39,10 @@ pub struct BackupRun {
     pub selecting: Selecting,
     /// What is done to items on their way.
     pub actions: BackupItemActions,
+    /// What actions began in the background.
+    pub operations: Arc<Operations>,
+    /// What plugins say.
+    pub heard: Arc<Heard>,
     /// Which commands run around which pods.
     pub hooks: HookRules,
     /// Who backs up volumes, if anybody does.
@@ -92,6 +97,7 @@ impl BackupRun {
 
     async fn run_to_end(self, hooks: &Hooks) -> Result<Results, Error> {
         let recorder = Arc::new(Recorder::create(&self.scratch)?);
+        self.heard.attach(&recorder);
         for problem in self.problems.iter().chain(&self.plan.errors) {
             recorder.error(&Scope::Operation, problem);
         }
@@ -105,6 +111,7 @@ impl BackupRun {
         let volumes = self.finish_volumes(&recorder).await?;
         self.journal.settle(begun, "packed".into()).await?;
         self.saving.start();
+        self.heard.detach();
         let recorder = Arc::into_inner(recorder).ok_or_else(|| {
             Error::scratch(&self.scratch, std::io::Error::other("the recorder is still in use after reading"))
         })?;

@@ -1,9 +1,12 @@
 //! What changes an object on its way back: built-in actions and, later, plugin processes, behind one trait.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
+
+use crate::operations::Background;
 
 /// Names an object of the backup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +95,11 @@ pub trait RestoreItemAction: Send + Sync {
     /// Which resources it may ask for. While an action that may add is still to run, the total grows.
     fn adds(&self) -> Adds {
         Adds::Anything
+    }
+
+    /// Who answers for the work that it began.
+    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+        None
     }
 
     /// Whether the items it asked for are ready; only asked when it wanted to wait for them.

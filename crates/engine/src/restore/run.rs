@@ -23,6 +23,7 @@ use super::plan::RestorePlan;
 use super::requests::Webhooks;
 use super::volumes::Volumes;
 use crate::cluster::{Cluster, Resource};
+use crate::operations::Operations;
 use crate::outcome::{ItemOutcome, ItemRef, Recorder, Scope};
 use crate::ports::{Guard, VolumeData};
 use crate::selection::Selecting;
@@ -95,6 +96,8 @@ pub struct RestoreRun {
     pub cancel: CancellationToken,
     /// Takes down what happens.
     pub recorder: Arc<Recorder>,
+    /// What actions began in the background.
+    pub operations: Arc<Operations>,
     /// What is found out on the way.
     pub inner: Inner,
 }

@@ -1,5 +1,6 @@
 //! What happens to one item on its way from the archive into the cluster, step by step.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::labels::RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS as MUST_INCLUDE;
@@ -15,7 +16,9 @@ use super::ownership::Ownership;
 use super::run::{POLL, RestoreRun, failed};
 use super::volumes::{Decision, release_volume};
 use crate::Error;
+use crate::backup::actions::ItemId;
 use crate::cluster::collection_path;
+use crate::operations::Begun;
 use crate::outcome::{ItemOutcome, ItemRef, Scope};
 
 const VOLUMES: &str = "persistentvolumes";
@@ -117,8 +120,14 @@ impl RestoreRun {
                 Ok(output) => output,
                 Err(problem) => return Ok(Step::End(failed("ActionFailed", format!("item action {name}: {problem}")))),
             };
-            if let Some(operation) = &output.operation {
+            if let Some(operation) = output.operation.take() {
                 self.recorder.log().info(format!("item action {name} began operation {operation}"));
+                if let Some(background) = Arc::clone(action).background() {
+                    let at = from_backup.pointer("/metadata/namespace").and_then(Value::as_str);
+                    let called = from_backup.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                    let begun = Begun { id: operation, post: Vec::new() };
+                    self.operations.begin(name, ItemId::new(resource, at, called), begun, background).await?;
+                }
             }
             if output.skip {
                 self.recorder.log().info(format!("item action {name} leaves the item out"));

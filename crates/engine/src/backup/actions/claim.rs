@@ -31,7 +31,7 @@ fn look_at(claim: &Value, backup: &str) -> Answer {
         drop_stale_labels(all, backup);
     }
     let item = (cleaned != *claim).then_some(cleaned);
-    Answer { item, additional: vec![ItemId::new("persistentvolumes", None, volume)] }
+    Answer { item, additional: vec![ItemId::new("persistentvolumes", None, volume)], ..Answer::default() }
 }
 
 /// A claim that is restored gets a volume of its own, not a copy of what it was once made from. Without a storage class
@@ -68,7 +68,7 @@ mod tests {
     fn a_bound_claim_brings_its_volume_and_an_unbound_one_nothing() {
         let bound = json!({"spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}});
         let volume = ItemId::new("persistentvolumes", None, "pv-1");
-        assert_eq!(look_at(&bound, "b"), Answer { item: None, additional: vec![volume] });
+        assert_eq!(look_at(&bound, "b"), Answer { additional: vec![volume], ..Answer::default() });
         let pending = json!({"spec": {"volumeName": "pv-1", "dataSource": {}}, "status": {"phase": "Pending"}});
         assert_eq!(look_at(&pending, "b"), Answer::default());
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::cluster::Cluster;
+use crate::operations::{Background, Begun};
 use crate::registry::{AppliesTo, Registry, Source};
 
 /// Names an object of the cluster.
@@ -50,6 +51,8 @@ pub struct Answer {
     pub item: Option<Value>,
     /// What must be in the backup too.
     pub additional: Vec<ItemId>,
+    /// Work that goes on in the background.
+    pub operation: Option<Begun>,
 }
 
 /// Does something to an item on its way into a backup.
@@ -57,6 +60,11 @@ pub trait BackupItemAction: Send + Sync {
     /// Looks at an item. `backup` is the Backup as it stands in the cluster. An error keeps the item out of the backup, and
     /// is counted.
     fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<Answer, Error>>;
+
+    /// Who answers for the work that it began.
+    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+        None
+    }
 }
 
 /// Actions for items of a backup.

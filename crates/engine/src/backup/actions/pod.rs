@@ -11,7 +11,7 @@ pub(super) struct PodNeeds;
 
 impl BackupItemAction for PodNeeds {
     fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<Answer, Error>> {
-        futures::future::ready(Ok(Answer { item: None, additional: needs(item) })).boxed()
+        futures::future::ready(Ok(Answer { additional: needs(item), ..Answer::default() })).boxed()
     }
 }
 

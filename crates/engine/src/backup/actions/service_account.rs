@@ -31,7 +31,7 @@ impl AccountRoles {
         let text = |path: &str| account.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let key = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
         let by_account = self.by_account.get_or_try_init(|| read(&self.cluster)).await?;
-        Ok(Answer { item: None, additional: by_account.get(&key).cloned().unwrap_or_default() })
+        Ok(Answer { additional: by_account.get(&key).cloned().unwrap_or_default(), ..Answer::default() })
     }
 }
 

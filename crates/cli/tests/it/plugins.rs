@@ -1,0 +1,154 @@
+//! Velero's plugins at work: item actions, work in the background, a location behind a plugin.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::{Unavailable, cache, require};
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use crate::bed::{Bed, Home, eventually, phase};
+use crate::killed::{dismiss_if_alive, is_tidy};
+
+/// A plugin directory with these programs in it.
+fn directory_with(bed: &Bed, programs: &[&str]) -> Result<PathBuf, Unavailable> {
+    let directory = bed.directory.path().join("plugins");
+    std::fs::create_dir_all(&directory).unwrap();
+    for name in programs {
+        let program = cache::program(name)?;
+        let _ = std::os::unix::fs::symlink(program, directory.join(name));
+    }
+    Ok(directory)
+}
+
+fn server(home: &Home<'_>, directory: &std::path::Path, environment: &[(&str, &str)]) -> Child {
+    let mut all = vec![("PLIMSOLL_PLUGIN_DIR", directory.to_str().unwrap())];
+    all.extend(environment);
+    home.server_with("3s", &all)
+}
+
+async fn config_map(bed: &Bed, namespace: &str, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
+    let map = |pairs: &[(&str, &str)]| Some(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: map(labels),
+        annotations: map(annotations),
+        ..ObjectMeta::default()
+    };
+    let object = ConfigMap { metadata, ..ConfigMap::default() };
+    let api: Api<ConfigMap> = Api::namespaced(bed.client.clone(), namespace);
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+fn unpacked(path: &std::path::Path) -> Value {
+    let content = std::process::Command::new("gzip").arg("-dc").arg(path).output().unwrap();
+    serde_json::from_slice(&content.stdout).unwrap()
+}
+
+const ASK: &str = "test.plimsoll.dev/ask";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
+    let bed = Bed::local().await;
+    let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
+    let home = bed.home("home").await;
+    let _server = server(&home, &directory, &[]);
+    let shop = bed.application("shop", 3).await;
+    config_map(&bed, &shop, "marked", &[("mark", "yes")], &[(ASK, "warn")]).await;
+    config_map(&bed, &shop, "refused", &[("mark", "yes")], &[(ASK, "refuse")]).await;
+    config_map(&bed, &shop, "skipped", &[("mark", "yes")], &[(ASK, "skip")]).await;
+    config_map(&bed, &shop, "slow", &[("slow", "well")], &[]).await;
+    config_map(&bed, &shop, "failing", &[("slow", "fail")], &[]).await;
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let backup = home.ended("Backup", "b").await;
+
+    let path = format!("resources/configmaps/namespaces/{shop}/marked.json");
+    let marked = home.archived_object("b", &path);
+    assert_eq!(marked["metadata"]["annotations"]["test.plimsoll.dev/backup"], "b", "{marked:#}");
+    assert!(!home.archived("b").iter().any(|name| name.ends_with("/refused.json")));
+    let errors = home.messages("b", "errors");
+    assert!(errors.contains("plugin test.plimsoll.dev/mark: BackupItemAction.Execute: no  [31mwish"), "{errors}");
+    assert!(home.messages("b", "warnings").contains("something  [31modd"), "{}", home.messages("b", "warnings"));
+    let status = &backup["status"];
+    assert_eq!((phase(&backup), &status["errors"]), ("PartiallyFailed", &json!(2)), "{status:#}\n{}", home.log());
+    let counts = ["Attempted", "Completed", "Failed"].map(|word| status[format!("backupItemOperations{word}")].clone());
+    assert_eq!(counts, [json!(2), json!(1), json!(1)], "{status:#}");
+    let operations = unpacked(&home.bucket.join("backups/b/b-itemoperations.json.gz"));
+    let phases: Vec<_> = operations.as_array().unwrap().iter().map(|one| &one["status"]["phase"]).collect();
+    assert!(phases.contains(&&json!("Completed")) && phases.contains(&&json!("Failed")), "{operations:#}");
+
+    bed.delete_namespace("shop").await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    let api: Api<ConfigMap> = Api::namespaced(bed.client.clone(), &shop);
+    let restored = api.get("marked").await.unwrap().metadata.annotations.unwrap();
+    assert_eq!(restored["test.plimsoll.dev/restore"], "r");
+    assert!(api.get_opt("skipped").await.unwrap().is_none(), "the action left it out");
+    let counts = &restore["status"];
+    assert_eq!(
+        (&counts["restoreItemOperationsAttempted"], &counts["restoreItemOperationsFailed"]),
+        (&json!(2), &json!(1)),
+        "{restore:#}"
+    );
+
+    let listed = home.command(&["plugin", "get"]).output().await.unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let offered =
+        listed.lines().any(|line| line.contains("test.plimsoll.dev/slow") && line.contains("BackupItemActionV2"));
+    assert!(offered, "{listed}");
+
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": "d" },
+        "spec": { "backupName": "b" } }))
+        .await
+        .unwrap();
+    eventually("the backup is gone", async || home.find("Backup", "b").await.is_none()).await;
+    let cleaned = format!("cleaning up after {shop}/marked of backup b");
+    assert!(home.log().contains(&cleaned), "{}", home.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_killed_while_it_waits_for_plugins_ends_the_old_work_and_begins_anew() {
+    let bed = Bed::local().await;
+    let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
+    let shop = bed.application("shop", 3).await;
+    config_map(&bed, &shop, "slow", &[("slow", "well")], &[]).await;
+    for point in ["operation.begun.after", "status.waiting.after"] {
+        let home = bed.home(&point.replace('.', "-")).await;
+        home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+        let mut killed = server(&home, &directory, &[("PLIMSOLL_KILL_AT", point)]);
+        tokio::time::timeout(std::time::Duration::from_mins(1), killed.wait()).await.unwrap().unwrap();
+        let next = server(&home, &directory, &[]);
+        let backup = home.ended("Backup", "b").await;
+        assert_eq!(phase(&backup), "Completed", "{point}: {backup:#}\n{}", home.log());
+        assert_eq!(backup["status"]["backupItemOperationsCompleted"], 1, "{backup:#}");
+        eventually("everything is tidy", async || is_tidy(&home).await).await;
+        dismiss_if_alive(next).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_location_behind_the_plugin_for_aws_takes_a_backup_and_gives_it_back() {
+    let bed = Bed::local().await;
+    let directory = require!(directory_with(&bed, &["velero-plugin-for-aws"]));
+    require!(cache::program("versitygw"));
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    let home = bed.home_on_s3("home", &s3, s3.endpoint()).await;
+    let config = json!({ "plimsoll.dev/object-store-plugin": "true" });
+    home.patch("BackupStorageLocation", "default", json!({ "spec": { "config": config } })).await;
+    let _server = server(&home, &directory, &[]);
+    let shop = bed.application("shop", 9).await;
+    let before = bed.contents("shop").await;
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
+    bed.delete_namespace("shop").await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", home.log());
+    assert_eq!(bed.contents("shop").await, before);
+    let plugin = home.log().contains("velero-plugin-for-aws: ObjectStore velero.io/aws");
+    assert!(plugin, "{}", home.log());
+}

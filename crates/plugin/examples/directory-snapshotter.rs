@@ -1,0 +1,172 @@
+//! A VolumeSnapshotter for volumes that are directories of the node: snapshots are copies. The thing to copy for a plugin of
+//! your own.
+//!
+//! It runs under this server and under Velero. What Velero does not ask for, it answers all the same: how far a copy is. Settings of
+//! the snapshot location: `root`, the directory that snapshots and restored volumes go to (required), and `pace`, milliseconds
+//! to pause after each file, for whoever wants to watch.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_plugin::Gravity;
+use plimsoll_plugin::author::{Begun, Plugin, Status, VolumeSnapshotter, log};
+use plimsoll_plugin::wire::{OperationProgress, SnapshotProgressRequest};
+use serde_json::{Value, json};
+
+/// A domain you own, and a name.
+const NAME: &str = "plimsoll.dev/directory-snapshotter";
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    Plugin::new().snapshotter(NAME, Directories::default()).serve().await?;
+    Ok(())
+}
+
+#[derive(Default)]
+struct Directories(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    root: PathBuf,
+    pace: Duration,
+    /// By what is being made: a volume's path and backup, or a snapshot's name.
+    copies: HashMap<String, OperationProgress>,
+}
+
+impl Directories {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies a directory off the async threads, counting as it goes.
+    async fn copy(&self, from: PathBuf, to: PathBuf, key: String) -> Result<(), Status> {
+        let (state, pace) = (Arc::clone(&self.0), self.state().pace);
+        let copied = tokio::task::spawn_blocking(move || {
+            let mut copy = Copy { state: &state, key: &key, pace };
+            let total = size_of(&from)?;
+            copy.update(|progress| progress.n_total = total);
+            // A copy that was interrupted must not look like a snapshot.
+            let partial = to.with_extension("partial");
+            let _ = std::fs::remove_dir_all(&partial);
+            let done = copy.directory(&from, &partial).and_then(|()| std::fs::rename(&partial, &to));
+            copy.update(|progress| {
+                progress.completed = true;
+                progress.err = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            });
+            done
+        });
+        match copied.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Status::internal(format!("failed to copy: {error}"))),
+            Err(_) => Err(Status::internal("the copy panicked")),
+        }
+    }
+}
+
+struct Copy<'a> {
+    state: &'a Mutex<State>,
+    key: &'a str,
+    pace: Duration,
+}
+
+impl Copy<'_> {
+    fn update(&mut self, change: impl FnOnce(&mut OperationProgress)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = state.copies.entry(self.key.to_owned()).or_insert_with(|| OperationProgress {
+            operation_units: "Bytes".to_owned(),
+            ..OperationProgress::default()
+        });
+        change(progress);
+    }
+
+    fn directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(to)?;
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            let (source, target) = (entry.path(), to.join(entry.file_name()));
+            if entry.file_type()?.is_dir() {
+                self.directory(&source, &target)?;
+                continue;
+            }
+            let copied = i64::try_from(std::fs::copy(&source, &target)?).unwrap_or(i64::MAX);
+            self.update(|progress| {
+                progress.n_completed += copied;
+                progress.description = format!("copied {}", source.display());
+            });
+            std::thread::sleep(self.pace);
+        }
+        Ok(())
+    }
+}
+
+fn size_of(directory: &Path) -> io::Result<i64> {
+    let mut total = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let meta = entry.metadata()?;
+        total += if meta.is_dir() { size_of(&entry.path())? } else { i64::try_from(meta.len()).unwrap_or(0) };
+    }
+    Ok(total)
+}
+
+/// Names the copy of a volume that a backup asked for, before its snapshot has a name.
+fn key_of(volume: &str, tags: &HashMap<String, String>) -> String {
+    format!("{} {volume}", tags.get("velero.io/backup").map_or("", String::as_str))
+}
+
+#[async_trait::async_trait]
+impl VolumeSnapshotter for Directories {
+    async fn init(&self, config: HashMap<String, String>) -> Result<(), Status> {
+        let root = config.get("root").ok_or_else(|| Status::invalid_argument("config root is missing"))?;
+        let pace = config.get("pace").and_then(|pace| pace.parse().ok()).unwrap_or(0);
+        let mut state = self.state();
+        (state.root, state.pace) = (PathBuf::from(root), Duration::from_millis(pace));
+        log(Gravity::Info, &format!("snapshots go to {root}"));
+        Ok(())
+    }
+
+    async fn volume_id(&self, volume: Value) -> Result<String, Status> {
+        let path = ["/spec/hostPath/path", "/spec/local/path"].iter().find_map(|at| volume.pointer(at));
+        Ok(path.and_then(Value::as_str).unwrap_or_default().to_owned())
+    }
+
+    async fn set_volume_id(&self, mut volume: Value, id: String) -> Result<Value, Status> {
+        let kind = if volume.pointer("/spec/local").is_some() { "local" } else { "hostPath" };
+        volume["spec"][kind]["path"] = json!(id);
+        Ok(volume)
+    }
+
+    async fn volume_info(&self, _: String) -> Result<(String, i64), Status> {
+        Ok(("directory".to_owned(), 0))
+    }
+
+    async fn create_snapshot(&self, begun: Begun) -> Result<String, Status> {
+        let tag = |key: &str| begun.tags.get(key).map_or("unnamed", String::as_str);
+        let name = format!("{}-{}", tag("velero.io/backup"), tag("velero.io/pv"));
+        let to = self.state().root.join("snapshots").join(&name);
+        self.copy(PathBuf::from(&begun.volume), to, key_of(&begun.volume, &begun.tags)).await?;
+        Ok(name)
+    }
+
+    async fn create_volume(&self, snapshot: String) -> Result<String, Status> {
+        let root = self.state().root.clone();
+        let to = root.join("volumes").join(format!("{snapshot}-{}", std::process::id()));
+        self.copy(root.join("snapshots").join(&snapshot), to.clone(), snapshot).await?;
+        Ok(to.display().to_string())
+    }
+
+    async fn delete_snapshot(&self, snapshot: String) -> Result<(), Status> {
+        match std::fs::remove_dir_all(self.state().root.join("snapshots").join(snapshot)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Status::internal(error.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    async fn progress(&self, subject: SnapshotProgressRequest) -> Result<OperationProgress, Status> {
+        let key = if subject.restoring { subject.snapshot_id } else { key_of(&subject.volume_id, &subject.tags) };
+        Ok(self.state().copies.get(&key).cloned().unwrap_or_default())
+    }
+}
