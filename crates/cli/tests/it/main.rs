@@ -17,6 +17,7 @@ mod commands;
 mod deletion;
 mod faults;
 mod installed;
+mod kando;
 mod killed;
 mod location_faults;
 mod observe_velero;

@@ -391,7 +391,7 @@ fn metadata(begun: &Value, snapshot: &Snapshot, finished: &Finished) -> Value {
 /// Another program had written it and waited for the work of plugins, which nobody follows any longer.
 fn left_waiting() -> Finished {
     let why = "another server left it waiting for operations of plugins: whether they ended well is not known";
-    Finished { status: Backup::failed(why), state: OperationState::Failed, reasons: Vec::new() }
+    Finished { status: Backup::failed(why), state: OperationState::Failed, reasons: Vec::new(), ending: None }
 }
 
 /// A dead leader had committed already: what it wrote is how the backup ended.
