@@ -8,6 +8,7 @@ pub mod names;
 pub mod options;
 pub mod volumes;
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,8 +18,11 @@ use clap::{Args, Parser, Subcommand};
 use self::action::Action;
 use self::create::{CreateBackup, CreateLocation, CreateRestore, CreateSchedule, SetLocation};
 use self::names::{Any, Named, Reference};
-use self::options::{DeleteOptions, DescribeOptions, DownloadOptions, GetOptions, LogsOptions, PauseOptions};
+use self::options::{
+    DeleteOptions, DescribeOptions, DownloadOptions, EventFormat, GetOptions, LogsOptions, ObjectFormat, PauseOptions,
+};
 use crate::exit;
+use crate::observed::Watched;
 
 /// Backs up and restores Kubernetes workloads, and always shows how far it is, how fast, how long it will take and what it is
 /// waiting for.
@@ -116,6 +120,15 @@ pub enum Command {
     /// End a running or waiting backup or restore
     #[command(after_help = "Examples:\n  plimsoll cancel backup/nightly\n  plimsoll cancel restore/monday --wait")]
     Cancel(Cancel),
+    /// Show every operation, live, what is stuck first; beside any Velero or Kanister, read-only
+    #[command(after_help = TOP)]
+    Top(Top),
+    /// Say why an operation is stuck, and what to do next
+    #[command(after_help = WHY)]
+    Why(Why),
+    /// Watch one operation until it has ended
+    #[command(after_help = WATCH)]
+    Watch(Watch),
     /// Print or install the custom resource definitions
     #[command(subcommand)]
     Crds(Crds),
@@ -390,6 +403,79 @@ pub struct Cancel {
     /// Wait until it has ended
     #[arg(long, short)]
     pub wait: bool,
+}
+
+const TOP: &str = "It reads what the cluster has, with your own kubeconfig, and changes nothing; nothing of ours needs to be installed.
+Without a terminal, or with --once, it prints one table and ends: with exit code 7 if anything is stuck.
+
+Keys: arrows or j/k choose, Enter opens, w why, l log, c cancel (asks first), s sorts, / filters, e shows what has ended, ? helps, q leaves.
+
+Examples:
+  plimsoll top
+  plimsoll top -n velero --once
+  plimsoll top -o json | jq '.operations[] | select(.verdict == \"Stuck\")'";
+const WHY: &str = "It walks the evidence: the operation, its volumes, their pods and events, the queue, the location, the repository, node agents
+and the server. It works beside any Velero or Kanister, with your own kubeconfig, and says what it could not look at.
+
+Kinds: backup, restore, actionset, podvolumebackup (pvb), podvolumerestore (pvr), dataupload, datadownload, schedule, backup-location.
+
+Exit codes: 0 it moves, waits in order or ended well; 7 it is stuck; 3, 4, 5, 6 as it ended; 1 it could not be looked at.
+
+Examples:
+  plimsoll why backup/nightly
+  plimsoll why restore/monday -o json
+  plimsoll why schedule/daily";
+const WATCH: &str = "On a terminal it draws the operation's tree with bars, rate and time left; elsewhere it prints plain lines, or events.
+
+Examples:
+  plimsoll watch restore/monday
+  plimsoll watch pvb/nightly-x7k2p --events json";
+
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Print one table and end
+    #[arg(long)]
+    pub once: bool,
+    /// How to print it; anything but a picture ends at once
+    #[arg(long, short, value_name = "FORMAT")]
+    pub output: Option<TopFormat>,
+    /// Only operations whose text contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub filter: String,
+}
+
+impl Top {
+    /// Whether it draws on the whole terminal.
+    pub fn is_drawn(&self) -> bool {
+        let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        !self.once && self.output.is_none() && terminal
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TopFormat {
+    Table,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub struct Why {
+    /// Kind and name, e.g. backup/nightly
+    #[arg(value_name = "KIND/NAME")]
+    pub reference: Watched,
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT")]
+    pub output: Option<ObjectFormat>,
+}
+
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Kind and name, e.g. restore/monday
+    #[arg(value_name = "KIND/NAME")]
+    pub reference: Watched,
+    /// Print events for scripts
+    #[arg(long, value_name = "FORMAT")]
+    pub events: Option<EventFormat>,
 }
 
 #[derive(Debug, Args)]

@@ -1,9 +1,11 @@
 //! `--events json`: what a script can follow. The shape is an interface: `docs/events.md`.
 
 use jiff::Timestamp;
+use plimsoll_observe::{Explanation, Object, Verdict};
 use plimsoll_progress::view::Look;
+use plimsoll_progress::{Counts, State, Unit};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::output;
 use crate::subjects::{Seen, operation_name};
@@ -59,7 +61,15 @@ pub struct Events {
 impl Events {
     /// Prints what is new in this, if anything is.
     pub fn tell(&mut self, seen: &Seen) {
-        let event = event(seen, Timestamp::now());
+        self.tell_event(event(seen, Timestamp::now()));
+    }
+
+    /// The same for something that is told from the cluster's objects alone.
+    pub fn tell_observed(&mut self, object: &Object, told: &Explanation) {
+        self.tell_event(observed(object, told, Timestamp::now()));
+    }
+
+    fn tell_event(&mut self, event: Event) {
         let known = self.last.as_ref().is_some_and(|last| Event { time: event.time.clone(), ..last.clone() } == event);
         if !known && let Ok(text) = serde_json::to_string(&event) {
             output::line(text);
@@ -107,10 +117,51 @@ fn event(seen: &Seen, now: Timestamp) -> Event {
     }
 }
 
+fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
+    let ended = told.verdict.is_ended();
+    let root = told.tree.root();
+    let items = told.tree.sum(Unit::Items).unwrap_or_else(|| Counts::zero(Unit::Items));
+    let waits = told.tree.nodes.iter().filter(|node| node.state == State::Waiting && !ended);
+    let cause = told.causes.first();
+    let stalled = (told.verdict == Verdict::Stuck).then(|| {
+        let stall = told.tree.stall.as_ref();
+        json!({ "task": stall.map_or("", |stall| &*stall.task), "since": stall.map(|stall| format!("{:.0}", now - stall.age)),
+            "reason": cause.map_or("NoAdvance", |cause| cause.reason),
+            "message": cause.map(|cause| cause.text.as_str()).or_else(|| stall.map(|stall| &*stall.message)),
+            "next": cause.map(|cause| cause.next.clone()).unwrap_or_default() })
+    });
+    let outcome = ended.then(|| crate::commands::why::outcome(told.verdict));
+    Event {
+        version: VERSION,
+        time: format!("{now:.3}"),
+        operation: format!("{}-{}", told.subject.kind.word(), told.subject.name),
+        phase: told.phase.clone(),
+        state: match (outcome, told.verdict) {
+            (Some(outcome), _) => outcome.word(),
+            (None, Verdict::Stuck) => "Stalled",
+            (None, Verdict::Waiting) => "Waiting",
+            (None, _) => "Running",
+        },
+        percent: root.and_then(|root| root.percent).map(|percent| percent.to_string()),
+        done: items.done,
+        skipped: items.skipped,
+        failed: items.failed,
+        total: items.total.value(),
+        rate: told.tree.current().and_then(|node| node.rate).filter(|_| !ended),
+        seconds_left: root.and_then(|root| root.left).filter(|_| !ended).map(|left| [left.low, left.high]),
+        waits: waits.map(|node| format!("{}: {}", node.name, node.reason.as_deref().unwrap_or_default())).collect(),
+        current: told.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
+        stalled,
+        failure_reason: object.some_text("/status/failureReason").map(str::to_owned),
+        validation_errors: object.texts("/status/validationErrors").into_iter().map(str::to_owned).collect(),
+        errors: outcome.map(|_| object.number("/status/errors").unwrap_or(0)),
+        warnings: outcome.map(|_| object.number("/status/warnings").unwrap_or(0)),
+        exit_code: outcome.map(crate::exit::Outcome::code),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::args::names::Kind;
 

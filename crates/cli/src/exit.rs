@@ -15,6 +15,8 @@ pub enum Outcome {
     Cancelled,
     /// The server refused it.
     Refused,
+    /// It has not ended, and does not go on: what `why` and `top --once` find.
+    Stuck,
 }
 
 impl Outcome {
@@ -26,6 +28,7 @@ impl Outcome {
             Self::Failed => 4,
             Self::Cancelled => 5,
             Self::Refused => 6,
+            Self::Stuck => 7,
         }
     }
 }
@@ -39,6 +42,7 @@ impl Outcome {
             Self::Failed => "Failed",
             Self::Cancelled => "Cancelled",
             Self::Refused => "Refused",
+            Self::Stuck => "Stalled",
         }
     }
 }
@@ -51,7 +55,7 @@ impl From<Outcome> for ExitCode {
 
 /// What `--help` says about it.
 pub const HELP: &str = "Exit codes: 0 done; 1 the command could not be carried out; 2 wrong usage; 3 ended with errors \
-(PartiallyFailed); 4 failed; 5 cancelled; 6 refused by validation.";
+(PartiallyFailed); 4 failed; 5 cancelled; 6 refused by validation; 7 stuck (`why`, `top --once`).";
 
 /// What was typed makes no sense: exit code 2, like what the parser of the command line finds itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ mod events;
 mod exit;
 mod gone;
 mod kinds;
+mod observed;
 mod output;
 mod picture;
 mod reference;
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse_from(command_line());
     // One TLS provider for the whole process; a second one would be a panic at the first connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    output::log_to_stderr(&arguments.global);
+    let silent = matches!(&arguments.command, Command::Top(options) if options.is_drawn());
+    output::log_to_stderr(&arguments.global, silent);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&anyhow::Error::new(error).context("cannot start")),
@@ -96,6 +98,9 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
             commands::delete::run(&global, &targets, &options).await
         }
         Command::Cancel(options) => commands::cancel::run(&global, options).await,
+        Command::Why(options) => commands::why::run(&global, options).await,
+        Command::Watch(options) => commands::watch::run(&global, options).await,
+        Command::Top(options) => commands::top::run(&global, options).await,
         Command::Crds(verb) => commands::crds::run(&global, verb).await,
         Command::Version(options) => commands::version::run(&global, &options).await,
         Command::RestoreWait(options) => commands::restore_wait::run(&options).await,

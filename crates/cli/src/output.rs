@@ -25,8 +25,11 @@ pub fn text(text: &str) {
 }
 
 /// Sends the log to standard error, so that standard output stays for results.
-pub fn log_to_stderr(global: &Global) {
-    let filter = global.log.as_deref().unwrap_or("warn,plimsoll=info,plimsoll_controllers=info");
+///
+/// A program that draws on the whole terminal asks for silence: whatever is logged there would be drawn over the picture.
+pub fn log_to_stderr(global: &Global, silent: bool) {
+    let usual = if silent { "off" } else { "warn,plimsoll=info,plimsoll_controllers=info" };
+    let filter = global.log.as_deref().unwrap_or(usual);
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -42,6 +42,11 @@ impl Picture {
         }
     }
 
+    /// Whether it is drawn on a terminal.
+    pub fn is_drawn(&self) -> bool {
+        self.canvas.is_some()
+    }
+
     fn print(&mut self, rows: &[Row]) {
         let Some(root) = rows.first() else { return };
         let busy = rows.iter().skip(1).find(|row| row.depth == 1 && row.look != Look::Done);

@@ -24,4 +24,7 @@ pub mod restore;
 pub mod restore_wait;
 pub mod schedule;
 pub mod server;
+pub mod top;
 pub mod version;
+pub mod watch;
+pub mod why;

@@ -1,0 +1,276 @@
+//! What is chosen, sorted and open. No drawing, no requests: keys in, deeds out.
+
+use plimsoll_observe::{Kind, Line, Reference, Unseen, World};
+
+use super::keys::Key;
+use super::list;
+
+/// In which order the list is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    Urgency,
+    Age,
+    Name,
+    Progress,
+}
+
+impl Sort {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Urgency => "urgency",
+            Self::Age => "age",
+            Self::Name => "name",
+            Self::Progress => "progress",
+        }
+    }
+
+    fn next(self) -> Self {
+        match self {
+            Self::Urgency => Self::Age,
+            Self::Age => Self::Name,
+            Self::Name => Self::Progress,
+            Self::Progress => Self::Urgency,
+        }
+    }
+}
+
+/// What is on the screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum View {
+    List,
+    Tree,
+    Why,
+    Log(String),
+    Help,
+}
+
+/// What is being typed or asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    None,
+    Filter,
+    Cancel(Reference),
+    Say(String),
+}
+
+/// What a key asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    None,
+    Quit,
+    Log(Reference),
+    Cancel(Reference),
+}
+
+pub struct App {
+    pub namespace: String,
+    pub lines: Vec<Line>,
+    pub unseen: Vec<Unseen>,
+    /// Objects were read at least once.
+    pub ready: bool,
+    pub clock: String,
+    pub chosen: Option<Reference>,
+    pub sort: Sort,
+    pub filter: String,
+    pub show_ended: bool,
+    pub view: View,
+    pub prompt: Prompt,
+    pub scroll: usize,
+    all: Vec<Line>,
+    /// The latest world, for deeds.
+    pub operations: Vec<(Reference, String)>,
+    pub server_pod: Option<String>,
+}
+
+impl App {
+    pub fn new(namespace: &str, filter: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            lines: Vec::new(),
+            unseen: Vec::new(),
+            ready: false,
+            clock: String::new(),
+            chosen: None,
+            sort: Sort::Urgency,
+            filter: filter.to_owned(),
+            show_ended: true,
+            view: View::List,
+            prompt: Prompt::None,
+            scroll: 0,
+            all: Vec::new(),
+            operations: Vec::new(),
+            server_pod: None,
+        }
+    }
+
+    /// What was seen last.
+    pub fn take(&mut self, lines: Vec<Line>, world: &World) {
+        (self.all, self.ready) = (lines, true);
+        self.unseen.clone_from(&world.unseen);
+        self.clock = world.now.strftime("%H:%M:%S").to_string();
+        let subject = |operation: &plimsoll_observe::Object| {
+            let line = self.all.iter().find(|line| line.ours && uid_matches(line, operation, world))?;
+            Some((line.reference.clone(), operation.name().to_owned()))
+        };
+        self.operations = world.all(Kind::Operation).iter().filter_map(subject).collect();
+        let mut servers = world.all(Kind::Pod).iter().filter(|pod| pod.label("deploy") == "velero");
+        self.server_pod = servers.next().map(|pod| pod.name().to_owned());
+        self.arrange();
+    }
+
+    fn arrange(&mut self) {
+        let shown = |line: &&Line| (self.show_ended || line.ended.is_none()) && list::matches(line, &self.filter);
+        let mut lines: Vec<Line> = self.all.iter().filter(shown).cloned().collect();
+        match self.sort {
+            Sort::Urgency => {}
+            Sort::Age => lines.sort_by_key(|line| line.age),
+            Sort::Name => lines.sort_by(|a, b| a.reference.cmp(&b.reference)),
+            Sort::Progress => {
+                lines.sort_by_key(|line| line.told.tree.percent().map(plimsoll_progress::Percent::hundredths))
+            }
+        }
+        self.lines = lines;
+        if self.position().is_none() {
+            self.chosen = self.lines.first().map(|line| line.reference.clone());
+        }
+    }
+
+    /// Where the chosen one is in the list.
+    pub fn position(&self) -> Option<usize> {
+        let chosen = self.chosen.as_ref()?;
+        self.lines.iter().position(|line| line.reference == *chosen)
+    }
+
+    /// The chosen one.
+    pub fn line(&self) -> Option<&Line> {
+        self.position().map(|place| &self.lines[place])
+    }
+
+    /// What a key asks for.
+    pub fn key(&mut self, key: Key) -> Deed {
+        if matches!(key, Key::Interrupt | Key::Gone) {
+            return Deed::Quit;
+        }
+        match std::mem::replace(&mut self.prompt, Prompt::None) {
+            Prompt::Filter => self.type_filter(key),
+            Prompt::Cancel(reference) => return confirm(reference, key),
+            Prompt::Say(_) | Prompt::None => return self.command(key),
+        }
+        Deed::None
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        match key {
+            Key::Enter => return,
+            Key::Escape => {
+                self.filter.clear();
+                self.arrange();
+                return;
+            }
+            Key::Backspace => drop(self.filter.pop()),
+            Key::Letter(letter) => self.filter.push(letter),
+            _ => {}
+        }
+        self.prompt = Prompt::Filter;
+        self.arrange();
+    }
+
+    fn command(&mut self, key: Key) -> Deed {
+        match key {
+            Key::Letter('q') | Key::Escape if self.view == View::List => {
+                if key == Key::Escape && !self.filter.is_empty() {
+                    self.filter.clear();
+                    self.arrange();
+                    return Deed::None;
+                }
+                return Deed::Quit;
+            }
+            Key::Letter('q') | Key::Escape | Key::Left | Key::Backspace => self.open(View::List),
+            Key::Down | Key::Letter('j') => self.step(1),
+            Key::Up | Key::Letter('k') => self.step(-1),
+            Key::PageDown => self.step(10),
+            Key::PageUp => self.step(-10),
+            Key::Home | Key::Letter('g') => self.step(isize::MIN / 2),
+            Key::End | Key::Letter('G') => self.step(isize::MAX / 2),
+            Key::Enter | Key::Right => self.open(View::Tree),
+            Key::Letter('w') => self.open(View::Why),
+            Key::Letter('?' | 'h') => self.open(View::Help),
+            Key::Letter('/') => {
+                self.open(View::List);
+                self.prompt = Prompt::Filter;
+            }
+            Key::Letter('s') => {
+                self.sort = self.sort.next();
+                self.arrange();
+            }
+            Key::Letter('e') => {
+                self.show_ended = !self.show_ended;
+                self.arrange();
+            }
+            Key::Letter('l') => return self.ask_for_log(),
+            Key::Letter('c') => self.ask_to_cancel(),
+            _ => {}
+        }
+        Deed::None
+    }
+
+    fn open(&mut self, view: View) {
+        (self.view, self.scroll) = (view, 0);
+    }
+
+    fn ask_for_log(&mut self) -> Deed {
+        let Some(reference) = self.line().map(|line| line.reference.clone()) else { return Deed::None };
+        self.open(View::Log("fetching the log …".to_owned()));
+        Deed::Log(reference)
+    }
+
+    /// Asks, or says why that cannot be.
+    fn ask_to_cancel(&mut self) {
+        let Some(line) = self.line() else { return };
+        self.prompt = match refusal(line) {
+            Some(reason) => Prompt::Say(reason),
+            None => Prompt::Cancel(line.reference.clone()),
+        };
+    }
+
+    fn step(&mut self, by: isize) {
+        if self.view != View::List {
+            let by = by.clamp(-100_000, 100_000);
+            self.scroll = self.scroll.saturating_add_signed(by);
+            return;
+        }
+        let last = self.lines.len().saturating_sub(1);
+        let place = self.position().unwrap_or(0).saturating_add_signed(by).min(last);
+        self.chosen = self.lines.get(place).map(|line| line.reference.clone());
+    }
+}
+
+fn uid_matches(line: &Line, operation: &plimsoll_observe::Object, world: &World) -> bool {
+    let subject = world.get(&line.reference).map(|object| object.text("/metadata/uid"));
+    subject.is_some_and(|uid| uid == operation.text("/spec/subject/uid"))
+}
+
+fn confirm(reference: Reference, key: Key) -> Deed {
+    if key == Key::Letter('y') { Deed::Cancel(reference) } else { Deed::None }
+}
+
+/// Why something cannot be cancelled, if it cannot.
+pub fn refusal(line: &Line) -> Option<String> {
+    let reference = &line.reference;
+    if line.ended.is_some() {
+        return Some(format!("{reference} has ended already"));
+    }
+    if line.ours || reference.kind.is_transfer() {
+        return None;
+    }
+    Some(match reference.kind {
+        Kind::ActionSet => format!(
+            "Kanister cancels by deletion: kubectl -n {} delete actionset {}",
+            reference.namespace, reference.name
+        ),
+        _ => format!(
+            "Velero has no way to cancel a {}; only its volume transfers can be cancelled",
+            reference.kind.word()
+        ),
+    })
+}

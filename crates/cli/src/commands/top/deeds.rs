@@ -1,0 +1,122 @@
+//! What takes a request: fetching a log, cancelling. Neither holds up the picture.
+
+use std::sync::mpsc;
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DynamicObject, LogParams, Patch, PatchParams};
+use kube::{Api, Client};
+use plimsoll_observe::{Kind, Reference};
+use serde_json::json;
+
+use super::app::{App, Deed, Prompt, View};
+
+/// So many lines of a log are fetched.
+const LINES: i64 = 2000;
+
+enum Result {
+    Log(String),
+    Said(String),
+}
+
+pub struct Deeds {
+    client: Client,
+    sender: mpsc::Sender<Result>,
+    receiver: mpsc::Receiver<Result>,
+}
+
+impl Deeds {
+    pub fn new(client: Client) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        Self { client, sender, receiver }
+    }
+
+    /// Begins, and returns at once.
+    pub fn start(&self, deed: Deed, app: &App) {
+        let (client, sender) = (self.client.clone(), self.sender.clone());
+        let operation = |reference: &Reference| {
+            app.operations.iter().find(|(subject, _)| subject == reference).map(|(_, name)| name.clone())
+        };
+        match deed {
+            Deed::Log(reference) => {
+                let (operation, server) = (operation(&reference), app.server_pod.clone());
+                tokio::spawn(async move {
+                    let text = log(&client, &reference, operation, server).await;
+                    let _ = sender.send(Result::Log(text.unwrap_or_else(|error| format!("no log: {error:#}"))));
+                });
+            }
+            Deed::Cancel(reference) => {
+                let operation = operation(&reference);
+                tokio::spawn(async move {
+                    let said = match cancel(&client, &reference, operation).await {
+                        Ok(()) => format!("{reference} is asked to end"),
+                        Err(error) => format!("{reference} could not be cancelled: {error:#}"),
+                    };
+                    let _ = sender.send(Result::Said(said));
+                });
+            }
+            Deed::None | Deed::Quit => {}
+        }
+    }
+
+    /// Shows what has come back; says whether anything has.
+    pub fn results(&self, app: &mut App) -> bool {
+        let mut any = false;
+        while let Ok(result) = self.receiver.try_recv() {
+            any = true;
+            match result {
+                Result::Log(text) if matches!(app.view, View::Log(_)) => {
+                    // The end is what one wants to see.
+                    app.scroll = usize::MAX;
+                    app.view = View::Log(text);
+                }
+                Result::Log(_) => {}
+                Result::Said(text) => app.prompt = Prompt::Say(text),
+            }
+        }
+        any
+    }
+}
+
+async fn cancel(client: &Client, reference: &Reference, operation: Option<String>) -> anyhow::Result<()> {
+    let (kind, name) = match operation {
+        Some(operation) => (Kind::Operation, operation),
+        None if reference.kind.is_transfer() => (reference.kind, reference.name.clone()),
+        None => bail!("nothing here can be cancelled"),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &reference.namespace, &kind.resource());
+    let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
+    api.patch(&name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// The end of what was logged: by our server, by the mover's pod, or by Velero's server about it.
+async fn log(
+    client: &Client,
+    reference: &Reference,
+    operation: Option<String>,
+    server: Option<String>,
+) -> anyhow::Result<String> {
+    if let Some(operation) = operation {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), &reference.namespace, &Kind::Operation.resource());
+        let object = api.get(&operation).await.context("cannot read the operation")?;
+        if let Some(text) = object.data.pointer("/status/log/text").and_then(|text| text.as_str()) {
+            return Ok(text.to_owned());
+        }
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &reference.namespace);
+    let parameters = LogParams { tail_lines: Some(LINES), ..LogParams::default() };
+    if reference.kind.is_transfer()
+        && let Ok(text) = pods.logs(&reference.name, &parameters).await
+    {
+        return Ok(text);
+    }
+    let server = server.context("no pod of the server was found")?;
+    let text = pods.logs(&server, &parameters).await.with_context(|| format!("cannot read the log of pod {server}"))?;
+    let mine: Vec<&str> = text.lines().filter(|line| line.contains(&reference.name)).collect();
+    if mine.is_empty() {
+        bail!("the last {LINES} lines of pod {server} do not mention {}", reference.name);
+    }
+    Ok(mine.join("\n"))
+}

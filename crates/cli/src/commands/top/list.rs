@@ -1,0 +1,93 @@
+//! The list as cells: the same for the picture and for the plain table.
+
+use plimsoll_observe::{Line, Verdict, World};
+use plimsoll_progress::view::{self, duration_text};
+
+use crate::output;
+
+/// What one line says, cell by cell.
+pub struct Cells {
+    pub name: String,
+    pub status: String,
+    pub percent: String,
+    pub done: String,
+    pub rate: String,
+    pub left: String,
+    pub age: String,
+    pub what: String,
+}
+
+impl Cells {
+    pub fn of(line: &Line) -> Self {
+        let rows = view::rows(&line.told.tree);
+        let first = |cell: fn(&view::Row) -> &String| rows.iter().map(cell).find(|text| !text.is_empty()).cloned();
+        let bytes = rows.first().map(|row| row.bytes.clone()).filter(|text| !text.is_empty());
+        // The rate that matters is that of whatever moves now.
+        let current = line.told.tree.current().and_then(|node| rows.iter().find(|row| row.path == *node.path));
+        let live = line.ended.is_none();
+        Self {
+            name: line.reference.to_string(),
+            status: status(line),
+            percent: rows.first().map(|row| row.percent.replace(' ', "")).unwrap_or_default(),
+            done: bytes.or_else(|| first(|row| &row.counts)).unwrap_or_default(),
+            rate: current.filter(|_| live).map(|row| row.rate.clone()).unwrap_or_default(),
+            left: rows.first().filter(|_| live).map(|row| row.left.clone()).unwrap_or_default(),
+            age: duration_text(line.age),
+            what: line.doing.clone(),
+        }
+    }
+}
+
+/// One word, in capitals if somebody must look.
+pub fn status(line: &Line) -> String {
+    match line.told.verdict {
+        Verdict::Stuck => "STUCK".to_owned(),
+        Verdict::Quiet => "no signal".to_owned(),
+        Verdict::Waiting => "waiting".to_owned(),
+        _ => line.told.phase.clone(),
+    }
+}
+
+/// Whether a filter lets it through.
+pub fn matches(line: &Line, filter: &str) -> bool {
+    let filter = filter.to_lowercase();
+    let texts = [line.reference.to_string(), status(line), line.doing.clone()];
+    filter.is_empty() || texts.iter().any(|text| text.to_lowercase().contains(&filter))
+}
+
+/// How many are how.
+pub fn summary(lines: &[Line]) -> String {
+    let count = |verdicts: &[Verdict]| lines.iter().filter(|line| verdicts.contains(&line.told.verdict)).count();
+    let ended = lines.iter().filter(|line| line.ended.is_some()).count();
+    format!(
+        "{} stuck, {} running, {} waiting, {ended} ended",
+        count(&[Verdict::Stuck]),
+        count(&[Verdict::Moving, Verdict::Quiet]),
+        count(&[Verdict::Waiting])
+    )
+}
+
+/// One plain table, and below it what to do about what is stuck.
+pub fn plain(lines: &[Line], world: &World) -> Vec<String> {
+    if lines.is_empty() && world.unseen.is_empty() {
+        return vec![format!("There are no backups, restores or actions in namespace {}.", world.namespace)];
+    }
+    let header = ["NAME", "STATUS", "PROGRESS", "DONE", "AGE", "WHAT"].map(str::to_owned);
+    let row = |line: &Line| {
+        let cells = Cells::of(line);
+        vec![cells.name, cells.status, cells.percent, cells.done, cells.age, cells.what]
+    };
+    let mut text = output::table(&header, &lines.iter().map(row).collect::<Vec<_>>());
+    for line in lines.iter().filter(|line| line.told.verdict == Verdict::Stuck) {
+        text.push(String::new());
+        text.extend(super::super::why::text(&plimsoll_observe::Explanation {
+            unseen: Vec::new(),
+            ..line.told.clone()
+        }));
+    }
+    if !world.unseen.is_empty() {
+        let unseen: Vec<_> = world.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
+        text.extend([String::new(), format!("Not looked at: {}", unseen.join(", "))]);
+    }
+    text
+}

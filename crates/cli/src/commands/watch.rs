@@ -1,0 +1,81 @@
+//! `plimsoll watch`.
+
+use anyhow::bail;
+use plimsoll_observe::{Explanation, Live, Overview, Verdict};
+use plimsoll_progress::view::Row;
+
+use crate::args::options::EventFormat;
+use crate::args::{Global, Watch};
+use crate::draw::MOST_ROWS;
+use crate::events::Events;
+use crate::exit::Outcome;
+use crate::picture::Picture;
+use crate::{connect, observed, output};
+
+/// Draws the tree of one operation until it has ended.
+pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
+    let client = connect::client(global).await?;
+    let mut live = Live::start(&observed::gatherer(&client, global));
+    let mut show = match options.events {
+        Some(EventFormat::Json) => Show::Events(Box::default()),
+        None => Show::Picture { picture: Picture::new(), said: String::new() },
+    };
+    let mut overview = Overview::default();
+    let mut begun = false;
+    while let Some(world) = live.next().await {
+        let object = match observed::find(&world, &options.reference) {
+            Ok(object) => object,
+            Err(_) if begun => bail!("{}/{} was deleted", options.reference.kind.word(), options.reference.name),
+            Err(error) => return Err(error),
+        };
+        begun = true;
+        let told = overview.explain(object, &world);
+        let ended = told.verdict.is_ended();
+        show.news(object, &told);
+        if ended {
+            show.end(&told);
+            return Ok(super::why::outcome(told.verdict));
+        }
+    }
+    bail!("the watch ended before the operation did")
+}
+
+enum Show {
+    Picture { picture: Picture, said: String },
+    Events(Box<Events>),
+}
+
+impl Show {
+    fn news(&mut self, object: &plimsoll_observe::Object, told: &Explanation) {
+        match self {
+            Self::Picture { picture, said } => {
+                let rows: Vec<Row> = observed::rows(told, MOST_ROWS);
+                picture.show(&rows);
+                if !picture.is_drawn() {
+                    say_cause(said, told);
+                }
+            }
+            Self::Events(events) => events.tell_observed(object, told),
+        }
+    }
+
+    fn end(self, told: &Explanation) {
+        if let Self::Picture { picture, .. } = self {
+            picture.wipe();
+            super::why::text(told).iter().for_each(output::line);
+        }
+    }
+}
+
+/// In plain lines the cause is said once, when it becomes known.
+fn say_cause(said: &mut String, told: &Explanation) {
+    let cause = observed::main_cause(told).filter(|_| told.verdict == Verdict::Stuck);
+    let text = cause.map(|cause| cause.text.clone()).unwrap_or_default();
+    if text != *said {
+        if let Some(cause) = cause {
+            output::line(format!("stuck: {}", cause.text));
+            cause.next.iter().for_each(|command| output::line(format!("  next: {command}")));
+        }
+        *said = text;
+    }
+}

@@ -1,0 +1,85 @@
+//! What the commands that look on have in common.
+
+use std::str::FromStr;
+
+use anyhow::bail;
+use kube::Client;
+use plimsoll_observe::{Cause, Certainty, Explanation, Gatherer, Kind, Object, Scope, Verdict, World};
+use plimsoll_progress::view::{self, Look, Row};
+
+use crate::args::Global;
+use crate::exit::Usage;
+
+/// `podvolumebackup/x`, as it is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    pub kind: Kind,
+    pub name: String,
+}
+
+impl FromStr for Watched {
+    type Err = Usage;
+
+    fn from_str(text: &str) -> Result<Self, Usage> {
+        let wrong =
+            || Usage(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or podvolumebackup/nightly-x7k2p"));
+        let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;
+        let kind = kind.parse::<Kind>().map_err(|error| Usage(error.to_string()))?;
+        Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+/// Reads with the rights of whoever runs this.
+pub fn gatherer(client: &Client, global: &Global) -> Gatherer {
+    Gatherer::new(client.clone(), Scope { namespace: global.namespace.clone() })
+}
+
+/// The object that is meant: in the namespace of the server, or the only one of its name elsewhere.
+pub fn find<'w>(world: &'w World, watched: &Watched) -> anyhow::Result<&'w Object> {
+    let (word, name, namespace) = (watched.kind.word(), &watched.name, &world.namespace);
+    if let Some(object) = world.find(watched.kind, namespace, name) {
+        return Ok(object);
+    }
+    let mut elsewhere = world.all(watched.kind).iter().filter(|object| object.name() == name);
+    if let (Some(object), None) = (elsewhere.next(), elsewhere.next()) {
+        return Ok(object);
+    }
+    if let Some(unseen) = world.unseen.iter().find(|unseen| unseen.what == watched.kind.plural()) {
+        bail!("cannot look at {} in namespace {namespace}: {}", unseen.what, unseen.why);
+    }
+    bail!("there is no {word} {name} in namespace {namespace}: `plimsoll top --once` lists what there is")
+}
+
+/// The rows of a tree; for one that is stuck with the cause and the next command below.
+pub fn rows(told: &Explanation, most: usize) -> Vec<Row> {
+    let mut rows = view::rows_within(&told.tree, most);
+    if told.verdict == Verdict::Stuck {
+        for cause in told.causes.iter().filter(|cause| cause.certainty < Certainty::Possible).take(2) {
+            rows.push(note("why", &cause.text));
+            rows.extend(cause.next.first().map(|command| note("next", command)));
+        }
+    }
+    rows
+}
+
+fn note(label: &str, text: &str) -> Row {
+    Row {
+        depth: 1,
+        path: format!("\n{label} {text}"),
+        label: label.to_owned(),
+        look: Look::Stalled,
+        bar: None,
+        percent: String::new(),
+        counts: String::new(),
+        bytes: String::new(),
+        rate: String::new(),
+        left: String::new(),
+        elapsed: String::new(),
+        detail: text.to_owned(),
+    }
+}
+
+/// The cause to tell first, if it is more than a guess.
+pub fn main_cause(told: &Explanation) -> Option<&Cause> {
+    told.causes.first().filter(|cause| cause.certainty < Certainty::Possible)
+}

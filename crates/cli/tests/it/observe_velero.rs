@@ -1,0 +1,210 @@
+//! Looking on beside an unchanged Velero that runs in real pods, with faults made on purpose.
+
+use std::process::Output;
+use std::time::Duration;
+
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use plimsoll_testkit::cluster::NODE;
+use plimsoll_testkit::image::BUSYBOX;
+use plimsoll_testkit::peers::{S3Program, S3Server, VeleroInPods};
+use plimsoll_testkit::{Cluster, cache, require};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::bed::plimsoll;
+
+struct Scene<'c> {
+    cluster: &'c Cluster,
+    client: Client,
+    velero: VeleroInPods,
+    shop: String,
+}
+
+impl Scene<'_> {
+    async fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = plimsoll();
+        command.args(arguments).args(["-n", self.velero.namespace(), "--kubeconfig"]).arg(self.cluster.kubeconfig());
+        command.output().await.unwrap()
+    }
+
+    /// What `why` says, and its exit code.
+    async fn why(&self, what: &str) -> (i32, Value) {
+        let output = self.run(&["why", what, "-o", "json"]).await;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let told = serde_json::from_str(&text).unwrap_or_else(|_| json!(String::from_utf8_lossy(&output.stderr)));
+        (output.status.code().unwrap_or(-1), told)
+    }
+
+    /// Waits until `why` names this cause; returns what it said.
+    async fn named(&self, what: &str, reason: &str) -> (i32, Value) {
+        let mut last = (0, Value::Null);
+        let named = async {
+            loop {
+                last = self.why(what).await;
+                let causes = last.1["causes"].as_array();
+                if causes.into_iter().flatten().any(|cause| cause["reason"] == reason) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_mins(3), named).await;
+        assert!(in_time.is_ok(), "{reason} was not named for {what}: {:#}", last.1);
+        last
+    }
+
+    fn api(&self, group: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
+    }
+
+    async fn create(&self, group: &str, kind: &str, namespace: &str, object: Value) {
+        let version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+        let mut object = object;
+        object["apiVersion"] = json!(version);
+        object["kind"] = json!(kind);
+        let object = serde_json::from_value(object).unwrap();
+        self.api(group, kind, namespace).create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    async fn patch(&self, group: &str, kind: &str, name: &str, patch: Value) {
+        let api = self.api(group, kind, self.velero.namespace());
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// A pod with files in a volume of its own.
+    async fn application(&self) {
+        let pod = json!({ "metadata": { "name": "holder" }, "spec": { "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+            "volumes": [{ "name": "data", "emptyDir": {} }],
+            "containers": [{ "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",
+                "command": ["sh", "-c", "head -c 3000000 /dev/urandom > /data/file; sleep 2147483647"],
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }] } });
+        self.create("", "Pod", &self.shop, pod).await;
+        let pods = self.api("", "Pod", &self.shop);
+        plimsoll_testkit::wait::until("the pod to run", Duration::from_mins(2), || async {
+            let pod = pods.get("holder").await?;
+            anyhow::Ok((pod.data["status"]["phase"] == "Running").then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+
+    /// The process of the server, on this machine.
+    fn server(&self) -> Pid {
+        let ours = format!("VELERO_NAMESPACE={}\0", self.velero.namespace());
+        let found = std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+            let id: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let environment = std::fs::read(entry.path().join("environ")).ok()?;
+            let is_server = words.starts_with(b"/velero\0server\0");
+            (is_server && String::from_utf8_lossy(&environment).contains(&ours)).then_some(id)
+        });
+        Pid::from_raw(found.expect("the server is a process of this machine")).unwrap()
+    }
+}
+
+async fn an_operation_that_goes_well(scene: &Scene<'_>) {
+    let empty = scene.run(&["top", "--once"]).await;
+    assert!(String::from_utf8_lossy(&empty.stdout).contains("There are no backups"), "{empty:?}");
+    scene
+        .velero
+        .cli(["backup", "create", "good", "--include-namespaces", &scene.shop, "--default-volumes-to-fs-backup"])
+        .unwrap();
+    let watched = scene.run(&["watch", "backup/good"]).await;
+    let text = String::from_utf8_lossy(&watched.stdout);
+    assert!(watched.status.success() && text.contains("backup/good is fine: Completed"), "{text}");
+    let events = scene.run(&["watch", "backup/good", "--events", "json"]).await;
+    let event: Value = serde_json::from_slice(&events.stdout).unwrap();
+    assert_eq!((&event["state"], &event["exitCode"]), (&json!("Succeeded"), &json!(0)), "{event:#}");
+    let (code, told) = scene.why("backup/good").await;
+    assert_eq!((code, &told["verdict"]), (0, &json!("Fine")), "{told:#}");
+}
+
+/// The case of our baselines: Velero shows `InProgress` and nothing else, for hours.
+async fn an_init_container_that_cannot_start_and_what_waits_behind_it(scene: &Scene<'_>) {
+    let helper = json!({ "metadata": { "name": "helper", "labels": { "velero.io/plugin-config": "", "velero.io/pod-volume-restore": "RestoreItemAction" } },
+        "data": { "image": BUSYBOX } });
+    scene.create("", "ConfigMap", scene.velero.namespace(), helper).await;
+    let pods = scene.api("", "Pod", &scene.shop);
+    pods.delete("holder", &DeleteParams::default()).await.unwrap();
+    plimsoll_testkit::wait::until("the pod to be gone", Duration::from_mins(2), || async {
+        anyhow::Ok(pods.get_opt("holder").await?.is_none().then_some(()))
+    })
+    .await
+    .unwrap();
+    scene.velero.cli(["restore", "create", "hangs", "--from-backup", "good"]).unwrap();
+    let (code, told) = scene.named("restore/hangs", "InitContainerCannotStart").await;
+    assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
+    let cause = &told["causes"][0];
+    assert!(cause["text"].as_str().unwrap().contains("velero-restore-helper"), "{told:#}");
+    assert_eq!(cause["next"][0], json!(format!("kubectl -n {} describe pod holder", scene.shop)), "{told:#}");
+
+    scene.velero.cli(["restore", "create", "behind", "--from-backup", "good"]).unwrap();
+    let (code, told) = scene.named("restore/behind", "Queued").await;
+    assert_eq!((code, &told["causes"][0]["reason"]), (7, &json!("InitContainerCannotStart")), "{told:#}");
+
+    let top = scene.run(&["top", "--once"]).await;
+    let text = String::from_utf8_lossy(&top.stdout);
+    assert_eq!(top.status.code(), Some(7), "{text}");
+    assert!(text.lines().nth(1).unwrap().contains("STUCK"), "what is stuck comes first: {text}");
+}
+
+async fn a_node_agent_that_is_down(scene: &Scene<'_>) {
+    let nowhere = json!({ "spec": { "template": { "spec": { "nodeSelector": { "nowhere": "to-be-found" } } } } });
+    scene.patch("apps", "DaemonSet", "node-agent", nowhere).await;
+    let pods = scene.api("", "Pod", scene.velero.namespace());
+    plimsoll_testkit::wait::until("the node agent to be gone", Duration::from_mins(2), || async {
+        let agents = pods.list(&ListParams::default().labels("name=node-agent")).await?;
+        anyhow::Ok(agents.items.is_empty().then_some(()))
+    })
+    .await
+    .unwrap();
+    let volume = json!({ "metadata": { "name": "lonely" }, "spec": { "node": NODE, "volume": "data", "backupStorageLocation": "default",
+        "pod": { "kind": "Pod", "namespace": scene.shop, "name": "holder", "uid": "none" }, "repoIdentifier": "none", "uploaderType": "kopia" } });
+    scene.create("velero.io", "PodVolumeBackup", scene.velero.namespace(), volume).await;
+    let (code, told) = scene.named("pvb/lonely", "NodeAgentMissing").await;
+    assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
+}
+
+async fn a_location_that_is_unavailable(scene: &Scene<'_>) {
+    let dead = json!({ "spec": { "config": { "s3Url": "http://127.0.0.1:9" } } });
+    scene.patch("velero.io", "BackupStorageLocation", "default", dead).await;
+    let (code, told) = scene.named("bsl/default", "LocationUnavailable").await;
+    assert_eq!(code, 7, "{told:#}");
+    scene.velero.cli(["backup", "create", "nowhere", "--include-namespaces", &scene.shop]).unwrap();
+    let (_, told) = scene.named("backup/nowhere", "LocationUnavailable").await;
+    assert!(["Stuck", "Refused"].map(Value::from).contains(&told["verdict"]), "{told:#}");
+}
+
+async fn a_server_that_is_stopped_in_the_middle(scene: &Scene<'_>) {
+    let server = scene.server();
+    kill_process(server, Signal::STOP).unwrap();
+    let (code, told) = scene.named("restore/hangs", "ServerSilent").await;
+    kill_process(server, Signal::CONT).unwrap();
+    assert_eq!(code, 7, "{told:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched() {
+    let cluster = require!(plimsoll_testkit::cluster().await);
+    let machine = require!(cluster.machine());
+    require!(VeleroInPods::preflight());
+    require!(cache::program("versitygw"));
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
+    store.create_bucket("observed").unwrap();
+    let velero = VeleroInPods::install(cluster, store.endpoint(), "observed").await.unwrap();
+    let namespace = cluster.namespace("observed").await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let scene = Scene { cluster, client, velero, shop: namespace.name().to_owned() };
+    let often = json!({ "spec": { "validationFrequency": "5s" } });
+    scene.patch("velero.io", "BackupStorageLocation", "default", often).await;
+    scene.application().await;
+
+    an_operation_that_goes_well(&scene).await;
+    an_init_container_that_cannot_start_and_what_waits_behind_it(&scene).await;
+    a_node_agent_that_is_down(&scene).await;
+    a_location_that_is_unavailable(&scene).await;
+    a_server_that_is_stopped_in_the_middle(&scene).await;
+}

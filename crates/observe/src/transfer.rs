@@ -1,0 +1,148 @@
+//! The data of one volume on its way: four kinds that say the same.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_api::labels;
+use plimsoll_progress::{Total, Unit};
+
+use crate::kind::Kind;
+use crate::object::Object;
+use crate::sketch::{Sketch, Standing};
+use crate::world::World;
+
+/// A PodVolumeBackup, PodVolumeRestore, DataUpload or DataDownload.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer<'w> {
+    /// The object.
+    pub object: &'w Object,
+}
+
+impl<'w> Transfer<'w> {
+    /// All transfers of a Backup or Restore.
+    pub fn of(parent: &Object, world: &'w World) -> Vec<Self> {
+        let (kinds, label) = match parent.kind() {
+            Kind::Backup => ([Kind::PodVolumeBackup, Kind::DataUpload], labels::BACKUP_NAME),
+            Kind::Restore => ([Kind::PodVolumeRestore, Kind::DataDownload], labels::RESTORE_NAME),
+            _ => return Vec::new(),
+        };
+        let value = labels::valid_name(parent.name());
+        let all = kinds.into_iter().flat_map(|kind| world.all(kind));
+        let mine = all.filter(|object| object.namespace() == parent.namespace() && object.label(label) == value);
+        mine.map(|object| Self { object }).collect()
+    }
+
+    /// The kind and name of what it belongs to.
+    pub fn parent(&self) -> Option<(Kind, &'w str)> {
+        let (kind, label) = match self.object.kind() {
+            Kind::PodVolumeBackup | Kind::DataUpload => (Kind::Backup, labels::BACKUP_NAME),
+            _ => (Kind::Restore, labels::RESTORE_NAME),
+        };
+        let owner = self.object.list("/metadata/ownerReferences").first();
+        let owner = owner.and_then(|owner| owner["name"].as_str());
+        let label = Some(self.object.label(label)).filter(|name| !name.is_empty());
+        owner.or(label).map(|name| (kind, name))
+    }
+
+    /// Whether it will not change any more.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.object.phase(), "Completed" | "Failed" | "Canceled")
+    }
+
+    /// The pod whose volume it is, as namespace and name.
+    pub fn pod(&self) -> Option<(&'w str, &'w str)> {
+        let (namespace, name) = (self.object.text("/spec/pod/namespace"), self.object.some_text("/spec/pod/name")?);
+        Some((namespace, name))
+    }
+
+    /// The node on which it must be done or is done.
+    pub fn node(&self) -> Option<&'w str> {
+        ["/spec/node", "/status/node", "/status/acceptedByNode"].iter().find_map(|place| self.object.some_text(place))
+    }
+
+    /// What to call it: the volume it is about.
+    pub fn label(&self) -> String {
+        if let Some((namespace, pod)) = self.pod() {
+            return format!("{namespace}/{pod}: {}", self.object.text("/spec/volume"));
+        }
+        let of = |namespace: &str, claim: &str| {
+            let (namespace, claim) = (self.object.text(namespace), self.object.text(claim));
+            (!claim.is_empty()).then(|| format!("{namespace}/{claim}"))
+        };
+        of("/spec/sourceNamespace", "/spec/sourcePVC")
+            .or_else(|| of("/spec/targetVolume/namespace", "/spec/targetVolume/pvc"))
+            .unwrap_or_else(|| self.object.name().to_owned())
+    }
+
+    /// Bytes done, and how many there are.
+    pub fn bytes(&self) -> (u64, Total) {
+        let done = self.object.number("/status/progress/bytesDone").unwrap_or(0);
+        let total = self.object.number("/status/progress/totalBytes").filter(|total| *total > 0);
+        let known = total.or_else(|| self.object.number("/spec/snapshotSize").filter(|size| *size > 0));
+        let total = match known {
+            Some(total) if self.object.phase() == "Completed" => Total::Final(total),
+            // Velero corrects it while the uploader is still looking around.
+            Some(total) => Total::Growing(total.max(done)),
+            None => Total::Unknown,
+        };
+        (done, total)
+    }
+
+    /// When work on it began.
+    pub fn began(&self) -> Option<Timestamp> {
+        self.object.time("/status/startTimestamp").or_else(|| self.object.created())
+    }
+
+    /// How long it has been since anything was written about it.
+    pub fn silence(&self, world: &World) -> Duration {
+        self.object.last_write().map(|then| world.age(then)).unwrap_or_default()
+    }
+
+    /// Others of its kind that are at work on the same node: by default there is room for one.
+    pub fn ahead(&self, world: &'w World) -> Option<&'w Object> {
+        let node = self.node();
+        let kinds = [Kind::PodVolumeBackup, Kind::PodVolumeRestore, Kind::DataUpload, Kind::DataDownload];
+        let others = kinds.into_iter().flat_map(|kind| world.all(kind)).map(|object| Transfer { object });
+        let busy = |other: &Transfer<'_>| {
+            matches!(other.object.phase(), "Accepted" | "Prepared" | "InProgress")
+                && other.object.name() != self.object.name()
+                && (node.is_none() || other.node() == node)
+        };
+        others.into_iter().find(busy).map(|other| other.object)
+    }
+
+    /// How it looks.
+    pub fn sketch(&self, world: &World) -> Sketch {
+        let (done, total) = self.bytes();
+        let object = self.object;
+        let mut sketch = Sketch::new(self.label(), self.standing(world))
+            .at(self.began(), object.last_write())
+            .until(object.time("/status/completionTimestamp"))
+            .counting(Unit::Bytes, done, total);
+        sketch.hint = object.some_text("/status/message").map(str::to_owned);
+        sketch
+    }
+
+    fn standing(&self, world: &World) -> Standing {
+        let message = || self.object.text("/status/message").to_owned();
+        let on = self.node().map(|node| format!(" on node {node}")).unwrap_or_default();
+        match self.object.phase() {
+            "InProgress" => Standing::Running,
+            "Completed" => Standing::Done,
+            "Failed" => Standing::Failed(message()),
+            "Canceled" => Standing::Cancelled(message()),
+            "Canceling" => Standing::Waiting(format!("the mover{on} to stop")),
+            "Prepared" | "New" if self.ahead(world).is_some() => {
+                let ahead = self.ahead(world).map(|other| other.reference().to_string()).unwrap_or_default();
+                Standing::Patient(format!("its turn{on}, behind {ahead}"))
+            }
+            "Accepted" => Standing::Waiting(format!("the mover's pod{on} to start")),
+            "Prepared" => Standing::Waiting(format!("the node agent{on} to begin")),
+            _ if self.object.kind() == Kind::PodVolumeRestore => match self.pod() {
+                Some((namespace, pod)) => Standing::Waiting(format!("pod {namespace}/{pod} to wait for its volume")),
+                None => Standing::Waiting("its pod".to_owned()),
+            },
+            _ => Standing::Waiting(format!("the node agent{on} to take it up")),
+        }
+    }
+}

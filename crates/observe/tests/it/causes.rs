@@ -1,0 +1,330 @@
+//! Each fault, made on purpose in the evidence, is named as what it is.
+
+use plimsoll_observe::{Explanation, Kind, Object, Overview, World};
+use serde_json::{Value, json};
+
+use crate::stock::*;
+
+fn told(world: &World, kind: Kind, name: &str) -> Explanation {
+    let object = world.all(kind).iter().find(|object| object.name() == name).unwrap();
+    Overview::default().explain(object, world)
+}
+
+/// What a person is told, as text.
+fn text(world: &World, kind: Kind, name: &str) -> String {
+    let told = told(world, kind, name);
+    let mut lines = vec![format!("{:?}: {}", told.verdict, told.headline)];
+    for cause in &told.causes {
+        let order = if cause.orderly { ", in order" } else { "" };
+        lines.push(format!("{} ({:?}{order}): {}", cause.reason, cause.certainty, cause.text));
+        lines.extend(cause.evidence.iter().map(|evidence| format!("    {evidence}")));
+        lines.extend(cause.next.iter().map(|next| format!("    $ {next}")));
+    }
+    lines.extend(told.unseen.iter().map(|unseen| format!("not seen: {}: {}", unseen.what, unseen.why)));
+    lines.join("\n")
+}
+
+fn replaced(mut world: World, kind: Kind, value: Value) -> World {
+    world.add(Object::new(kind, value));
+    world
+}
+
+fn running() -> World {
+    healthy().with(Kind::Backup, backup("nightly", "InProgress", 620, 590))
+}
+
+fn restoring() -> World {
+    healthy()
+        .with(Kind::Backup, backup("nightly", "Completed", 90_000, 90_000))
+        .with(Kind::Restore, restore("monday", "InProgress", 620, 590))
+        .with(Kind::PodVolumeRestore, volume_restore("monday-x1", "monday", "New", 600))
+}
+
+#[test]
+fn a_location_that_is_unavailable() {
+    let message = "BackupStorageLocation \"default\" is unavailable: rpc error: dial tcp 10.0.0.7:9000: connect: connection refused";
+    let world = healthy().with(Kind::Backup, backup("nightly", "New", 300, 300));
+    let world = replaced(world, Kind::Location, location("Unavailable", message, 15));
+    insta::assert_snapshot!(text(&world, Kind::Backup, "nightly"));
+}
+
+#[test]
+fn a_queue_and_what_holds_up_the_one_ahead() {
+    let queued =
+        with(backup("second", "Queued", 300, 290), json!({ "status": { "phase": "Queued", "queuePosition": 1 } }));
+    let moving = healthy().with(Kind::Backup, backup("first", "InProgress", 60, 2)).with(Kind::Backup, queued.clone());
+    let stopped = replaced(
+        replaced(moving.clone(), Kind::Deployment, server(0, 0)),
+        Kind::Location,
+        location("Available", "", 900),
+    );
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}",
+        text(&moving, Kind::Backup, "second"),
+        text(&stopped, Kind::Backup, "second")
+    ));
+}
+
+#[test]
+fn a_pod_that_cannot_be_scheduled_holds_up_a_volume_restore() {
+    let message = "0/3 nodes are available: 3 Insufficient memory. preemption: not eligible";
+    let status = json!({ "phase": "Pending", "conditions": [
+        { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message }] });
+    let world = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "", status));
+    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
+}
+
+#[test]
+fn an_init_container_that_cannot_start_holds_up_a_volume_restore() {
+    let why = "failed to create containerd task: exec: \"/velero-restore-helper\": stat /velero-restore-helper: no such file or directory";
+    let status = json!({ "phase": "Pending", "initContainerStatuses": [{ "name": "restore-wait", "restartCount": 6,
+        "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container" } },
+        "lastState": { "terminated": { "reason": "StartError", "exitCode": 128, "message": why } } }],
+        "containerStatuses": [{ "name": "db", "state": { "waiting": { "reason": "PodInitializing" } } }] });
+    let world = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "node-1", status)).with(
+        Kind::Event,
+        event("shop", "db-0", "BackOff", "Back-off restarting failed container restore-wait in pod db-0", 12),
+    );
+    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
+    assert_eq!(told(&world, Kind::PodVolumeRestore, "monday-x1").causes[0].reason, "InitContainerCannotStart");
+}
+
+#[test]
+fn an_image_that_cannot_be_had() {
+    let status = json!({ "phase": "Pending", "containerStatuses": [{ "name": "db", "image": "registry.example/db:17",
+        "state": { "waiting": { "reason": "ImagePullBackOff", "message": "Back-off pulling image \"registry.example/db:17\"" } } }] });
+    let world = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "node-1", status));
+    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
+}
+
+#[test]
+fn a_pod_that_waits_for_its_volume_and_one_that_is_gone() {
+    let status = json!({ "phase": "Pending", "containerStatuses": [{ "name": "db", "state": { "waiting": { "reason": "ContainerCreating" } } }] });
+    let mount = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "node-1", status)).with(
+        Kind::Event,
+        event("shop", "db-0", "FailedMount", "MountVolume.SetUp failed for volume \"pv\": path does not exist", 40),
+    );
+    let mut gone = restoring();
+    let others = gone.all(Kind::Pod).iter().filter(|pod| pod.namespace() == "velero").cloned().collect();
+    gone.put(Kind::Pod, others);
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}",
+        text(&mount, Kind::Restore, "monday"),
+        text(&gone, Kind::Restore, "monday")
+    ));
+}
+
+#[test]
+fn a_node_agent_that_is_missing_not_ready_or_not_installed() {
+    let world = running().with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "New", 600, 0, 0));
+    let mut missing = world.clone();
+    let others = missing.all(Kind::Pod).iter().filter(|pod| pod.name() != "node-agent-1").cloned().collect();
+    missing.put(Kind::Pod, others);
+    let mut none = missing.clone();
+    none.put(Kind::DaemonSet, Vec::new());
+    let crash = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "False" }],
+        "containerStatuses": [{ "name": "node-agent", "restartCount": 11, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+            "lastState": { "terminated": { "reason": "OOMKilled", "exitCode": 137 } } }] });
+    let crashing =
+        replaced(world, Kind::Pod, pod("velero", "node-agent-1", json!({ "name": "node-agent" }), "node-1", crash));
+    let texts = [missing, crashing, none].map(|world| text(&world, Kind::Backup, "nightly"));
+    insta::assert_snapshot!(texts.join("\n\n"));
+}
+
+#[test]
+fn a_node_that_is_not_ready() {
+    let node = json!({ "metadata": { "name": "node-1" }, "status": { "conditions": [
+        { "type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status." }] } });
+    let world =
+        running().with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "InProgress", 300, 900, 4000));
+    insta::assert_snapshot!(text(&replaced(world, Kind::Node, node), Kind::Backup, "nightly"));
+}
+
+#[test]
+fn a_transfer_that_waits_for_its_turn_and_one_that_has_fallen_silent() {
+    let first = volume_backup("nightly-x1", "nightly", "InProgress", 4, 1 << 30, 3 << 30);
+    let second = volume_backup("nightly-x2", "nightly", "New", 600, 0, 0);
+    let turn = running().with(Kind::PodVolumeBackup, first).with(Kind::PodVolumeBackup, second);
+    let silent = running()
+        .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "InProgress", 420, 1 << 30, 3 << 30));
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}\n\n{}",
+        text(&turn, Kind::Backup, "nightly"),
+        text(&turn, Kind::PodVolumeBackup, "nightly-x2"),
+        text(&silent, Kind::Backup, "nightly")
+    ));
+}
+
+#[test]
+fn a_repository_that_is_locked_or_not_ready() {
+    let repository = |message: &str| {
+        with(
+            object("velero", "shop-default-kopia-x", 90_000, 400),
+            json!({ "spec": { "volumeNamespace": "shop" }, "status": { "phase": "NotReady", "message": message } }),
+        )
+    };
+    let world = running().with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "Accepted", 500, 0, 0));
+    let locked = world.clone().with(Kind::Repository, repository("repository is already locked by PID 41 on node-7"));
+    let broken =
+        world.with(Kind::Repository, repository("error to connect to repository: invalid repository password"));
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}",
+        text(&locked, Kind::Backup, "nightly"),
+        text(&broken, Kind::Backup, "nightly")
+    ));
+}
+
+#[test]
+fn a_server_that_is_stopped_crashing_silent_or_was_killed_for_its_memory() {
+    let quiet = |world: World| replaced(world, Kind::Location, location("Available", "", 900));
+    let stopped = replaced(quiet(running()), Kind::Deployment, server(0, 0));
+    let crash = json!({ "phase": "Running", "containerStatuses": [{ "name": "velero", "restartCount": 4,
+        "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": { "terminated": { "reason": "Error", "exitCode": 1 } } }] });
+    let crashing = replaced(
+        replaced(quiet(running()), Kind::Deployment, server(0, 1)),
+        Kind::Pod,
+        pod("velero", "velero-1", json!({ "deploy": "velero" }), "node-1", crash),
+    );
+    let killed = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }],
+        "containerStatuses": [{ "name": "velero", "restartCount": 1, "state": { "running": { "startedAt": ago(200) } },
+            "lastState": { "terminated": { "reason": "OOMKilled", "exitCode": 137, "finishedAt": ago(205) } } }] });
+    let failed = with(
+        backup("nightly", "Failed", 620, 190),
+        json!({ "status": { "phase": "Failed", "startTimestamp": ago(620),
+        "failureReason": "found a backup with status \"InProgress\" during the server starting, mark it as \"Failed\"" } }),
+    );
+    let killed = replaced(
+        replaced(running(), Kind::Pod, pod("velero", "velero-1", json!({ "deploy": "velero" }), "node-1", killed)),
+        Kind::Backup,
+        failed,
+    );
+    let texts = [stopped, crashing, quiet(running()), killed].map(|world| text(&world, Kind::Backup, "nightly"));
+    insta::assert_snapshot!(texts.join("\n\n"));
+}
+
+#[test]
+fn a_server_beside_the_cluster_that_gives_signs_of_life_is_not_called_stopped() {
+    let world =
+        replaced(healthy(), Kind::Deployment, server(0, 0)).with(Kind::Backup, backup("nightly", "InProgress", 20, 1));
+    let told = told(&world, Kind::Backup, "nightly");
+    assert_eq!((told.causes.as_slice(), format!("{:?}", told.verdict).as_str()), ([].as_slice(), "Moving"));
+}
+
+#[test]
+fn a_plugin_that_says_nothing_and_an_item_that_takes_for_ever() {
+    let waiting = with(
+        backup("nightly", "", 2000, 900),
+        json!({ "status": { "phase": "WaitingForPluginOperations",
+        "startTimestamp": ago(2000), "progress": { "totalItems": 9, "itemsBackedUp": 9 },
+        "backupItemOperationsAttempted": 3, "backupItemOperationsCompleted": 1 } }),
+    );
+    let mut hooks = backup("nightly", "InProgress", 620, 590);
+    hooks["spec"]["hooks"] = json!({ "resources": [{ "name": "freeze" }] });
+    let worlds = [healthy().with(Kind::Backup, waiting), healthy().with(Kind::Backup, hooks)];
+    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+}
+
+#[test]
+fn a_namespace_that_is_being_deleted_holds_up_a_restore() {
+    let namespace = json!({ "metadata": { "name": "shop", "deletionTimestamp": ago(900) }, "status": { "phase": "Terminating",
+        "conditions": [{ "type": "NamespaceFinalizersRemaining", "status": "True", "message": "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances" }] } });
+    let world =
+        healthy().with(Kind::Restore, restore("monday", "InProgress", 620, 590)).with(Kind::Namespace, namespace);
+    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
+}
+
+#[test]
+fn a_schedule_that_is_paused_refused_or_whose_last_backup_does_not_end() {
+    let schedule = |spec: Value, status: Value| {
+        with(object("velero", "daily", 90_000, 9000), json!({ "spec": spec, "status": status }))
+    };
+    let paused = healthy().with(Kind::Schedule, schedule(json!({ "paused": true }), json!({ "phase": "Enabled" })));
+    let refused = healthy().with(
+        Kind::Schedule,
+        schedule(
+            json!({}),
+            json!({ "phase": "FailedValidation", "validationErrors": ["invalid schedule: expected exactly 5 fields"] }),
+        ),
+    );
+    let last =
+        with(backup("daily-1", "InProgress", 9000, 8000), json!({ "labels": { "velero.io/schedule-name": "daily" } }));
+    let running =
+        healthy().with(Kind::Schedule, schedule(json!({}), json!({ "phase": "Enabled" }))).with(Kind::Backup, last);
+    let fine = healthy().with(Kind::Schedule, schedule(json!({}), json!({ "phase": "Enabled" })));
+    insta::assert_snapshot!(
+        [paused, refused, running, fine].map(|world| text(&world, Kind::Schedule, "daily")).join("\n\n")
+    );
+}
+
+#[test]
+fn what_ended_says_how() {
+    let partial = with(
+        backup("nightly", "PartiallyFailed", 620, 590),
+        json!({ "status": { "phase": "PartiallyFailed", "errors": 2, "warnings": 1 } }),
+    );
+    let mut volume = volume_backup("nightly-x1", "nightly", "Failed", 590, 10, 20);
+    volume["status"]["message"] =
+        json!("get a podvolumebackup with status \"InProgress\" during the server starting, mark it as \"Failed\"");
+    let partial = healthy().with(Kind::Backup, partial).with(Kind::PodVolumeBackup, volume);
+    let refused = with(
+        backup("nightly", "", 620, 590),
+        json!({ "status": { "phase": "FailedValidation",
+        "validationErrors": ["an existing backup storage location was not specified at backup creation time"] } }),
+    );
+    let fine = healthy().with(Kind::Backup, backup("nightly", "Completed", 620, 590));
+    let worlds = [partial, healthy().with(Kind::Backup, refused), fine];
+    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+}
+
+#[test]
+fn actions_that_are_stranded_quiet_failed_or_wait_for_a_pod() {
+    let set = |state: &str, phase: &str, error: &str| {
+        with(
+            object("kanister", "dump", 900, 800),
+            json!({ "status": { "state": state,
+        "error": { "message": error },
+        "actions": [{ "name": "backup", "object": { "kind": "StatefulSet", "namespace": "shop", "name": "db" },
+            "phases": [{ "name": "freeze", "state": "complete" }, { "name": "dump", "state": phase, "progress": { "progressPercent": "0" } }] }] } }),
+        )
+    };
+    let controller = |started: i64| {
+        pod(
+            "kanister",
+            "kanister-1",
+            json!({ "app": "kanister-operator" }),
+            "node-1",
+            json!({ "phase": "Running", "containerStatuses": [{ "name": "op", "state": { "running": { "startedAt": ago(started) } } }] }),
+        )
+    };
+    let deployment =
+        with(object("kanister", "kanister-operator", 90_000, 1), json!({ "status": { "readyReplicas": 1 } }));
+    let with_controller =
+        |started: i64| healthy().with(Kind::Deployment, deployment.clone()).with(Kind::Pod, controller(started));
+    let job = pod(
+        "kanister",
+        "kanister-job-1",
+        json!({ "createdBy": "kanister" }),
+        "",
+        json!({ "phase": "Pending",
+        "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 Insufficient cpu." }] }),
+    );
+    let worlds = [
+        with_controller(300).with(Kind::ActionSet, set("running", "running", "")),
+        with_controller(9000).with(Kind::ActionSet, set("running", "running", "")),
+        with_controller(9000).with(Kind::ActionSet, set("failed", "failed", "pg_dump: connection refused")),
+        with_controller(9000).with(Kind::ActionSet, set("running", "running", "")).with(Kind::Pod, job),
+        healthy().with(Kind::ActionSet, set("", "pending", "")),
+    ];
+    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::ActionSet, "dump")).join("\n\n"));
+}
+
+#[test]
+fn what_may_not_be_read_is_said_and_nothing_is_concluded_from_it() {
+    let mut world = World::new("velero", now())
+        .with(Kind::Backup, backup("nightly", "InProgress", 620, 590))
+        .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "New", 600, 0, 0));
+    for what in ["pods", "nodes", "deployments", "daemonsets", "backupstoragelocations"] {
+        world.miss(what, "forbidden to this user");
+    }
+    insta::assert_snapshot!(text(&world, Kind::Backup, "nightly"));
+}

@@ -1,0 +1,63 @@
+//! The list of everything: what needs a person comes first.
+
+use plimsoll_observe::{Kind, Object, Overview};
+use serde_json::json;
+
+use crate::stock::*;
+
+#[test]
+fn what_is_stuck_comes_first_then_what_moves_waits_and_has_ended() {
+    let mut world = healthy()
+        .with(Kind::Backup, backup("old", "Completed", 9000, 8000))
+        .with(Kind::Backup, backup("older", "Failed", 19_000, 18_000))
+        .with(Kind::Backup, backup("waits", "Queued", 30, 30))
+        .with(Kind::Backup, backup("moves", "InProgress", 60, 1))
+        .with(Kind::Restore, restore("hangs", "InProgress", 620, 590))
+        .with(Kind::PodVolumeRestore, volume_restore("lost-x1", "nobody", "InProgress", 400));
+    world.add(Object::new(
+        Kind::DeleteBackupRequest,
+        with(object("velero", "old-d", 5, 5), json!({ "spec": { "backupName": "old" }, "status": { "phase": "New" } })),
+    ));
+    let lines = Overview::default().look(&world);
+    let list: Vec<String> =
+        lines.iter().map(|line| format!("{} {:?}: {}", line.reference, line.told.verdict, line.doing)).collect();
+    insta::assert_snapshot!(list.join("\n"));
+}
+
+#[test]
+fn our_own_operation_is_shown_by_the_tree_that_its_server_wrote_and_a_dead_server_is_named() {
+    let operation = |written: i64| {
+        let tree = json!({ "operation": "backup-nightly", "nodes": [
+            { "path": "", "name": "backup-nightly", "state": "running", "percent": "~43.33", "ages": { "elapsedMs": 60000, "advanceMs": 100 } },
+            { "path": "reading", "name": "reading", "state": "running", "item": "secrets in shop", "ages": { "elapsedMs": 50000, "advanceMs": 100 } }] });
+        with(
+            object("velero", "backup-nightly", 60, written),
+            json!({ "spec": { "subject": { "uid": "uid-nightly" } }, "status": { "state": "Running", "tree": tree } }),
+        )
+    };
+    let world = |written: i64| {
+        healthy().with(Kind::Backup, backup("nightly", "InProgress", 60, 50)).with(Kind::Operation, operation(written))
+    };
+    let lively = &Overview::default().look(&world(2))[0];
+    assert_eq!(
+        (lively.told.tree.percent().unwrap().to_string().as_str(), lively.doing.as_str(), lively.ours),
+        ("~43.33", "reading: secrets in shop", true)
+    );
+    let dead = &Overview::default().look(&world(45))[0];
+    assert_eq!(
+        format!("{:?} {}", dead.told.verdict, dead.told.tree.stall.as_ref().unwrap().message),
+        "Stuck the server that works on it has fallen silent"
+    );
+}
+
+#[test]
+fn a_thousand_operations_are_looked_at_in_a_moment() {
+    let mut world = healthy();
+    let many = (0..1000).map(|n| {
+        Object::new(Kind::Backup, backup(&format!("b{n}"), if n % 3 == 0 { "InProgress" } else { "Completed" }, 600, 2))
+    });
+    world.put(Kind::Backup, many.collect());
+    let mut overview = Overview::default();
+    assert_eq!(overview.look(&world).len(), 1000);
+    assert_eq!(overview.look(&world).len(), 1000);
+}
