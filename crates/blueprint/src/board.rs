@@ -258,7 +258,7 @@ impl Board {
 
     fn progress(&mut self, now: Timestamp) -> ActionProgress {
         let rows = || self.actions.iter().flat_map(|row| row.phases.iter().chain(&row.defer));
-        let sums = sums(rows());
+        let sums = sums(&rows());
         let percent = self.percent();
         let shown = Some((percent, sums.map(Option::unwrap_or_default)));
         let running = self.running();
@@ -304,7 +304,7 @@ fn raised(shown: &Sample, said: &Sample) -> Sample {
 }
 
 /// Downloaded, uploaded, to download, to upload: each absent if no phase has it.
-fn sums<'a>(phases: impl Iterator<Item = &'a PhaseRow> + Clone) -> [Option<u64>; 4] {
+fn sums<'a>(phases: &(impl Iterator<Item = &'a PhaseRow> + Clone)) -> [Option<u64>; 4] {
     let sum = |pick: fn(&Sample) -> Option<u64>| {
         phases.clone().filter_map(|phase| pick(&phase.shown)).reduce(u64::saturating_add)
     };
@@ -369,7 +369,7 @@ impl ActionRow {
         let percent = percent::shown_mean(&percents, self.state != ActionState::Complete);
         let progress = ActionProgress {
             percent_completed: percent.map(percent::text),
-            ..sized(sums(self.phases.iter().chain(&self.defer)))
+            ..sized(sums(&self.phases.iter().chain(&self.defer)))
         };
         ActionStatus {
             phases: self.phases.iter().map(PhaseRow::status).collect(),

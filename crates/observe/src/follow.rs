@@ -142,7 +142,9 @@ impl Follower {
     /// Brings in what has happened by now.
     fn step(&mut self, flat: &[Flat<'_>], happened: impl Fn(Timestamp) -> bool) {
         // All of it from the beginning: a percentage never falls, so it must know from the first look what there is to do.
-        flat.iter().for_each(|node| self.create(node, flat));
+        for node in flat {
+            self.create(node, flat);
+        }
         for node in flat.iter().filter(|node| happened(node.began)) {
             self.begin(node);
             if happened(node.written) {
@@ -235,11 +237,11 @@ fn count(task: &Task, counts: &Counts) {
 /// began, or happens in the future.
 fn flatten(sketch: &Sketch, now: Timestamp) -> Vec<Flat<'_>> {
     let mut flat = Vec::new();
-    push(sketch, None, String::new(), now, &mut flat);
+    push(sketch, None, "", now, &mut flat);
     flat
 }
 
-fn push<'s>(sketch: &'s Sketch, parent: Option<usize>, key: String, now: Timestamp, flat: &mut Vec<Flat<'s>>) {
+fn push<'s>(sketch: &'s Sketch, parent: Option<usize>, key: &str, now: Timestamp, flat: &mut Vec<Flat<'s>>) {
     let least = parent.map_or(Timestamp::MIN, |parent| flat[parent].began);
     let began = sketch.began.unwrap_or(if parent.is_some() { least } else { now }).clamp(least, now.max(least));
     let written = sketch.written.unwrap_or(began).clamp(began, now.max(began));
@@ -249,11 +251,11 @@ fn push<'s>(sketch: &'s Sketch, parent: Option<usize>, key: String, now: Timesta
     // What ended has been written by then.
     let written = if sketch.standing.is_ended() { written.min(ended) } else { written };
     let place = flat.len();
-    flat.push(Flat { key: key.clone(), parent, sketch, began, written, ended });
+    flat.push(Flat { key: key.to_owned(), parent, sketch, began, written, ended });
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
     for child in &sketch.children {
         let nth = names.entry(&child.name).or_default();
         *nth += 1;
-        push(child, Some(place), format!("{key}\n{}\t{nth}", child.name), now, flat);
+        push(child, Some(place), &format!("{key}\n{}\t{nth}", child.name), now, flat);
     }
 }

@@ -52,7 +52,9 @@ impl Gatherer {
         let mut world = World::new(&self.scope.namespace, self.now().await);
         let lists = stream::iter(Kind::CUSTOM).map(|kind| self.list_custom(kind)).buffer_unordered(AT_A_TIME);
         let lists: Vec<Found> = lists.collect().await;
-        lists.into_iter().for_each(|found| enter(&mut world, found));
+        for found in lists {
+            enter(&mut world, found);
+        }
         self.evidence(&mut world).await;
         world
     }
@@ -103,7 +105,9 @@ impl Gatherer {
         }
         let lists = stream::iter(wanted).map(|(kind, namespace)| self.list_evidence(kind, namespace));
         let lists: Vec<Found> = lists.buffered(AT_A_TIME).collect().await;
-        lists.into_iter().for_each(|found| merge(world, found));
+        for found in lists {
+            merge(world, found);
+        }
         self.namespaces(world).await;
         self.target_pods(world).await;
         self.events(world).await;
@@ -197,7 +201,9 @@ fn enter(world: &mut World, found: Found) {
 fn merge(world: &mut World, found: Found) {
     match found {
         Found::Objects(kind, objects) if world.has_seen(kind) => {
-            objects.into_iter().for_each(|object| world.add(object))
+            for object in objects {
+                world.add(object);
+            }
         }
         found => enter(world, found),
     }

@@ -123,7 +123,7 @@ impl<'w> Transfer<'w> {
         sketch
     }
 
-    fn standing(&self, world: &World) -> Standing {
+    fn standing(self, world: &World) -> Standing {
         let message = || self.object.text("/status/message").to_owned();
         let on = self.node().map(|node| format!(" on node {node}")).unwrap_or_default();
         match self.object.phase() {

@@ -143,9 +143,9 @@ fn wire_identifier(item: &Identifier) -> ResourceIdentifier {
 struct Watches(Mutex<HashMap<String, Watch>>);
 
 impl Watches {
-    fn read(&self, operation: &str, report: OperationProgress) -> operations::Reading {
+    fn read(&self, operation: &str, report: &OperationProgress) -> operations::Reading {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (reading, fault) = all.entry(operation.to_owned()).or_default().read(&report);
+        let (reading, fault) = all.entry(operation.to_owned()).or_default().read(report);
         let fault = fault.map(|fault| format!("{}: operation {operation}: {fault}", fault.reason()));
         if let Some(fault) = &fault {
             tracing::warn!("{fault}");
@@ -203,7 +203,7 @@ type Asked<'a, T> = BoxFuture<'a, Result<T, plimsoll_engine::Error>>;
 
 impl Background for BackupPort {
     fn progress<'a>(&'a self, operation: &'a str, backup: &'a Value) -> Asked<'a, operations::Reading> {
-        Box::pin(async move { Ok(self.watches.read(operation, self.action.progress(operation, backup).await?)) })
+        Box::pin(async move { Ok(self.watches.read(operation, &self.action.progress(operation, backup).await?)) })
     }
 
     fn cancel<'a>(&'a self, operation: &'a str, backup: &'a Value) -> Asked<'a, ()> {
@@ -255,7 +255,7 @@ impl RestoreItemAction for RestorePort {
 
 impl Background for RestorePort {
     fn progress<'a>(&'a self, operation: &'a str, restore: &'a Value) -> Asked<'a, operations::Reading> {
-        Box::pin(async move { Ok(self.watches.read(operation, self.action.progress(operation, restore).await?)) })
+        Box::pin(async move { Ok(self.watches.read(operation, &self.action.progress(operation, restore).await?)) })
     }
 
     fn cancel<'a>(&'a self, operation: &'a str, restore: &'a Value) -> Asked<'a, ()> {

@@ -124,7 +124,7 @@ impl Call {
         host: Arc<dyn Host>,
     ) -> Self {
         let digest = Sha256::digest(identity.join("\n"));
-        let identity = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let identity = hex::encode(&digest[..6]);
         let gauge = Gauge::new(shown, task.clone());
         Self {
             client,

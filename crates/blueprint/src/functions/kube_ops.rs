@@ -201,14 +201,13 @@ impl Function for ScaleWorkload {
             let target = Target::of(call)?;
             let wanted = call.arguments.count("replicas")?;
             let before = target.read(call).await?;
-            let original = match call.host.recall("originalReplicaCount") {
-                // The server died after it had scaled: what stands there now is not the original.
-                Some(known) => known,
-                None => {
-                    let now = before["spec"]["replicas"].as_u64().unwrap_or(1).to_string();
-                    call.host.remember("originalReplicaCount", now.clone()).await?;
-                    now
-                }
+            // Known already if the server died after it had scaled: what stands there now is then not the original.
+            let original = if let Some(known) = call.host.recall("originalReplicaCount") {
+                known
+            } else {
+                let now = before["spec"]["replicas"].as_u64().unwrap_or(1).to_string();
+                call.host.remember("originalReplicaCount", now.clone()).await?;
+                now
             };
             target.scale(call, wanted).await?;
             if call.arguments.flag("waitForReady", true)? {

@@ -41,7 +41,8 @@ pub enum Trouble {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Message {
-    message_type: String,
+    #[serde(rename = "message_type")]
+    kind: String,
     total_bytes: Option<u64>,
     bytes_done: Option<u64>,
     bytes_restored: Option<u64>,
@@ -79,7 +80,7 @@ pub struct Snapshot {
 
 /// The password of repositories whose blueprint names none: Kanister's own, so that either can read the other's.
 pub fn default_password() -> String {
-    Sha256::digest(b"testpassword").iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(b"testpassword"))
 }
 
 impl<'a> Restic<'a> {
@@ -136,7 +137,7 @@ impl<'a> Restic<'a> {
 
     async fn ask(&self, arguments: &[&str]) -> Result<String, Error> {
         let answer = self.run(arguments, None).await?;
-        answer.map(|heard| heard.text()).map_err(|failed| failed.error)
+        answer.map(Heard::text).map_err(|failed| failed.error)
     }
 
     /// What is wrong with the repository, if anything is.
@@ -311,7 +312,7 @@ impl<'a> Heard<'a> {
     fn count(&mut self, mover: &str, direction: Direction, message: &Message) {
         let restored = message.bytes_restored.unwrap_or(0) + message.bytes_skipped.unwrap_or(0);
         let done = message.bytes_done.unwrap_or(restored);
-        match message.message_type.as_str() {
+        match message.kind.as_str() {
             "status" => {
                 self.moved.read = self.moved.read.max(done);
                 // restic counts while it scans: a total is believed once it estimates the time left from it.

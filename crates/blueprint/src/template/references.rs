@@ -6,15 +6,16 @@ use super::ast::{Branch, Kind, Node, Operand, Pipeline};
 /// value than the parameters.
 pub(super) fn of(nodes: &[Node]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    nodes.iter().for_each(|node| node_paths(node, &mut found));
+    for node in nodes {
+        node_paths(node, &mut found);
+    }
     found
 }
 
 fn node_paths(node: &Node, found: &mut Vec<Vec<String>>) {
     match &node.kind {
-        Kind::Action(pipeline) => pipeline_paths(pipeline, found),
         Kind::If(branch) | Kind::With(branch) | Kind::Range(branch) => branch_paths(branch, found),
-        Kind::Template { data: Some(pipeline), .. } => pipeline_paths(pipeline, found),
+        Kind::Action(pipeline) | Kind::Template { data: Some(pipeline), .. } => pipeline_paths(pipeline, found),
         Kind::Text(_) | Kind::Template { data: None, .. } | Kind::Break | Kind::Continue => {}
     }
 }

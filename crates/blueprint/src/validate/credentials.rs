@@ -22,8 +22,9 @@ fn exposed(path: &[String]) -> Option<String> {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let secret = match parts.as_slice() {
         ["Profile"] | ["Profile", "Credential", ..] => true,
-        ["Secrets", rest @ ..] | ["Phases", _, "Secrets", rest @ ..] => is_content(rest),
-        ["CurrentPhase" | "DeferPhase", "Secrets", rest @ ..] => is_content(rest),
+        ["Secrets", rest @ ..]
+        | ["Phases", _, "Secrets", rest @ ..]
+        | ["CurrentPhase" | "DeferPhase", "Secrets", rest @ ..] => is_content(rest),
         _ => false,
     };
     secret.then(|| format!(".{}", parts.join(".")))

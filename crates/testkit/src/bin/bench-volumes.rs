@@ -93,7 +93,9 @@ fn movers(arguments: &Arguments) -> Result<()> {
     }
     for (index, what) in ["first backup", "second, unchanged", "restore"].into_iter().enumerate() {
         let best = times.iter().map(|(_, times)| times[index]).min().unwrap_or_default();
-        times.iter().for_each(|(kind, times)| row(what, kind, times[index], best));
+        for (kind, times) in &times {
+            row(what, kind, times[index], best);
+        }
     }
     Ok(())
 }
