@@ -67,8 +67,8 @@ fn command_line() -> Vec<OsString> {
 async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
     let global = arguments.global;
     match arguments.command {
-        Command::Local(options) => commands::local::run(&global, options).await,
-        Command::Server(options) => commands::server::run(&global, options).await,
+        Command::Local(options) => Box::pin(commands::local::run(&global, options)).await,
+        Command::Server(options) => Box::pin(commands::server::run(&global, options)).await,
         Command::Agent(options) => commands::agent::run(&global, options).await,
         Command::Demo(options) => commands::demo::run(options).await,
         Command::Backup(verb) => Box::pin(backup(&global, verb)).await,

@@ -78,16 +78,14 @@ impl Seen {
 
     /// How it ended, if it has.
     pub fn outcome(&self) -> Option<Outcome> {
-        let cancelled = self.failure() == Some("Cancelled");
+        // Of an action it is a sentence that begins so.
+        let cancelled = self.failure().is_some_and(|why| why.starts_with("Cancelled"));
         match self.phase() {
-            "complete" => Some(Outcome::Success),
-            "failed" if self.failure().is_some_and(|why| why.starts_with("Cancelled")) => Some(Outcome::Cancelled),
-            "failed" => Some(Outcome::Failed),
-            "Completed" => Some(Outcome::Success),
+            "Completed" | "complete" => Some(Outcome::Success),
             "PartiallyFailed" => Some(Outcome::PartiallyFailed),
             "FailedValidation" => Some(Outcome::Refused),
-            "Failed" if cancelled => Some(Outcome::Cancelled),
-            "Failed" => Some(Outcome::Failed),
+            "Failed" | "failed" if cancelled => Some(Outcome::Cancelled),
+            "Failed" | "failed" => Some(Outcome::Failed),
             _ => None,
         }
     }

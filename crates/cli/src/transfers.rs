@@ -263,6 +263,7 @@ fn known<K: Clone>(answer: kube::Result<kube::core::ObjectList<K>>) -> kube::Res
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -185,7 +185,7 @@ fn profiles_are_read_as_go_would_and_what_is_not_supported_is_named() {
 #[test]
 fn an_output_is_one_line_of_kanisters_protocol() {
     let line = Output::new("s3path", "/a \"b\"\nc").unwrap().to_line();
-    assert_eq!(line, r####"###Phase-output###: {"key":"s3path","value":"/a \"b\"\nc"}"####);
+    assert_eq!(line, r#"###Phase-output###: {"key":"s3path","value":"/a \"b\"\nc"}"#);
     for key in ["", "a-b", "a b", "é"] {
         assert!(matches!(Output::new(key, "v"), Err(KandoError::InvalidKey { .. })), "{key:?}");
     }

@@ -45,7 +45,9 @@ fn is_error(finding: &Finding) -> bool {
 }
 
 fn tell(file: &str, name: &str, findings: &[Finding]) {
-    findings.iter().for_each(|finding| output::line(format!("{file}: {finding}")));
+    for finding in &findings {
+        output::line(format!("{file}: {finding}"));
+    }
     let errors = findings.iter().filter(|finding| is_error(finding)).count();
     let warnings = findings.len() - errors;
     let verdict = if errors == 0 { "can be run" } else { "cannot be run" };

@@ -73,7 +73,7 @@ async fn push(kando: &Commands, path: &str, source: &str) -> anyhow::Result<Move
     }
     let file = tokio::fs::File::open(source).await.with_context(|| format!("cannot open {source}"))?;
     let metadata = file.metadata().await.with_context(|| format!("cannot look at {source}"))?;
-    let size = metadata.is_file().then(|| metadata.len());
+    let size = metadata.is_file().then_some(metadata.len());
     Ok(kando.push(path, file, size, report).await?)
 }
 

@@ -113,7 +113,9 @@ impl Asker<'_> {
                 Err(error) => return Err(error),
             };
             output::line(summary(&name, &found));
-            orphan_table(&found).into_iter().for_each(|line| output::line(format!("  {line}")));
+            for line in orphan_table(&found) {
+                output::line(format!("  {line}"));
+            }
             if options.delete && (found.orphan_count > 0 || older_than < 3600) {
                 let question = format!("This forgets {} snapshots of repository {name} for good.", found.orphan_count);
                 if !options.confirm && !ask(&question)? {
@@ -133,7 +135,9 @@ impl Asker<'_> {
             let answer = self.ask(&repository, Asked::Unlock, &options.patience).await?;
             let removed = answer.locks.iter().filter(|lock| lock.removed).count();
             output::line(format!("{name}: {} locks, {removed} removed", answer.locks.len()));
-            lock_table(&answer).into_iter().for_each(|line| output::line(format!("  {line}")));
+            for line in lock_table(&answer) {
+                output::line(format!("  {line}"));
+            }
         }
         Ok(Outcome::Success)
     }

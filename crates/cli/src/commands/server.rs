@@ -18,13 +18,13 @@ use crate::exit::Outcome;
 /// Runs until a signal, or until another server leads.
 pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    serve(client, settings(global, &options), stop_on_signal()?).await?;
+    Box::pin(serve(client, settings(global, &options), stop_on_signal()?)).await?;
     Ok(Outcome::Success)
 }
 
 /// Runs a server with these settings.
 pub async fn serve(client: Client, settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
-    Server::new(client, settings).run(stop).await.context("the server ended")
+    Box::pin(Server::new(client, settings).run(stop)).await.context("the server ended")
 }
 
 /// From what was typed.

@@ -89,7 +89,7 @@ async fn data_goes_through_pipes_unchanged_and_progress_goes_beside_it() {
         kando output path '/dumps "x"'"#;
     let (code, out, log) = shell.run(files).await;
     assert_eq!(code, Some(0), "{log}");
-    let output = r####"###Phase-output###: {"key":"path","value":"/dumps \"x\""}"####;
+    let output = r#"###Phase-output###: {"key":"path","value":"/dumps \"x\""}"#;
     assert_eq!(String::from_utf8(out).unwrap().trim_end(), output);
     assert!(!bucket.join("pre/dumps/seq.gz").exists() && bucket.join("pre/sent").exists());
 }

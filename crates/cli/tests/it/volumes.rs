@@ -80,7 +80,7 @@ async fn every_file_of_a_volume_comes_back_as_it_was_whoever_moves_it() {
         round_trip(&home, &application, "built-in").await;
     };
     let second = async {
-        let home = bed.home_on_s3("home-b", &store, &store.endpoint()).await;
+        let home = bed.home_on_s3("home-b", &store, store.endpoint()).await;
         let application = Application::start(&bed, "kopia", 3_000_000).await;
         round_trip(&home, &application, "kopia").await;
     };

@@ -136,7 +136,9 @@ impl Run<'_> {
             board.fail(self.place(Which::Core(0)), &text, Timestamp::now());
             board.end_action(self.index);
         }
-        tasks.iter().for_each(|(.., task)| task.skip("the action could not begin"));
+        for (.., task) in tasks {
+            task.skip("the action could not begin");
+        }
         self.say(Gravity::Warning, "ActionFailed", &text).await;
         self.publisher.publish(&self.job.tree.snapshot()).await?;
         Ok(End::Badly)
@@ -177,8 +179,15 @@ impl Run<'_> {
             }
             _ => {}
         }
-        let phase =
-            Phase { job: self.job, publisher: self.publisher, planned: self.planned, place, phase, task, cancel };
+        let phase = Phase {
+            job: self.job,
+            publisher: self.publisher,
+            planned: self.planned,
+            place,
+            written: phase,
+            task,
+            cancel,
+        };
         Ok(match phase.run(params).await? {
             Ok(()) => End::Well,
             Err(blueprint::Error::Cancelled) => End::Cancelled,

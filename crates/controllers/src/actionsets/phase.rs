@@ -33,7 +33,7 @@ pub struct Phase<'a> {
     pub publisher: &'a Arc<Publisher>,
     pub planned: &'a Planned,
     pub place: Place,
-    pub phase: &'a BlueprintPhase,
+    pub written: &'a BlueprintPhase,
     pub task: &'a Task,
     pub cancel: &'a CancellationToken,
 }
@@ -68,7 +68,7 @@ async fn objects(
 
 impl Phase<'_> {
     fn name(&self) -> &str {
-        self.phase.name.as_deref().unwrap_or_default()
+        self.written.name.as_deref().unwrap_or_default()
     }
 
     fn is_last(&self) -> bool {
@@ -82,12 +82,11 @@ impl Phase<'_> {
             self.forget_pods(params, &left).await;
             return self.end(params, ended).await;
         }
-        let intent = match left.intent {
-            Some(intent) => intent,
-            None => {
-                let effect = Effect::Phase { action: self.place.action, phase: self.name().to_owned() };
-                self.job.journal.intend(effect).await?
-            }
+        let intent = if let Some(intent) = left.intent {
+            intent
+        } else {
+            let effect = Effect::Phase { action: self.place.action, phase: self.name().to_owned() };
+            self.job.journal.intend(effect).await?
         };
         let stranded =
             self.publisher.board().state_of(self.place) == Some(&ActionState::Running) && left.intent.is_none();
@@ -129,12 +128,12 @@ impl Phase<'_> {
     }
 
     async fn attempt(&self, params: &mut Params, left: &Left, stranded: bool) -> Result<Outputs, PhaseError> {
-        let func = self.phase.func.as_deref().unwrap_or_default();
+        let func = self.written.func.as_deref().unwrap_or_default();
         let missing = || PhaseError::Unsupported(format!("function {func} cannot be run"));
         let function = functions::find(func).ok_or_else(missing)?;
         let known = table::find(func).ok_or_else(missing)?;
         self.may_run(function, left, stranded)?;
-        let objects = objects(self.job, self.phase, params).await?;
+        let objects = objects(self.job, self.written, params).await?;
         params.begin(self.name(), &objects, self.is_last());
         let arguments = self.arguments(known, params)?;
         let mut call = self.call(arguments, params.clone(), known.shown, left);
@@ -163,11 +162,11 @@ impl Phase<'_> {
     }
 
     fn arguments(&self, function: &table::Function, params: &Params) -> Result<Arguments, PhaseError> {
-        if let Some(fault) = arguments::faults(function, &self.phase.args).into_iter().next() {
+        if let Some(fault) = arguments::faults(function, &self.written.args).into_iter().next() {
             return Err(PhaseError::Missing(fault));
         }
         let mut rendered = Map::new();
-        for (name, value) in &self.phase.args {
+        for (name, value) in &self.written.args {
             let value = if function.rendered {
                 render_value(value, params.tree()).map_err(|error| PhaseError::argument(name, error.to_string()))?
             } else {

@@ -135,7 +135,7 @@ fn phase_faults(phase: &BlueprintPhase) -> Vec<String> {
 fn template_faults(path: &str, value: &Value, faults: &mut Vec<String>) {
     match value {
         Value::String(text) => {
-            faults.extend(Template::parse(path, text).err().map(|e| format!("argument {path}: {e}")))
+            faults.extend(Template::parse(path, text).err().map(|e| format!("argument {path}: {e}")));
         }
         Value::Array(items) => {
             items.iter().enumerate().for_each(|(at, item)| template_faults(&format!("{path}[{at}]"), item, faults));

@@ -296,9 +296,9 @@ async fn volume_data(
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let errors = repositories::forget(&job.context, &location, &transfers, task).await?;
     if errors.is_empty() {
-        task.finish()
+        task.finish();
     } else {
-        task.fail(errors.join("; "))
+        task.fail(errors.join("; "));
     }
     Ok(errors)
 }

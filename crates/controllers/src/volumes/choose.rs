@@ -138,6 +138,7 @@ pub fn listed<'a>(pod: &'a Value, annotation: &str) -> Vec<&'a str> {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 mod tests {
     use serde_json::json;
 

@@ -132,6 +132,7 @@ async fn last_warning(client: &Client, pod: &Pod) -> Option<String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! What is told about objects, from the objects alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 
 mod causes;
 mod following;

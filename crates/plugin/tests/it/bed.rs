@@ -76,7 +76,7 @@ impl Kept {
             let lines = self.0.lock().unwrap();
             Ok::<_, String>(lines.iter().find(|line| line.message.contains(text)).map(|line| line.gravity))
         };
-        plimsoll_testkit::wait::until(text, std::time::Duration::from_secs(60), find).await.unwrap()
+        plimsoll_testkit::wait::until(text, std::time::Duration::from_mins(1), find).await.unwrap()
     }
 
     pub fn texts(&self) -> Vec<String> {

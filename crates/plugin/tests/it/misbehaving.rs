@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, go_plugin};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn asking(ask: &str) -> Value {
     let annotations = json!({ "test.plimsoll.dev/ask": ask });

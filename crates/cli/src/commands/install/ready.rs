@@ -28,7 +28,7 @@ pub async fn wait(client: &Client, namespace: &str, options: &Install) -> anyhow
             let Some(missing) = missing(client, namespace, options.use_node_agent).await? else {
                 return Ok::<(), kube::Error>(());
             };
-            *last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = missing.clone();
+            last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_from(&missing);
             let _waiting = root.wait(missing);
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -126,7 +126,7 @@ impl App {
             Sort::Age => lines.sort_by_key(|line| line.age),
             Sort::Name => lines.sort_by(|a, b| a.reference.cmp(&b.reference)),
             Sort::Progress => {
-                lines.sort_by_key(|line| line.told.tree.percent().map(plimsoll_progress::Percent::hundredths))
+                lines.sort_by_key(|line| line.told.tree.percent().map(plimsoll_progress::Percent::hundredths));
             }
         }
         self.lines = lines;
