@@ -1,5 +1,6 @@
 //! One process of a plugin, from its start to its end.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -43,7 +44,12 @@ impl Process {
         logs: &Arc<dyn LogSink>,
     ) -> Result<(Self, PathBuf)> {
         let failed = |error: std::io::Error| Error::NotStarted { plugin: plugin.to_owned(), cause: error.to_string() };
-        let sockets = tempfile::Builder::new().prefix("plimsoll-plugin-").tempdir().map_err(failed)?;
+        // Whoever can reach the socket can give the plugin orders: nobody but this user.
+        let sockets = tempfile::Builder::new()
+            .prefix("plimsoll-plugin-")
+            .permissions(std::fs::Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(failed)?;
         let mut command = launch.command(binary, sockets.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
         let mut child = spawn(command).await.map_err(failed)?;
