@@ -45,7 +45,7 @@ fn is_error(finding: &Finding) -> bool {
 }
 
 fn tell(file: &str, name: &str, findings: &[Finding]) {
-    for finding in &findings {
+    for finding in findings {
         output::line(format!("{file}: {finding}"));
     }
     let errors = findings.iter().filter(|finding| is_error(finding)).count();
