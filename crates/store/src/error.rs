@@ -178,10 +178,21 @@ fn describe(error: &object_store::Error) -> String {
         Some(source) => source.to_string(),
         None => error.to_string(),
     };
-    let Some(start) = text.find("<?xml").or_else(|| text.find("<Error>")) else { return shorten(&text) };
+    let Some(start) = text.find("<?xml").or_else(|| text.find("<Error>")) else {
+        return shorten(&with_root_cause(text, error));
+    };
     let code = element(&text, "Code").unwrap_or("unknown error");
     let message = element(&text, "Message").unwrap_or_default();
     shorten(&format!("{}{code}: {message}", &text[..start]))
+}
+
+/// Clients say "error sending request" and keep to themselves that it was the certificate.
+fn with_root_cause(text: String, error: &object_store::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause: &&(dyn std::error::Error + 'static)| (*cause).source());
+    match causes.last().map(ToString::to_string) {
+        Some(cause) if !text.contains(&cause) => format!("{text}: {cause}"),
+        _ => text,
+    }
 }
 
 fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
@@ -225,7 +236,10 @@ mod tests {
              key</Message><AWSAccessKeyId>AKIASECRET</AWSAccessKeyId></Error>",
         );
         let text = StoreError::from_provider(&error, "a/b", "s3://bucket").to_string();
-        assert_eq!(text, "s3://bucket failed for a/b: Server returned 403: SignatureDoesNotMatch: check your key");
+        assert_eq!(
+            text,
+            "s3://bucket does not accept the credentials, for a/b: Server returned 403: SignatureDoesNotMatch: check your key"
+        );
     }
 
     #[test]

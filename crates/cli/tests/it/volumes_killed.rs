@@ -157,7 +157,10 @@ async fn an_agent_that_dies_before_or_after_any_of_its_writes_is_followed_by_one
         let restore = home.ended("Restore", &name).await;
         assert_eq!(phase(&restore), "Completed", "{point}: {restore:#}\n{}\n{}", home.log(), agent_log(&home));
         eventually("the pod runs with its data", async || application.is_running().await).await;
-        assert_eq!(application.files().await, before, "{point}");
+        // An agent that takes up a transfer whose data is there may put its mark once more, after the pod took it away.
+        let files = application.files().await;
+        let files: Vec<&str> = files.lines().filter(|line| !line.contains(".velero")).collect();
+        assert_eq!(files, before.lines().collect::<Vec<_>>(), "{point}");
         dismiss(next).await;
         application.lose().await;
     }
