@@ -96,9 +96,9 @@ impl Lock {
             ended: AtomicBool::new(false),
             in_a_hurry: AtomicBool::new(false),
         });
-        if held.is_some() {
+        if let Some(held) = held {
             let shared = shared.clone();
-            std::thread::spawn(move || shared.keep_fresh());
+            std::thread::spawn(move || shared.keep_fresh(held.refreshed + REFRESH));
         }
         Ok(Self { shared })
     }
@@ -179,15 +179,14 @@ impl Shared {
         RepositoryError::LockLost { location: self.location(), cause }
     }
 
-    fn keep_fresh(&self) {
-        let mut due = self.clock.now() + REFRESH;
+    /// The time between two refreshes counts from the file's writing, however long that or this thread took.
+    fn keep_fresh(&self, mut due: Duration) {
         while !self.waits_until_released() {
             if self.clock.now() < due {
                 continue;
             }
             // After a failure try again soon: there is a limit to how long that may go on.
-            let pause = if self.renew() { REFRESH } else { REFRESH_AGAIN };
-            due = self.clock.now() + pause;
+            due = self.renew().map_or_else(|| self.clock.now() + REFRESH_AGAIN, |refreshed| refreshed + REFRESH);
         }
     }
 
@@ -200,8 +199,8 @@ impl Shared {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Writes a younger lock file, then removes the old one: the file that is held is there at any time.
-    fn renew(&self) -> bool {
+    /// Writes a younger lock file, then removes the old one: the file that is held is there at any time. Says when.
+    fn renew(&self) -> Option<Duration> {
         let refreshed = self.clock.now();
         match self.repository.write_lock(self.kind) {
             Ok(id) => {
@@ -213,11 +212,11 @@ impl Shared {
                 if let Some(old) = old {
                     self.repository.remove_lock(old.id);
                 }
-                true
+                Some(refreshed)
             }
             Err(error) => {
                 tracing::warn!(%error, "lock not refreshed");
-                false
+                None
             }
         }
     }

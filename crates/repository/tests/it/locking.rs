@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use object_store::PutPayload;
 use object_store::local::LocalFileSystem;
@@ -32,6 +32,14 @@ fn meddled(world: &World, meddle: Arc<dyn Meddle>, clock: &VirtualClock) -> Arc<
     let options = OpenOptions { clock: Some(clock.clock()), ..OpenOptions::default() };
     let handle = world.runtime.handle().clone();
     Arc::new(Repository::open(store, handle, PASSWORD.as_bytes(), options).expect("opens"))
+}
+
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < MINUTE, "waited a minute until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A store that behaves.
@@ -143,9 +151,7 @@ fn a_lock_is_replaced_by_a_younger_one_every_five_minutes() {
             let now = lock_files(&world);
             now.len() == 1 && now != before
         };
-        while !replaced() {
-            std::thread::yield_now();
-        }
+        until("the lock file is replaced", replaced);
         lock.check().expect("fresh, although more than 22 minutes have passed in the end");
     }
 }
@@ -187,10 +193,10 @@ fn twenty_two_and_a_half_minutes_without_a_refresh_end_the_writing() {
     let options = BackupOptions { pack_size: 1 << 20, workers: 1, ..world.options() };
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| repository.backup(&options, &task("backup"), &Cancel::default()));
-        while !store.pack_waits.load(Ordering::SeqCst) {
+        until("a pack is held back", || {
             assert!(!running.is_finished(), "it ended before it was held");
-            std::thread::yield_now();
-        }
+            store.pack_waits.load(Ordering::SeqCst)
+        });
         store.refuses_locks.store(true, Ordering::SeqCst);
         clock.advance(22 * MINUTE + Duration::from_secs(31));
         store.packs_may_go.notify_one();
@@ -216,10 +222,10 @@ fn a_backup_whose_lock_file_somebody_removed_writes_no_snapshot() {
     let options = world.options();
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| repository.backup(&options, &task("backup"), &Cancel::default()));
-        while !store.pack_waits.load(Ordering::SeqCst) {
+        until("a pack is held back", || {
             assert!(!running.is_finished(), "it ended before it was held");
-            std::thread::yield_now();
-        }
+            store.pack_waits.load(Ordering::SeqCst)
+        });
         for file in lock_files(&world) {
             std::fs::remove_file(file).expect("removes");
         }
