@@ -1,5 +1,6 @@
 //! Real S3 servers, where they are installed.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,8 @@ use crate::conformance;
 
 const ACCESS: &str = "test-access-key";
 const SECRET: &str = "test-secret-key";
+/// A name that only a proxy knows the way to.
+const ELSEWHERE: &str = "s3.elsewhere.test";
 
 /// A server that ends with the test.
 struct Server {
@@ -111,7 +114,7 @@ fn certificate(folder: &std::path::Path) -> (String, PathBuf, PathBuf) {
     params.distinguished_name.push(DnType::CommonName, "an authority of this test");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
-    let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    let mut params = CertificateParams::new(["localhost".to_owned(), ELSEWHERE.to_owned()]).expect("a name");
     params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
     let key = KeyPair::generate().expect("a key");
     let (at, key_at) = (folder.join("server.crt"), folder.join("server.key"));
@@ -143,4 +146,75 @@ async fn a_server_of_an_unknown_authority_is_refused_by_that_name_and_trusted_wi
     let broken = Location { ca_cert: Some(b"no certificate".to_vec()), ..location };
     let error = Store::open(&broken).expect_err("it cannot be read");
     assert!(error.to_string().contains("CA certificate is not PEM"), "{error}");
+}
+
+/// A proxy that leads every tunnel to this port of this machine; says what was asked for.
+fn proxy(port: u16) -> (u16, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("an address").port();
+    let (asked, asked_for) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let asked = asked.clone();
+            std::thread::spawn(move || tunnel(client, port, &asked));
+        }
+    });
+    (at, asked_for)
+}
+
+fn tunnel(mut client: TcpStream, port: u16, asked: &std::sync::mpsc::Sender<String>) {
+    let mut lines = BufReader::new(client.try_clone().expect("a second handle"));
+    let mut request = String::new();
+    lines.read_line(&mut request).expect("a request");
+    let mut header = String::new();
+    while lines.read_line(&mut header).expect("a header") > 2 {
+        header.clear();
+    }
+    let _ = asked.send(request.trim_end().to_owned());
+    client.write_all(b"HTTP/1.1 200 go on\r\n\r\n").expect("answers");
+    let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+    let (mut back, mut to_client) = (server.try_clone().expect("a second handle"), client);
+    std::thread::spawn(move || std::io::copy(&mut back, &mut to_client));
+    let _ = std::io::copy(&mut lines, &mut server);
+}
+
+#[test]
+fn a_store_behind_a_proxy_is_reached_through_it() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (authority, certificate, key) = certificate(folder.path());
+    let options = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
+    let Some(server) = start_with("versitygw", &options) else { return };
+    let authority_at = folder.path().join("authority.crt");
+    std::fs::write(&authority_at, authority).expect("writes");
+    let (at, asked_for) = proxy(server.port);
+
+    // Proxies are a matter of a process's environment, so this takes a process of its own.
+    let status = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--ignored", "--exact", "s3::the_process_behind_a_proxy"])
+        .env("HTTPS_PROXY", format!("http://127.0.0.1:{at}"))
+        .env("TEST_AUTHORITY", &authority_at)
+        .status()
+        .expect("starts");
+    assert!(status.success());
+    assert_eq!(asked_for.try_recv().as_deref(), Ok(format!("CONNECT {ELSEWHERE}:443 HTTP/1.1").as_str()));
+}
+
+#[tokio::test]
+#[ignore = "only run by the test above, as the process behind a proxy"]
+async fn the_process_behind_a_proxy() {
+    let Some(authority) = std::env::var_os("TEST_AUTHORITY") else { return };
+    let keys = format!("[default]\naws_access_key_id={ACCESS}\naws_secret_access_key={SECRET}\n");
+    let location = Location {
+        provider: "aws".into(),
+        bucket: "bucket".into(),
+        ca_cert: Some(std::fs::read(authority).expect("reads")),
+        config: [("region", "us-east-1"), ("s3ForcePathStyle", "true"), ("s3Url", &format!("https://{ELSEWHERE}"))]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        credentials: Some(keys.into_bytes().into()),
+        ..Location::default()
+    };
+    let store = Store::open(&location).expect("opens");
+    store.put("x", "through a proxy").await.expect("writes");
+    assert_eq!(store.get("x").await.expect("reads").as_ref(), b"through a proxy");
 }
