@@ -95,17 +95,22 @@ impl Bed {
     pub async fn real(cluster: &Cluster) -> Self {
         static DEFINED: OnceCell<()> = OnceCell::const_new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        DEFINED.get_or_init(|| define(cluster)).await;
+        let prefix = format!("t{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::on(cluster, prefix).await
+    }
+
+    /// A real cluster that nobody else uses.
+    pub async fn on_its_own(cluster: &Cluster) -> Self {
+        define(cluster).await;
+        Self::on(cluster, String::new()).await
+    }
+
+    async fn on(cluster: &Cluster, prefix: String) -> Self {
         let client = client(cluster.kubeconfig()).await;
-        let define = || async { plimsoll_controllers::install_crds(client.clone()).await.unwrap() };
-        DEFINED.get_or_init(define).await;
         wait_for_definitions(&client).await;
-        Self {
-            client,
-            kubeconfig: cluster.kubeconfig().to_owned(),
-            directory: tempfile::tempdir().unwrap(),
-            prefix: format!("t{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
-            cluster: None,
-        }
+        let (kubeconfig, directory) = (cluster.kubeconfig().to_owned(), tempfile::tempdir().unwrap());
+        Self { client, kubeconfig, directory, prefix, cluster: None }
     }
 
     /// The namespace that a test calls `name`.
@@ -265,6 +270,10 @@ async fn release_restores(client: &Client, namespace: &str) {
     for restore in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
         let _ = api.patch(&restore.name_any(), &PatchParams::default(), &release).await;
     }
+}
+
+async fn define(cluster: &Cluster) {
+    plimsoll_controllers::install_crds(client(cluster.kubeconfig()).await).await.unwrap();
 }
 
 async fn wait_for_definitions(client: &Client) {

@@ -4,6 +4,7 @@
 
 mod actions;
 mod actions_killed;
+mod api_server_restart;
 mod architecture;
 mod backup_fields;
 mod backup_hooks;

@@ -1,0 +1,55 @@
+//! The real API server ends in the middle of the work and comes back: a cluster of its own, because the others' would lose it.
+
+use std::time::Duration;
+
+use http::Method;
+use plimsoll_testkit::enclosure::Lifetime;
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Cluster, Component, Proxy, require};
+use serde_json::json;
+
+use crate::bed::{Bed, eventually, phase};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_restarts_in_the_middle_costs_neither_a_backup_nor_a_restore() {
+    require!(Cluster::preflight());
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(Lifetime::Bound).unwrap()).await.unwrap();
+    let bed = Bed::on_its_own(&cluster).await;
+    let home = bed.home("home").await;
+    let shop = bed.application("shop", 60).await;
+    let before = bed.contents("shop").await;
+    // Requests take their time on the way, so that the middle is certainly met.
+    let proxy = Proxy::before_api_server(&cluster).await.unwrap();
+    let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", "1m"], &[]);
+
+    let lists = Requests::with_method(Method::GET).containing(format!("/namespaces/{shop}/"));
+    let slow = proxy.inject(lists.clone(), Fault::Latency(Duration::from_millis(500)));
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    eventually("the backup reads", async || slow.hits() > 2).await;
+    restart(&cluster).await;
+    drop(slow);
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!((phase(&backup), &backup["status"]["errors"]), ("Completed", &json!(0)), "{backup:#}\n{}", home.log());
+
+    bed.delete_namespace("shop").await;
+    let posts = Requests::with_method(Method::POST).containing(format!("/namespaces/{shop}/"));
+    let slow = proxy.inject(posts, Fault::Latency(Duration::from_millis(500)));
+    home.restore("r", json!({ "backupName": "b" })).await;
+    eventually("the restore creates", async || slow.hits() > 10).await;
+    restart(&cluster).await;
+    drop(slow);
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!((phase(&restore), &restore["status"]["errors"]), ("Completed", &json!(0)), "{restore:#}\n{}", home.log());
+    let progress = &restore["status"]["progress"];
+    assert_eq!(progress["itemsRestored"], progress["totalItems"], "{restore:#}");
+    assert_eq!(bed.contents("shop").await, before);
+    tokio::task::spawn_blocking(move || cluster.end().unwrap()).await.unwrap();
+}
+
+async fn restart(cluster: &Cluster) {
+    let machine = cluster.machine().unwrap();
+    machine.kill(Component::ApiServer).unwrap();
+    machine.start_component(Component::ApiServer).unwrap();
+    let client = cluster.client().await.unwrap();
+    eventually("the API server is back", async || client.apiserver_version().await.is_ok()).await;
+}
