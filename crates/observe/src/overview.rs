@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_progress::view::{Look, duration_text};
-use plimsoll_progress::{Snapshot, Stall, StallReason};
+use plimsoll_progress::{Snapshot, Stall, StallReason, Trees};
 use serde::Serialize;
 
 use crate::evidence::short;
@@ -50,9 +50,16 @@ pub struct Line {
 #[derive(Debug, Default)]
 pub struct Overview {
     followers: HashMap<String, Follower>,
+    trees: Trees,
 }
 
 impl Overview {
+    /// One that prefers these trees, by the uid of their subject, to what the cluster says of them: the server that works knows it
+    /// before it has written it.
+    pub fn with(trees: Trees) -> Self {
+        Self { followers: HashMap::new(), trees }
+    }
+
     /// All operations as they are now.
     pub fn look(&mut self, world: &World) -> Vec<Line> {
         let objects = operations(world);
@@ -66,7 +73,7 @@ impl Overview {
 
     /// The tree of one object as it is now.
     pub fn tree(&mut self, object: &Object, world: &World) -> Snapshot {
-        if let Some(tree) = own_tree(object, world) {
+        if let Some(tree) = live_tree(object, &self.trees).or_else(|| own_tree(object, world)) {
             return tree;
         }
         let follower = self.followers.entry(key(object));
@@ -183,6 +190,13 @@ fn current(told: &Explanation) -> Option<String> {
 fn operation_of<'w>(object: &Object, world: &'w World) -> Option<&'w Object> {
     let uid = object.some_text("/metadata/uid")?;
     world.all(Kind::Operation).iter().find(|operation| operation.text("/spec/subject/uid") == uid)
+}
+
+/// The tree in the memory of the server that works on this.
+fn live_tree(object: &Object, trees: &Trees) -> Option<Snapshot> {
+    let mut tree = trees.snapshot(object.some_text("/metadata/uid")?)?;
+    tree.nodes.first_mut()?.name = Arc::from(object.reference().to_string());
+    Some(tree)
 }
 
 /// The tree that our own server wrote, if it works on this.

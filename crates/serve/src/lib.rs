@@ -1,0 +1,35 @@
+//! What a browser and a metrics collector see: the dashboard, its live stream, and the numbers.
+//!
+//! ```text
+//!   observe::Live ── a world a second ──► Overview ──► Board (rows, trails, tally; what changed since when)
+//!   progress::Trees (the leader's memory) ──┘             │
+//!                                                         ├──► /            the page: three plain files inside the binary
+//!                                                         ├──► /api/…       overview, one operation, both as event streams
+//!                                                         ├──► /api/trees   the leader's trees, for the command line
+//!                                                         └──► /metrics     Prometheus' text format
+//! ```
+//!
+//! Nobody looks, nothing is watched: the cluster is read only while somebody asks. Everything but the page and `/healthz` is behind a
+//! token. It must never change the cluster unless it was allowed to, send text as markup, or hold up the work it shows.
+
+mod answer;
+mod board;
+mod changes;
+mod error;
+mod events;
+mod feed;
+mod listen;
+pub mod metrics;
+mod model;
+mod page;
+mod remote;
+mod routes;
+mod sections;
+mod token;
+mod trail;
+
+pub use error::Error;
+pub use feed::Due;
+pub use listen::{Dashboard, Listening, Settings};
+pub use remote::{HEADER, Leader, SERVICE, follow_leader};
+pub use token::{SECRET, Token};

@@ -1,0 +1,118 @@
+//! `velero_…`: the names, labels and meanings of Velero's own metrics, for what can be known from the cluster's objects.
+
+use std::collections::BTreeMap;
+
+use plimsoll_api::labels;
+use plimsoll_observe::{Kind, Object, World};
+
+use super::MOST_SERIES;
+use super::format::{Page, number};
+use super::tally::{Tally, end};
+
+/// A counter, the kind it counts, and the endings it counts.
+type Counter = (&'static str, Kind, &'static [&'static str], &'static str);
+
+const ALL: &[&str] = &["succeeded", "partially_failed", "failed", "refused", "cancelled"];
+const COUNTERS: [Counter; 13] = [
+    ("velero_backup_attempt_total", Kind::Backup, ALL, "Backups that were attempted and have ended."),
+    ("velero_backup_success_total", Kind::Backup, &["succeeded"], "Backups that succeeded."),
+    ("velero_backup_partial_failure_total", Kind::Backup, &["partially_failed"], "Backups that failed partially."),
+    ("velero_backup_failure_total", Kind::Backup, &["failed", "cancelled"], "Backups that failed."),
+    ("velero_backup_validation_failure_total", Kind::Backup, &["refused"], "Backups that were refused."),
+    ("velero_restore_attempt_total", Kind::Restore, ALL, "Restores that were attempted and have ended."),
+    ("velero_restore_success_total", Kind::Restore, &["succeeded"], "Restores that succeeded."),
+    ("velero_restore_partial_failure_total", Kind::Restore, &["partially_failed"], "Restores that failed partially."),
+    ("velero_restore_failed_total", Kind::Restore, &["failed", "cancelled"], "Restores that failed."),
+    ("velero_restore_validation_failed_total", Kind::Restore, &["refused"], "Restores that were refused."),
+    ("velero_backup_deletion_attempt_total", Kind::DeleteBackupRequest, ALL, "Deletions of backups that have ended."),
+    ("velero_backup_deletion_success_total", Kind::DeleteBackupRequest, &["succeeded"], "Deletions that succeeded."),
+    ("velero_backup_deletion_failure_total", Kind::DeleteBackupRequest, &["failed"], "Deletions that failed."),
+];
+
+/// Everything of Velero's.
+pub fn write(page: &mut Page, world: &World, tally: &Tally) {
+    for (name, kind, endings, help) in COUNTERS {
+        counter(page, world, tally, (name, kind, endings, help));
+    }
+    let mut durations = page.family("velero_backup_duration_seconds", "histogram", "How long good backups took.");
+    for (schedule, histogram) in &tally.backup_durations {
+        durations.histogram(&[("schedule", schedule)], histogram);
+    }
+    page.family("velero_backup_total", "gauge", "Backups there are.").add(&[], count(world, Kind::Backup));
+    page.family("velero_restore_total", "gauge", "Restores there are.").add(&[], count(world, Kind::Restore));
+    latest(page, world);
+    let mut status = page.family("velero_backup_location_status_gauge", "gauge", "1 if the location is available.");
+    for location in world.all(Kind::Location).iter().take(MOST_SERIES) {
+        let available = location.phase() == "Available";
+        status.add(&[("backup_location_name", location.name())], f64::from(u8::from(available)));
+    }
+}
+
+fn count(world: &World, kind: Kind) -> f64 {
+    number(world.all(kind).len() as u64)
+}
+
+/// Every schedule has its counters from the beginning: a rate needs a zero to start from.
+fn counter(page: &mut Page, world: &World, tally: &Tally, (name, kind, endings, help): Counter) {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    if kind != Kind::DeleteBackupRequest {
+        sums.extend(world.all(Kind::Schedule).iter().take(MOST_SERIES).map(|schedule| (schedule.name(), 0)));
+    }
+    sums.entry("").or_default();
+    for ((counted, schedule, how), number) in &tally.ended {
+        if *counted == kind && endings.contains(how) {
+            *sums.entry(schedule).or_default() += number;
+        }
+    }
+    let mut family = page.family(name, "counter", help);
+    for (schedule, sum) in sums {
+        family.add(&[("schedule", schedule)], number(sum));
+    }
+}
+
+/// The latest backup of each schedule.
+fn latest(page: &mut Page, world: &World) {
+    let (mut last, mut good): (BTreeMap<&str, &Object>, BTreeMap<&str, &Object>) = (BTreeMap::new(), BTreeMap::new());
+    let ended = |backup: &&Object| matches!(backup.phase(), "Completed" | "PartiallyFailed" | "Failed");
+    for backup in world.all(Kind::Backup).iter().filter(ended) {
+        let schedule = backup.label(labels::SCHEDULE_NAME);
+        let later = |known: Option<&&Object>| known.is_none_or(|known| end(known) < end(backup));
+        if later(last.get(schedule)) {
+            last.insert(schedule, backup);
+        }
+        if backup.phase() == "Completed" && later(good.get(schedule)) {
+            good.insert(schedule, backup);
+        }
+    }
+    gauge(
+        page,
+        "velero_backup_last_successful_timestamp",
+        "When the last good backup ended, in seconds since 1970.",
+        &good,
+        |backup| end(backup).map(|end| number(u64::try_from(end.as_second()).unwrap_or(0))),
+    );
+    gauge(page, "velero_backup_last_status", "1 if the latest backup is good.", &last, |backup| {
+        Some(f64::from(u8::from(backup.phase() == "Completed")))
+    });
+    gauge(page, "velero_backup_items_total", "Items in the latest backup.", &last, |backup| {
+        backup.number("/status/progress/totalItems").map(number)
+    });
+    gauge(page, "velero_backup_items_errors", "Errors in the latest backup.", &last, |backup| {
+        Some(number(backup.number("/status/errors").unwrap_or(0)))
+    });
+}
+
+fn gauge(
+    page: &mut Page,
+    name: &'static str,
+    help: &str,
+    backups: &BTreeMap<&str, &Object>,
+    pick: fn(&Object) -> Option<f64>,
+) {
+    let mut family = page.family(name, "gauge", help);
+    for (schedule, backup) in backups.iter().take(MOST_SERIES) {
+        if let Some(value) = pick(backup) {
+            family.add(&[("schedule", schedule)], value);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+// The views beside the operations: history, volumes, schedules, locations. Tables with a bounded number of rows.
+import { el, bar, chip, ago, bytes, roundBytes, when, duration, TONES } from "./dom.js";
+import { barChart, lineChart } from "./chart.js";
+
+const MOST = 200;
+const link = (key, text) => el("a", { href: `#/operation/${key.split("/").map(encodeURIComponent).join("/")}` }, text);
+const tag = (text, tone) => el("span", { class: `chip ${tone}` }, text);
+
+function table(caption, heads, rows, total) {
+  if (!rows.length) return el("p", { class: "empty" }, `There are no ${caption.toLowerCase()}.`);
+  return el("div", { class: "panel scroll" }, el("table", {}, el("caption", { class: "unseen" }, caption),
+    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
+    el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))))),
+    total > rows.length ? el("p", { class: "empty small" }, `${total - rows.length} older ones are not shown.`) : null);
+}
+
+const took = (row) => Math.max(0, (row.ended - (row.started || row.created)) / 1000);
+
+export function history(state, now) {
+  const ended = [...state.rows.values()].filter((row) => row.ended !== null).sort((a, b) => b.ended - a.ended);
+  const groups = new Map();
+  for (const row of ended) {
+    const name = row.schedule ? `Schedule ${row.schedule}` : row.kind === "backup" ? "Backups by hand" : row.kind === "restore" ? "Restores" : "Actions";
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(row);
+  }
+  const charts = [...groups].slice(0, 6).map(([name, rows]) => barChart({
+    title: `${name}: how long each took`, format: duration,
+    items: rows.slice(0, 40).reverse().map((row) => ({ value: took(row), tone: TONES[row.verdict], hint: `${row.name}: ${duration(took(row))}, ${row.phase}`, label: new Date(row.ended).toLocaleDateString() })),
+  }));
+  return [
+    el("h1", {}, "History"),
+    el("div", { class: "charts" }, lineChart({ title: "Throughput, everything together", points: state.throughput, value: (p) => p.rate, format: (v) => `${bytes(Math.round(v))}/s`, axis: roundBytes, isBytes: true, now: true, empty: "Throughput is drawn from when this page is first opened." }), charts),
+    table("Ended operations", ["Operation", "How", "Took", "Ended", "What"],
+      ended.slice(0, MOST).map((row) => [link(row.key, `${row.kind}/${row.name}`), chip(row.verdict), duration(took(row)), el("span", { title: when(row.ended) }, ago(row.ended, now)), row.cause ? row.cause.text : row.bytes || row.counts || row.phase]), ended.length),
+  ];
+}
+
+export function volumes(state) {
+  const all = state.sections.volumes || [];
+  const open = (v) => !["Completed", "Failed", "Canceled"].includes(v.phase);
+  return [el("h1", {}, "Volumes"), table("Volumes", ["Volume", "Operation", "Node", "Progress", "Bytes", "Phase"],
+    all.slice(0, MOST).map((v) => {
+      const gauge = bar(v.volume), part = v.total ? v.done / v.total : v.phase === "Completed" ? 1 : null;
+      gauge.set(part, part === null ? "" : `${Math.floor(part * 100)} %`, v.phase === "Failed" ? "bad" : open(v) ? "run" : "good");
+      const words = v.total ? `${bytes(v.done)} of ${v.final ? "" : "~"}${bytes(v.total)}` : bytes(v.done);
+      return [v.volume, v.parent ? link(v.parent, v.parent.split("/").filter((_, i) => i !== 1).join("/")) : "", v.node || "", gauge.node, words,
+        el("span", { title: v.message }, tag(v.phase, v.phase === "Failed" ? "bad" : v.phase === "Completed" ? "good" : v.phase === "Canceled" ? "dim" : "run"))];
+    }), all.length)];
+}
+
+export function schedules(state, now) {
+  const all = state.sections.schedules || [];
+  return [el("h1", {}, "Schedules"), table("Schedules", ["Schedule", "When", "State", "Last backup", "Last good one", "Next"],
+    all.slice(0, MOST).map((s) => [el("b", {}, s.name), el("code", {}, s.cron),
+      s.missed ? tag(`missed ${ago(s.missed, now)}`, "bad") : s.paused ? tag("Paused", "wait") : s.errors.length ? el("span", { title: s.errors.join("; ") }, tag(s.phase, "bad")) : tag(s.phase === "New" ? "New" : "On time", s.phase === "New" ? "dim" : "good"),
+      el("span", { title: when(s.last) }, ago(s.last, now)), el("span", { title: when(s.lastGood) }, ago(s.lastGood, now)),
+      s.next ? el("span", { title: when(s.next) }, ago(s.next, now)) : "–"]), all.length)];
+}
+
+export function locations(state, now) {
+  const all = state.sections.locations || [];
+  return [el("h1", {}, "Locations"), table("Locations", ["Location", "Where", "State", "Checked", "What it says"],
+    all.slice(0, MOST).map((l) => [el("span", {}, el("b", {}, l.name), " ", l.default ? tag("default", "dim") : null, l.readOnly ? tag("read-only", "wait") : null),
+      el("code", {}, `${l.provider}: ${l.bucket}${l.prefix ? `/${l.prefix}` : ""}`), tag(l.phase, l.phase === "Available" ? "good" : "bad"), ago(l.checked, now), l.message || ""]), all.length)];
+}

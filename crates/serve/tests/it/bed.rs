@@ -1,0 +1,139 @@
+//! The embedded cluster with a dashboard beside it, and a line between the two and a browser that can be cut.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::{Api, Client};
+use plimsoll_observe::Kind;
+use plimsoll_progress::Trees;
+use plimsoll_serve::{Dashboard, Listening, Settings, Token};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+pub const NAMESPACE: &str = "velero";
+
+pub struct Bed {
+    pub client: Client,
+    pub trees: Trees,
+    pub token: Token,
+    pub listening: Listening,
+    _api: plimsoll_local::Api,
+    _directory: TempDir,
+}
+
+/// Due every hour.
+fn due(_: &str, after: Timestamp) -> Option<Timestamp> {
+    let second = after.as_second();
+    Timestamp::from_second(second - second.rem_euclid(3600) + 3600).ok()
+}
+
+impl Bed {
+    pub async fn new(may_change: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let api = plimsoll_local::Api::open(directory.path()).await.unwrap();
+        let client = api.client(NAMESPACE);
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in plimsoll_api::crds() {
+            definitions.create(&PostParams::default(), &definition).await.unwrap();
+        }
+        let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+        namespaces.create(&PostParams::default(), &object(namespace)).await.unwrap();
+        let (trees, token) = (Trees::default(), Token::random());
+        let settings = Settings {
+            address: ([127, 0, 0, 1], 0).into(),
+            token: token.clone(),
+            open_metrics: true,
+            may_change,
+            namespace: NAMESPACE.to_owned(),
+            due,
+        };
+        let listening = Dashboard::new(client.clone(), settings).with_trees(trees.clone()).listen().await.unwrap();
+        Self { client, trees, token, listening, _api: api, _directory: directory }
+    }
+
+    fn api(&self, kind: Kind) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &kind.resource())
+    }
+
+    /// Creates an object; returns its uid.
+    pub async fn create(&self, kind: Kind, value: Value) -> String {
+        let mut wanted = object(value);
+        wanted.types =
+            Some(kube::core::TypeMeta { api_version: kind.resource().api_version, kind: kind.resource().kind });
+        self.api(kind).create(&PostParams::default(), &wanted).await.unwrap().metadata.uid.unwrap()
+    }
+
+    pub async fn names(&self, kind: Kind) -> Vec<String> {
+        let all = self.api(kind).list(&kube::api::ListParams::default()).await.unwrap();
+        all.items.into_iter().filter_map(|object| object.metadata.name).collect()
+    }
+
+    pub async fn get(&self, kind: Kind, name: &str) -> Value {
+        serde_json::to_value(self.api(kind).get(name).await.unwrap()).unwrap()
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.listening.address)
+    }
+}
+
+type Namespace = k8s_openapi::api::core::v1::Namespace;
+
+fn object(value: Value) -> DynamicObject {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A line that can be cut and mended.
+pub struct Wire {
+    pub address: SocketAddr,
+    open: Arc<Mutex<(bool, JoinSet<()>)>>,
+}
+
+impl Wire {
+    pub async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let open = Arc::new(Mutex::new((true, JoinSet::new())));
+        let held = Arc::clone(&open);
+        tokio::spawn(async move {
+            while let Ok((mut here, _)) = listener.accept().await {
+                let mut held = held.lock().unwrap();
+                if held.0 {
+                    held.1.spawn(async move {
+                        let Ok(mut there) = TcpStream::connect(target).await else { return };
+                        let _ = tokio::io::copy_bidirectional(&mut here, &mut there).await;
+                    });
+                }
+            }
+        });
+        Self { address, open }
+    }
+
+    pub fn cut(&self) {
+        let mut open = self.open.lock().unwrap();
+        open.0 = false;
+        open.1.abort_all();
+    }
+
+    pub fn mend(&self) {
+        self.open.lock().unwrap().0 = true;
+    }
+}
+
+/// Waits for a condition.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..1200 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("never happened: {what}");
+}

@@ -1,0 +1,123 @@
+//! The dashboard in a real browser.
+
+use std::time::Duration;
+
+use plimsoll_observe::Kind;
+use plimsoll_progress::{Operation, Total, Unit, VirtualClock};
+use plimsoll_testkit::{cache, require};
+use serde_json::json;
+
+use crate::bed::{Bed, Wire};
+use crate::browser::Page;
+
+const HOSTILE: &str = "<img src=x onerror=\"window.pwned=1\"><script>window.pwned=2</script>";
+
+/// The width of the bar of an operation in the list, in hundredths.
+fn bar(name: &str) -> String {
+    format!(
+        "[...document.querySelectorAll('.row')].find(r => r.dataset.key.endsWith('/{name}'))?.querySelector('[role=progressbar]').getAttribute('aria-valuenow')"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut() {
+    let chromium = require!(cache::system_program("chromium"));
+    let bed = Bed::new(false).await;
+    let backup = json!({ "metadata": { "name": "nightly" }, "status": { "phase": "InProgress" } });
+    let uid = bed.create(Kind::Backup, backup).await;
+    let clock = VirtualClock::new();
+    let operation = Operation::new("backup-nightly", clock.clock());
+    let volume = operation.root().child("data-db-0");
+    let bytes = volume.meter(Unit::Bytes);
+    bytes.set_total(Total::Final(1000 << 20));
+    let observer = operation.observer();
+    let _shown = bed.trees.show(&uid, move || Some(observer.snapshot()));
+    let step = |to: u64| {
+        while bytes.counts().done < to << 20 {
+            bytes.add(10 << 20);
+            clock.advance(Duration::from_millis(200));
+            operation.snapshot();
+        }
+    };
+    step(100);
+
+    let wire = Wire::to(bed.listening.address).await;
+    let mut page = Page::open(&chromium, (1360, 860)).await;
+    page.visit(&format!("http://{}/#token={}", wire.address, bed.token.reveal())).await;
+    page.until(&format!("{} >= 5", bar("nightly"))).await;
+    assert_eq!(page.eval("location.href.includes('token')").await, json!(false), "the token stays in the address");
+
+    // It moves, without being asked.
+    step(500);
+    page.until(&format!("{} >= 45", bar("nightly"))).await;
+    page.until("document.querySelector('.row .numbers').textContent.includes('MiB/s')").await;
+    page.eval("document.querySelector('.list').focus()").await;
+    page.press("j").await;
+    page.press("Enter").await;
+    page.until("document.querySelector('.tree')?.textContent.includes('data-db-0')").await;
+    page.until("document.querySelectorAll('.detail .chart svg').length >= 1").await;
+    page.picture("moving-light").await;
+    page.scheme("dark").await;
+    page.picture("moving-dark").await;
+    page.scheme("light").await;
+    page.press("Escape").await;
+    page.until("!document.querySelector('.tree')").await;
+
+    // It stands still: the page says so, first, and to those who listen.
+    volume.hint(HOSTILE);
+    clock.advance(Duration::from_mins(10));
+    page.until("document.querySelector('.row').classList.contains('bad')").await;
+    page.until("document.getElementById('spoken').textContent.includes('nightly is stuck')").await;
+    page.until("document.querySelector('.tile.bad')").await;
+
+    // The line is cut: said at once; mended: what was missed is there, without a new page.
+    page.eval("window.mine = 1").await;
+    wire.cut();
+    page.until("document.getElementById('link').classList.contains('lost')").await;
+    step(900);
+    wire.mend();
+    page.until("document.getElementById('link').classList.contains('live')").await;
+    page.until(&format!("{} >= 85", bar("nightly"))).await;
+    page.until("!document.querySelector('.tile.bad')").await;
+    assert_eq!(page.eval("window.mine").await, json!(1), "the page was loaded again");
+
+    // What others wrote is text, wherever it is shown.
+    let hostile = json!({ "metadata": { "name": "evil" }, "spec": { "storageLocation": HOSTILE },
+        "status": { "phase": "Failed", "failureReason": HOSTILE } });
+    bed.create(Kind::Backup, hostile).await;
+    let place = json!({ "metadata": { "name": "place" }, "spec": { "provider": "aws", "objectStorage": { "bucket": HOSTILE } },
+        "status": { "phase": "Unavailable", "message": HOSTILE } });
+    bed.create(Kind::Location, place).await;
+    page.until("document.body.innerText.includes('onerror')").await;
+    for view in ["#/operation/backup/velero/evil", "#/history", "#/locations"] {
+        page.eval(&format!("location.hash = '{view}'")).await;
+        page.until("document.querySelector('main').innerText.includes('onerror')").await;
+    }
+    page.eval("location.hash = '#/schedules'").await;
+    page.until("document.querySelector('main').innerText.includes('There are no schedules')").await;
+    page.eval("location.hash = '#/volumes'").await;
+    page.until("document.querySelector('main').innerText.includes('There are no volumes')").await;
+    assert_eq!(
+        page.eval("window.pwned === undefined && !document.querySelector('main img, main script')").await,
+        json!(true)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_token_a_browser_gets_a_door_and_nothing_else() {
+    let chromium = require!(cache::system_program("chromium"));
+    let bed = Bed::new(false).await;
+    bed.create(Kind::Backup, json!({ "metadata": { "name": "nightly" } })).await;
+    let mut page = Page::open(&chromium, (900, 700)).await;
+    page.visit(&bed.url("/")).await;
+    page.until("document.querySelector('#token')").await;
+    page.eval("document.querySelector('#token').value = 'wrong'; document.querySelector('form').requestSubmit()").await;
+    page.until("document.querySelector('h1')?.textContent.includes('not the right one')").await;
+    assert!(!page.text().await.contains("nightly"));
+    let right = format!(
+        "document.querySelector('#token').value = '{}'; document.querySelector('form').requestSubmit()",
+        bed.token.reveal()
+    );
+    page.eval(&right).await;
+    page.until("document.body.innerText.includes('nightly')").await;
+}
