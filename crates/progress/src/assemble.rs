@@ -79,7 +79,7 @@ fn read(
     let live = cell.live();
     let counted = live.readings();
     let rule = StallRule { floor: live.floor.unwrap_or(rule.floor), ..*rule };
-    let patience = rule.patience(track.cadence.mean());
+    let patience = rule.patience(track.cadence.usual());
     let advanced = track.observe(now, live.signalled, &counted, patience);
     let mut node = node(cell, &live, now);
     let mut draft = Draft {
@@ -248,10 +248,11 @@ fn own_percent(counts: &Counts) -> Option<(f64, Percent)> {
 
 /// The time left: by its own meter if that can tell, else by its children, else by what was expected.
 fn time_left(draft: &Draft, node: &Node) -> Option<TimeLeft> {
-    if node.state.is_ended() || draft.own.unsettled {
-        return draft.own.left;
+    if node.state.is_ended() {
+        return None;
     }
-    if draft.below.is_empty() { expected_left(node) } else { draft.below.left.together() }
+    let counted = if draft.own.unsettled { draft.own.left } else { draft.below.left.together() };
+    counted.or_else(|| expected_left(node))
 }
 
 /// A whole number a second. Something that moves, but less than once a second, has none: 0 would be a lie.

@@ -26,6 +26,7 @@ mod graft;
 mod meter;
 mod operation;
 mod order;
+mod pace;
 pub mod percent;
 mod rate;
 mod replica;

@@ -1,6 +1,7 @@
 //! What a user asked for: the handle on a whole tree.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::restore;
@@ -44,6 +45,13 @@ impl Operation {
     pub fn with_stall_rule(self, rule: StallRule) -> Self {
         self.root.tree().set_rule(rule);
         self
+    }
+
+    /// How long the tasks at these paths (empty for the whole) took in earlier runs of the same kind. It is their weight in
+    /// the percentage, and the time left until their own pace is known.
+    pub fn expect(&self, durations: impl IntoIterator<Item = (String, Duration)>) {
+        let durations = durations.into_iter().map(|(path, duration)| (path.into(), duration));
+        self.root.tree().set_usual(durations.collect());
     }
 
     /// Its name.

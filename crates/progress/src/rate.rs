@@ -1,20 +1,29 @@
 //! Rate over a sliding window, and the time left as a range.
+//!
+//! The rate that is shown is that of the last half minute, since that is what a person compares with his own eyes. The time
+//! left follows from the [`Pace`], which looks back as far as it makes sense.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pace::{Pace, Speed};
+
 /// How far back a rate looks.
 const WINDOW: Duration = Duration::from_secs(30);
-/// How far back the second opinion looks.
-const RECENT: Duration = Duration::from_secs(8);
 /// Samples closer together than this are merged: fifteen tell as much as a hundred.
 const SPACING: Duration = Duration::from_secs(2);
 /// No rate is told from less than this.
 const SHORTEST_FOR_RATE: Duration = Duration::from_secs(1);
 /// No time left is told from less than this.
 const SHORTEST_FOR_LEFT: Duration = Duration::from_secs(3);
+/// No range is narrower than this share to either side: nobody knows the future so well.
+const NARROWEST: f64 = 0.1;
+/// None is wider: a range from nothing to double says nothing.
+const WIDEST: f64 = 0.6;
+/// An estimated total makes it so much wider.
+const FOR_ESTIMATED_TOTAL: f64 = 0.2;
 /// A time left beyond this is no information.
 const LONGEST_LEFT: f64 = 30.0 * 86_400.0;
 
@@ -58,6 +67,7 @@ struct Sample {
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     samples: VecDeque<Sample>,
+    pace: Pace,
     total: Option<u64>,
     total_since: Duration,
 }
@@ -69,6 +79,7 @@ impl Window {
             self.total = total;
             self.total_since = at;
         }
+        self.pace.push(at, settled);
         let sample = Sample { at, settled };
         let len = self.samples.len();
         // The newest sample is provisional until it is far enough from the one before it.
@@ -86,6 +97,7 @@ impl Window {
     /// Forgets everything, for a task that has ended.
     pub(crate) fn clear(&mut self) {
         self.samples = VecDeque::new();
+        self.pace.clear();
     }
 
     /// Units a second over the window.
@@ -107,26 +119,31 @@ impl Window {
         self.samples.front().is_some_and(|oldest| self.total_since <= oldest.at)
     }
 
-    /// The time for what remains, from the rate of the whole window and of its most recent part.
+    /// The time for what remains at the pace it has.
     ///
-    /// Absent when it would be a guess: no rate yet, nothing moving, or a total that is still changing. An estimated total
-    /// (`exact` is false) widens the range.
+    /// Absent when it would be a guess: no pace yet, nothing moving, or a total that is still changing. An estimated total
+    /// (`exact` is false) widens the range, and so does a pace that is not steady.
     pub(crate) fn time_left(&self, exact: bool) -> Option<TimeLeft> {
         let newest = self.samples.back()?;
         let remaining = self.total?.saturating_sub(newest.settled);
-        let whole = self.rate_over(WINDOW, SHORTEST_FOR_LEFT)?;
-        let recent = self.rate_over(RECENT, SHORTEST_FOR_LEFT).unwrap_or(whole);
-        let (slow, fast) = (whole.min(recent), whole.max(recent));
-        if remaining == 0 || slow <= 0.0 || !(exact || self.total_is_steady()) {
+        if remaining == 0 || self.pace.stands_still(newest.at) || !(exact || self.total_is_steady()) {
             return None;
         }
-        let remaining = as_f64(remaining);
-        let slack = if exact { 1.1 } else { 1.5 };
-        TimeLeft::between(remaining / fast * 0.9, remaining / slow * slack)
+        let speed = self.pace.speed(newest.at, SHORTEST_FOR_LEFT)?;
+        let left = as_f64(remaining) / speed.rate;
+        let width = width(speed, left) + if exact { 0.0 } else { FOR_ESTIMATED_TOTAL };
+        TimeLeft::between(left * (1.0 - width), left * (1.0 + width))
     }
 }
 
+/// How far the truth may be to either side, as a share: by the noise of the pace, and by how much longer the future is than
+/// the past it is told from.
+fn width(speed: Speed, left: f64) -> f64 {
+    let far = (left / speed.seconds).clamp(1.0, 4.0).sqrt() - 1.0;
+    (NARROWEST + 1.5 * speed.doubt + NARROWEST * far).min(WIDEST)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a rate for display needs no more than 53 bits")]
-fn as_f64(value: u64) -> f64 {
+pub(crate) fn as_f64(value: u64) -> f64 {
     value as f64
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// How long a task may go without advancing: the greater of a floor and a multiple of its own recent cadence.
+///
+/// The cadence of a task is the second longest of its last sixteen intervals: its usual long ones count, a single one that
+/// was longer than all others does not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StallRule {
     /// No task is called stalled before this.
@@ -16,9 +19,10 @@ pub struct StallRule {
 }
 
 impl Default for StallRule {
-    /// Half a minute, or five intervals.
+    /// Half a minute, or three intervals. Who looks once a second sees an advance up to a second late, and its absence, too:
+    /// so that a task is named within half a minute, the floor is a little lower.
     fn default() -> Self {
-        Self { floor: Duration::from_secs(30), factor: 5 }
+        Self { floor: Duration::from_secs(28), factor: 3 }
     }
 }
 
@@ -80,11 +84,11 @@ pub struct Stall {
 /// How many intervals between advances are remembered.
 const REMEMBERED: usize = 16;
 
-/// The recent intervals between a task's advances, and their sum.
+/// The recent intervals between a task's advances.
 #[derive(Debug, Default)]
 pub(crate) struct Cadence {
     gaps: VecDeque<Duration>,
-    sum: Duration,
+    usual: Option<Duration>,
 }
 
 impl Cadence {
@@ -94,17 +98,26 @@ impl Cadence {
             return;
         }
         if self.gaps.len() == REMEMBERED {
-            let oldest = self.gaps.pop_front().unwrap_or_default();
-            self.sum = self.sum.saturating_sub(oldest);
+            self.gaps.pop_front();
         }
-        let gap = gap.min(patience);
-        self.gaps.push_back(gap);
-        self.sum = self.sum.saturating_add(gap);
+        self.gaps.push_back(gap.min(patience));
+        self.usual = second_longest(&self.gaps);
     }
 
-    /// The mean interval, once there is one.
-    pub(crate) fn mean(&self) -> Option<Duration> {
-        let count = u32::try_from(self.gaps.len()).ok().filter(|count| *count > 0)?;
-        Some(self.sum / count)
+    /// The second longest interval, once there are two.
+    pub(crate) fn usual(&self) -> Option<Duration> {
+        self.usual
     }
+}
+
+fn second_longest(gaps: &VecDeque<Duration>) -> Option<Duration> {
+    let mut longest = [Duration::ZERO; 2];
+    for gap in gaps {
+        if *gap > longest[0] {
+            longest = [*gap, longest[0]];
+        } else if *gap > longest[1] {
+            longest[1] = *gap;
+        }
+    }
+    Some(longest[1]).filter(|gap| !gap.is_zero())
 }

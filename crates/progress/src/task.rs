@@ -122,8 +122,9 @@ impl Task {
         });
     }
 
-    /// How long it is expected to take in all.
+    /// How long it is expected to take in all. Earlier runs ([`crate::Operation::expect`]) know better than a guess.
     pub fn expect_duration(&self, expected: Duration) {
+        let expected = self.0.tree.usual(&self.0.cell.path).unwrap_or(expected);
         self.0.change(|live| live.expected = Some(expected));
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Tree {
     structure: Mutex<Structure>,
     /// The tree this one was taken up from: floors for the processes that will report on parts of it again.
     saved: Mutex<Vec<Node>>,
+    /// How long tasks took in earlier runs, by path.
+    usual: Mutex<HashMap<Arc<str>, Duration>>,
     /// What is remembered from one snapshot to the next. Only those who take snapshots ever wait for it.
     sampler: Mutex<Sampler>,
 }
@@ -77,6 +79,7 @@ impl Tree {
             rule: Mutex::default(),
             structure: Mutex::new(structure),
             saved: Mutex::default(),
+            usual: Mutex::default(),
             sampler: Mutex::default(),
         };
         (Arc::new(tree), root)
@@ -92,6 +95,19 @@ impl Tree {
 
     pub(crate) fn set_rule(&self, rule: StallRule) {
         *lock(&self.rule) = rule;
+    }
+
+    /// How long the tasks at these paths took in earlier runs: those that are there expect it, and those that come will.
+    pub(crate) fn set_usual(&self, durations: HashMap<Arc<str>, Duration>) {
+        for cell in self.cells().iter() {
+            expect(cell, durations.get(&cell.path).copied());
+        }
+        *lock(&self.usual) = durations;
+    }
+
+    /// How long the task at this path took in earlier runs.
+    pub(crate) fn usual(&self, path: &str) -> Option<Duration> {
+        lock(&self.usual).get(path).copied()
     }
 
     pub(crate) fn keep_saved(&self, nodes: Vec<Node>) {
@@ -134,7 +150,9 @@ impl Tree {
             return cell;
         }
         let (name, path) = structure.free_name(&parent.path, &wanted);
-        let cell = structure.add(Some(parent.index), path, name, Live::new(state, now));
+        let expected = self.usual(&path);
+        let live = Live { expected, ..Live::new(state, now) };
+        let cell = structure.add(Some(parent.index), path, name, live);
         attach(parent, &cell, true, now);
         cell
     }
@@ -163,6 +181,12 @@ impl Tree {
         above.live().children.push(Arc::clone(&cell));
         Some(cell)
     }
+}
+
+/// A task expects to take as long as in earlier runs.
+fn expect(cell: &Cell, usual: Option<Duration>) {
+    let mut live = cell.live();
+    live.expected = usual.or(live.expected);
 }
 
 /// Takes up a task of a saved tree again.

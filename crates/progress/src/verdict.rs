@@ -26,7 +26,7 @@ pub(crate) fn judge(draft: &Draft, node: &Node, age: Duration) -> Option<Stall> 
         return node.overdue.then(|| stall(node, age, StallReason::DeadlineExceeded, why(node)));
     }
     let reason = if node.state == State::Waiting { StallReason::WaitingTooLong } else { StallReason::NoAdvance };
-    (age > draft.patience).then(|| stall(node, age, reason, why(node)))
+    (age >= draft.patience).then(|| stall(node, age, reason, why(node)))
 }
 
 fn stall(node: &Node, age: Duration, reason: StallReason, message: Arc<str>) -> Stall {

@@ -1,5 +1,6 @@
 //! Every rule of the progress model, as a property or a story.
 
+mod estimator;
 mod frames;
 mod handles;
 mod invariants;
@@ -10,3 +11,6 @@ mod shapes;
 mod stalls;
 mod stress;
 mod takeover;
+
+#[path = "../grade/mod.rs"]
+mod grade;

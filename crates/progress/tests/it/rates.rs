@@ -98,14 +98,52 @@ fn there_is_no_time_left_while_the_total_is_still_growing() {
 }
 
 #[test]
-fn when_speeds_differ_the_range_spans_both() {
+fn ten_seconds_after_a_change_of_speed_the_time_left_is_that_of_the_new_speed() {
     let transfer = Transfer::of(Total::Final(1_000_000));
     transfer.run(20, 1000);
     transfer.run(10, 100);
     let (low, high) = transfer.left().expect("moving");
-    let remaining = 1_000_000 - 20_000 - 1000;
-    assert!(high >= remaining / 100, "at the pace of the last seconds: {high}");
-    assert!(low <= remaining / 700, "at the pace of the window: {low}");
+    let truth = (1_000_000 - 20_000 - 1000) / 100;
+    assert!((low..=high).contains(&truth), "{truth} is not in {low}..{high}");
+    assert!(high <= 2 * truth && low >= truth / 2, "{low}..{high} says little");
+}
+
+#[test]
+fn a_pause_says_nothing_about_the_speed_and_while_it_lasts_nothing_is_said() {
+    let transfer = Transfer::of(Total::Final(100_000));
+    transfer.run(100, 100);
+    transfer.run(60, 0);
+    assert_eq!(transfer.left(), None);
+    transfer.run(2, 100);
+    let (low, high) = transfer.left().expect("moving again");
+    assert!((low..=high).contains(&898), "898 is not in {low}..{high}");
+}
+
+#[test]
+fn earlier_runs_give_the_first_estimate_and_the_weights_of_stages() {
+    let clock = VirtualClock::new();
+    let operation = Operation::new("backup", clock.clock());
+    let usual = [("", 100), ("reading", 20), ("volumes", 80)];
+    operation.expect(usual.map(|(path, seconds)| (path.to_owned(), Duration::from_secs(seconds))));
+    let (reading, volumes) = (operation.root().child("reading"), operation.root().planned("volumes"));
+    // A guess that was written when nobody had seen it run.
+    volumes.expect_duration(Duration::from_secs(1));
+    clock.advance(Duration::from_secs(10));
+    let whole = operation.snapshot().nodes[0].left.expect("earlier runs took 100 s");
+    assert!((whole.low..=whole.high).contains(&90), "{whole:?}");
+    reading.finish();
+    assert_eq!(operation.snapshot().percent().map(|percent| percent.to_string()), Some("20.00".into()));
+    volumes.start();
+    let meter = volumes.meter(Unit::Bytes);
+    meter.set_total(Total::Final(1000));
+    let volumes_left = || operation.snapshot().node("volumes").and_then(|node| node.left).expect("known");
+    assert!((volumes_left().low..=volumes_left().high).contains(&80), "{:?}", volumes_left());
+    for _ in 0..20 {
+        clock.advance(Duration::from_secs(1));
+        meter.add(1);
+        operation.snapshot();
+    }
+    assert!((volumes_left().low..=volumes_left().high).contains(&980), "its own pace counts: {:?}", volumes_left());
 }
 
 #[test]

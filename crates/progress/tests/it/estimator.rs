@@ -1,0 +1,32 @@
+//! The time left and the stall verdict, graded on simulated and recorded runs.
+
+use crate::grade::{self, Grade, play, simulate::Kind, trace};
+
+#[test]
+fn the_time_left_is_good_enough_on_every_kind_of_run_and_every_hung_one_is_named_in_time() {
+    let grades = grade::all(25);
+    let faults: Vec<String> = grades.iter().flat_map(Grade::faults).collect();
+    assert!(faults.is_empty(), "{}\n\n{}", faults.join("\n"), grade::table(&grades).join("\n"));
+}
+
+#[test]
+fn none_of_ten_thousand_healthy_runs_is_called_stalled() {
+    let healthy: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Hung).collect();
+    for seed in 0..10_000_u64 {
+        let kind = healthy[usize::try_from(seed).expect("small") % healthy.len()];
+        let run = kind.run_of(seed, 40, 150);
+        let stalled = play::play(&run).into_iter().find(|look| look.stalled);
+        assert!(stalled.is_none(), "{} with seed {seed}: {stalled:?}", kind.name());
+    }
+}
+
+#[test]
+fn no_recorded_run_is_called_stalled_and_each_of_them_ends_at_its_total() {
+    let runs = trace::recorded();
+    assert!(!runs.is_empty(), "there are some");
+    for run in runs {
+        assert!(play::play(&run).iter().all(|look| !look.stalled), "{}", run.name);
+        let last = run.readings.last().expect("a run has readings");
+        assert_eq!(last.settled, last.total, "{}", run.name);
+    }
+}
