@@ -10,16 +10,18 @@ use std::time::Duration;
 const MOST: usize = 48;
 /// The first step between two points.
 const FIRST_STEP: Duration = Duration::from_secs(1);
-/// A longer silence than this is a pause, unless pauses are its way.
-const PAUSE: Duration = Duration::from_secs(10);
+/// A longer silence than this is a pause and says nothing about the speed, unless pauses are its way.
+const PAUSE: Duration = Duration::from_secs(30);
+/// After this long without a move nothing is said, unless such silences are its way.
+const STILL: Duration = Duration::from_secs(10);
 /// So many pauses, and they are its way: from then on they count as time it needs.
 const HABIT: u32 = 3;
 /// A speed is told from at least so many steps.
 const FEWEST_STEPS: usize = 3;
 /// Speeds that differ by less than this share are the same.
-const SAME: f64 = 0.2;
+const SAME: f64 = 0.3;
 /// Speeds that differ by more than this many times their common noise are not.
-const SURE: f64 = 4.0;
+const SURE: f64 = 8.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Point {
@@ -106,19 +108,19 @@ impl Pace {
     /// A pause says nothing about the speed, until it is clear that pauses are the way this work goes.
     fn take_out_pause(&mut self, now: Duration) {
         let silence = now.saturating_sub(self.moved);
-        if silence <= PAUSE {
+        if silence <= STILL {
             return;
         }
         self.pauses += 1;
         self.longest_pause = self.longest_pause.max(silence);
-        if self.pauses < HABIT {
+        if silence > PAUSE && self.pauses < HABIT {
             self.paused += silence.saturating_sub(self.step);
         }
     }
 
     /// Whether it stands still for longer than is its way: then nothing can be said.
     pub(crate) fn stands_still(&self, now: Duration) -> bool {
-        let usual = if self.pauses < HABIT { PAUSE } else { self.longest_pause + self.longest_pause / 2 };
+        let usual = if self.pauses < HABIT { STILL } else { self.longest_pause + self.longest_pause / 2 };
         now.saturating_sub(self.moved) > usual
     }
 

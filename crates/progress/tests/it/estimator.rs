@@ -23,7 +23,7 @@ fn none_of_ten_thousand_healthy_runs_is_called_stalled() {
 #[test]
 fn no_recorded_run_is_called_stalled_and_each_of_them_ends_at_its_total() {
     let runs = trace::recorded();
-    assert!(!runs.is_empty(), "there are some");
+    assert!(runs.len() >= 7, "restic, kopia and our engine");
     for run in runs {
         assert!(play::play(&run).iter().all(|look| !look.stalled), "{}", run.name);
         let last = run.readings.last().expect("a run has readings");
