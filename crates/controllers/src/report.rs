@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{kill, log};
-use plimsoll_progress::{Observer, Snapshot, State};
+use plimsoll_progress::{Observer, Snapshot, Stall, State};
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -160,14 +160,23 @@ impl Last {
 }
 
 impl Last {
-    /// An Event when a task begins to stand still, not each time somebody looks.
+    /// An Event when a task begins to stand still or goes on again, not each time somebody looks.
     async fn tell_stall(&self, reporting: &Reporting, snapshot: &Snapshot) {
-        let Some(stall) = &snapshot.stall else { return };
         let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_deref());
-        if known != Some(stall.task.as_ref()) {
-            let message = format!("{}: {}", stall.task, stall.message);
-            reporting.events.say(&reporting.subject.reference(), Gravity::Warning, "Stalled", &message).await;
+        if let Some((gravity, reason, message)) = turn(known, snapshot.stall.as_ref()) {
+            reporting.events.say(&reporting.subject.reference(), gravity, reason, &message).await;
         }
+    }
+}
+
+/// What is worth an Event, if this task was known to stand still.
+fn turn(known: Option<&str>, stall: Option<&Stall>) -> Option<(Gravity, &'static str, String)> {
+    match (known, stall) {
+        (known, Some(stall)) if known != Some(&*stall.task) => {
+            Some((Gravity::Warning, "Stalled", format!("{}: {}", stall.task, stall.message)))
+        }
+        (Some(task), None) => Some((Gravity::Normal, "Recovered", format!("{task} goes on"))),
+        _ => None,
     }
 }
 
@@ -191,4 +200,30 @@ pub fn same_but_for_times(a: &Value, b: &Value) -> bool {
         value
     };
     strip(a) == strip(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_progress::StallReason;
+
+    use super::*;
+
+    #[test]
+    fn a_stall_and_its_end_are_told_once_each() {
+        let stall = |task: &str| Stall {
+            task: Arc::from(task),
+            age: Duration::from_secs(60),
+            reason: StallReason::NoWord,
+            message: Arc::from("silence"),
+        };
+        let reason =
+            |known: Option<&str>, stall: Option<Stall>| turn(known, stall.as_ref()).map(|(_, reason, _)| reason);
+        assert_eq!(reason(None, None), None);
+        assert_eq!(reason(None, Some(stall("data"))), Some("Stalled"));
+        assert_eq!(reason(Some("data"), Some(stall("data"))), None);
+        assert_eq!(reason(Some("data"), Some(stall("other"))), Some("Stalled"));
+        assert_eq!(reason(Some("data"), None), Some("Recovered"));
+    }
 }
