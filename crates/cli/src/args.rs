@@ -4,6 +4,7 @@ pub mod action;
 pub mod agent;
 pub mod blueprint;
 pub mod create;
+pub mod dashboard;
 pub mod install;
 pub mod names;
 pub mod options;
@@ -148,6 +149,9 @@ pub enum Command {
     /// Show every operation, live, what is stuck first; beside any Velero or Kanister, read-only
     #[command(after_help = TOP)]
     Top(Top),
+    /// Show the dashboard in a browser: every operation, live, its tree, its history
+    #[command(after_help = dashboard::UI)]
+    Ui(dashboard::Ui),
     /// Say why an operation is stuck, and what to do next
     #[command(after_help = WHY)]
     Why(Why),
@@ -249,6 +253,8 @@ pub struct Server {
     /// The address in those links, as clients reach it, e.g. https://backups.example.com; a loopback listener knows its own
     #[arg(long, value_name = "URL", env = "PLIMSOLL_DOWNLOAD_URL", requires = "download_address")]
     pub download_url: Option<String>,
+    #[command(flatten)]
+    pub dashboard: dashboard::Dashboard,
     #[command(flatten)]
     pub volumes: volumes::Volumes,
     /// Certificate chain in PEM, to serve downloads over HTTPS

@@ -105,6 +105,7 @@ async fn dispatch(arguments: Arguments) -> anyhow::Result<Outcome> {
             commands::delete::run(&global, &targets, &options).await
         }
         Command::Cancel(options) => commands::cancel::run(&global, options).await,
+        Command::Ui(options) => Box::pin(commands::ui::run(&global, options)).await,
         Command::Why(options) => commands::why::run(&global, options).await,
         Command::Watch(options) => commands::watch::run(&global, options).await,
         Command::Top(options) => commands::top::run(&global, options).await,

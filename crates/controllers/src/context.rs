@@ -9,6 +9,7 @@ use kube::Client;
 use plimsoll_blueprint::functions::Tools;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_plugin::Catalog;
+use plimsoll_progress::Trees;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +65,8 @@ pub struct Settings {
     pub downloads: Option<Downloads>,
     /// How our own `kando` gets into the pods of blueprints; without it they use their image's own.
     pub tools: Option<Tools>,
+    /// Where the trees of what it works on are shown, by the uid of their subject.
+    pub trees: Trees,
 }
 
 /// Where plugins are, and how they are started.

@@ -29,6 +29,7 @@ pub mod schedule;
 pub mod server;
 pub mod snapshot_location;
 pub mod top;
+pub mod ui;
 pub mod uninstall;
 pub mod version;
 pub mod volume;

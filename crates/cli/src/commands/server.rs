@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use kube::Client;
 use plimsoll_controllers::{Downloads, Helper, MoverChoice, PluginSettings, Server, Settings, Tools};
+use plimsoll_progress::Trees;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,10 @@ use crate::exit::Outcome;
 /// Runs until a signal, or until another server leads.
 pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    Box::pin(serve(client, settings(global, &options), stop_on_signal()?)).await?;
+    let settings = settings(global, &options);
+    let trees = settings.trees.clone();
+    let _dashboard = super::ui::beside_server(&client, &global.namespace, &options.dashboard, trees).await?;
+    Box::pin(serve(client, settings, stop_on_signal()?)).await?;
     Ok(Outcome::Success)
 }
 
@@ -62,6 +66,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             tls: options.download_tls_cert.clone().zip(options.download_tls_key.clone()),
         }),
         tools: options.tools_image.clone().map(tools),
+        trees: Trees::default(),
     }
 }
 
@@ -93,6 +98,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         },
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
         tools: None,
+        trees: Trees::default(),
     }
 }
 

@@ -18,6 +18,8 @@ pub const SERVER_NAME: &str = "plimsoll";
 pub const AGENT_NAME: &str = "plimsoll-agent";
 /// Where the server serves the files of directory locations.
 const DOWNLOADS: u16 = 8085;
+/// Where it serves the dashboard, the live stream and metrics.
+const DASHBOARD: u16 = 8086;
 const PART_OF: &str = "app.kubernetes.io/part-of";
 const NAME: &str = "app.kubernetes.io/name";
 
@@ -175,7 +177,10 @@ fn service(namespace: &str) -> Value {
     let mut service = object("v1", "Service", SERVER_NAME, Some(namespace));
     service["spec"] = json!({
         "selector": { NAME: SERVER_NAME, LEADER_LABEL: "true" },
-        "ports": [{ "name": "downloads", "port": DOWNLOADS, "targetPort": "downloads", "protocol": "TCP" }],
+        "ports": [
+            { "name": "downloads", "port": DOWNLOADS, "targetPort": "downloads", "protocol": "TCP" },
+            { "name": "dashboard", "port": DASHBOARD, "targetPort": "dashboard", "protocol": "TCP" },
+        ],
     });
     service
 }
@@ -187,16 +192,21 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         "--scratch-dir=/scratch".into(),
         format!("--download-address=0.0.0.0:{DOWNLOADS}"),
         format!("--download-url=http://{SERVER_NAME}.{namespace}.svc:{DOWNLOADS}"),
+        format!("--dashboard-address=0.0.0.0:{DASHBOARD}"),
     ];
     arguments.extend(options.server_arguments.iter().cloned());
     let mut container = container(options, "server", &arguments);
-    container["ports"] = json!([{ "name": "downloads", "containerPort": DOWNLOADS, "protocol": "TCP" }]);
+    container["ports"] = json!([
+        { "name": "downloads", "containerPort": DOWNLOADS, "protocol": "TCP" },
+        { "name": "dashboard", "containerPort": DASHBOARD, "protocol": "TCP" },
+    ]);
     container["volumeMounts"] = json!([scratch_mount("/scratch", "scratch"), scratch_mount("/tmp", "tmp")]);
     container["resources"] = requests(&options.server_cpu_request, &options.server_mem_request);
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
     });
     let mut pod = pod(SERVER_NAME, options, &container)?;
+    collect_metrics(&mut pod);
     pod["spec"]["volumes"] = json!([empty("scratch"), empty("tmp")]);
     pod["spec"]["securityContext"] = json!({
         "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
@@ -208,6 +218,17 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         "replicas": options.replicas, "selector": { "matchLabels": { NAME: SERVER_NAME } }, "template": pod,
     });
     Ok(deployment)
+}
+
+/// What collectors that look for annotations look for, unless somebody has said otherwise.
+fn collect_metrics(pod: &mut Value) {
+    let port = DASHBOARD.to_string();
+    for (name, value) in [("scrape", "true"), ("path", "/metrics"), ("port", port.as_str())] {
+        let said = &mut pod["metadata"]["annotations"][format!("prometheus.io/{name}")];
+        if said.is_null() {
+            *said = json!(value);
+        }
+    }
 }
 
 fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {

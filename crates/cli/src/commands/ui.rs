@@ -1,0 +1,98 @@
+//! `plimsoll ui`, and the dashboard of the server.
+
+use std::io::{IsTerminal, Write};
+use std::process::Stdio;
+
+use anyhow::{Context, ensure};
+use jiff::Timestamp;
+use kube::Client;
+use plimsoll_controllers::cron::Cron;
+use plimsoll_progress::Trees;
+use plimsoll_serve::{Dashboard, Leader, Listening, Settings, Token};
+
+use super::server::stop_on_signal;
+use crate::args::Global;
+use crate::args::dashboard::{self, Ui};
+use crate::exit::Outcome;
+use crate::{connect, output};
+
+/// Serves the dashboard on this machine until Ctrl-C.
+pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
+    ensure!(
+        options.listen.ip().is_loopback(),
+        "{} is not a loopback address: the dashboard would be open to other machines without encryption",
+        options.listen
+    );
+    let stop = stop_on_signal()?;
+    let client = connect::client(global).await?;
+    let leader = if options.direct { None } else { Leader::find(&client, &global.namespace, given_token()).await };
+    let source = match &leader {
+        Some(_) => "as the server sees it, through the API server",
+        None => "as this kubeconfig sees it",
+    };
+    let token = Token::random();
+    let settings = Settings {
+        address: options.listen,
+        token: token.clone(),
+        open_metrics: false,
+        may_change: options.allow_changes,
+        namespace: global.namespace.clone(),
+        due,
+    };
+    let mut dashboard = Dashboard::new(client, settings);
+    if let Some(leader) = leader {
+        dashboard = dashboard.through(leader);
+    }
+    let listening = dashboard.listen().await?;
+    let url = format!("http://{}/#token={}", listening.address, token.reveal());
+    output::line(format!("dashboard of namespace {}, {source}:", global.namespace));
+    output::line(&url);
+    let _page = if options.no_open || !std::io::stdout().is_terminal() { None } else { open(&url) };
+    stop.cancelled().await;
+    Ok(Outcome::Success)
+}
+
+/// The token of a reader who may not read the server's Secret.
+pub fn given_token() -> Option<Token> {
+    std::env::var("PLIMSOLL_DASHBOARD_TOKEN").ok().filter(|token| !token.is_empty()).map(Token::new)
+}
+
+/// Opens a browser. The address goes into a file that only this user may read: arguments of programs are for all to see.
+fn open(url: &str) -> Option<tempfile::TempDir> {
+    let directory = tempfile::tempdir().ok()?;
+    let path = directory.path().join("plimsoll.html");
+    let mut file = std::fs::File::create(&path).ok()?;
+    write!(file, "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><a href=\"{url}\">Plimsoll</a>")
+        .ok()?;
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let quiet = || Stdio::null();
+    let opened = std::process::Command::new(program).arg(&path).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+    opened.is_ok().then_some(directory)
+}
+
+/// Serves the dashboard of a server, if it is asked for.
+pub async fn beside_server(
+    client: &Client,
+    namespace: &str,
+    options: &dashboard::Dashboard,
+    trees: Trees,
+) -> anyhow::Result<Option<Listening>> {
+    let Some(address) = options.dashboard_address else { return Ok(None) };
+    let token = Token::of_server(client, namespace).await.context("cannot open the dashboard")?;
+    let settings = Settings {
+        address,
+        token,
+        open_metrics: !options.metrics_need_token,
+        may_change: options.dashboard_allow_changes,
+        namespace: namespace.to_owned(),
+        due,
+    };
+    let listening = Dashboard::new(client.clone(), settings).with_trees(trees).listen().await?;
+    tracing::info!("serving the dashboard and metrics on {}", listening.address);
+    Ok(Some(listening))
+}
+
+/// When a schedule is due next.
+fn due(cron: &str, after: Timestamp) -> Option<Timestamp> {
+    cron.parse::<Cron>().ok()?.next(after)
+}
