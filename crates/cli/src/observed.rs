@@ -5,7 +5,9 @@ use std::str::FromStr;
 use anyhow::bail;
 use kube::Client;
 use plimsoll_observe::{Cause, Certainty, Explanation, Gatherer, Kind, Object, Scope, Verdict, World};
+use plimsoll_progress::Trees;
 use plimsoll_progress::view::{self, Look, Row};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::Global;
 use crate::exit::Usage;
@@ -32,6 +34,15 @@ impl FromStr for Watched {
 /// Reads with the rights of whoever runs this.
 pub fn gatherer(client: &Client, global: &Global) -> Gatherer {
     Gatherer::new(client.clone(), Scope { namespace: global.namespace.clone() })
+}
+
+/// Copies of the trees in the leader's memory, for as long as the other part lives. Where no leader of ours can be asked there are
+/// none, and what the cluster says is all there is.
+pub fn leaders_trees(client: &Client, namespace: &str) -> (Trees, AbortOnDropHandle<()>) {
+    let trees = Trees::default();
+    let token = crate::commands::ui::given_token();
+    let following = plimsoll_serve::follow_leader(client.clone(), namespace.to_owned(), token, trees.clone());
+    (trees, AbortOnDropHandle::new(tokio::spawn(following)))
 }
 
 /// The object that is meant: in the namespace of the server, or the only one of its name elsewhere.

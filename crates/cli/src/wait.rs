@@ -1,7 +1,8 @@
 //! Waiting for a backup or restore to end: a live picture on a terminal, plain lines elsewhere.
 //!
-//! Two sources are watched: the subject, whose own counters are at most a second old, and its Operation, whose tree says what it
-//! is doing but is written less often. The picture is the tree with the subject's numbers put in.
+//! Best is the leader's own tree, read from its memory through the API server. Where that cannot be asked, two sources are watched: the
+//! subject, whose own counters are at most a second old, and its Operation, whose tree says what it is doing but is written less
+//! often. The picture is then the tree with the subject's numbers put in.
 
 use std::time::Duration;
 
@@ -12,16 +13,16 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_progress::view::{self, Row};
-use plimsoll_progress::{Percent, Snapshot, Unit};
+use plimsoll_progress::{Percent, Snapshot, Trees, Unit};
 
 use crate::args::names::Reference;
 use crate::args::options::EventFormat;
 use crate::draw::MOST_ROWS;
 use crate::events::Events;
 use crate::exit::Outcome;
-use crate::output;
 use crate::picture::Picture;
 use crate::subjects::{Seen, operation_name};
+use crate::{observed, output};
 
 enum News {
     Subject(Option<Box<DynamicObject>>),
@@ -32,21 +33,21 @@ enum News {
 
 /// How waiting is shown.
 enum Show {
-    Picture(Picture),
+    Picture(Picture, Trees),
     Events(Box<Events>),
 }
 
 impl Show {
     fn news(&mut self, seen: &Seen) {
         match self {
-            Self::Picture(picture) => picture.show(&rows(seen)),
+            Self::Picture(picture, trees) => picture.show(&leaders_rows(seen, trees).unwrap_or_else(|| rows(seen))),
             Self::Events(events) => events.tell(seen),
         }
     }
 
     fn end(self, seen: &Seen) {
         match self {
-            Self::Picture(picture) => {
+            Self::Picture(picture, _) => {
                 picture.wipe();
                 output::line(verdict(seen));
             }
@@ -62,9 +63,10 @@ pub async fn until_ended(
     reference: &Reference,
     events: Option<EventFormat>,
 ) -> anyhow::Result<Outcome> {
+    let (trees, _following) = observed::leaders_trees(client, namespace);
     let mut show = match events {
         Some(EventFormat::Json) => Show::Events(Box::default()),
-        None => Show::Picture(Picture::new()),
+        None => Show::Picture(Picture::new(), trees),
     };
     let mut seen: Option<Seen> = None;
     let mut news = std::pin::pin!(news(client, namespace, reference));
@@ -111,6 +113,14 @@ fn news(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<
         Some((News::Tick, ()))
     });
     stream::select(stream::select(subject.boxed(), operation.boxed()), ticks.boxed())
+}
+
+/// The tree in the leader's memory, if it can be asked.
+fn leaders_rows(seen: &Seen, trees: &Trees) -> Option<Vec<Row>> {
+    let tree = trees.snapshot(seen.text("/metadata/uid")?)?;
+    let mut rows = view::rows_within(&tree, MOST_ROWS);
+    rows.first_mut()?.label = format!("{} {}", seen.kind.word(), seen.name());
+    Some(rows)
 }
 
 /// The tree with the subject's own, fresher numbers in it.

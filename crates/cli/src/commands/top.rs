@@ -49,7 +49,8 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let mut live = Live::start(&observed::gatherer(&client, global));
-    let mut overview = Overview::default();
+    let (trees, _following) = observed::leaders_trees(&client, &global.namespace);
+    let mut overview = Overview::with(trees);
     let mut app = App::new(&global.namespace, &options.filter);
     let deeds = deeds::Deeds::new(client);
     let mut resizes = signal(SignalKind::window_change()).context("cannot listen for signals")?;

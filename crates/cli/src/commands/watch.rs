@@ -20,7 +20,8 @@ pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
         Some(EventFormat::Json) => Show::Events(Box::default()),
         None => Show::Picture { picture: Picture::new(), said: String::new() },
     };
-    let mut overview = Overview::default();
+    let (trees, _following) = observed::leaders_trees(&client, &global.namespace);
+    let mut overview = Overview::with(trees);
     let mut begun = false;
     while let Some(world) = live.next().await {
         let object = match observed::find(&world, &options.reference) {

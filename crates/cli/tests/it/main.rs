@@ -15,6 +15,7 @@ mod cli_files;
 mod cli_objects;
 mod cli_verbs;
 mod commands;
+mod dashboard;
 mod deletion;
 mod faults;
 mod installed;
