@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal};
 use crate::job::{Job, Work};
 use crate::mover::{Session, mover};
 use crate::outcome::Outcome;
+use crate::traffic::Traffic;
 use crate::wire::{CANCEL, verdict_line};
 use crate::{Cancel, MoverError, Result, private};
 
@@ -104,7 +105,11 @@ fn work(job: &Job, session: &Session) -> Result<Outcome> {
 /// Sends a frame in every interval, changed or not: a sign of life.
 fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &Started) -> Result<Outcome> {
     let mut encoder = Encoder::new(job.epoch);
+    let mut traffic = Traffic::of_this_process();
     loop {
+        if traffic.has_moved() {
+            operation.root().touch();
+        }
         let frame = encoder.encode_always(&operation.snapshot());
         write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
         let result = match started.recv_timeout(job.interval()) {

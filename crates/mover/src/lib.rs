@@ -35,6 +35,7 @@ mod restic;
 mod status;
 mod survey;
 mod tool;
+mod traffic;
 mod version;
 mod wire;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::interrupt::Stopping;
 use crate::mover::Session;
+use crate::traffic::Traffic;
 use crate::version::Version;
 use crate::{MoverError, Result};
 
@@ -159,6 +160,7 @@ impl Program {
         let mut tail = Tail::default();
         let mut stopping = Stopping::default();
         let mut next = Instant::now() + session.interval;
+        let mut traffic = Traffic::of_process(child.id());
         loop {
             match lines.recv_timeout(POLL) {
                 Ok((stream, line)) => {
@@ -176,6 +178,9 @@ impl Program {
             if Instant::now() >= next {
                 next = Instant::now() + session.interval;
                 tick(child.id());
+                if traffic.has_moved() {
+                    session.task.touch();
+                }
             }
         }
         let status = child.wait().map_err(|error| MoverError::local(format!("wait for {}", self.name), &error))?;
