@@ -19,6 +19,7 @@ mod downloads;
 mod events;
 mod floor;
 mod garbage;
+mod history;
 pub mod journal;
 pub mod leader;
 mod leader_pod;

@@ -32,6 +32,7 @@ use crate::context::{Context, Settings};
 use crate::decide::{Decision, Observed, Stage, decide};
 use crate::events::Gravity;
 use crate::floor::{Shown, floor};
+use crate::history;
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
 use crate::report::{Projection, Reporter, Reporting};
@@ -522,6 +523,7 @@ async fn take_job<K: Kind>(
     let raw = serde_json::to_value(&subject).unwrap_or_default();
     let saved = floor(opened.record.name(), opened.saved, &raw, K::SHOWN);
     let (tree, gap) = take_up(&opened.record, saved.as_ref(), opened.held_by.as_deref());
+    tree.expect(history::usual(&context, &subject, K::VERB).await);
     let scratch = tempfile::Builder::new()
         .prefix(&format!("{}-", id.operation_name()))
         .tempdir_in(&context.settings.scratch)

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,7 +80,7 @@ impl Agent {
         Arc::new(Self {
             slots: Arc::new(Semaphore::new(settings.concurrency.max(1))),
             events: Events::new(client.clone(), &settings.namespace, &settings.identity),
-            running: Arc::new(AtomicUsize::new(0)),
+            running: Running::default(),
             at_work: Mutex::default(),
             tasks: Mutex::default(),
             client,
@@ -177,7 +176,7 @@ fn waiting_for<T: Transfer>(store: &Store<T>, pod: &Pod) -> Vec<ObjectRef<T>> {
 
 async fn reconcile<T: Transfer>(object: Arc<T>, agent: Arc<Agent>, store: Store<T>) -> Result<Action, Error> {
     let running = store.state().iter().filter(|object| object.phase() == TransferPhase::InProgress).count();
-    agent.running.store(running, Ordering::Relaxed);
+    agent.running.set(&T::kind(&()), running);
     let seen = observe(object.as_ref(), &agent).await?;
     match decide(&seen) {
         Decision::Leave => {}

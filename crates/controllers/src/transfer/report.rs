@@ -1,7 +1,7 @@
 //! Shows a transfer's progress in its custom resource: a task of its own, so that a slow API server costs freshness only.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use plimsoll_api::velero::v1::TransferProgress;
 use plimsoll_mover::transfer_progress;
 use plimsoll_progress::{Observer, Snapshot};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -19,11 +20,31 @@ use crate::report::nulls_for_absent;
 
 /// A reader should never see anything older than two seconds; the write itself takes its time too.
 const EVERY: Duration = Duration::from_millis(1500);
-/// So many writes a second, all nodes together.
-const WRITES_A_SECOND: u32 = 80;
+/// How often a transfer is looked at: one that has begun to stand still is written at once, whoever else writes.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// An API server that is slower than the interval is not asked again at once.
+const SHORTEST: Duration = Duration::from_millis(500);
+/// So many writes a second, all nodes together. With 160 transfers nothing is older than two seconds, with 1,000 the API
+/// server still gets fewer than a hundred writes a second in all.
+const WRITES_A_SECOND: u32 = 92;
 
-/// How many transfers run in the cluster, as far as this agent has seen.
-pub(super) type Running = Arc<AtomicUsize>;
+/// How many transfers of each kind run in the cluster, as far as this agent has seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Running(Arc<Mutex<HashMap<String, usize>>>);
+
+impl Running {
+    /// So many of this kind.
+    pub fn set(&self, kind: &str, count: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.to_owned(), count);
+    }
+
+    /// How often each of them may be written.
+    fn interval(&self) -> Duration {
+        let all: usize = self.0.lock().unwrap_or_else(PoisonError::into_inner).values().sum();
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        EVERY.max(Duration::from_secs(1).saturating_mul(all) / WRITES_A_SECOND)
+    }
+}
 
 /// Writes until it is stopped.
 pub(super) struct Reporter {
@@ -65,21 +86,31 @@ impl Reporter {
 
 async fn report<T: Transfer>(reporting: Reporting<T>, stop: CancellationToken) {
     let mut last = Value::Null;
+    // The time a write takes is no part of the interval, as long as it is shorter.
+    let mut due = Instant::now();
     loop {
         let status = status(&reporting.tree.snapshot(), reporting.floor);
-        if !same(&status, &last) {
+        let now = Instant::now();
+        if (now >= due && !same(&status, &last)) || stalled(&status) != stalled(&last) {
+            due = now + reporting.running.interval();
             match reporting.record.show(&status).await {
                 Ok(()) => last = status,
                 Err(error) if error.code() == Some(404) => return reporting.gone.cancel(),
                 Err(error) => debug!("{error}"),
             }
         }
-        let others = u32::try_from(reporting.running.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let now = Instant::now();
+        let next = due.clamp(now + SHORTEST, now + LOOK_EVERY);
         tokio::select! {
-            () = tokio::time::sleep(EVERY.max(Duration::from_secs(1) * others / WRITES_A_SECOND)) => {}
+            () = tokio::time::sleep_until(next) => {}
             () = stop.cancelled() => return,
         }
     }
+}
+
+/// The task that stands still, if one does.
+fn stalled(status: &Value) -> Option<&Value> {
+    status.pointer("/plimsoll/stalled/task")
 }
 
 /// What the custom resource shows of a tree.
@@ -115,6 +146,18 @@ mod tests {
     use plimsoll_progress::{Clock, Operation, Total, Unit};
 
     use super::*;
+
+    #[test]
+    fn with_160_transfers_each_is_written_within_two_seconds_and_a_thousand_stay_below_a_hundred_writes_a_second() {
+        let running = Running::default();
+        assert_eq!(running.interval(), EVERY);
+        running.set("PodVolumeBackup", 150);
+        running.set("PodVolumeRestore", 10);
+        assert!(running.interval() < Duration::from_secs(2), "{:?}", running.interval());
+        running.set("PodVolumeBackup", 990);
+        let writes = 1000.0 / running.interval().as_secs_f64();
+        assert!(writes < 95.0, "{writes} writes a second leave nothing for operations");
+    }
 
     #[test]
     fn nothing_shown_goes_back_when_a_transfer_is_taken_up_again_and_nothing_reads_a_hundred_percent() {

@@ -38,7 +38,7 @@ pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: Cance
         record: record.clone(),
         tree: tree.observer(),
         floor: report::floor(object.shown()),
-        running: Arc::clone(&agent.running),
+        running: agent.running.clone(),
         gone: cancel.clone(),
     });
     let run = Run { agent: &agent, object: &object, record: &record, root: tree.root(), cancel: &cancel };
