@@ -1,6 +1,7 @@
 //! Why a phase did not end well. Texts name the object, and never a secret.
 
 use crate::output::OutputError;
+use crate::place::ProfileError;
 use crate::template;
 
 /// Why a phase did not end well.
@@ -19,6 +20,9 @@ pub enum Error {
     /// Object storage refused or did not answer.
     #[error(transparent)]
     Store(#[from] plimsoll_store::StoreError),
+    /// The profile cannot be used.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// A template cannot be filled in.
     #[error(transparent)]
     Template(#[from] template::Error),
@@ -92,6 +96,7 @@ impl Error {
         match self {
             Self::Api { .. } => "ApiServerRefused",
             Self::Store(error) => error.reason(),
+            Self::Profile(error) => error.reason(),
             Self::Template(error) => error.reason(),
             Self::Output(error) => error.reason(),
             Self::Argument { .. } => "ArgumentInvalid",

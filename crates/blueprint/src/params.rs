@@ -338,7 +338,7 @@ pub async fn open_profile(client: &Client, profile: &Profile) -> Result<Place, E
     let namespace = own.or_else(|| profile.namespace()).unwrap_or_default();
     let secret = typed::<Secret>(client, &namespace, &secret, "secret").await?;
     let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
-    Place::new(profile, &data)
+    Ok(Place::from_value(place::resolve(profile, &data)?)?)
 }
 
 /// The objects of a phase: Secrets and ConfigMaps, by the names its templates use.

@@ -45,6 +45,7 @@ mod sync;
 pub mod transfer;
 mod volumes;
 
+pub use actionsets::FINALIZER as ACTION_SET_FINALIZER;
 pub use context::{PluginSettings, Settings};
 pub use downloads::Downloads;
 pub use leader_pod::LEADER as LEADER_LABEL;

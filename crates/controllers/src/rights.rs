@@ -57,6 +57,7 @@ pub const SERVER_NAMESPACE: &[Right] = &[
         "deleted backups, and those that have left the bucket (sync, deletion)",
     ),
     right(&[VELERO], &["restores"], &["delete"], "the restores of a deleted backup (deletion)"),
+    right(&[""], &["pods"], &["delete"], "the pods of a phase go when it has ended (actionsets)"),
     right(
         &[VELERO],
         &["deletebackuprequests", "downloadrequests", "serverstatusrequests"],

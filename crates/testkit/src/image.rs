@@ -65,7 +65,7 @@ impl Image {
         let layer = self.layer()?;
         let config = serde_json::to_vec(&json!({
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }, "os": "linux",
-            "config": {"Env": ["PATH=/usr/bin:/bin"], "Entrypoint": self.entrypoint},
+            "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Entrypoint": self.entrypoint},
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", hex::encode(Sha256::digest(&layer)))]},
         }))?;
         let manifest = json!([{"Config": "config.json", "RepoTags": [self.name], "Layers": ["layer.tar"]}]);

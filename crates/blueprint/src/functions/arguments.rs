@@ -7,7 +7,6 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::kanister::v1alpha1::ObjectReference;
 use serde_json::{Map, Value};
 
-use super::table::{Function, Support};
 use crate::Error;
 
 /// The arguments of one call.
@@ -139,28 +138,4 @@ fn word(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "a map",
     }
-}
-
-/// What is wrong with the arguments of a phase, whatever their values: missing, null, unknown.
-pub fn faults(function: &Function, arguments: &BTreeMap<String, Value>) -> Vec<String> {
-    if let Support::Refused(why) = function.support {
-        return vec![format!("function {}: {why}", function.name)];
-    }
-    let given = |name: &str| arguments.contains_key(name);
-    let mut faults = Vec::new();
-    faults.extend(
-        function.required.iter().filter(|name| !given(name)).map(|name| format!("argument {name}: is missing")),
-    );
-    faults.extend(
-        arguments.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| format!("argument {name}: is null")),
-    );
-    let unknown = arguments.keys().filter(|name| !function.accepts(name));
-    faults.extend(unknown.map(|name| format!("argument {name}: function {} has no such argument", function.name)));
-    for group in function.one_of {
-        let count = group.iter().filter(|name| given(name)).count();
-        if count != 1 {
-            faults.push(format!("arguments {}: exactly one of them has to be there", group.join(", ")));
-        }
-    }
-    faults
 }

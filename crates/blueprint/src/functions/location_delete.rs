@@ -33,10 +33,11 @@ impl Function for LocationDelete {
             call.host.effect()?;
             call.host.point("phase.location.before");
             // The artifact may be one object, or all that lies below it.
+            let alone = store.exists(path).await?;
             store.delete(path).await?;
-            let count = store.delete_prefix(path).await?;
+            let count = store.delete_prefix(path).await? + u64::from(alone);
             call.host.point("phase.location.after");
-            call.log(&format!("{count} objects below {path} deleted"));
+            call.log(&format!("{count} objects at {path} deleted"));
             Ok(Outputs::new())
         })
     }

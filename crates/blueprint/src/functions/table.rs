@@ -1,5 +1,7 @@
 //! Every function of Kanister by name: its arguments, its outputs, and how it shows progress.
 
+use crate::template;
+
 /// How a function's phase moves from 0 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
@@ -55,6 +57,11 @@ impl Function {
 /// The function of this name, whether it can be run or is refused by name.
 pub fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
+}
+
+/// Whether a text is a version, as `preferredVersion` has them. Every function has exactly one here: Kanister's default.
+pub fn is_version(text: &str) -> bool {
+    template::is_version(text)
 }
 
 const BLANK: Function = Function {

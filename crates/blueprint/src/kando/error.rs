@@ -2,6 +2,8 @@
 
 use plimsoll_store::StoreError;
 
+use crate::place::ProfileError;
+
 /// The result of the commands.
 pub type Result<T> = std::result::Result<T, KandoError>;
 
@@ -9,11 +11,8 @@ pub type Result<T> = std::result::Result<T, KandoError>;
 #[derive(Debug, thiserror::Error)]
 pub enum KandoError {
     /// The Profile cannot be used.
-    #[error("the profile cannot be used: {cause}")]
-    InvalidProfile {
-        /// What is wrong with it.
-        cause: String,
-    },
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// Kanister has this, this program does not.
     #[error("{what} is not supported")]
     Unsupported {
@@ -59,10 +58,6 @@ pub enum KandoError {
 }
 
 impl KandoError {
-    pub(crate) fn profile(cause: impl Into<String>) -> Self {
-        Self::InvalidProfile { cause: cause.into() }
-    }
-
     pub(crate) fn local(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Local { what: what.into(), source }
     }
@@ -70,7 +65,7 @@ impl KandoError {
     /// The stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::InvalidProfile { .. } => "InvalidProfile",
+            Self::Profile(error) => error.reason(),
             Self::Unsupported { .. } => "Unsupported",
             Self::InvalidPath { .. } => "InvalidPath",
             Self::InvalidKey { .. } => "InvalidOutputKey",

@@ -11,10 +11,8 @@
 //! log line or a frame.
 
 mod error;
-mod profile;
 pub mod protocol;
 mod transfer;
 
 pub use error::{KandoError, Result};
-pub use profile::Profile;
 pub use transfer::{Kando, Moved};

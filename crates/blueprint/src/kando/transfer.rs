@@ -10,7 +10,8 @@ use plimsoll_progress::{Clock, Encoder, Ending, Frame, Meter, Operation, Task, T
 use plimsoll_store::{Observer, Store};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{KandoError, Profile, Result};
+use super::{KandoError, Result};
+use crate::place::Place;
 
 /// How often a frame goes out.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -34,8 +35,8 @@ pub struct Kando {
 
 impl Kando {
     /// Opens the location of a profile. Nothing is sent yet.
-    pub fn open(profile: &Profile) -> Result<Self> {
-        Ok(Self { store: Store::open(profile.location())? })
+    pub fn open(place: &Place) -> Result<Self> {
+        Ok(Self { store: Store::open(&place.location())? })
     }
 
     /// Writes everything that `source` gives to `path`; nothing is visible there before all of it is. `size` is what the

@@ -123,3 +123,8 @@ fn render_fields(path: &str, fields: &Map<String, Value>, params: &Value) -> Res
     }
     Ok(rendered)
 }
+
+/// Whether a text is a semantic version; what is left out is 0.
+pub(crate) fn is_version(text: &str) -> bool {
+    version::Version::parse(text).is_ok()
+}

@@ -96,40 +96,59 @@ pub fn validate(blueprint: &Value) -> Vec<Finding> {
         return findings.0;
     }
     match &blueprint["actions"] {
-        Value::Object(actions) if !actions.is_empty() => check_actions(&mut findings, actions),
+        Value::Object(actions) if !actions.is_empty() => {
+            actions.iter().for_each(|(name, action)| check_action(&mut findings, name, action));
+            check_names(&mut findings, actions);
+        }
         _ => findings.error("actions", "NoActions", "a blueprint needs at least one action"),
     }
     findings.0
 }
 
-fn check_actions(findings: &mut Findings, actions: &Map<String, Value>) {
-    let mut names: BTreeMap<String, String> = BTreeMap::new();
-    for (name, action) in actions {
-        let place = format!("action {name}");
-        match action["phases"].as_array() {
-            Some(phases) if !phases.is_empty() => {
-                for (at, phase) in phases.iter().enumerate() {
-                    phase::check(findings, &place, &format!("{at}"), phase);
-                    check_name(findings, &place, phase, &mut names);
-                }
-            }
-            _ => findings.error(&place, "NoPhases", "an action needs at least one phase"),
+/// Everything for which one action of a blueprint cannot be run: what is wrong with it, and names that templates could take for
+/// another phase's. What is wrong with other actions is nothing to whoever runs this one.
+pub fn validate_action(blueprint: &Value, name: &str) -> Vec<Finding> {
+    let mut findings = Findings::default();
+    let actions = blueprint["actions"].as_object();
+    match actions.and_then(|actions| Some((actions, actions.get(name)?))) {
+        Some((actions, action)) => {
+            check_action(&mut findings, name, action);
+            check_names(&mut findings, actions);
         }
-        if action.get("deferPhase").is_some_and(|phase| !phase.is_null()) {
-            phase::check(findings, &place, "deferPhase", &action["deferPhase"]);
-            check_name(findings, &place, &action["deferPhase"], &mut names);
-        }
-        findings.templates(&format!("{place}, outputArtifacts"), &action["outputArtifacts"]);
+        None => findings.error("actions", "NoAction", format!("the blueprint has no action {name:?}")),
     }
+    findings.0.into_iter().filter(|finding| finding.severity == Severity::Error).collect()
+}
+
+fn check_action(findings: &mut Findings, name: &str, action: &Value) {
+    let place = format!("action {name}");
+    match action["phases"].as_array() {
+        Some(phases) if !phases.is_empty() => {
+            for (at, phase) in phases.iter().enumerate() {
+                phase::check(findings, &place, &format!("{at}"), phase);
+            }
+        }
+        _ => findings.error(&place, "NoPhases", "an action needs at least one phase"),
+    }
+    if action.get("deferPhase").is_some_and(|phase| !phase.is_null()) {
+        phase::check(findings, &place, "deferPhase", &action["deferPhase"]);
+    }
+    findings.templates(&format!("{place}, outputArtifacts"), &action["outputArtifacts"]);
 }
 
 /// Phase names are unique in the whole blueprint, as Kanister has it: templates find a phase by its name alone.
-fn check_name(findings: &mut Findings, place: &str, phase: &Value, names: &mut BTreeMap<String, String>) {
-    let Some(name) = phase["name"].as_str().filter(|name| !name.is_empty()) else { return };
-    if let Some(first) = names.get(name) {
-        let message = format!("the name is taken by a phase of {first}; phase names are unique in a blueprint");
-        findings.error(&format!("{place}, phase {name}"), "DuplicatePhaseName", message);
-        return;
+fn check_names(findings: &mut Findings, actions: &Map<String, Value>) {
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    for (action, fields) in actions {
+        for phase in fields["phases"].as_array().into_iter().flatten().chain(fields.get("deferPhase")) {
+            let Some(name) = phase["name"].as_str().filter(|name| !name.is_empty()) else { continue };
+            if let Some(first) = names.get(name) {
+                let message =
+                    format!("the name is taken by a phase of action {first}; phase names are unique in a blueprint");
+                findings.error(&format!("action {action}, phase {name}"), "DuplicatePhaseName", message);
+                continue;
+            }
+            names.insert(name, action);
+        }
     }
-    names.insert(name.to_owned(), place.to_owned());
 }

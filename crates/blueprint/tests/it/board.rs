@@ -100,6 +100,24 @@ fn a_phase_at_the_end_is_left_out_of_the_mean_and_holds_it_below_the_whole() {
 }
 
 #[test]
+fn a_set_s_bytes_are_those_of_all_its_phases_and_one_that_moves_none_shows_none() {
+    let (spec, action) = (spec(), action(3, false));
+    let mut board = Board::new([(&spec, &action)]);
+    board.start();
+    for (phase, up, down) in [(0, Some(5), None), (1, Some(7), Some(1)), (2, None, None)] {
+        board.begin(core(0, phase), at(1));
+        let sample = Sample { percent: 100, uploaded: up, upload_total: up, downloaded: down, ..Sample::default() };
+        board.sample(core(0, phase), sample, at(2));
+    }
+    let status = serde_json::to_value(board.status(at(3))).unwrap();
+    assert_eq!((&status["progress"]["sizeUploadedB"], &status["progress"]["sizeDownloadedB"]), (&json!(12), &json!(1)));
+    assert_eq!(status["progress"]["estimatedUploadSizeB"], 12);
+    let still = &status["actions"][0]["phases"][2]["progress"];
+    let fields: Vec<_> = still.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(fields, ["lastTransitionTime", "progressPercent"]);
+}
+
+#[test]
 fn two_actions_with_the_same_phases_do_not_touch_each_other_s() {
     let (spec, action) = (spec(), action(1, false));
     let mut board = Board::new([(&spec, &action), (&spec, &action)]);

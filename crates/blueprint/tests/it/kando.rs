@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use http::Method;
 use plimsoll_blueprint::kando::protocol::{Output, progress_line};
-use plimsoll_blueprint::kando::{Kando, KandoError, Moved, Profile};
+use plimsoll_blueprint::kando::{Kando, KandoError, Moved};
+use plimsoll_blueprint::place::Place;
 use plimsoll_progress::{Frame, State};
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Program, S3Server, SECRET_KEY};
 use plimsoll_testkit::proxy::{Fault, Requests};
@@ -41,7 +42,7 @@ impl Bed {
 }
 
 fn open(endpoint: &str, secret: &str) -> Kando {
-    Kando::open(&Profile::from_value(&profile(endpoint, secret)).unwrap()).unwrap()
+    Kando::open(&Place::from_value(profile(endpoint, secret)).unwrap()).unwrap()
 }
 
 /// Bytes that do not repeat, so that a piece in the wrong place shows.
@@ -147,13 +148,13 @@ fn profiles_are_read_as_go_would_and_what_is_not_supported_is_named() {
         let mut profile = profile("http://minio:9000", "hush");
         let place = path.iter().fold(&mut profile, |place, key| &mut place[*key]);
         *place = value;
-        Profile::from_value(&profile)
+        Place::from_value(profile)
     };
     let lower = json!({
         "location": {"Type": "s3Compliant", "Bucket": "b", "Endpoint": "minio:9000"},
         "credential": {"type": "keyPair", "keyPair": {"id": "i", "secret": "hush"}},
     });
-    let location = Profile::from_json(&lower.to_string()).unwrap().location().clone();
+    let location = Place::from_json(&lower.to_string()).unwrap().location();
     assert_eq!(
         (location.setting("s3Url"), location.setting("region")),
         (Some("https://minio:9000"), Some("us-east-1"))
@@ -172,8 +173,8 @@ fn profiles_are_read_as_go_would_and_what_is_not_supported_is_named() {
         (with(&["Location", "bucket"], json!("")), "InvalidProfile"),
         (with(&["Credential", "Type"], json!("kopia")), "Unsupported"),
         (with(&["Credential", "KeyPair"], Value::Null), "InvalidProfile"),
-        (Profile::from_json("{\"Location\": hush"), "InvalidProfile"),
-        (Profile::from_json("[]"), "InvalidProfile"),
+        (Place::from_json("{\"Location\": hush"), "InvalidProfile"),
+        (Place::from_json("[]"), "InvalidProfile"),
     ];
     for (result, reason) in cases {
         let error = result.map(|_| ()).unwrap_err();

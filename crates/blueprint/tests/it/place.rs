@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_api::kanister::v1alpha1::Profile;
-use plimsoll_blueprint::place::{Place, secret_of};
+use plimsoll_blueprint::place::{Place, ProfileError, resolve, secret_of};
 use serde_json::{Value, json};
 
 fn profile(location: Value) -> Profile {
@@ -16,10 +16,14 @@ fn profile(location: Value) -> Profile {
     .unwrap()
 }
 
+fn place(location: Value, secret: &BTreeMap<String, Vec<u8>>) -> Result<Place, ProfileError> {
+    Place::from_value(resolve(&profile(location), secret)?)
+}
+
 fn s3(endpoint: &str) -> Place {
     let location = json!({ "type": "s3Compliant", "bucket": "b", "endpoint": endpoint, "region": "eu-1" });
     let secret = BTreeMap::from([("id".to_owned(), b"me".to_vec()), ("key".to_owned(), b"hidden\n".to_vec())]);
-    Place::new(&profile(location), &secret).unwrap()
+    place(location, &secret).unwrap()
 }
 
 #[test]
@@ -44,6 +48,10 @@ fn a_repository_has_kanister_s_address_whether_its_path_names_the_bucket_or_not(
     let variables: BTreeMap<_, _> = place.restic("b/time-log", "password").unwrap().into_iter().collect();
     assert_eq!(variables["RESTIC_REPOSITORY"], "s3:https://minio.example:9000/b/time-log");
     assert_eq!(variables["RESTIC_PASSWORD"], "password");
+    let below = json!({ "type": "s3Compliant", "bucket": "b", "prefix": "/team//a/" });
+    let keys = BTreeMap::from([("id".to_owned(), b"me".to_vec()), ("key".to_owned(), b"k".to_vec())]);
+    let below = self::place(below, &keys).unwrap();
+    assert_eq!((below.location().prefix.as_str(), below.repository("b/x/").prefix.as_str()), ("team/a", "x"));
     let own: BTreeMap<_, _> = s3("").restic("b/x", "p").unwrap().into_iter().collect();
     assert_eq!(own["RESTIC_REPOSITORY"], "s3:s3.amazonaws.com/b/x");
 }
@@ -52,11 +60,14 @@ fn a_repository_has_kanister_s_address_whether_its_path_names_the_bucket_or_not(
 fn what_is_missing_in_a_profile_is_named() {
     assert_eq!(secret_of(&profile(json!({}))).unwrap(), (Some("other".into()), "aws".into()));
     let none = BTreeMap::new();
-    for (location, word) in [
-        (json!({ "type": "kopia", "bucket": "b" }), "\"kopia\" is not s3Compliant"),
-        (json!({ "type": "s3Compliant" }), "secret has no key \"id\""),
+    let keys = BTreeMap::from([("id".to_owned(), vec![]), ("key".to_owned(), vec![])]);
+    for (location, secret, word) in [
+        (json!({ "type": "s3Compliant" }), &none, "secret has no key \"id\""),
+        (json!({ "type": "kopia", "bucket": "b" }), &keys, "kopia server is not supported"),
+        (json!({ "type": "ftp", "bucket": "b" }), &keys, "\"ftp\" is not s3Compliant"),
+        (json!({ "type": "gcs" }), &keys, "no bucket"),
     ] {
-        let error = Place::new(&profile(location), &none).unwrap_err().to_string();
+        let error = place(location, secret).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }
 }

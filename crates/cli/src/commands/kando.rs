@@ -7,7 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use plimsoll_blueprint::kando::protocol::{Output, progress_line};
-use plimsoll_blueprint::kando::{Kando as Commands, KandoError, Moved, Profile};
+use plimsoll_blueprint::kando::{Kando as Commands, KandoError, Moved};
+use plimsoll_blueprint::place::Place;
 use plimsoll_progress::Frame;
 
 use crate::args::blueprint::{Kando, KandoCommand, KandoLocation, LocationVerb};
@@ -53,7 +54,7 @@ fn refuse_kopia(verb: &LocationVerb) -> anyhow::Result<()> {
     }
 }
 
-fn profile(options: &KandoLocation) -> anyhow::Result<Profile> {
+fn profile(options: &KandoLocation) -> anyhow::Result<Place> {
     let text = match (&options.profile, &options.profile_path) {
         (Some(text), _) => text.clone(),
         (None, Some(path)) => {
@@ -61,7 +62,7 @@ fn profile(options: &KandoLocation) -> anyhow::Result<Profile> {
         }
         (None, None) => return Err(Usage("--profile is missing".into()).into()),
     };
-    Ok(Profile::from_json(&text)?)
+    Ok(Place::from_json(&text)?)
 }
 
 async fn push(kando: &Commands, path: &str, source: &str) -> anyhow::Result<Moved> {

@@ -1,10 +1,18 @@
 //! `plimsoll uninstall`: what `install` put there goes; what users made stays unless they say otherwise.
 
+use std::fmt::Debug;
+use std::time::Duration;
+
 use anyhow::Context;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt};
+use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_api::labels::RESTORE_FINALIZER;
 use plimsoll_api::velero::v1::Restore;
+use plimsoll_controllers::ACTION_SET_FINALIZER;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::delete::ask;
@@ -13,6 +21,11 @@ use crate::args::Global;
 use crate::args::install::Uninstall;
 use crate::exit::Outcome;
 use crate::{connect, output};
+
+/// The pods of the server and the agents.
+const PODS: &str = "app.kubernetes.io/part-of=plimsoll";
+/// How long they may take to end.
+const POD_LIMIT: Duration = Duration::from_secs(60);
 
 /// Takes it out.
 pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome> {
@@ -24,9 +37,9 @@ pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome
     for one in removable(namespace) {
         remove(&client, &one).await?;
     }
+    wait_for_pods(&client, namespace).await;
+    release_all(&client, Some(namespace.as_str()).filter(|_| !options.crds)).await?;
     if options.crds {
-        // With the server gone nobody would ever let them go, and their definition would wait for them.
-        release_restores(&client).await?;
         for definition in plimsoll_api::crds() {
             remove(
                 &client,
@@ -45,7 +58,7 @@ pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome
 fn consequence(namespace: &str, options: &Uninstall) -> String {
     let mut text = format!("This stops the server and the agents in namespace {namespace}.");
     if options.crds {
-        text += " It deletes all Backups, Restores and Schedules of the cluster.";
+        text += " It deletes all Backups, Restores, Schedules and ActionSets of the cluster.";
     }
     if options.delete_namespace {
         text += &format!(" It deletes namespace {namespace} and everything in it, the repositories' password too.");
@@ -63,19 +76,49 @@ async fn remove(client: &Client, one: &serde_json::Value) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn release_restores(client: &Client) -> anyhow::Result<()> {
-    let all: Api<Restore> = Api::all(client.clone());
-    let found = match all.list(&ListParams::default()).await {
+/// Takes our finalizers off. With the server gone nobody else would, and whatever is deleted would wait for ever: objects, their
+/// namespace, their definitions.
+async fn release_all(client: &Client, namespace: Option<&str>) -> anyhow::Result<()> {
+    release::<Restore>(client, namespace, RESTORE_FINALIZER).await?;
+    release::<ActionSet>(client, namespace, ACTION_SET_FINALIZER).await
+}
+
+async fn release<K>(client: &Client, namespace: Option<&str>, finalizer: &str) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let all: Api<K> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let found = match all.list_metadata(&ListParams::default()).await {
         Ok(found) => found.items,
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => return Err(error).context("cannot list restores"),
+        Err(error) => return Err(error).with_context(|| format!("cannot list {}", K::plural(&()))),
     };
-    for restore in found.iter().filter(|restore| restore.finalizers().iter().any(|name| name == RESTORE_FINALIZER)) {
-        let kept: Vec<_> = restore.finalizers().iter().filter(|name| *name != RESTORE_FINALIZER).collect();
-        let api: Api<Restore> = Api::namespaced(client.clone(), &restore.namespace().unwrap_or_default());
+    for held in found.iter().filter(|held| held.finalizers().iter().any(|name| name == finalizer)) {
+        let kept: Vec<_> = held.finalizers().iter().filter(|name| *name != finalizer).collect();
+        let api: Api<K> = Api::namespaced(client.clone(), &held.namespace().unwrap_or_default());
         let patch = Patch::Merge(json!({ "metadata": { "finalizers": kept } }));
-        let released = api.patch(&restore.name_any(), &PatchParams::default(), &patch).await;
-        released.with_context(|| format!("cannot release restore {}", restore.name_any()))?;
+        match api.patch_metadata(&held.name_any(), &PatchParams::default(), &patch).await {
+            Ok(_) => output::line(format!("{} {} is released", K::kind(&()), held.name_any())),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot release {}", held.name_any())),
+        }
     }
     Ok(())
+}
+
+/// Waits until no pod of ours is left, so that none of them holds anything anew. Not for ever: a node may be gone.
+async fn wait_for_pods(client: &Client, namespace: &str) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let ours = ListParams::default().labels(PODS);
+    let gone = async {
+        while pods.list_metadata(&ours).await.is_ok_and(|pods| !pods.items.is_empty()) {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    if tokio::time::timeout(POD_LIMIT, gone).await.is_err() {
+        output::line("some pods of plimsoll have not ended yet");
+    }
 }

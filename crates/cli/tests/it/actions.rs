@@ -1,5 +1,7 @@
 //! ActionSets on the embedded cluster, whose pods are processes: real commands, a real S3 server, the real restic.
 
+use std::path::{Path, PathBuf};
+
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
@@ -171,6 +173,7 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
         reasons.iter().all(|reason| events.iter().any(|known| known == reason))
     })
     .await;
+    assert_eq!(home.events("Blueprint", "words").await, [] as [&str; 0], "nothing is wrong with it");
     eventually("no pod, no finalizer and no journal is left", async || {
         let set = home.get("ActionSet", "set").await;
         home.list("Pod").await.is_empty()
@@ -214,9 +217,9 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
             "duplicate-names",
             json!([{ "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } },
             { "func": "KubeTask", "name": "p", "args": { "image": "i", "command": ["true"] } }]),
-            vec!["two phases are called \"p\""],
+            vec!["phase p: the name is taken by a phase of action act"],
         ),
-        ("no-phases", json!([]), vec!["no phases"]),
+        ("no-phases", json!([]), vec!["action act: an action needs at least one phase"]),
         ("output-not-json", run("echo '###Phase-output###: nonsense'"), vec!["phase p", "nonsense", "not JSON"]),
         (
             "output-too-long",
@@ -224,6 +227,11 @@ fn bad_phases() -> Vec<(&'static str, Value, Vec<&'static str>)> {
                 "printf '###Phase-output###: {\"key\":\"k\",\"value\":\"'; head -c 3000000 /dev/zero | tr '\\0' x; echo '\"}'",
             ),
             vec!["phase p", "longer than"],
+        ),
+        (
+            "output-cut",
+            run("printf '###Phase-out'; sleep 0.2; printf 'put###: {\"key\":\"k\",\"val'"),
+            vec!["phase p", "not JSON"],
         ),
         ("exit-code", run("echo the disk is full >&2; exit 3"), vec!["phase p", "exit code 3", "the disk is full"]),
         (
@@ -340,15 +348,14 @@ pub async fn profile(home: &Home<'_>, server: &S3Server, bucket: &str) {
     })).await;
 }
 
-async fn time_logger(home: &Home<'_>) {
-    make(
-        home,
-        "PersistentVolumeClaim",
-        "time-log",
-        json!({ "spec": { "accessModes": ["ReadWriteOnce"],
-        "resources": { "requests": { "storage": "1Gi" } } } }),
-    )
-    .await;
+/// A claim for whatever the embedded cluster has.
+pub async fn claim(home: &Home<'_>, name: &str) {
+    let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
+    make(home, "PersistentVolumeClaim", name, json!({ "spec": spec })).await;
+}
+
+/// An application that has written into its claim.
+pub async fn time_logger(home: &Home<'_>, image: &str) {
     let line = "[ -e /timelog/time.log ] || { seq 20000 > /timelog/time.log; mkdir /timelog/deep; echo kept > /timelog/deep/file; }; sleep 10000";
     make(
         home,
@@ -358,7 +365,8 @@ async fn time_logger(home: &Home<'_>) {
         "replicas": 1, "selector": { "matchLabels": { "app": "time-logger" } },
         "template": { "metadata": { "labels": { "app": "time-logger" } }, "spec": {
             "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "time-log" } }],
-            "containers": [{ "name": "test-container", "image": "any", "command": shell(line),
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{ "name": "test-container", "image": image, "command": shell(line),
                 "volumeMounts": [{ "name": "data", "mountPath": "/timelog" }] }],
         } },
     } }),
@@ -366,7 +374,7 @@ async fn time_logger(home: &Home<'_>) {
     .await;
 }
 
-fn time_log_blueprint() -> Value {
+pub fn time_log_blueprint(image: &str) -> Value {
     let scale = |name: &str, replicas: u32| {
         json!({ "func": "ScaleWorkload", "name": name, "args": {
         "namespace": "{{ .Deployment.Namespace }}", "name": "{{ .Deployment.Name }}", "kind": "Deployment", "replicas": replicas } })
@@ -385,7 +393,7 @@ fn time_log_blueprint() -> Value {
             "phases": [
                 scale("shutdownPod", 0),
                 { "func": "RestoreData", "name": "restoreFromS3", "args": {
-                    "namespace": "{{ .Deployment.Namespace }}", "pod": "{{ index .Deployment.Pods 0 }}", "image": "any",
+                    "namespace": "{{ .Deployment.Namespace }}", "pod": "{{ index .Deployment.Pods 0 }}", "image": image,
                     "backupArtifactPrefix": "{{ .ArtifactsIn.timeLog.KeyValue.path }}",
                     "backupIdentifier": "{{ .ArtifactsIn.backupIdentifier.KeyValue.id }}" } },
                 scale("bringupPod", 1),
@@ -409,29 +417,18 @@ pub async fn act(home: &Home<'_>, arguments: &[&str]) -> Value {
     set
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
-    let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
-    let bucket = s3.create_bucket("kanister").unwrap();
-    let home = bed.home("home").await;
-    let _server = home.server();
-    profile(&home, &s3, "kanister").await;
-    time_logger(&home).await;
-    make(&home, "Blueprint", "time-log", time_log_blueprint()).await;
+/// Files of an application, whose directory is `volume`, are backed up, lost, restored, compared, and their backup deleted.
+pub async fn files_come_back(home: &Home<'_>, bucket: &Path, volume: &Path) {
     eventually("the application runs", async || {
         home.get("Deployment", "time-logger").await["status"]["readyReplicas"] == 1
     })
     .await;
-    let claim = home.get("PersistentVolumeClaim", "time-log").await;
-    let volume = bed.volume(claim["spec"]["volumeName"].as_str().unwrap()).await;
     eventually("its data is there", async || volume.join("deep/file").exists()).await;
     let before = std::fs::read(volume.join("time.log")).unwrap();
 
     let target = format!("{}/time-logger", home.namespace);
     let backup =
-        act(&home, &["--action", "backup", "--blueprint", "time-log", "--deployment", &target, "--profile", "s3"])
-            .await;
+        act(home, &["--action", "backup", "--blueprint", "time-log", "--deployment", &target, "--profile", "s3"]).await;
     let phase = &backup["status"]["actions"][0]["phases"][0];
     assert_eq!(phase["output"]["fileCount"], "2", "{phase:#}");
     assert!(phase["progress"]["sizeUploadedB"].as_u64().unwrap() > 0, "{phase:#}");
@@ -441,7 +438,7 @@ async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
 
     std::fs::write(volume.join("time.log"), "lost").unwrap();
     std::fs::remove_dir_all(volume.join("deep")).unwrap();
-    let restore = act(&home, &["--action", "restore", "--from", &name]).await;
+    let restore = act(home, &["--action", "restore", "--from", &name]).await;
     assert_eq!(std::fs::read(volume.join("time.log")).unwrap(), before);
     assert_eq!(std::fs::read_to_string(volume.join("deep/file")).unwrap(), "kept\n");
     let phases = &restore["status"]["actions"][0]["phases"];
@@ -450,11 +447,38 @@ async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
     assert_eq!(home.get("Deployment", "time-logger").await["status"]["readyReplicas"], 1);
     assert!(!home.log().contains(SECRET_KEY), "a secret stands in the log");
 
-    act(&home, &["--action", "delete", "--from", &name]).await;
+    act(home, &["--action", "delete", "--from", &name]).await;
     assert!(!bucket.join("time-log/config").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
+    let bed = Bed::local_with_pods().await;
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    let bucket = s3.create_bucket("kanister").unwrap();
+    let home = bed.home("home").await;
+    let _server = home.server();
+    profile(&home, &s3, "kanister").await;
+    claim(&home, "time-log").await;
+    time_logger(&home, "any").await;
+    make(&home, "Blueprint", "time-log", time_log_blueprint("any")).await;
+    let volume = volume_of(&home, "time-log").await;
+    files_come_back(&home, &bucket, &volume).await;
     let refused =
         home.command(&["action", "create", "--action", "restore", "--from", "nothing"]).output().await.unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no ActionSet nothing"), "{refused:?}");
+}
+
+/// The directory of a claim of the embedded cluster.
+pub async fn volume_of(home: &Home<'_>, claim: &str) -> PathBuf {
+    let mut name = String::new();
+    eventually("the claim is bound", async || {
+        let found = home.get("PersistentVolumeClaim", claim).await;
+        found["spec"]["volumeName"].as_str().unwrap_or_default().clone_into(&mut name);
+        !name.is_empty()
+    })
+    .await;
+    home.bed.volume(&name).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -513,4 +537,30 @@ async fn objects_are_awaited_changed_and_removed_and_commands_run_in_running_pod
     assert!(home.find("ConfigMap", "settings").await.is_none());
     assert_eq!(home.get("StatefulSet", "db").await["spec"]["replicas"], 0);
     assert!(home.list("Pod").await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_lets_go_of_everything_that_is_held_in_our_name() {
+    let bed = Bed::local().await;
+    let (home, other) = (bed.home("home").await, bed.home("other").await);
+    let ours = "actionsets.plimsoll.dev/running";
+    let restores = "restores.velero.io/external-resources-finalizer";
+    for home in [&home, &other] {
+        let held = |name: &str, ours: &str| json!({ "name": name, "finalizers": [ours, "example.com/somebody-else"] });
+        make(home, "ActionSet", "set", json!({ "metadata": held("set", ours), "spec": { "actions": [] } })).await;
+        let restore =
+            json!({ "apiVersion": "velero.io/v1", "kind": "Restore", "metadata": held("r", restores), "spec": {} });
+        home.create(restore).await.unwrap();
+    }
+    let uninstalled = home.command(&["uninstall", "--confirm"]).output().await.unwrap();
+    assert!(uninstalled.status.success(), "{uninstalled:?}");
+    for (kind, name) in [("ActionSet", "set"), ("Restore", "r")] {
+        let finalizers = home.get(kind, name).await["metadata"]["finalizers"].clone();
+        assert_eq!(finalizers, json!(["example.com/somebody-else"]), "{kind}");
+        let finalizers = other.get(kind, name).await["metadata"]["finalizers"].clone();
+        assert_eq!(finalizers.as_array().map(Vec::len), Some(2), "{kind} of another server");
+    }
+    let uninstalled = home.command(&["uninstall", "--confirm", "--crds"]).output().await.unwrap();
+    assert!(uninstalled.status.success(), "{uninstalled:?}");
+    assert!(String::from_utf8_lossy(&uninstalled.stdout).contains("ActionSet set is released"), "{uninstalled:?}");
 }

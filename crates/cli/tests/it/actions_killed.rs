@@ -1,9 +1,10 @@
 //! ActionSets whose server is killed at every effect of a phase, and on.
 
 use futures::{StreamExt, stream};
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, ask, ended, is_ended, make, message, output, shell, state};
+use crate::actions::{Seen, ask, claim, ended, is_ended, make, message, output, profile, shell, state, time_logger};
 use crate::bed::{Bed, Home, eventually};
 use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
 
@@ -162,4 +163,71 @@ async fn a_set_that_is_deleted_while_no_server_runs_is_ended_in_order_by_the_nex
         home.list("Pod").await.iter().all(|pod| !pod.metadata.name.as_deref().unwrap().starts_with("kanister-job-"))
     })
     .await;
+}
+
+/// Data that is backed up, restored, forgotten and cleared, all in one action.
+async fn prepare_data<'a>(bed: &'a Bed, s3: &S3Server, name: &str) -> Home<'a> {
+    let home = bed.home(name).await;
+    s3.create_bucket(name).unwrap();
+    profile(&home, s3, name).await;
+    claim(&home, "time-log").await;
+    time_logger(&home, "any").await;
+    let phase = |func: &str, name: &str, mut args: Value| {
+        args["namespace"] = json!(home.namespace);
+        args["backupArtifactPrefix"] = json!("repo");
+        json!({ "func": func, "name": name, "args": args })
+    };
+    let id = "{{ .Phases.save.Output.backupID }}";
+    let clear = json!({ "func": "LocationDelete", "name": "clear", "args": { "artifact": "repo" } });
+    let phases = json!([
+        phase(
+            "BackupData",
+            "save",
+            json!({ "pod": "{{ index .Deployment.Pods 0 }}", "container": "test-container", "includePath": "/timelog" })
+        ),
+        phase(
+            "RestoreData",
+            "load",
+            json!({ "image": "any", "volumes": { "time-log": "/timelog" }, "backupIdentifier": id, "restorePath": "/" })
+        ),
+        phase("DeleteData", "drop", json!({ "image": "any", "backupID": id })),
+        clear,
+    ]);
+    make(&home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": phases } } })).await;
+    eventually("the application runs", async || {
+        home.get("Deployment", "time-logger").await["status"]["readyReplicas"] == 1
+    })
+    .await;
+    let object = json!({ "kind": "Deployment", "name": "time-logger", "namespace": home.namespace });
+    let action = json!({ "name": "act", "blueprint": "bp", "object": object, "profile": { "name": "s3", "namespace": home.namespace } });
+    make(&home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
+    home
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_whose_server_is_killed_while_it_is_moved_is_moved_all_the_same() {
+    let bed = Bed::local_with_pods().await;
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    let points = ["backup.after", "restore.after", "forget.after", "location.after"];
+    let (bed, s3) = (&bed, &s3);
+    stream::iter(points)
+        .map(|point| async move {
+            let home = prepare_data(bed, s3, &point.replace('.', "-")).await;
+            let (set, died) = run(&home, Some(&format!("phase.{point}"))).await;
+            assert!(died, "{point} was never reached");
+            assert_eq!(state(&set), "complete", "killed at {point}: {}\n{}", message(&set), home.log());
+            let phases = &set["status"]["actions"][0]["phases"];
+            // What a first attempt has sent need not be sent again: the total tells that it was looked at.
+            assert!(phases[0]["progress"]["estimatedUploadSizeB"].as_u64().unwrap() > 0, "{phases:#}");
+            assert!(phases[1]["progress"]["sizeDownloadedB"].as_u64().unwrap() > 0, "{phases:#}");
+            let own = |name: &str| name.starts_with("restore-data-") || name.starts_with("delete-data-");
+            let pods = home.list("Pod").await;
+            assert!(
+                !pods.iter().any(|pod| own(pod.metadata.name.as_deref().unwrap())),
+                "killed at {point}: a pod is left"
+            );
+        })
+        .buffer_unordered(AT_ONCE / 2)
+        .collect::<()>()
+        .await;
 }

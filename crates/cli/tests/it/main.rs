@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod actions;
+mod actions_data;
+mod actions_database;
 mod actions_killed;
+mod actions_real;
 mod api_server_restart;
 mod architecture;
 mod backup_fields;

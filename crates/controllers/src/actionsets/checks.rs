@@ -6,9 +6,9 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use plimsoll_api::kanister::v1alpha1::{Blueprint, Profile};
 use plimsoll_blueprint::params;
+use plimsoll_blueprint::validate::{Severity, validate};
 use plimsoll_engine::Error;
 
-use super::plan::{action_faults, repeated_names};
 use crate::context::Context;
 use crate::control::control;
 use crate::events::Gravity;
@@ -19,11 +19,9 @@ pub async fn watch(context: Arc<Context>) {
 }
 
 async fn check_blueprint(blueprint: Arc<Blueprint>, context: Arc<Context>) -> Result<Action, Error> {
-    let mut faults: Vec<_> =
-        repeated_names(&blueprint).into_iter().map(|name| format!("two phases are called {name:?}")).collect();
-    for (name, action) in &blueprint.spec.actions {
-        faults.extend(action_faults(action).into_iter().map(|fault| format!("action {name}: {fault}")));
-    }
+    let raw = serde_json::to_value(&*blueprint).unwrap_or_default();
+    let errors = validate(&raw).into_iter().filter(|finding| finding.severity == Severity::Error);
+    let faults: Vec<_> = errors.map(|finding| format!("{}: {}", finding.place, finding.message)).collect();
     if !faults.is_empty() && blueprint.metadata.deletion_timestamp.is_none() {
         let about = blueprint.object_ref(&());
         context.events.say(&about, Gravity::Warning, "InvalidBlueprint", &faults.join("; ")).await;

@@ -33,6 +33,8 @@ use crate::floor::Shown;
 use crate::report::Projection;
 use crate::subject::{Finished, Job, Kind, Needs};
 
+/// Our finalizer on an ActionSet for as long as it runs: one that is deleted is cancelled first.
+pub const FINALIZER: &str = "actionsets.plimsoll.dev/running";
 /// How many sets run at the same time; more wait.
 const AT_ONCE: usize = 100;
 
@@ -53,7 +55,7 @@ impl Projection for Live {
 impl Kind for ActionSet {
     const VERB: &'static str = "run";
     const SHOWN: Shown = Shown::NOTHING;
-    const FINALIZER: Option<&'static str> = Some("actionsets.plimsoll.dev/running");
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
     const HELD_WHILE_RUNNING: bool = true;
     const PHASE: &'static str = "/status/state";
     type Live = Live;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState, BlueprintPhase};
 use plimsoll_blueprint::Error as PhaseError;
 use plimsoll_blueprint::board::{Outputs, Place, Which};
-use plimsoll_blueprint::functions::arguments::{self, Arguments};
+use plimsoll_blueprint::functions::arguments::Arguments;
 use plimsoll_blueprint::functions::table::{self, Shown};
 use plimsoll_blueprint::functions::{self, Again, Call, Function, PodStyle};
 use plimsoll_blueprint::params::{self, Params};
@@ -162,9 +162,6 @@ impl Phase<'_> {
     }
 
     fn arguments(&self, function: &table::Function, params: &Params) -> Result<Arguments, PhaseError> {
-        if let Some(fault) = arguments::faults(function, &self.written.args).into_iter().next() {
-            return Err(PhaseError::Missing(fault));
-        }
         let mut rendered = Map::new();
         for (name, value) in &self.written.args {
             let value = if function.rendered {

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::go::GoDuration;
-use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSpec, Blueprint, BlueprintAction, BlueprintPhase};
-use plimsoll_blueprint::functions::arguments;
-use plimsoll_blueprint::functions::table::{self, Shown};
-use plimsoll_blueprint::template::Template;
+use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSpec, Blueprint, BlueprintAction};
+use plimsoll_blueprint::functions::table;
+use plimsoll_blueprint::validate::validate_action;
 use plimsoll_engine::Error;
 use serde_json::Value;
 
@@ -72,14 +71,9 @@ pub async fn load(
 }
 
 fn plan(set: &ActionSet, spec: &ActionSpec, blueprint: &Blueprint) -> Result<Planned, Vec<String>> {
-    let (name, title) = (spec.name.clone().unwrap_or_default(), blueprint.name_any());
-    let action = blueprint.spec.actions.get(&name).cloned();
-    let action = action.ok_or_else(|| vec![format!("blueprint {title} has no action {name:?}")])?;
-    let mut faults: Vec<_> =
-        action_faults(&action).into_iter().map(|fault| format!("blueprint {title}, action {name}: {fault}")).collect();
-    faults.extend(
-        repeated_names(blueprint).into_iter().map(|name| format!("blueprint {title}: two phases are called {name:?}")),
-    );
+    let name = spec.name.clone().unwrap_or_default();
+    let mut faults = faults_of(blueprint, &name);
+    faults.extend(version_fault(spec));
     let timeouts = [blueprint.annotations().get(TIMEOUT), set.annotations().get(TIMEOUT)];
     let mut merged = Timeouts::default();
     for text in timeouts.into_iter().flatten() {
@@ -92,70 +86,26 @@ fn plan(set: &ActionSet, spec: &ActionSpec, blueprint: &Blueprint) -> Result<Pla
         .annotations()
         .get(REPEATABLE)
         .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect());
-    if !faults.is_empty() {
-        return Err(faults);
-    }
+    let action = blueprint.spec.actions.get(&name).cloned().filter(|_| faults.is_empty());
+    let Some(action) = action else { return Err(faults) };
     Ok(Planned { spec: spec.clone(), action, timeouts: merged, repeatable: repeatable.unwrap_or_default() })
 }
 
-/// Everything that is wrong with an action of a blueprint, whatever it is used for.
-pub fn action_faults(action: &BlueprintAction) -> Vec<String> {
-    let mut faults = Vec::new();
-    if action.phases.is_empty() {
-        faults.push("it has no phases".to_owned());
-    }
-    for phase in action.phases.iter().chain(&action.defer_phase) {
-        let name = phase.name.clone().unwrap_or_default();
-        faults.extend(phase_faults(phase).into_iter().map(|fault| format!("phase {name}: {fault}")));
-    }
-    for (name, artifact) in &action.output_artifacts {
-        let texts = artifact.key_value.values().chain(&artifact.kopia_snapshot);
-        let wrong = texts.filter_map(|text| Template::parse(&format!("outputArtifacts.{name}"), text).err());
-        faults.extend(wrong.map(|error| error.to_string()));
-    }
-    faults
+/// Everything for which an action of a blueprint is not run.
+pub fn faults_of(blueprint: &Blueprint, action: &str) -> Vec<String> {
+    let raw = serde_json::to_value(blueprint).unwrap_or_default();
+    let title = blueprint.name_any();
+    validate_action(&raw, action)
+        .into_iter()
+        .map(|finding| format!("blueprint {title}: {}: {}", finding.place, finding.message))
+        .collect()
 }
 
-fn phase_faults(phase: &BlueprintPhase) -> Vec<String> {
-    let name = phase.func.clone().unwrap_or_default();
-    if phase.name.as_deref().unwrap_or_default().is_empty() {
-        return vec!["it has no name".to_owned()];
-    }
-    let Some(function) = table::find(&name) else { return vec![format!("there is no function {name:?}")] };
-    let mut faults = arguments::faults(function, &phase.args);
-    for (argument, value) in &phase.args {
-        // What these wait for is a template of another kind.
-        if function.rendered || function.shown != Shown::AtTheEnd {
-            template_faults(argument, value, &mut faults);
-        }
-    }
-    faults
-}
-
-fn template_faults(path: &str, value: &Value, faults: &mut Vec<String>) {
-    match value {
-        Value::String(text) => {
-            faults.extend(Template::parse(path, text).err().map(|e| format!("argument {path}: {e}")));
-        }
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(at, item)| template_faults(&format!("{path}[{at}]"), item, faults));
-        }
-        Value::Object(fields) => {
-            fields.iter().for_each(|(key, value)| template_faults(&format!("{path}.{key}"), value, faults));
-        }
-        _ => {}
-    }
-}
-
-/// Templates name a phase without its action, so a name may stand only once in a blueprint.
-pub fn repeated_names(blueprint: &Blueprint) -> Vec<String> {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for action in blueprint.spec.actions.values() {
-        for phase in action.phases.iter().chain(&action.defer_phase) {
-            *seen.entry(phase.name.clone().unwrap_or_default()).or_default() += 1;
-        }
-    }
-    seen.into_iter().filter(|(_, count)| *count > 1).map(|(name, _)| name).collect()
+/// Every function has one version here, which is also what Kanister falls back to; what is no version is refused as it does.
+fn version_fault(spec: &ActionSpec) -> Option<String> {
+    let wanted = spec.preferred_version.as_deref().filter(|text| !text.is_empty())?;
+    let known = table::is_version(wanted);
+    (!known).then(|| format!("preferredVersion: {wanted:?} is not a version such as v0.0.0"))
 }
 
 /// How long phases may take.
@@ -196,32 +146,31 @@ impl Timeouts {
 mod tests {
     use super::*;
 
-    fn phase(value: Value) -> BlueprintPhase {
-        serde_json::from_value(value).unwrap()
+    fn planned(phase: Value, version: &str) -> Result<Planned, Vec<String>> {
+        use serde_json::json;
+        let blueprint = json!({ "apiVersion": "cr.kanister.io/v1alpha1", "kind": "Blueprint", "metadata": { "name": "bp" },
+            "actions": { "act": { "phases": [phase] }, "other": { "phases": [{ "func": "CreateRDSSnapshot", "name": "rds" }] } } });
+        let spec =
+            ActionSpec { name: Some("act".into()), preferred_version: Some(version.into()), ..ActionSpec::default() };
+        plan(&ActionSet::default(), &spec, &serde_json::from_value(blueprint).unwrap())
     }
 
     #[test]
-    fn what_is_wrong_with_a_phase_is_said_with_its_argument() {
+    fn what_is_wrong_with_a_phase_is_said_with_its_argument_and_other_actions_do_not_matter() {
         use serde_json::json;
+        let task = |args: Value| json!({ "name": "p", "func": "KubeTask", "args": args });
+        let good = task(json!({ "image": "i", "command": ["x"] }));
+        assert!(planned(good.clone(), "").is_ok());
+        assert!(planned(good.clone(), "v1.0.0-alpha").is_ok(), "Kanister falls back to the version there is");
         let cases = [
-            (json!({ "name": "p", "func": "NoSuch" }), "there is no function \"NoSuch\""),
-            (json!({ "name": "p", "func": "KubeTask", "args": { "image": "i" } }), "argument command: is missing"),
-            (
-                json!({ "name": "p", "func": "KubeTask", "args": { "image": "i", "command": null } }),
-                "argument command: is null",
-            ),
-            (
-                json!({ "name": "p", "func": "KubeTask", "args": { "image": "i", "command": ["x"], "imge": 1 } }),
-                "argument imge: function KubeTask has no such argument",
-            ),
-            (json!({ "name": "p", "func": "CreateRDSSnapshot" }), "function CreateRDSSnapshot"),
-            (json!({ "name": "p", "func": "CreateCSISnapshot" }), "function CreateCSISnapshot"),
+            (task(json!({ "image": "i" })), "v0.0.0", "phase p: KubeTask needs the argument command"),
+            (task(json!({ "image": "i", "command": null })), "v0.0.0", "phase p, argument command: the value is null"),
+            (good, "newest", "preferredVersion: \"newest\" is not a version"),
         ];
-        for (value, expected) in cases {
-            let faults = phase_faults(&phase(value)).join("; ");
+        for (phase, version, expected) in cases {
+            let faults = planned(phase, version).err().unwrap_or_default().join("; ");
             assert!(faults.contains(expected), "{faults}");
         }
-        assert_eq!(action_faults(&BlueprintAction::default()), ["it has no phases"]);
     }
 
     #[test]

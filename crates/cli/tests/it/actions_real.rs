@@ -1,0 +1,87 @@
+//! Blueprints on a real cluster: files with restic, and a database through pipes and our own `kando`.
+
+use std::path::Path;
+use std::process::Command;
+
+use plimsoll_testkit::cache::{program, system_program};
+use plimsoll_testkit::cluster::Machine;
+use plimsoll_testkit::image::Image;
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::require;
+use serde_json::json;
+
+use crate::actions::{
+    Seen, ask, ended, files_come_back, make, message, profile, state, time_log_blueprint, time_logger,
+};
+use crate::actions_database::{blueprint, database, rows_come_back};
+use crate::bed::Bed;
+
+/// What applications and tasks run in: a shell, restic, a database, and a `kando` that is not ours.
+const APPLICATION: &str = "plimsoll.test/application:1";
+/// Our own program, at the path it has here.
+const TOOLS: &str = "plimsoll.test/tools:1";
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+fn load_images(machine: &Machine, folder: &Path) {
+    let own = folder.join("kando");
+    std::fs::write(&own, "#!/bin/sh\necho this is the kando of the image >&2\nexit 9\n").unwrap();
+    let mut application = Image::busybox(APPLICATION)
+        .with_file(&own, "/usr/local/bin/kando")
+        .with_file(CERTIFICATES, CERTIFICATES)
+        .with_file("/etc/passwd", "/etc/passwd")
+        .with_file("/usr/share/mysql/english/errmsg.sys", "/usr/share/mysql/english/errmsg.sys")
+        .with_program(program("restic").unwrap(), "/usr/bin/restic")
+        .unwrap();
+    for (name, path) in
+        [("bash", "bash"), ("mariadbd", "mariadbd"), ("mariadb", "mariadb"), ("mariadb-dump", "mysqldump")]
+    {
+        application = application.with_program(system_program(name).unwrap(), format!("/usr/bin/{path}")).unwrap();
+    }
+    machine.load_image(&application).unwrap();
+    let ours = env!("CARGO_BIN_EXE_plimsoll");
+    machine.load_image(&Image::busybox(TOOLS).with_program(ours, ours).unwrap()).unwrap();
+}
+
+/// The files of a database that has never run.
+fn install_database(data: &Path) {
+    let mut install = Command::new("mariadb-install-db");
+    install.args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"]);
+    let installed = install.arg(format!("--datadir={}", data.display())).output().unwrap();
+    assert!(installed.status.success(), "{installed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_and_a_database_come_back_through_blueprints() {
+    let cluster = require!(plimsoll_testkit::cluster().await);
+    let machine = require!(cluster.machine());
+    require!(program("versitygw").and(program("restic")));
+    require!(system_program("mariadbd").and(system_program("mariadb-dump")));
+    let bed = Bed::real(cluster).await;
+    load_images(machine, bed.directory.path());
+    let s3 = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
+    let bucket = s3.create_bucket("kanister").unwrap();
+    let home = bed.home("home").await;
+    let arguments = ["--lease-duration", "15s", "--tools-image", TOOLS];
+    let _server = home.server_through(&bed.kubeconfig, &arguments, &[]);
+    profile(&home, &s3, "kanister").await;
+
+    let files = cluster.volume(&home.namespace, "time-log").await.unwrap();
+    time_logger(&home, APPLICATION).await;
+    make(&home, "Blueprint", "time-log", time_log_blueprint(APPLICATION)).await;
+    let rows = cluster.volume(&home.namespace, "mysql").await.unwrap();
+    install_database(&rows.directory().join("data"));
+    database(&home, APPLICATION).await;
+    make(&home, "Blueprint", "mysql", blueprint(APPLICATION)).await;
+    files_come_back(&home, &bucket, files.directory()).await;
+    rows_come_back(&home, &bucket, rows.directory()).await;
+
+    // Its author may keep the image's own, which is another one.
+    let own = json!({ "func": "KubeTask", "name": "own", "args": { "image": APPLICATION, "command": ["kando", "output", "a", "b"],
+        "podAnnotations": { "plimsoll.dev/own-kando": "true" } } });
+    make(&home, "Blueprint", "own", json!({ "actions": { "act": { "phases": [own] } } })).await;
+    ask(&home, "own", "own", &["act"]).await;
+    let set = ended(&home, "own", &mut Seen::default()).await;
+    assert_eq!(state(&set), "failed");
+    assert!(message(&set).contains("this is the kando of the image"), "{}", message(&set));
+    bed.clear().await;
+}
