@@ -18,6 +18,7 @@ mod commands;
 mod deletion;
 mod faults;
 mod installed;
+mod installed_volumes;
 mod kando;
 mod killed;
 mod location_faults;
