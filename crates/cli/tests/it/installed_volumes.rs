@@ -139,7 +139,10 @@ async fn velero_restores(home: &Home<'_>, velero: &VeleroInPods, shop: &str, bef
     let to_velero = bed.ns("to-velero");
     velero.cli(restore_of("r3", "ours", &format!("{shop}:{to_velero}"))).unwrap();
     assert_eq!(phase(&theirs.get("Restore", "r3").await), "Completed");
-    assert_eq!(sums(&bed.client, &to_velero).await, before);
+    // Velero's own helper leaves its mark in the volume.
+    let restored = sums(&bed.client, &to_velero).await;
+    let restored: Vec<&str> = restored.lines().filter(|line| !line.contains("./.velero")).collect();
+    assert_eq!(restored, before.lines().collect::<Vec<_>>());
 }
 
 /// A volume that any claim may take: there is nobody here who makes one when it is asked for.
