@@ -51,6 +51,8 @@ pub const PVC_NAME: &str = "velero.io/pvc-name";
 pub const MOVER: &str = "plimsoll.dev/mover";
 /// Annotation on a volume transfer: how often a node has taken it up.
 pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
+/// Annotation on a PodVolumeRestore: the data is in the volume, and how that ended. From then on nothing is moved again.
+pub const MOVED: &str = "plimsoll.dev/moved";
 /// Finalizer on a Restore: its files in the bucket are deleted before it is.
 pub const RESTORE_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
 

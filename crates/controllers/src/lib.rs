@@ -53,4 +53,4 @@ pub use operation::operation_name;
 pub use plimsoll_blueprint::functions::Tools;
 pub use plimsoll_engine::Error;
 pub use server::{Server, install_crds};
-pub use volumes::{Helper, MoverChoice};
+pub use volumes::{Helper, Method, MoverChoice, PlannedVolume, Wishes, plan as plan_volumes};

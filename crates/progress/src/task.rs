@@ -66,6 +66,14 @@ impl Handle {
         }
     }
 
+    pub(crate) fn reword(&self, id: u64, reason: &str) {
+        self.change(|live| {
+            if let Some(wait) = live.waits.iter_mut().find(|wait| wait.id == id) {
+                wait.reason = clean_reason(reason);
+            }
+        });
+    }
+
     pub(crate) fn stop_waiting(&self, id: u64) {
         self.advance(|live| live.waits.retain(|wait| wait.id != id));
     }

@@ -23,6 +23,11 @@ impl Wait {
         Waiting { id: self.id, reason, patient }
     }
 
+    /// Says the same waiting in other words. No sign of life: what has stood still too long stays stalled.
+    pub fn reword(&self, reason: impl AsRef<str>) {
+        self.task.reword(self.id, reason.as_ref());
+    }
+
     /// Ends the waiting; the same as dropping the guard.
     pub fn end(self) {
         drop(self);

@@ -11,6 +11,8 @@ use super::options::ObjectFormat;
 pub const EXAMPLES: &str = "Examples:
   plimsoll install --image registry.example/plimsoll:0.1.0 --provider aws --bucket backups \\
     --secret-file ./credentials --backup-location-config region=eu-1 --wait
+  plimsoll install --image registry.example/plimsoll:0.1.0 --provider directory --bucket /backups \\
+    --location-volume nfs:nas.example:/export/backups
   plimsoll install --image registry.example/plimsoll:0.1.0 --no-default-backup-location --no-secret
   plimsoll install --image registry.example/plimsoll:0.1.0 --dry-run -o yaml > plimsoll.yaml
   plimsoll install --crds-only";
@@ -26,6 +28,35 @@ pub enum Uploader {
     Restic,
     /// The program kopia, which must be in the image: the one format that Velero can read too
     Kopia,
+}
+
+/// What a location in a directory is mounted from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocationVolume {
+    /// A directory of every node: the same file system on all of them, or there is only one.
+    HostPath(String),
+    /// A claim in the server's namespace that many pods may write to.
+    Claim(String),
+    /// An export of an NFS server.
+    Nfs {
+        /// Its address.
+        server: String,
+        /// What it exports.
+        path: String,
+    },
+}
+
+fn location_volume(text: &str) -> Result<LocationVolume, String> {
+    const FORMS: &str = "hostPath:DIR, pvc:CLAIM and nfs:SERVER:DIR are known";
+    let (kind, rest) = text.split_once(':').ok_or(FORMS)?;
+    match (kind, rest.split_once(":/")) {
+        ("hostPath", _) if rest.starts_with('/') => Ok(LocationVolume::HostPath(rest.to_owned())),
+        ("pvc", _) if !rest.is_empty() => Ok(LocationVolume::Claim(rest.to_owned())),
+        ("nfs", Some((server, path))) if !server.is_empty() => {
+            Ok(LocationVolume::Nfs { server: server.to_owned(), path: format!("/{path}") })
+        }
+        _ => Err(FORMS.to_owned()),
+    }
 }
 
 /// `plimsoll install`
@@ -44,6 +75,10 @@ pub struct Install {
     /// Bucket of the default backup location
     #[arg(long, value_name = "NAME")]
     pub bucket: Option<String>,
+    /// With provider directory: what is mounted at that path in the server and the agents, hostPath:DIR, pvc:CLAIM or
+    /// nfs:SERVER:DIR
+    #[arg(long, value_name = "VOLUME", value_parser = location_volume, requires = "bucket")]
+    pub location_volume: Option<LocationVolume>,
     /// Prefix in that bucket
     #[arg(long, value_name = "PREFIX")]
     pub prefix: Option<String>,
@@ -135,4 +170,20 @@ pub struct Uninstall {
     /// Do not ask
     #[arg(long, visible_alias = "force")]
     pub confirm: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_volume_is_a_directory_of_the_nodes_a_claim_or_an_export() {
+        assert_eq!(location_volume("hostPath:/srv/b"), Ok(LocationVolume::HostPath("/srv/b".into())));
+        assert_eq!(location_volume("pvc:backups"), Ok(LocationVolume::Claim("backups".into())));
+        let nfs = LocationVolume::Nfs { server: "fd00::1".into(), path: "/export/b".into() };
+        assert_eq!(location_volume("nfs:fd00::1:/export/b"), Ok(nfs));
+        for wrong in ["/srv/b", "hostPath:srv", "pvc:", "nfs:/export", "nfs:nas"] {
+            assert!(location_volume(wrong).unwrap_err().contains("are known"), "{wrong}");
+        }
+    }
 }

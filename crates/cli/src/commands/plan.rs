@@ -6,6 +6,7 @@ use anyhow::Context;
 use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_controllers::{Error, Method, PlannedVolume, Wishes, plan_volumes};
 use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::selection::Selecting;
@@ -18,7 +19,7 @@ use crate::exit::Outcome;
 use crate::picture::Picture;
 use crate::{connect, output};
 
-/// Shows what a backup would hold. Reads with the user's own rights; counts, but lists nothing.
+/// Shows what a backup would hold. Reads with the user's own rights; counts, and lists nothing but pods, for their volumes.
 pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let policies = policies(&client, &global.namespace, spec.resource_policy.as_ref()).await?;
@@ -26,16 +27,29 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
     let root = operation.root();
     let select =
         |resources: &[_], namespaces: &[_]| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces);
-    let plan = backup::plan(&cluster, select, &root);
-    let (mut plan, _) = Picture::on_terminal_only().of(&operation, plan).await.context("cannot plan the backup")?;
+    let work = async {
+        let (mut plan, selecting) = backup::plan(&cluster, select, &root).await?;
+        let wishes = Wishes::of(spec, policies.clone());
+        match plan_volumes(&cluster, &plan, &selecting, &wishes, &root).await {
+            Ok(volumes) => Ok::<_, Error>((plan, volumes)),
+            Err(error) if error.code() == Some(403) => {
+                plan.warnings.push(format!("what would become of volumes is not known: {error}"));
+                Ok((plan, Vec::new()))
+            }
+            Err(error) => Err(error),
+        }
+    };
+    let (mut plan, volumes) =
+        Picture::on_terminal_only().of(&operation, work).await.context("cannot plan the backup")?;
     count_selected_namespaces(&mut plan);
     match format {
         Some(format) => {
             let mut value = serde_json::to_value(&plan)?;
             value["expectedItems"] = serde_json::to_value(plan.expected())?;
+            value["volumes"] = serde_json::to_value(&volumes)?;
             output::object(&value, format)?;
         }
-        None => text(&plan).into_iter().for_each(output::line),
+        None => text(&plan, &volumes).into_iter().for_each(output::line),
     }
     Ok(Outcome::Success)
 }
@@ -71,7 +85,7 @@ fn count_selected_namespaces(plan: &mut BackupPlan) {
     }
 }
 
-fn text(plan: &BackupPlan) -> Vec<String> {
+fn text(plan: &BackupPlan, volumes: &[PlannedVolume]) -> Vec<String> {
     let namespaces = plan.namespaces.as_ref().map_or_else(
         || "all".to_owned(),
         |names| format!("{}: {}", names.len(), names.iter().cloned().collect::<Vec<_>>().join(", ")),
@@ -98,7 +112,27 @@ fn text(plan: &BackupPlan) -> Vec<String> {
     if empty > 0 {
         lines.push(format!("{empty} more resources are selected and have no items."));
     }
+    lines.extend(volumes_text(volumes));
     lines.extend(plan.errors.iter().map(|error| format!("Error: {error}")));
     lines.extend(plan.warnings.iter().map(|warning| format!("Warning: {warning}")));
+    lines
+}
+
+fn volumes_text(volumes: &[PlannedVolume]) -> Vec<String> {
+    if volumes.is_empty() {
+        return Vec::new();
+    }
+    let row = |planned: &PlannedVolume| {
+        let method = match planned.method {
+            Method::FsBackup => "fs-backup",
+            Method::Skipped => "skipped",
+            Method::Refused => "refused",
+        };
+        let why = planned.reason.clone().unwrap_or_default();
+        vec![format!("{}/{}", planned.pod, planned.volume), method.to_owned(), why]
+    };
+    let header = ["VOLUME", "METHOD", "WHY"].map(str::to_owned);
+    let mut lines = vec![String::new()];
+    lines.extend(output::table(&header, &volumes.iter().map(row).collect::<Vec<_>>()));
     lines
 }

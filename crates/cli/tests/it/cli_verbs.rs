@@ -2,6 +2,9 @@
 
 use std::process::Stdio;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -155,6 +158,47 @@ async fn a_dry_run_counts_what_a_backup_would_hold_and_creates_nothing() {
     let json: Value = serde_json::from_str(&said(&home, &[&plan[..], &["-o", "json"]].concat()).await).unwrap();
     assert_eq!((&json["expectedItems"], &json["namespaces"]), (&json!(7), &json!(["shop"])));
     assert_eq!(names(&home, "backups").await, Vec::<String>::new());
+}
+
+/// A pod that runs on a node, with one volume.
+async fn pod(home: &Home<'_>, name: &str, node: &str, volume: Value) {
+    let mut volume = volume;
+    volume["name"] = json!("data");
+    home.create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": { "nodeName": node,
+        "containers": [{ "name": "main", "image": "shell" }], "volumes": [volume] } }))
+        .await
+        .unwrap();
+    let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+    home.api("Pod").patch_status(name, &PatchParams::default(), &running).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_what_would_become_of_each_volume_and_names_those_that_are_refused() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let nodes: Api<Node> = Api::all(bed.client.clone());
+    for os in ["linux", "windows"] {
+        let node = json!({ "metadata": { "name": os, "labels": { "kubernetes.io/os": os } } });
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    }
+    home.create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "device" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "volumeName": "v",
+            "resources": { "requests": { "storage": "1Gi" } } } }))
+        .await
+        .unwrap();
+    pod(&home, "good", "linux", json!({ "emptyDir": {} })).await;
+    pod(&home, "block", "linux", json!({ "persistentVolumeClaim": { "claimName": "device" } })).await;
+    pod(&home, "foreign", "windows", json!({ "emptyDir": {} })).await;
+    let plan = ["backup", "create", "x", "--include-namespaces", "home", "--default-volumes-to-fs-backup", "--dry-run"];
+    let text = said(&home, &plan).await;
+    let line = |pod: &str| text.lines().find(|line| line.starts_with(&format!("home/{pod}/data"))).unwrap_or(&text);
+    assert!(line("good").contains("fs-backup"), "{text}");
+    assert!(line("block").contains("refused") && line("block").contains("claim device is a block device"), "{text}");
+    assert!(line("foreign").contains("refused") && line("foreign").contains("node windows runs Windows"), "{text}");
+    let json: Value = serde_json::from_str(&said(&home, &[&plan[..], &["-o", "json"]].concat()).await).unwrap();
+    let methods: Vec<&str> =
+        json["volumes"].as_array().unwrap().iter().map(|one| one["method"].as_str().unwrap()).collect();
+    assert_eq!(methods.iter().filter(|method| **method == "refused").count(), 2, "{json:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,6 @@ fn program() -> &'static Path {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "held back until it has passed once: it got as far as a leading server, without certificates in its image"]
 async fn an_installed_server_backs_up_and_restores_under_the_rights_that_the_installer_gives_it() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());

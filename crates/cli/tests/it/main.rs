@@ -22,6 +22,7 @@ mod dashboard;
 mod deletion;
 mod faults;
 mod installed;
+mod installed_volumes;
 mod kando;
 mod killed;
 mod location_faults;

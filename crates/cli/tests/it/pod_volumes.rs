@@ -97,6 +97,10 @@ impl<'a> Application<'a> {
         self.api("Pod").get_opt("writer").await.unwrap().map(|pod| json!(pod))
     }
 
+    pub async fn claim(&self) -> Value {
+        json!(self.api("PersistentVolumeClaim").get("data").await.unwrap())
+    }
+
     pub async fn is_running(&self) -> bool {
         self.pod().await.is_some_and(|pod| phase(&pod) == "Running")
     }

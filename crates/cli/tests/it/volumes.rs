@@ -24,7 +24,7 @@ async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str)
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{mover}: {restore:#}\n{}\n{}", home.log(), agent_log(home));
-    check_restore(home, &restore).await;
+    check_restore(home, application, &restore).await;
     eventually("the pod runs with its data", async || application.is_running().await).await;
     assert_eq!(application.files().await, before, "{mover}");
     dismiss(agent).await;
@@ -59,9 +59,11 @@ async fn check_backup(home: &Home<'_>, application: &Application<'_>, backup: &V
     assert_eq!(info["pvbInfo"]["uploaderType"], uploader, "{info:#}");
 }
 
-async fn check_restore(home: &Home<'_>, restore: &Value) {
+async fn check_restore(home: &Home<'_>, application: &Application<'_>, restore: &Value) {
     let found = transfer(home, "PodVolumeRestore", "data").await.unwrap();
-    assert_eq!(found["metadata"]["labels"]["velero.io/restore-uid"], restore["metadata"]["uid"]);
+    let labels = &found["metadata"]["labels"];
+    assert_eq!(labels["velero.io/restore-uid"], restore["metadata"]["uid"]);
+    assert_eq!(labels["velero.io/pvc-uid"], application.claim().await["metadata"]["uid"], "{labels}");
     let status = &found["status"];
     assert_eq!(
         (&status["phase"], &status["progress"]["bytesDone"]),

@@ -1,8 +1,11 @@
 //! What goes wrong with a volume has a name, in its own status and in its backup's errors.
 
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
 
 fn message(transfer: &Value) -> &str {
@@ -42,6 +45,33 @@ async fn a_missing_agent_a_missing_program_and_a_wrong_password_are_named() {
     home.patch("Secret", "velero-repo-credentials", wrong).await;
     fails(&home, &application, "locked-out", "does not open repository").await;
     dismiss(found).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 100_000).await;
+    let home = bed.home("home").await;
+    let _server = server(&home, "built-in", &["--agent-silence", "3s"]);
+    let agent = agent(&home, &[], &[]);
+    eventually("the agent says that it lives", async || agent_log(&home).contains("at work")).await;
+    let process = Pid::from_raw(i32::try_from(agent.id().unwrap()).unwrap()).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    // One that was heard of gets half a minute.
+    let ended = || async {
+        let backup = home.get("Backup", "b").await;
+        Ok::<_, kube::Error>(is_ended(&backup).then_some(backup))
+    };
+    let backup = plimsoll_testkit::wait::until("the backup to end", Duration::from_mins(3), ended).await.unwrap();
+    let errors = home.messages("b", "errors");
+    assert_eq!(phase(&backup), "PartiallyFailed", "{errors}");
+    let words = "NodeAgentSilent: the agent of node local has not been heard of for";
+    assert!(errors.contains(words) && errors.contains("writer/data"), "{errors}");
+    let failed = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
+    assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
+    kill_process(process, Signal::CONT).unwrap();
+    dismiss(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -338,15 +338,13 @@ async fn volumes(
     policies: Option<Policies>,
     stages: &Stages,
 ) -> Result<PodVolumes, Error> {
-    let spec = &job.subject.spec;
-    let by_default = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false);
     PodVolumes::new(Wanted {
         context: Arc::clone(&job.context),
         name: job.id.name.clone(),
         uid: job.id.uid.clone(),
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        wishes: Wishes { by_default, policies },
+        wishes: Wishes::of(&job.subject.spec, policies),
         task: stages.planned("volumes"),
     })
     .await

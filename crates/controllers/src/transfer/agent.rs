@@ -93,11 +93,7 @@ impl Agent {
         let settings = &self.settings;
         let lease = AgentLease::new(self.client.clone(), &settings.namespace, &settings.node, &settings.identity);
         let begin = async {
-            match peers::gone(&self.client, &settings.namespace).await {
-                // Whether a peer works here is the server's business first: it makes the transfers.
-                Err(error) if error.code() == Some(403) => warn!("cannot look for other servers: {error}"),
-                answer => answer?,
-            }
+            peers::gone(&self.client, &settings.namespace).await?;
             lease.take().await
         };
         tokio::select! {

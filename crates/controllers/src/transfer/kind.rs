@@ -1,7 +1,7 @@
 //! What differs between the kinds of transfer.
 
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource;
@@ -18,8 +18,6 @@ use super::error::TransferError;
 
 /// The init container that waits for the data of a restored pod's volumes.
 pub const RESTORE_WAIT: &str = "restore-wait";
-/// Where the files that end its waiting lie, below each volume.
-const HANDSHAKE: &str = ".velero";
 /// In Velero's words: there is no snapshot of nothing.
 const EMPTY: &str = "volume was empty so no snapshot was taken";
 
@@ -62,8 +60,8 @@ pub trait Transfer:
     fn work(&self, directory: &Path) -> Result<Work, TransferError>;
     /// Fields of the status that are known once it begins.
     fn begun(directory: &Path, node: &str) -> Value;
-    /// What is to be done once the mover has ended well.
-    fn settle(&self, directory: &Path) -> Result<(), TransferError>;
+    /// For whom a pod waits: the uid of a Restore, which is the name of the file that ends the waiting.
+    fn awaited_by(&self) -> Result<Option<&str>, TransferError>;
     /// Fields of the last status.
     fn ended(outcome: &Outcome) -> Value;
 }
@@ -130,8 +128,8 @@ impl Transfer for PodVolumeBackup {
         json!({ "path": directory.display().to_string() })
     }
 
-    fn settle(&self, _: &Path) -> Result<(), TransferError> {
-        Ok(())
+    fn awaited_by(&self) -> Result<Option<&str>, TransferError> {
+        Ok(None)
     }
 
     fn ended(outcome: &Outcome) -> Value {
@@ -213,16 +211,10 @@ impl Transfer for PodVolumeRestore {
         json!({ "node": node })
     }
 
-    fn settle(&self, directory: &Path) -> Result<(), TransferError> {
+    fn awaited_by(&self) -> Result<Option<&str>, TransferError> {
         let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
         let restore = owners.iter().find(|owner| owner.kind == "Restore");
-        let restore = restore.ok_or_else(|| TransferError::Invalid("no Restore owns it".into()))?;
-        let pod = self.pod();
-        shake_hands(directory, &restore.uid).map_err(|error| TransferError::Handshake {
-            volume: self.volume().to_owned(),
-            pod: format!("{}/{}", pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default()),
-            cause: error.to_string(),
-        })
+        restore.map(|owner| Some(owner.uid.as_str())).ok_or_else(|| TransferError::Invalid("no Restore owns it".into()))
     }
 
     fn ended(outcome: &Outcome) -> Value {
@@ -237,21 +229,6 @@ impl Transfer for PodVolumeRestore {
 fn incomplete(problems: &plimsoll_mover::Problems, what: &str) -> Option<String> {
     let first = problems.named.first()?;
     Some(format!("Incomplete: {} files {what}, among them {}: {}", problems.count, first.path, first.cause))
-}
-
-/// The file that lets a pod's containers start. What an earlier restore of the same volume left goes first; the volume's
-/// content is its owner's, so no link in it is followed.
-fn shake_hands(directory: &Path, restore: &str) -> std::io::Result<()> {
-    let folder = directory.join(HANDSHAKE);
-    match folder.symlink_metadata() {
-        Ok(found) if found.is_dir() => std::fs::remove_dir_all(&folder)?,
-        Ok(_) => std::fs::remove_file(&folder)?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    std::fs::create_dir(&folder)?;
-    let file: PathBuf = folder.join(Path::new(restore).file_name().unwrap_or_default());
-    std::fs::File::create_new(file)?.sync_all()
 }
 
 /// Whose transfer it is, as far as a pod tells.
@@ -291,18 +268,6 @@ mod tests {
         assert_eq!(of(json!("here"), json!({"waiting": {}}), "u"), Place::NotYet);
         assert_eq!(of(json!("here"), running, "another pod of that name"), Place::NotYet);
         assert_eq!(place::<PodVolumeRestore>(None, &wanted, "here"), Place::NotYet);
-    }
-
-    #[test]
-    fn the_handshake_replaces_what_earlier_restores_left_and_follows_no_link() {
-        let volume = tempfile::tempdir().unwrap();
-        let outside = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(outside.path(), volume.path().join(HANDSHAKE)).unwrap();
-        shake_hands(volume.path(), "one").unwrap();
-        assert_eq!(outside.path().read_dir().unwrap().count(), 0);
-        shake_hands(volume.path(), "../two").unwrap();
-        let left: Vec<_> = volume.path().join(HANDSHAKE).read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["two"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod agent;
 mod decide;
 mod directory;
 mod error;
+mod handshake;
 pub(crate) mod kind;
 mod lease;
 mod report;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
@@ -19,6 +19,7 @@ use tracing::info;
 use super::agent::Agent;
 use super::decide::MOST_ATTEMPTS;
 use super::error::TransferError;
+use super::handshake::{self, Mark, has_waited};
 use super::kind::Transfer;
 use super::report::{self, Reporter, Reporting};
 use super::write::Record;
@@ -28,6 +29,8 @@ use crate::events::Gravity;
 
 /// The first pause before a mover is tried again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// How often a pod is looked at that may have been told before.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Works on a transfer to its end. An error means that the end could not be written.
 pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: CancellationToken) -> Result<(), Error> {
@@ -64,6 +67,9 @@ struct Run<'a, T> {
 
 impl<T: Transfer> Run<'_, T> {
     async fn work(&self) -> Result<Outcome, TransferError> {
+        if let Some(text) = self.object.annotations().get(labels::MOVED) {
+            return self.settle_again(handshake::noted(text)).await;
+        }
         let _slot = self.slot().await?;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -128,31 +134,80 @@ impl<T: Transfer> Run<'_, T> {
         };
         let attempt = self.begin(&directory).await?;
         job.epoch = attempt.into();
-        let moved = self.move_data(&job).await;
-        let settled = moved.and_then(|outcome| {
-            kill::point("transfer.settle.before");
-            self.object.settle(&directory)?;
-            kill::point("transfer.settle.after");
-            Ok(outcome)
-        });
+        let settled = match self.move_data(&job).await {
+            Ok(outcome) => self.settle(&directory, outcome).await,
+            Err(error) => Err(error),
+        };
         Ok((attempt, settled))
+    }
+
+    /// Writes down that the data is there, and tells the pod.
+    async fn settle(&self, directory: &Path, outcome: Outcome) -> Result<Outcome, TransferError> {
+        let Some(restore) = self.object.awaited_by()? else { return Ok(outcome) };
+        kill::point("transfer.moved.before");
+        let moved = json!({ "metadata": { "annotations": { labels::MOVED: handshake::note(&outcome) } } });
+        self.record.change(&self.root, |_| moved.clone()).await?.ok_or(TransferError::Cancelled)?;
+        kill::point("transfer.settle.before");
+        Mark::new(directory, restore).put().map_err(|error| self.untold(&error))?;
+        kill::point("transfer.settle.after");
+        Ok(outcome)
+    }
+
+    /// Tells a pod whose data was there before: it may have been told by somebody who could not write that down. A pod that was
+    /// told takes the mark away, or has ended its waiting; then nobody else does.
+    async fn settle_again(&self, outcome: Outcome) -> Result<Outcome, TransferError> {
+        let Some(restore) = self.object.awaited_by()? else { return Ok(outcome) };
+        let pod = self.pod().await?;
+        if has_waited(&pod) {
+            return Ok(outcome);
+        }
+        let agent = self.agent;
+        let volume = self.object.volume();
+        let directory = directory::find(&agent.client, &agent.settings.pods_directory, &pod, volume).await?;
+        let mark = Mark::new(&directory, restore);
+        if mark.is_there() {
+            return Ok(outcome);
+        }
+        mark.put().map_err(|error| self.untold(&error))?;
+        let _waiting = self.root.wait_patiently("waiting for the pod to see that its data is there");
+        let put = tokio::time::Instant::now();
+        while mark.is_there() && put.elapsed() < handshake::TAKEN_WITHIN {
+            let waited = match self.pod().await {
+                Ok(pod) => has_waited(&pod),
+                Err(TransferError::PodGone { .. }) => true,
+                Err(error) => return Err(error),
+            };
+            if waited {
+                mark.take_away().map_err(|error| self.untold(&error))?;
+            } else {
+                self.unless_cancelled(tokio::time::sleep(LOOK_EVERY)).await?;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn untold(&self, error: &std::io::Error) -> TransferError {
+        let (volume, cause) = (self.object.volume().to_owned(), error.to_string());
+        TransferError::Handshake { volume, pod: path_of(&self.object.pod()), cause }
+    }
+
+    /// The pod, as it is now.
+    async fn pod(&self) -> Result<Pod, TransferError> {
+        let reference = self.object.pod();
+        let path = path_of(&reference);
+        let namespace = reference.namespace.as_deref().unwrap_or_default();
+        let pods: Api<Pod> = Api::namespaced(self.agent.client.clone(), namespace);
+        let name = reference.name.clone().unwrap_or_default();
+        let read = || async { pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {path}"), e)) };
+        let pod = Patience::default().run(&self.root, read).await?;
+        let same = |pod: &Pod| reference.uid.is_none() || pod.uid() == reference.uid;
+        pod.filter(same).ok_or(TransferError::PodGone { pod: path.clone() })
     }
 
     /// Finds the volume and the repository.
     async fn prepare(&self) -> Result<(PathBuf, Job), TransferError> {
         let agent = self.agent;
-        let reference = self.object.pod();
-        let path = format!(
-            "{}/{}",
-            reference.namespace.clone().unwrap_or_default(),
-            reference.name.clone().unwrap_or_default()
-        );
-        let pods: Api<Pod> = Api::namespaced(agent.client.clone(), reference.namespace.as_deref().unwrap_or_default());
-        let name = reference.name.clone().unwrap_or_default();
-        let read = || async { pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {path}"), e)) };
-        let pod = Patience::default().run(&self.root, read).await?;
-        let same = |pod: &Pod| reference.uid.is_none() || pod.uid() == reference.uid;
-        let pod = pod.filter(same).ok_or(TransferError::PodGone { pod: path.clone() })?;
+        let pod = self.pod().await?;
         let directory =
             directory::find(&agent.client, &agent.settings.pods_directory, &pod, self.object.volume()).await?;
         let kind = self.kind()?;
@@ -212,6 +267,10 @@ impl<T: Transfer> Run<'_, T> {
             answer => Ok(answer?),
         }
     }
+}
+
+fn path_of(pod: &ObjectReference) -> String {
+    format!("{}/{}", pod.namespace.as_deref().unwrap_or_default(), pod.name.as_deref().unwrap_or_default())
 }
 
 /// How often a transfer was taken up.

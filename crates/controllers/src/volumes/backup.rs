@@ -10,14 +10,14 @@ use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, TransferPhase, UploaderType};
 use plimsoll_archive::volumes::BackupVolumeInfo;
-use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::ports::{VolumeResults, Volumes};
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::Kind;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
 
-use super::choose::{Behind, Choice, Wishes, claim_name, listed, volumes};
+use super::behind::Reading;
+use super::choose::{Behind, Choice, Wishes, listed, volumes};
 use super::follow::{Ended, Follower};
 use super::info::{self, Claimed};
 use super::{identifier, transfer_name};
@@ -101,16 +101,8 @@ impl PodVolumes {
         self.state().results.warnings.push((text(pod, "/metadata/namespace").to_owned(), text_of_it));
     }
 
-    async fn read(
-        &self,
-        api_version: &str,
-        plural: &str,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Result<Option<Value>, Error> {
-        let path = format!("{}/{name}", collection_path(api_version, plural, namespace));
-        let found = Patience::default().run(&self.wanted.task, || self.wanted.context.cluster.get(&path)).await?;
-        Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    fn reading(&self) -> Reading<'_> {
+        Reading { cluster: &self.wanted.context.cluster, task: &self.wanted.task }
     }
 
     /// The volumes of a pod that are backed up. Those that should be and cannot are named.
@@ -132,12 +124,8 @@ impl PodVolumes {
             return Ok(Vec::new());
         }
         if !chosen.is_empty() && self.is_windows(text(pod, "/spec/nodeName")).await? {
-            let node = text(pod, "/spec/nodeName");
-            let label = path(pod);
-            self.error(
-                pod,
-                format!("volumes of pod {label} are refused: node {node} runs Windows, which is not supported"),
-            );
+            let why = windows_refused(text(pod, "/spec/nodeName"));
+            self.error(pod, format!("volumes of pod {} are refused: {why}", path(pod)));
             return Ok(Vec::new());
         }
         Ok(chosen)
@@ -145,15 +133,7 @@ impl PodVolumes {
 
     async fn choose_one(&self, pod: &Value, volume: &Value) -> Result<Option<Chosen>, Error> {
         let namespace = text(pod, "/metadata/namespace");
-        let claim = match claim_name(pod, volume) {
-            Some(name) => self.read("v1", "persistentvolumeclaims", Some(namespace), &name).await?,
-            None => None,
-        };
-        let persistent =
-            match claim.as_ref().map(|claim| text(claim, "/spec/volumeName")).filter(|name| !name.is_empty()) {
-                Some(name) => self.read("v1", "persistentvolumes", None, name).await?,
-                None => None,
-            };
+        let (claim, persistent) = self.reading().behind(pod, volume).await?;
         let claimed = claim.as_ref().map(|claim| Claimed::of(claim, persistent.as_ref())).unwrap_or_default();
         let name = text(volume, "/name").to_owned();
         let behind = Behind { claim: claim.as_ref(), volume: persistent.as_ref() };
@@ -187,9 +167,7 @@ impl PodVolumes {
         if let Some(known) = self.state().windows.get(node) {
             return Ok(*known);
         }
-        let found = self.read("v1", "nodes", None, node).await?.unwrap_or_default();
-        let labels = found.pointer("/metadata/labels");
-        let windows = labels.and_then(|labels| labels.get("kubernetes.io/os")).is_some_and(|os| os == "windows");
+        let windows = self.reading().runs_windows(node).await?;
         self.state().windows.insert(node.to_owned(), windows);
         Ok(windows)
     }
@@ -303,6 +281,11 @@ impl PodVolumes {
         results.pod_volume_backups = backups;
         results
     }
+}
+
+/// Why volumes of a pod on such a node are not backed up.
+pub(super) fn windows_refused(node: &str) -> String {
+    format!("node {node} runs Windows, which is not supported")
 }
 
 /// What is wrong with a transfer that has ended: one that is not complete is an error too.

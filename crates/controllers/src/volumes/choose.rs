@@ -1,6 +1,7 @@
 //! Which volumes of a pod are backed up file by file: pure.
 
 use plimsoll_api::labels;
+use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_select::policies::{ActionKind, Policies, Volume};
 use serde_json::Value;
 
@@ -44,6 +45,12 @@ pub enum Choice {
 const NEVER: [&str; 5] = ["hostPath", "secret", "configMap", "projected", "downwardAPI"];
 
 impl Wishes {
+    /// What a Backup and its policies say.
+    pub fn of(spec: &BackupSpec, policies: Option<Policies>) -> Self {
+        let by_default = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false);
+        Self { by_default, policies }
+    }
+
     /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
     pub fn concern(&self, pod: &Value) -> bool {
         let policies = self.policies.as_ref().is_some_and(Policies::has_volume_policies);

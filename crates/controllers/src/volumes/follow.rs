@@ -45,7 +45,7 @@ struct Entry<T> {
 struct Followed<T> {
     task: Task,
     bytes: Meter,
-    wait: Option<(String, Wait)>,
+    wait: Option<Wait>,
     obstacle: Option<(&'static str, Instant)>,
     deadline: Instant,
     ended: Option<oneshot::Sender<Option<Arc<T>>>>,
@@ -135,16 +135,17 @@ impl<T: Obstructed> Followed<T> {
             (self.wait, self.obstacle) = (None, None);
             return Duration::ZERO;
         };
-        if self.wait.as_ref().is_none_or(|(said, _)| *said != obstacle.message) {
-            let words = format!("waiting: {}", obstacle.message);
-            let wait = match obstacle.reason {
-                "Queued" => self.task.wait_patiently(words),
-                _ => self.task.wait(words),
-            };
-            self.wait = Some((obstacle.message.clone(), wait));
-        }
-        if self.obstacle.is_none_or(|(reason, _)| reason != obstacle.reason) {
-            self.obstacle = Some((obstacle.reason, Instant::now()));
+        let words = format!("waiting: {}", obstacle.message);
+        match (&self.wait, self.obstacle) {
+            // The same thing, in words that may have changed: it has not moved.
+            (Some(wait), Some((reason, _))) if reason == obstacle.reason => wait.reword(words),
+            _ => {
+                self.wait = Some(match obstacle.reason {
+                    "Queued" => self.task.wait_patiently(words),
+                    _ => self.task.wait(words),
+                });
+                self.obstacle = Some((obstacle.reason, Instant::now()));
+            }
         }
         self.obstacle.map_or(Duration::ZERO, |(_, since)| since.elapsed())
     }

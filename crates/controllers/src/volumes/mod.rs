@@ -11,19 +11,22 @@
 mod action;
 mod agents;
 mod backup;
+mod behind;
 mod cancel;
 mod choose;
 mod follow;
 mod info;
 mod mover;
 mod obstacle;
+mod plan;
 mod restore;
 
 pub use action::Helper;
 pub(crate) use backup::{PodVolumes, Wanted};
 pub(crate) use cancel::abandon;
-pub(crate) use choose::Wishes;
+pub use choose::Wishes;
 pub use mover::MoverChoice;
+pub use plan::{Method, PlannedVolume, plan};
 pub(crate) use restore::{PodData, Source};
 
 use kube::ResourceExt;

@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, PodVolumeRestoreSpec, TransferPhase, UploaderType};
-use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::ports::{RestoredVolumes, VolumeData};
 use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
@@ -20,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::action::{Expected, Waiting};
+use super::behind::Reading;
 use super::follow::{Ended, Follower};
 use super::mover::MoverChoice;
 use super::{identifier, info, transfer_name};
@@ -167,7 +167,13 @@ impl Work {
         let whose = Whose::holds(backup);
         let repository = repositories::require(context, &whose, task).await?;
         let shown = task.child(label);
-        let object = self.transfer(pod, backup, &identifier(context, repository).await?);
+        let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let claim = claim_of(pod, backup.spec.volume.as_deref().unwrap_or_default());
+        let claim_uid = match &claim {
+            Some(claim) => self.claim_uid(&namespace, claim).await?,
+            None => None,
+        };
+        let object = self.transfer(pod, backup, &identifier(context, repository).await?, claim_uid);
         let name = object.metadata.name.clone().unwrap_or_default();
         context.fence.check()?;
         kill::point("volumes.create.before");
@@ -180,12 +186,26 @@ impl Work {
         Patience::default().run(&shown, create).await?;
         kill::point("volumes.create.after");
         let ended = self.follower.follow(&name, shown);
-        let claim = claim_of(pod, backup.spec.volume.as_deref().unwrap_or_default());
-        let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(Started { namespace, label: label.to_owned(), claim, ended })
     }
 
-    fn transfer(&self, pod: &Value, backup: &PodVolumeBackup, identifier: &str) -> PodVolumeRestore {
+    async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
+        let Source { context, task, .. } = &self.source;
+        Reading { cluster: &context.cluster, task }.claim(namespace, name).await
+    }
+
+    async fn claim_uid(&self, namespace: &str, name: &str) -> Result<Option<String>, Error> {
+        let found = self.claim(namespace, name).await?;
+        Ok(found.and_then(|claim| claim.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)))
+    }
+
+    fn transfer(
+        &self,
+        pod: &Value,
+        backup: &PodVolumeBackup,
+        identifier: &str,
+        claim_uid: Option<String>,
+    ) -> PodVolumeRestore {
         let Source { context, name, uid, owner, .. } = &self.source;
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default();
         let pod_uid = text("/metadata/uid");
@@ -205,7 +225,10 @@ impl Work {
             source_namespace: backup.spec.pod.as_ref().and_then(|pod| pod.namespace.clone()),
             ..PodVolumeRestoreSpec::default()
         };
-        let marks = json!({ labels::RESTORE_NAME: labels::valid_name(name), labels::RESTORE_UID: uid, labels::POD_UID: pod_uid });
+        let mut marks = json!({ labels::RESTORE_NAME: labels::valid_name(name), labels::RESTORE_UID: uid, labels::POD_UID: pod_uid });
+        if let Some(claim_uid) = claim_uid {
+            marks[labels::PVC_UID] = json!(claim_uid);
+        }
         let mover = match (context.settings.mover, uploader_kind(spec.uploader_type.as_ref())) {
             (MoverChoice::Always(Kind::Restic), Kind::BuiltIn) => Kind::Restic,
             (_, kind) => kind,
@@ -248,7 +271,7 @@ impl Work {
 impl Work {
     /// Claims of this restore whose files are in the backup, and came back through no pod.
     async fn left_empty(&self) -> Result<Vec<(String, String)>, Error> {
-        let Source { context, name, backups, namespaces, task, .. } = &self.source;
+        let Source { name, backups, namespaces, .. } = &self.source;
         let used = std::mem::take(&mut self.state().used);
         let mut errors = Vec::new();
         for backup in backups.iter().filter(|backup| is_restorable(backup)) {
@@ -260,9 +283,7 @@ impl Work {
             let pod = backup.spec.pod.clone().unwrap_or_default();
             let old = pod.namespace.unwrap_or_default();
             let namespace = namespaces.get(&old).unwrap_or(&old);
-            let path = format!("{}/{claim}", collection_path("v1", "persistentvolumeclaims", Some(namespace)));
-            let found = Patience::default().run(task, || context.cluster.get(&path)).await?;
-            let found: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+            let found = self.claim(namespace, claim).await?.unwrap_or_default();
             let marks = found.pointer("/metadata/labels").and_then(|all| all.get(labels::RESTORE_NAME));
             if marks.is_some_and(|restore| *restore == labels::valid_name(name)) {
                 let pod = pod.name.unwrap_or_default();

@@ -126,6 +126,19 @@ fn waiting_too_long_is_a_stall_that_says_what_for_and_waiting_for_ones_turn_is_n
 }
 
 #[test]
+fn a_waiting_in_other_words_is_the_same_waiting_and_stays_a_stall() {
+    let (clock, operation) = operation();
+    let pod = operation.root().child("pod");
+    let waiting = pod.wait("the agent has not been heard of for 0 s");
+    for second in 1..=40 {
+        pass(&clock, 1);
+        waiting.reword(format!("the agent has not been heard of for {second} s"));
+    }
+    let message = "the agent has not been heard of for 40 s".to_owned();
+    assert_eq!(verdict(&operation), Some(("pod".into(), StallReason::WaitingTooLong, 40, message)));
+}
+
+#[test]
 fn one_long_stall_does_not_teach_a_task_to_be_slow() {
     let (clock, operation) = operation();
     let meter = operation.root().meter(Unit::Items);

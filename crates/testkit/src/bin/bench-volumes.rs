@@ -1,9 +1,10 @@
 //! Volume data: every mover on the standard data, and the whole backup of it through pods beside the real Velero with its node
 //! agent, in the same run.
 //!
-//!     bench-volumes PLIMSOLL [SCALE] [--movers-only] [--pods-only]
+//!     bench-volumes PLIMSOLL [SCALE] [--movers-only] [--pods-only] [--extremes]
 //!
-//! `PLIMSOLL` is the program to measure; `SCALE` divides the data. Only the ratios mean something on another machine.
+//! `PLIMSOLL` is the program to measure; `SCALE` divides the data. Only the ratios mean something on another machine. `--extremes`
+//! instead runs every mover on one directory with a million entries and on one file of 10 GiB: 35 GB of disk.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -18,7 +19,9 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server, VeleroInPods};
-use plimsoll_testkit::{Cluster, Pod, Shape, cache};
+use plimsoll_testkit::{Cluster, Namespace, Pod, Shape, Volume, cache};
+use rand::rngs::StdRng;
+use rand::{RngCore as _, SeedableRng as _};
 use serde_json::{Value, json};
 
 struct Arguments {
@@ -26,21 +29,30 @@ struct Arguments {
     scale: u32,
     movers: bool,
     pods: bool,
+    extremes: bool,
 }
 
 fn arguments() -> Result<Arguments> {
-    const USAGE: &str = "usage: bench-volumes PLIMSOLL [SCALE] [--movers-only] [--pods-only]";
+    const USAGE: &str = "usage: bench-volumes PLIMSOLL [SCALE] [--movers-only] [--pods-only] [--extremes]";
     let (flags, plain): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|word| word.starts_with("--"));
     let asked = |flag: &str| flags.iter().any(|given| given == flag);
     let scale = plain.get(1).map_or(Ok(1), |number| number.parse()).context(USAGE)?;
     let plimsoll = plain.first().context(USAGE)?.into();
-    Ok(Arguments { plimsoll, scale: scale.max(1), movers: !asked("--pods-only"), pods: !asked("--movers-only") })
+    let extremes = asked("--extremes");
+    let (movers, pods) = (!extremes && !asked("--pods-only"), !extremes && !asked("--movers-only"));
+    Ok(Arguments { plimsoll, scale: scale.max(1), movers, pods, extremes })
 }
 
 fn main() -> Result<()> {
     let arguments = arguments()?;
+    if arguments.extremes {
+        println!("one directory with many entries");
+        movers(&arguments, |source| many_entries(source, arguments.scale))?;
+        println!("one large file");
+        movers(&arguments, |source| large_file(source, arguments.scale))?;
+    }
     if arguments.movers {
-        movers(&arguments)?;
+        movers(&arguments, |source| standard(source, arguments.scale))?;
     }
     if arguments.pods {
         Cluster::preflight()?;
@@ -60,18 +72,44 @@ fn data(scale: u32) -> [Shape; 2] {
     }
 }
 
+fn standard(source: &Path, scale: u32) -> Result<()> {
+    for shape in data(scale) {
+        shape.write_into(source)?;
+    }
+    Ok(())
+}
+
+fn large_file(source: &Path, scale: u32) -> Result<()> {
+    let (mut random, mut block) = (StdRng::seed_from_u64(3), vec![0; 16 << 20]);
+    let mut file = std::fs::File::create(source.join("large"))?;
+    for _ in 0..640 / scale.min(640) {
+        random.fill_bytes(&mut block);
+        file.write_all(&block)?;
+    }
+    Ok(())
+}
+
+/// A million of them, small.
+fn many_entries(source: &Path, scale: u32) -> Result<()> {
+    let folder = source.join("many");
+    std::fs::create_dir_all(&folder)?;
+    for number in 0..1_000_000 / scale {
+        std::fs::write(folder.join(format!("entry-{number:07}")), number.to_string())?;
+    }
+    Ok(())
+}
+
 fn row(what: &str, mover: &str, time: Duration, best: Duration) {
     let (seconds, ratio) = (time.as_secs_f64(), time.as_secs_f64() / best.as_secs_f64().max(0.001));
     println!("{what:<24} {mover:<10} {seconds:>8.2} s  {ratio:>6.2} times the fastest");
 }
 
 /// Each mover takes its turn: first backup, unchanged second one, restore into an empty directory.
-fn movers(arguments: &Arguments) -> Result<()> {
+fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let source = folder.path().join("source");
-    for shape in data(arguments.scale) {
-        shape.write_into(&source)?;
-    }
+    std::fs::create_dir(&source)?;
+    fill(&source)?;
     let mut kinds = vec![("builtIn", None)];
     for name in ["restic", "kopia"] {
         kinds.extend(cache::program(name).ok().map(|program| (name, Some(program))));
@@ -79,6 +117,7 @@ fn movers(arguments: &Arguments) -> Result<()> {
     let mut times: Vec<(&str, [Duration; 3])> = Vec::new();
     for (kind, program) in &kinds {
         let bench = Bench { plimsoll: &arguments.plimsoll, kind, program: program.as_deref(), folder: folder.path() };
+        std::fs::create_dir(bench.bucket())?;
         bench.run(&json!("ensure"))?;
         let backup =
             json!({ "backup": { "directory": source, "source": "bench/pod/data", "tags": { "pvc-uid": "bench" } } });
@@ -89,6 +128,7 @@ fn movers(arguments: &Arguments) -> Result<()> {
         let snapshot = outcome.pointer("/backup/snapshot").context("a backup has a snapshot")?.clone();
         let (restore, _) = bench.run(&json!({ "restore": { "snapshot": snapshot, "directory": target } }))?;
         std::fs::remove_dir_all(&target)?;
+        std::fs::remove_dir_all(bench.bucket())?;
         times.push((*kind, [first, second, restore]));
     }
     for (index, what) in ["first backup", "second, unchanged", "restore"].into_iter().enumerate() {
@@ -109,9 +149,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    fn bucket(&self) -> PathBuf {
+        self.folder.join(format!("repository-{}", self.kind))
+    }
+
     /// A job as the agent gives it to a mover: over its standard input.
     fn run(&self, work: &Value) -> Result<(Duration, Value)> {
-        let place = json!({ "provider": "directory", "bucket": self.folder.join(format!("repository-{}", self.kind)), "prefix": "r" });
+        let place = json!({ "provider": "directory", "bucket": self.bucket(), "prefix": "r" });
         // "bench", in base64.
         let job = json!({ "name": "bench", "kind": self.kind, "program": self.program, "work": work,
             "repository": { "place": place, "password": "YmVuY2g=" }, "cache": self.folder.join(format!("cache-{}", self.kind)) });
@@ -141,55 +185,132 @@ impl Bench<'_> {
     }
 }
 
-/// The whole backup through pods: the big volume and a small one in one pod, then eight small ones, for the fixed cost of each.
+/// The whole backup through pods: the big volume and a small one in one pod; an unchanged second backup; and a pod with eight
+/// small volumes, for the fixed cost of each.
 async fn pods(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let client = cluster.client().await?;
     let store = S3Server::start(S3Program::Versity, &cluster.machine()?.addresses().host())?;
-    let namespace = cluster.namespace("bench").await?;
-    let big = cluster.volume(namespace.name(), "big").await?;
-    for shape in data(arguments.scale) {
-        big.fill(&shape)?;
-    }
-    let small = cluster.volume(namespace.name(), "small").await?;
-    small.fill(&Shape::random(1, 2 << 20))?;
-    let pod = Pod::idle("db").mount("big", "/big").mount("small", "/small");
-    pod.create(&client, namespace.name()).await?.ready().await?;
+    let load = Load::start(cluster, &client, arguments.scale).await?;
 
     store.create_bucket("velero")?;
     let velero = VeleroInPods::install(cluster, store.endpoint(), "velero").await?;
-    let theirs = timed(|| velero.cli(backup_of(namespace.name(), "b")))?;
-    samples(&client, velero.namespace(), "velero").await?;
-    let theirs_again = timed(|| velero.cli(backup_of(namespace.name(), "again")))?;
+    let theirs = load.measure(&client, velero.namespace(), "velero", |words| velero.cli(words)).await?;
     drop(velero);
 
     store.create_bucket("plimsoll")?;
     let kopia = ["--uploader-type", "kopia"];
     let ours = PlimsollInPods::install(cluster, &arguments.plimsoll, store.endpoint(), "plimsoll", &kopia).await?;
-    let mine = timed(|| ours.cli(backup_of(namespace.name(), "b")))?;
-    samples(&client, ours.namespace(), "plimsoll").await?;
-    let mine_again = timed(|| ours.cli(backup_of(namespace.name(), "again")))?;
-    for (what, theirs, mine) in [("whole backup", theirs, mine), ("second, unchanged", theirs_again, mine_again)] {
+    let mine = load.measure(&client, ours.namespace(), "plimsoll", |words| ours.cli(words)).await?;
+    for (what, theirs, mine) in [
+        ("whole backup", theirs.whole, mine.whole),
+        ("second, unchanged", theirs.again, mine.again),
+        ("each of 8 small volumes", theirs.each, mine.each),
+    ] {
         row(what, "velero", theirs, theirs.min(mine));
         row(what, "plimsoll", mine, theirs.min(mine));
     }
     Ok(())
 }
 
-fn backup_of<'a>(namespace: &'a str, name: &'a str) -> [&'a str; 7] {
-    ["backup", "create", name, "--include-namespaces", namespace, "--default-volumes-to-fs-backup", "--wait"]
+/// Pods with volumes to back up. The volumes go with it.
+struct Load {
+    big: Namespace,
+    small: Namespace,
+    _volumes: Vec<Volume>,
 }
 
-fn timed(work: impl FnOnce() -> Result<String>) -> Result<Duration> {
-    let started = Instant::now();
-    work()?;
-    Ok(started.elapsed())
+/// How long it took.
+struct Times {
+    whole: Duration,
+    again: Duration,
+    /// A small volume more.
+    each: Duration,
+}
+
+/// So many small volumes.
+const SMALL: u32 = 8;
+
+impl Load {
+    async fn start(cluster: &Cluster, client: &Client, scale: u32) -> Result<Self> {
+        let (big, small) = (cluster.namespace("big").await?, cluster.namespace("small").await?);
+        let mut volumes = vec![cluster.volume(big.name(), "big").await?];
+        for shape in data(scale) {
+            volumes[0].fill(&shape)?;
+        }
+        let extra = cluster.volume(big.name(), "small").await?;
+        extra.fill(&Shape::random(1, 2 << 20))?;
+        volumes.push(extra);
+        let pod = Pod::idle("db").mount("big", "/big").mount("small", "/small");
+        pod.create(client, big.name()).await?.ready().await?;
+        let mut pod = Pod::idle("db");
+        for number in 0..SMALL {
+            let name = format!("small-{number}");
+            let volume = cluster.volume(small.name(), &name).await?;
+            volume.fill(&Shape::random(1, 2 << 20).seeded(number.into()))?;
+            volumes.push(volume);
+            pod = pod.mount(&name, format!("/{name}"));
+        }
+        pod.create(client, small.name()).await?.ready().await?;
+        Ok(Self { big, small, _volumes: volumes })
+    }
+
+    async fn measure(
+        &self,
+        client: &Client,
+        namespace: &str,
+        who: &str,
+        run: impl Fn(Vec<&str>) -> Result<String>,
+    ) -> Result<Times> {
+        let timed = |words: Vec<&str>| {
+            let started = Instant::now();
+            run(words).map(|_| started.elapsed())
+        };
+        let watching = tokio::spawn(watch(client.clone(), namespace.to_owned()));
+        let whole = timed(backup_of(self.big.name(), "b", true))?;
+        watching.abort();
+        transfers(client, namespace, who).await?;
+        let again = timed(backup_of(self.big.name(), "again", true))?;
+        // The repository is made and the keys are read before the clock runs.
+        timed(backup_of(self.small.name(), "warm", true))?;
+        let without = timed(backup_of(self.small.name(), "without", false))?;
+        let with = timed(backup_of(self.small.name(), "with", true))?;
+        Ok(Times { whole, again, each: with.saturating_sub(without) / SMALL })
+    }
+}
+
+fn backup_of<'a>(namespace: &'a str, name: &'a str, volumes: bool) -> Vec<&'a str> {
+    let mut words = vec!["backup", "create", name, "--include-namespaces", namespace, "--wait"];
+    words.extend(volumes.then_some("--default-volumes-to-fs-backup"));
+    words
+}
+
+fn transfers_of(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", "PodVolumeBackup"));
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+/// Says, while a backup runs, how old the shown bytes of its largest volume get.
+async fn watch(client: Client, namespace: String) {
+    let api = transfers_of(&client, &namespace);
+    let (mut shown, mut since, mut longest, mut seen) = (0, Instant::now(), Duration::ZERO, 0_u32);
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let Ok(found) = api.list(&ListParams::default()).await else { continue };
+        let bytes = |one: &DynamicObject| one.data.pointer("/status/progress/bytesDone").and_then(Value::as_u64);
+        let now = found.items.iter().filter_map(bytes).max().unwrap_or(0);
+        if now > shown {
+            if seen > 0 {
+                longest = longest.max(since.elapsed());
+            }
+            (shown, since, seen) = (now, Instant::now(), seen + 1);
+            println!("  sample {seen}: {now} bytes; longest time between two so far {:.1} s", longest.as_secs_f64());
+        }
+    }
 }
 
 /// When each volume's transfer began and ended: side by side, or one after the other.
-async fn samples(client: &Client, namespace: &str, who: &str) -> Result<()> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", "PodVolumeBackup"));
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    for transfer in api.list(&ListParams::default()).await? {
+async fn transfers(client: &Client, namespace: &str, who: &str) -> Result<()> {
+    for transfer in transfers_of(client, namespace).list(&ListParams::default()).await? {
         let text = |pointer: &str| transfer.data.pointer(pointer).and_then(Value::as_str).unwrap_or("?").to_owned();
         let bytes = transfer.data.pointer("/status/progress/totalBytes").and_then(Value::as_u64).unwrap_or(0);
         println!(

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -26,8 +28,8 @@ pub struct PlimsollInPods {
 }
 
 impl PlimsollInPods {
-    /// Puts `program` into an image, with kopia and restic if they are there, installs it with these further `arguments`, and
-    /// waits until it works. Pods must reach `endpoint`.
+    /// Puts `program` into an image, with kopia and restic if they are there, installs it with a bucket and these further
+    /// `arguments`, and waits until it works. Pods must reach `endpoint`.
     pub async fn install(
         cluster: &Cluster,
         program: &Path,
@@ -35,17 +37,36 @@ impl PlimsollInPods {
         bucket: &str,
         arguments: &[&str],
     ) -> Result<Self> {
-        load_image(cluster, program)?;
-        let namespace = cluster.namespace("plimsoll").await?;
-        let (program, kubeconfig) = (program.to_owned(), cluster.kubeconfig().to_owned());
-        let this = Self { program, namespace, kubeconfig };
         let keys = tempfile::NamedTempFile::new()?;
         std::fs::write(keys.path(), credentials())?;
         let config = format!("region=us-east-1,s3ForcePathStyle=true,s3Url={endpoint}");
         let keys = keys.path().display().to_string();
-        let mut all = vec!["install", "--image", IMAGE, "--image-pull-policy", "Never", "--provider", "aws"];
-        all.extend(["--bucket", bucket, "--secret-file", &keys, "--backup-location-config", &config]);
+        let location = ["--provider", "aws", "--bucket", bucket, "--secret-file", &keys];
+        let location = [&location[..], &["--backup-location-config", &config]].concat();
+        Self::install_at(cluster, program, &location, arguments).await
+    }
+
+    /// The same, with a directory of the node, which is made, as its location.
+    pub async fn install_in_directory(
+        cluster: &Cluster,
+        program: &Path,
+        directory: &Path,
+        arguments: &[&str],
+    ) -> Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        let volume = format!("hostPath:{}", directory.display());
+        let location = ["--provider", "directory", "--bucket", "/backups", "--location-volume", &volume];
+        Self::install_at(cluster, program, &location, arguments).await
+    }
+
+    async fn install_at(cluster: &Cluster, program: &Path, location: &[&str], arguments: &[&str]) -> Result<Self> {
+        load_image(cluster, program)?;
+        let namespace = cluster.namespace("plimsoll").await?;
+        let (program, kubeconfig) = (program.to_owned(), cluster.kubeconfig().to_owned());
+        let this = Self { program, namespace, kubeconfig };
+        let mut all = vec!["install", "--image", IMAGE, "--image-pull-policy", "Never"];
         all.extend(["--server-cpu-request", "0", "--server-mem-request", "0", "--wait", "--timeout", "3m"]);
+        all.extend(location);
         all.extend(arguments);
         if let Err(error) = this.cli(all) {
             bail!("{error:#}\n{}", this.logs());
@@ -94,7 +115,20 @@ impl Drop for PlimsollInPods {
     }
 }
 
+/// Once for each build of the program: it is large.
 fn load_image(cluster: &Cluster, program: &Path) -> Result<()> {
+    static LOADED: Mutex<Vec<(PathBuf, PathBuf, SystemTime)>> = Mutex::new(Vec::new());
+    let machine = cluster.machine()?;
+    let this = (machine.directory(), program.to_owned(), program.metadata()?.modified()?);
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !loaded.contains(&this) {
+        machine.load_image(&image(program)?)?;
+        loaded.push(this);
+    }
+    Ok(())
+}
+
+fn image(program: &Path) -> Result<Image> {
     let mut image = Image::busybox(IMAGE)
         .with_program(program, "/plimsoll")
         .with_context(|| format!("failed to make an image of {}", program.display()))?;
@@ -107,5 +141,5 @@ fn load_image(cluster: &Cluster, program: &Path) -> Result<()> {
             image = image.with_program(found, format!("/usr/bin/{name}"))?;
         }
     }
-    cluster.machine()?.load_image(&image)
+    Ok(image)
 }

@@ -8,7 +8,7 @@ use plimsoll_controllers::LEADER_LABEL;
 use plimsoll_controllers::rights::{AGENT, AGENT_NAMESPACE, Right, SERVER, SERVER_NAMESPACE};
 use serde_json::{Value, json};
 
-use crate::args::install::{Install, Uploader};
+use crate::args::install::{Install, LocationVolume, Uploader};
 use crate::commands::create::pairs;
 use crate::exit::Usage;
 
@@ -20,6 +20,8 @@ pub const AGENT_NAME: &str = "plimsoll-agent";
 const DOWNLOADS: u16 = 8085;
 /// Where it serves the dashboard, the live stream and metrics.
 const DASHBOARD: u16 = 8086;
+/// The volume of a location in a directory.
+const LOCATION: &str = "location";
 const PART_OF: &str = "app.kubernetes.io/part-of";
 const NAME: &str = "app.kubernetes.io/name";
 
@@ -150,6 +152,9 @@ fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
         (None, None) => return Ok(all),
         _ => bail!(Usage("a backup location needs both --provider and --bucket".into())),
     };
+    if options.location_volume.is_some() && (provider != "directory" || !bucket.starts_with('/')) {
+        bail!(Usage("--location-volume goes with --provider directory and an absolute path as its --bucket".into()));
+    }
     if provider != "directory" && options.secret_file.is_none() && !options.no_secret {
         bail!(Usage(
             "say where the credentials are with --secret-file, or that there are none with --no-secret".into()
@@ -200,7 +205,7 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         { "name": "downloads", "containerPort": DOWNLOADS, "protocol": "TCP" },
         { "name": "dashboard", "containerPort": DASHBOARD, "protocol": "TCP" },
     ]);
-    container["volumeMounts"] = json!([scratch_mount("/scratch", "scratch"), scratch_mount("/tmp", "tmp")]);
+    container["volumeMounts"] = json!([mount("/scratch", "scratch"), mount("/tmp", "tmp")]);
     container["resources"] = requests(&options.server_cpu_request, &options.server_mem_request);
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
@@ -212,6 +217,11 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
         "seccompProfile": { "type": "RuntimeDefault" },
     });
+    if options.location_volume.is_some() {
+        // Agents write the same files as root: the server has to own them too. It keeps no capability.
+        pod["spec"]["securityContext"] = json!({ "runAsUser": 0, "seccompProfile": { "type": "RuntimeDefault" } });
+    }
+    mount_location(&mut pod, options);
     let mut deployment = object("apps/v1", "Deployment", SERVER_NAME, Some(namespace));
     deployment["metadata"]["labels"][NAME] = json!(SERVER_NAME);
     deployment["spec"] = json!({
@@ -241,13 +251,14 @@ fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     let mut container = container(options, "agent", &arguments);
     // Volumes that are mounted on the node later than the agent starts must show up in it.
     let pods = json!({ "name": "host-pods", "mountPath": "/host_pods", "mountPropagation": "HostToContainer" });
-    container["volumeMounts"] = json!([pods, scratch_mount("/scratch", "scratch"), scratch_mount("/tmp", "tmp")]);
+    container["volumeMounts"] = json!([pods, mount("/scratch", "scratch"), mount("/tmp", "tmp")]);
     container["resources"] = requests(&options.agent_cpu_request, &options.agent_mem_request);
     container["securityContext"] = json!({ "privileged": options.privileged_node_agent });
     let mut pod = pod(AGENT_NAME, options, &container)?;
     let path = format!("{}/pods", options.kubelet_root_dir.trim_end_matches('/'));
     pod["spec"]["volumes"] =
         json!([{ "name": "host-pods", "hostPath": { "path": path } }, empty("scratch"), empty("tmp")]);
+    mount_location(&mut pod, options);
     // Every file of every pod is read and written with its owner.
     pod["spec"]["securityContext"] = json!({ "runAsUser": 0 });
     // A volume on a node that keeps others away is backed up too.
@@ -256,6 +267,22 @@ fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     set["metadata"]["labels"][NAME] = json!(AGENT_NAME);
     set["spec"] = json!({ "selector": { "matchLabels": { NAME: AGENT_NAME } }, "template": pod });
     Ok(set)
+}
+
+/// The volume of a location in a directory, where the location expects it.
+fn mount_location(pod: &mut Value, options: &Install) {
+    let (Some(volume), Some(path)) = (&options.location_volume, &options.bucket) else { return };
+    let source = match volume {
+        LocationVolume::HostPath(path) => json!({ "name": LOCATION, "hostPath": { "path": path } }),
+        LocationVolume::Claim(name) => json!({ "name": LOCATION, "persistentVolumeClaim": { "claimName": name } }),
+        LocationVolume::Nfs { server, path } => json!({ "name": LOCATION, "nfs": { "server": server, "path": path } }),
+    };
+    let mounted = mount(path, LOCATION);
+    for (place, one) in [("/spec/volumes", source), ("/spec/containers/0/volumeMounts", mounted)] {
+        if let Some(all) = pod.pointer_mut(place).and_then(Value::as_array_mut) {
+            all.push(one);
+        }
+    }
 }
 
 fn container(options: &Install, name: &str, arguments: &[String]) -> Value {
@@ -294,7 +321,7 @@ fn pod(name: &str, options: &Install, container: &Value) -> anyhow::Result<Value
     Ok(pod)
 }
 
-fn scratch_mount(path: &str, name: &str) -> Value {
+fn mount(path: &str, name: &str) -> Value {
     json!({ "name": name, "mountPath": path })
 }
 

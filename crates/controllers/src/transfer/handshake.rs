@@ -1,0 +1,124 @@
+//! What a restored pod waits for: a file in each of its volumes, which its first container takes away when all of them are there.
+//!
+//! ```text
+//!  moved (durable, in the custom resource) ─▶ put ─▶ the container sees it ─▶ the container removes it and ends ─▶ containers start
+//! ```
+//!
+//! Once the data is in the volume nothing is moved again: the application may be at work on it. Whoever takes a transfer up
+//! after that cannot know whether the file was put, so he puts it, and takes it away again if nobody is left to do so.
+
+use std::io::{Error as IoError, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use plimsoll_mover::{Outcome, RestoreOutcome};
+
+use super::kind::RESTORE_WAIT;
+
+/// Where the files lie, below each volume.
+const FOLDER: &str = ".velero";
+/// How long a container that has seen the file may take to end, as far as the API server tells.
+pub(super) const TAKEN_WITHIN: Duration = Duration::from_mins(1);
+
+/// The file of one restore in one volume.
+pub(super) struct Mark {
+    folder: PathBuf,
+    file: PathBuf,
+}
+
+impl Mark {
+    pub fn new(directory: &Path, restore: &str) -> Self {
+        let folder = directory.join(FOLDER);
+        Self { file: folder.join(Path::new(restore).file_name().unwrap_or_default()), folder }
+    }
+
+    pub fn is_there(&self) -> bool {
+        self.file.symlink_metadata().is_ok()
+    }
+
+    /// Lets the pod's containers start. What an earlier restore of the same volume left goes first; the volume's content is
+    /// its owner's, so no link in it is followed.
+    pub fn put(&self) -> Result<(), IoError> {
+        self.take_away()?;
+        std::fs::create_dir(&self.folder)?;
+        std::fs::File::create_new(&self.file)?.sync_all()
+    }
+
+    /// Nothing is left of it.
+    pub fn take_away(&self) -> Result<(), IoError> {
+        match self.folder.symlink_metadata() {
+            Ok(found) if found.is_dir() => std::fs::remove_dir_all(&self.folder),
+            Ok(_) => std::fs::remove_file(&self.folder),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a pod's first container has seen all of its files and ended.
+pub(super) fn has_waited(pod: &Pod) -> bool {
+    let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
+    let first = statuses.into_iter().flatten().find(|status| status.name == RESTORE_WAIT);
+    let ended = first.and_then(|status| status.state.as_ref()?.terminated.as_ref());
+    ended.is_some_and(|ended| ended.exit_code == 0)
+}
+
+/// What is written down once the data is there: as much of the outcome as its last status needs.
+pub(super) fn note(outcome: &Outcome) -> Option<String> {
+    let Outcome::Restore(done) = outcome else { return None };
+    let mut done = done.clone();
+    done.problems.named.truncate(1);
+    serde_json::to_string(&done).ok()
+}
+
+/// The outcome that was written down.
+pub(super) fn noted(text: &str) -> Outcome {
+    Outcome::Restore(serde_json::from_str::<RestoreOutcome>(text).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_mover::{Problem, Problems};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_handshake_replaces_what_earlier_restores_left_and_follows_no_link() {
+        let volume = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), volume.path().join(FOLDER)).unwrap();
+        Mark::new(volume.path(), "one").put().unwrap();
+        assert_eq!(outside.path().read_dir().unwrap().count(), 0);
+        let second = Mark::new(volume.path(), "../two");
+        second.put().unwrap();
+        let left: Vec<_> = volume.path().join(FOLDER).read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["two"]);
+        assert!(second.is_there());
+        second.take_away().unwrap();
+        assert_eq!(volume.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_pod_has_waited_once_its_first_container_has_ended_well() {
+        let waited = |state: Value| {
+            let status = json!({"initContainerStatuses": [{"name": "restore-wait", "state": state, "ready": false, "image": "",
+                "imageID": "", "restartCount": 0}]});
+            has_waited(&serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap())
+        };
+        assert!(waited(json!({"terminated": {"exitCode": 0}})));
+        assert!(!waited(json!({"terminated": {"exitCode": 137}})) && !waited(json!({"running": {}})));
+        assert!(!has_waited(&Pod::default()));
+    }
+
+    #[test]
+    fn what_is_written_down_is_what_the_last_status_needs() {
+        let problem = |path: &str| Problem { path: path.into(), cause: "denied".into() };
+        let problems = Problems { named: vec![problem("a"), problem("b")], count: 2 };
+        let done = RestoreOutcome { bytes: 7, files: 3, problems };
+        let Outcome::Restore(read) = noted(&note(&Outcome::Restore(done)).unwrap()) else { panic!() };
+        assert_eq!((read.bytes, read.files, read.problems.count), (7, 3, 2));
+        assert_eq!(read.problems.named, [problem("a")]);
+    }
+}
