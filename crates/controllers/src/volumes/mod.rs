@@ -22,7 +22,8 @@ mod restore;
 pub use action::Helper;
 pub(crate) use backup::{PodVolumes, Wanted};
 pub(crate) use cancel::abandon;
-pub(crate) use choose::Wishes;
+pub(crate) use choose::{Wishes, claims_of};
+pub(crate) use info::{Claimed, skipped};
 pub use mover::MoverChoice;
 pub(crate) use restore::{PodData, Source};
 
