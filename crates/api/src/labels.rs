@@ -47,6 +47,10 @@ pub const SOURCE_CLUSTER_K8S_MINOR: &str = "velero.io/source-cluster-k8s-minor-v
 pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
 /// Annotation on a pod volume backup: the claim whose volume it is of.
 pub const PVC_NAME: &str = "velero.io/pvc-name";
+/// Annotation: a record of a plugin's work that the server keeps on the plugin's behalf.
+pub const KEPT_BY_SERVER: &str = "plimsoll.dev/kept-by-server";
+/// Annotation: the VolumeSnapshotLocation of a plugin's snapshot.
+pub const SNAPSHOT_LOCATION: &str = "plimsoll.dev/snapshot-location";
 /// Annotation on a volume transfer of ours: which mover does it, where its type leaves a choice.
 pub const MOVER: &str = "plimsoll.dev/mover";
 /// Annotation on a volume transfer: how often a node has taken it up.

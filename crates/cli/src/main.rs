@@ -12,6 +12,7 @@ mod kinds;
 mod observed;
 mod output;
 mod picture;
+mod plugin_work;
 mod reference;
 mod remote;
 mod selectors;

@@ -39,6 +39,7 @@ mod restore_files;
 pub mod rights;
 mod schedule;
 mod server;
+mod snapshots;
 mod subject;
 mod subjects;
 mod sync;

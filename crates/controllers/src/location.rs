@@ -11,7 +11,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::go::GoDuration;
-use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase};
+use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase, VolumeSnapshotLocation};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
 use plimsoll_plugin::Catalog;
@@ -159,6 +159,23 @@ pub async fn place(
         ca_cert,
         tuning,
     })
+}
+
+/// What opens a snapshot location: its own credentials or, for the providers whose plugins all take a file, those of
+/// Velero's own install.
+pub async fn snapshot_credentials(
+    context: &Context,
+    location: &VolumeSnapshotLocation,
+) -> Result<Option<Vec<u8>>, Error> {
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let provider = plimsoll_plugin::qualified_name(location.spec.provider.as_deref().unwrap_or_default());
+    match &location.spec.credential {
+        Some(selector) => secret_value(&secrets, selector).await.map(Some),
+        None if ["velero.io/aws", "velero.io/gcp", "velero.io/azure"].contains(&provider.as_str()) => {
+            default_credentials(&secrets).await
+        }
+        None => Ok(None),
+    }
 }
 
 /// The Secret of Velero's own install; without it the platform's identity is used.

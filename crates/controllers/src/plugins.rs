@@ -34,6 +34,10 @@ const BUILT_IN: [&str; 5] = ["aws", "gcp", "azure", "directory", "local"];
 pub async fn discover(settings: &Settings) -> Catalog {
     let plugins = &settings.plugins;
     let Some(directory) = &plugins.directory else { return Catalog::default() };
+    let removed = plimsoll_plugin::sweep();
+    if removed > 0 {
+        tracing::info!("{removed} sockets and credentials of plugins that a killed server left behind are removed");
+    }
     let launch = Launch {
         environment: Environment::of_this_process(&settings.namespace, &plugins.environment),
         arguments: vec!["--log-level".to_owned(), "info".to_owned()],
@@ -62,7 +66,7 @@ pub fn open_store(place: &Location, plugins: Option<&Catalog>) -> Result<Store, 
 }
 
 /// The lines of plugins, as lines of an operation.
-fn lines(heard: &Arc<Heard>) -> Arc<dyn LogSink> {
+pub fn lines(heard: &Arc<Heard>) -> Arc<dyn LogSink> {
     Arc::new(OperationLines(Arc::clone(heard)))
 }
 

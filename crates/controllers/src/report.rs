@@ -214,7 +214,7 @@ mod tests {
     fn a_stall_and_its_end_are_told_once_each() {
         let stall = |task: &str| Stall {
             task: Arc::from(task),
-            age: Duration::from_secs(60),
+            age: Duration::from_mins(1),
             reason: StallReason::NoWord,
             message: Arc::from("silence"),
         };

@@ -70,6 +70,12 @@ pub const SERVER_NAMESPACE: &[Right] = &[
         &["delete"],
         "transfers of backups that are gone (sync, deletion)",
     ),
+    right(
+        &[VELERO],
+        &["volumepluginbackups", "volumepluginrestores"],
+        &["delete"],
+        "records that give way to a plugin's own, or get the name of their snapshot (snapshots)",
+    ),
 ];
 
 /// An agent, in the whole cluster.

@@ -27,6 +27,11 @@ impl<'a> Files<'a> {
         Ok(self)
     }
 
+    /// Adds a list, as JSON in gzip, unless it is empty.
+    pub fn maybe_json(self, key: String, list: &[impl Serialize]) -> Result<Self, Error> {
+        if list.is_empty() { Ok(self) } else { self.json(key, &list) }
+    }
+
     /// Adds a file of the scratch directory, as it is.
     pub fn spooled(mut self, key: String, path: &'a Path) -> Self {
         self.spooled.push((key, path));

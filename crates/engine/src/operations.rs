@@ -91,7 +91,8 @@ struct Entry {
     item: ItemId,
     begun: Begun,
     background: Arc<dyn Background>,
-    intent: IntentId,
+    /// None where another effect of the journal stands for it.
+    intent: Option<IntentId>,
     created: Timestamp,
     phase: Phase,
     reading: Reading,
@@ -143,10 +144,20 @@ impl Operations {
         let effect = Effect::Operation { action: action.to_owned(), id: begun.id.clone(), item: item.to_string() };
         let intent = self.journal.intend(effect).await?;
         kill::point("operation.begun.after");
+        self.add(action, item, begun, background, Some(intent));
+        Ok(())
+    }
+
+    /// Takes along what goes on in the background and is in the journal already, as an effect of its own.
+    pub fn take_along(&self, action: &str, item: ItemId, id: &str, background: Arc<dyn Background>) {
+        let begun = Begun { id: id.to_owned(), post: Vec::new() };
+        self.add(action, item, begun, background, None);
+    }
+
+    fn add(&self, action: &str, item: ItemId, begun: Begun, background: Arc<dyn Background>, intent: Option<IntentId>) {
         let (action, created) = (action.to_owned(), Timestamp::now());
         let (phase, reading) = (Phase::New, Reading::default());
         self.entries().push(Entry { action, item, begun, background, intent, created, phase, reading });
-        Ok(())
     }
 
     /// Whether there are none.
@@ -243,7 +254,10 @@ impl Operations {
             _ => task.fail(&error),
         }
         self.settle(place, phase, error);
-        self.journal.settle(intent, phase.as_str().to_owned()).await
+        match intent {
+            Some(intent) => self.journal.settle(intent, phase.as_str().to_owned()).await,
+            None => Ok(()),
+        }
     }
 
     fn show(&self, place: usize, reading: &Reading, task: &Task) {
@@ -281,7 +295,9 @@ impl Operations {
                 tracing::warn!("operation {id} could not be cancelled: {error}");
             }
             self.settle(place, Phase::Canceled, "cancelled".to_owned());
-            let _ = self.journal.settle(intent, "cancelled".to_owned()).await;
+            if let Some(intent) = intent {
+                let _ = self.journal.settle(intent, "cancelled".to_owned()).await;
+            }
         }
     }
 

@@ -146,6 +146,11 @@ impl Scope {
     pub fn of(item: &ItemRef) -> Self {
         item.namespace.clone().map_or(Self::Cluster, Self::Namespace)
     }
+
+    /// The scope of what is in a namespace; without one, of what belongs to the whole cluster.
+    pub fn within(namespace: &str) -> Self {
+        if namespace.is_empty() { Self::Cluster } else { Self::Namespace(namespace.to_owned()) }
+    }
 }
 
 /// Errors and warnings of an operation.

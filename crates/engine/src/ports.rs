@@ -3,7 +3,7 @@
 use std::fmt;
 
 use futures::future::BoxFuture;
-use plimsoll_archive::volumes::{BackupVolumeInfo, RestoreVolumeInfo};
+use plimsoll_archive::volumes::{BackupVolumeInfo, RestoreVolumeInfo, VolumeSnapshot};
 use plimsoll_progress::Task;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -62,6 +62,30 @@ pub enum Effect {
         /// The item it began with.
         item: String,
     },
+    /// A snapshot that a volume-snapshotter plugin is asked for; its result says whether it was taken, and its name.
+    Snapshot {
+        /// The VolumeSnapshotLocation.
+        location: String,
+        /// The PersistentVolume.
+        volume: String,
+        /// The provider's name of the volume.
+        handle: String,
+        /// The provider's type of the volume.
+        volume_type: String,
+        /// The availability zone.
+        zone: String,
+        /// Provisioned operations a second.
+        iops: Option<i64>,
+    },
+    /// A volume that a plugin is asked to make from a snapshot; its result says whether it was made, and its name.
+    Volume {
+        /// The VolumeSnapshotLocation.
+        location: String,
+        /// The PersistentVolume of the backup.
+        volume: String,
+        /// The snapshot.
+        snapshot: String,
+    },
 }
 
 impl fmt::Display for Effect {
@@ -73,6 +97,8 @@ impl fmt::Display for Effect {
             Self::Phase { action, phase } => write!(f, "phase {phase} of action {action}"),
             Self::Note { action, phase, key, .. } => write!(f, "{key} of phase {phase} of action {action}"),
             Self::Operation { action, id, .. } => write!(f, "operation {id} of {action}"),
+            Self::Snapshot { volume, .. } => write!(f, "snapshot of volume {volume}"),
+            Self::Volume { volume, snapshot, .. } => write!(f, "volume {volume} from snapshot {snapshot}"),
         }
     }
 }
@@ -106,6 +132,10 @@ pub trait Guard: Send + Sync {
 pub struct VolumeResults {
     /// The PodVolumeBackups, as they lie in the cluster.
     pub pod_volume_backups: Vec<Value>,
+    /// The snapshots that plugins were asked for.
+    pub snapshots: Vec<VolumeSnapshot>,
+    /// The VolumePluginBackups, as they lie in the cluster.
+    pub volume_plugin_backups: Vec<Value>,
     /// How each volume was backed up, or why not.
     pub infos: Vec<BackupVolumeInfo>,
     /// What went wrong, with the namespace it is about.
@@ -114,14 +144,18 @@ pub struct VolumeResults {
     pub warnings: Vec<(String, String)>,
 }
 
-/// Backs up what the volumes of pods hold.
+/// Backs up what volumes hold: those of pods, and those that are a part of the backup themselves.
 pub trait Volumes: Send + Sync {
     /// Whether a pod has volumes to back up.
     fn wants(&self, pod: &Value) -> bool;
     /// Begins to back them up; called between the pod's pre-hooks and post-hooks. Returns when the pod no longer needs to
     /// stand still: at once, unless it is one that does. What goes wrong with a volume is a part of the results.
     fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>>;
-    /// Waits until all of them have ended.
+    /// A PersistentVolume is a part of the backup. Never blocks: its data is backed up at the latest in [`Volumes::finish`].
+    fn persistent(&self, volume: &Value) {
+        let _ = volume;
+    }
+    /// Backs up what no pod has brought, and waits until all of them have ended.
     fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>>;
 }
 
@@ -140,4 +174,16 @@ pub trait VolumeData: Send + Sync {
     fn begin(&self, pod: &Value);
     /// Waits until all data is there.
     fn finish(&self) -> BoxFuture<'_, Result<RestoredVolumes, Error>>;
+}
+
+/// Makes volumes from the snapshots of plugins.
+pub trait SnapshotVolumes: Send + Sync {
+    /// Makes the volume that a PersistentVolume of the backup stands for, as it will be called from now on. Returns the
+    /// PersistentVolume that stands for the new one. An inner error is that volume's own.
+    fn make<'a>(
+        &'a self,
+        volume: &'a Value,
+        called: &'a str,
+        task: &'a Task,
+    ) -> BoxFuture<'a, Result<Result<Value, String>, Error>>;
 }

@@ -2,8 +2,8 @@
 //! your own.
 //!
 //! It runs under this server and under Velero. What Velero does not ask for, it answers all the same: how far a copy is. Settings of
-//! the snapshot location: `root`, the directory that snapshots and restored volumes go to (required), and `pace`, milliseconds
-//! to pause after each file, for whoever wants to watch.
+//! the snapshot location: `root`, the directory that snapshots and restored volumes go to (required), `pace`, milliseconds to
+//! pause after each file, for whoever wants to watch, and `background`, which lets a copy go on after its call has returned.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,6 +32,7 @@ struct Directories(Arc<Mutex<State>>);
 struct State {
     root: PathBuf,
     pace: Duration,
+    background: bool,
     /// By what is being made: a volume's path and backup, or a snapshot's name.
     copies: HashMap<String, OperationProgress>,
 }
@@ -44,20 +45,19 @@ impl Directories {
     /// Copies a directory off the async threads, counting as it goes.
     async fn copy(&self, from: PathBuf, to: PathBuf, key: String) -> Result<(), Status> {
         let (state, pace) = (Arc::clone(&self.0), self.state().pace);
+        let background = self.state().background;
         let copied = tokio::task::spawn_blocking(move || {
             let mut copy = Copy { state: &state, key: &key, pace };
-            let total = size_of(&from)?;
-            copy.update(|progress| progress.n_total = total);
-            // A copy that was interrupted must not look like a snapshot.
-            let partial = to.with_extension("partial");
-            let _ = std::fs::remove_dir_all(&partial);
-            let done = copy.directory(&from, &partial).and_then(|()| std::fs::rename(&partial, &to));
+            let done = copy.whole(&from, &to);
             copy.update(|progress| {
                 progress.completed = true;
                 progress.err = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
             });
             done
         });
+        if background {
+            return Ok(());
+        }
         match copied.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Status::internal(format!("failed to copy: {error}"))),
@@ -75,11 +75,22 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn update(&mut self, change: impl FnOnce(&mut OperationProgress)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let progress = state.copies.entry(self.key.to_owned()).or_insert_with(|| OperationProgress {
-            operation_units: "Bytes".to_owned(),
-            ..OperationProgress::default()
+        change(state.copies.entry(self.key.to_owned()).or_default());
+    }
+
+    fn whole(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let total = size_of(from)?;
+        let operation_units = "Bytes".to_owned();
+        self.update(|progress| {
+            *progress = OperationProgress { n_total: total, operation_units, ..OperationProgress::default() }
         });
-        change(progress);
+        // A copy that was interrupted must not look like a snapshot.
+        let partial = to.with_extension("partial");
+        let _ = std::fs::remove_dir_all(&partial);
+        self.directory(from, &partial)?;
+        // A server that asks again wants it as it is now.
+        let _ = std::fs::remove_dir_all(to);
+        std::fs::rename(&partial, to)
     }
 
     fn directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
@@ -122,8 +133,9 @@ impl VolumeSnapshotter for Directories {
     async fn init(&self, config: HashMap<String, String>) -> Result<(), Status> {
         let root = config.get("root").ok_or_else(|| Status::invalid_argument("config root is missing"))?;
         let pace = config.get("pace").and_then(|pace| pace.parse().ok()).unwrap_or(0);
+        let background = config.get("background").is_some_and(|said| said == "true");
         let mut state = self.state();
-        (state.root, state.pace) = (PathBuf::from(root), Duration::from_millis(pace));
+        (state.root, state.pace, state.background) = (PathBuf::from(root), Duration::from_millis(pace), background);
         log(Gravity::Info, &format!("snapshots go to {root}"));
         Ok(())
     }
@@ -166,7 +178,17 @@ impl VolumeSnapshotter for Directories {
     }
 
     async fn progress(&self, subject: SnapshotProgressRequest) -> Result<OperationProgress, Status> {
-        let key = if subject.restoring { subject.snapshot_id } else { key_of(&subject.volume_id, &subject.tags) };
-        Ok(self.state().copies.get(&key).cloned().unwrap_or_default())
+        let made = key_of(&subject.volume_id, &subject.tags);
+        let key = if subject.restoring { subject.snapshot_id.clone() } else { made };
+        let state = self.state();
+        let there = state.root.join("snapshots").join(&subject.snapshot_id).is_dir();
+        match state.copies.get(&key) {
+            Some(progress) => Ok(progress.clone()),
+            // Asked about what another process has made.
+            None if there && !subject.snapshot_id.is_empty() => {
+                Ok(OperationProgress { completed: true, ..OperationProgress::default() })
+            }
+            None => Ok(OperationProgress::default()),
+        }
     }
 }

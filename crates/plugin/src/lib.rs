@@ -30,6 +30,7 @@ mod process;
 mod progress;
 mod session;
 mod snapshotter;
+mod sweep;
 mod text;
 pub mod wire;
 
@@ -46,4 +47,5 @@ pub use ports::OperationLines;
 pub use progress::{Fault, Reading, Watch};
 pub use session::{Observing, Session};
 pub use snapshotter::{Snapshotter, Subject, VolumeFacts};
+pub use sweep::sweep;
 pub use text::clean;

@@ -60,7 +60,9 @@ pub fn open_store(
 ) -> std::result::Result<Store, StoreError> {
     let unusable = |cause: String| StoreError::InvalidLocation { location: location.display_name(), cause };
     let offer = catalog.find(Kind::ObjectStore, &location.provider).map_err(|error| unusable(error.to_string()))?;
-    let credentials = credentials_file(location).map_err(|error| unusable(format!("its credentials: {error}")))?;
+    let secret = location.credentials.as_ref().map(ExposeSecret::expose_secret);
+    let credentials =
+        secret.map(credentials_file).transpose().map_err(|error| unusable(format!("its credentials: {error}")))?;
     let init = InitRequest { plugin: offer.name.clone(), config: settings(location, credentials.as_ref()) };
     let session = catalog.session(&offer.binary, logs, vec![Prime::Init(INIT_STORE, init)]);
     let objects = PluginObjects(Arc::new(Inner {
@@ -88,13 +90,12 @@ fn settings(location: &Location, credentials: Option<&NamedTempFile>) -> std::co
     config
 }
 
-/// Plugins take credentials as a file. Only this process's user may read it, and it goes with the store.
-fn credentials_file(location: &Location) -> std::io::Result<Option<NamedTempFile>> {
-    let Some(secret) = &location.credentials else { return Ok(None) };
-    let mut file = tempfile::Builder::new().prefix("plimsoll-credentials-").tempfile()?;
-    file.write_all(secret.expose_secret())?;
+/// Plugins take credentials as a file. Only this process's user may read it, and it goes with its holder.
+pub(crate) fn credentials_file(secret: &[u8]) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix(&crate::sweep::credentials_prefix()).tempfile()?;
+    file.write_all(secret)?;
     file.flush()?;
-    Ok(Some(file))
+    Ok(file)
 }
 
 struct Inner {
@@ -464,7 +465,7 @@ mod tests {
         location.config.insert(ASKS_FOR_PLUGIN.into(), "true".into());
         location.config.insert("region".into(), "here".into());
         location.credentials = Some(b"secret".to_vec().into());
-        let file = credentials_file(&location).unwrap();
+        let file = Some(credentials_file(b"secret").unwrap());
         let told = settings(&location, file.as_ref());
         let mut keys: Vec<_> = told.keys().map(String::as_str).collect();
         keys.sort_unstable();

@@ -46,7 +46,7 @@ impl Process {
         let failed = |error: std::io::Error| Error::NotStarted { plugin: plugin.to_owned(), cause: error.to_string() };
         // Whoever can reach the socket can give the plugin orders: nobody but this user.
         let sockets = tempfile::Builder::new()
-            .prefix("plimsoll-plugin-")
+            .prefix(crate::sweep::SOCKETS)
             .permissions(std::fs::Permissions::from_mode(0o700))
             .tempdir()
             .map_err(failed)?;

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 use crate::actions::ASKING;
 use crate::catalog::{Catalog, Kind};
 use crate::logs::LogSink;
+use crate::objects::credentials_file;
 use crate::session::{Prime, Session};
 use crate::wire::{
     CREATE_SNAPSHOT, CREATE_VOLUME, CreateSnapshotRequest, CreateVolumeRequest, DELETE_SNAPSHOT, DeleteSnapshotRequest,
@@ -49,6 +51,7 @@ pub struct Snapshotter {
     name: String,
     /// It has said that it does not know our extension.
     mute: AtomicBool,
+    _credentials: Option<NamedTempFile>,
 }
 
 impl Snapshotter {
@@ -59,11 +62,30 @@ impl Snapshotter {
         config: &BTreeMap<String, String>,
         logs: Arc<dyn LogSink>,
     ) -> Result<Self> {
+        Self::open_with(catalog, provider, config, None, logs)
+    }
+
+    /// The same with the credentials of its location, which plugins take as a file. It goes with the snapshotter.
+    pub fn open_with(
+        catalog: &Catalog,
+        provider: &str,
+        config: &BTreeMap<String, String>,
+        credentials: Option<&[u8]>,
+        logs: Arc<dyn LogSink>,
+    ) -> Result<Self> {
         let offer = catalog.find(Kind::VolumeSnapshotter, provider)?;
-        let config: HashMap<_, _> = config.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let mut config: HashMap<_, _> = config.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let unusable = |cause: std::io::Error| Error::NotStarted {
+            plugin: offer.name.clone(),
+            cause: format!("its credentials cannot be written: {cause}"),
+        };
+        let credentials = credentials.map(credentials_file).transpose().map_err(unusable)?;
+        if let Some(file) = &credentials {
+            config.insert("credentialsFile".to_owned(), file.path().display().to_string());
+        }
         let init = InitRequest { plugin: offer.name.clone(), config };
         let session = catalog.session(&offer.binary, logs, vec![Prime::Init(INIT_SNAPSHOTTER, init)]);
-        Ok(Self { session, name: offer.name.clone(), mute: AtomicBool::new(false) })
+        Ok(Self { session, name: offer.name.clone(), mute: AtomicBool::new(false), _credentials: credentials })
     }
 
     /// Its registered name.

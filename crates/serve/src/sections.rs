@@ -28,10 +28,10 @@ fn volumes(world: &World) -> Value {
     let mut all: Vec<Transfer<'_>> =
         kinds.iter().flat_map(|kind| world.all(*kind)).map(|object| Transfer { object }).collect();
     all.sort_by_key(|transfer| (transfer.is_ended(), std::cmp::Reverse(transfer.object.created())));
-    all.iter().take(MOST_VOLUMES).map(volume).collect()
+    all.into_iter().take(MOST_VOLUMES).map(volume).collect()
 }
 
-fn volume(transfer: &Transfer<'_>) -> Value {
+fn volume(transfer: Transfer<'_>) -> Value {
     let object = transfer.object;
     let (done, total) = transfer.bytes();
     let parent = transfer.parent().map(|(kind, name)| format!("{}/{}/{name}", kind.word(), object.namespace()));

@@ -4,6 +4,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -129,6 +130,10 @@ func (o *operations) next(id string) (velero.OperationProgress, error) {
 		progress.NCompleted = 30 - step*10
 	case strings.HasSuffix(id, "beyond"):
 		progress.NCompleted = step * 20
+	case strings.HasSuffix(id, "gate"):
+		// Until somebody makes a file.
+		_, err := os.Stat(os.Getenv("VELERO_TEST_GATE"))
+		progress.NCompleted, progress.Completed = 10, err == nil
 	case strings.HasSuffix(id, "never"):
 		progress.NCompleted, progress.Completed = 10, false
 		if step > 1000000 {
@@ -250,7 +255,8 @@ func (*block) GetRelatedItems(item runtime.Unstructured, _ *velerov1.Backup) ([]
 	return []velero.ResourceIdentifier{{GroupResource: schema.GroupResource{Resource: "configmaps"}, Namespace: object.GetNamespace(), Name: object.GetName() + "-related"}}, nil
 }
 
-// snapshotter makes names and nothing else.
+// snapshotter copies directories below its setting "root"; without one it makes names and nothing else. It misbehaves as its
+// setting "ask" says.
 type snapshotter struct {
 	log    logrus.FieldLogger
 	config map[string]string
@@ -262,8 +268,28 @@ func (s *snapshotter) Init(config map[string]string) error {
 	return nil
 }
 
-func (s *snapshotter) CreateVolumeFromSnapshot(snapshot, _, _ string, _ *int64) (string, error) {
-	return "volume-of-" + snapshot, nil
+// copy copies a directory, if there is a place for it.
+func (s *snapshotter) copy(from string, to ...string) (string, error) {
+	if s.config["root"] == "" {
+		return "", nil
+	}
+	target := filepath.Join(append([]string{s.config["root"]}, to...)...)
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return "", err
+	}
+	return target, os.CopyFS(target, os.DirFS(from))
+}
+
+func (s *snapshotter) CreateVolumeFromSnapshot(snapshot, kind, _ string, iops *int64) (string, error) {
+	if kind != "noop" || iops == nil || *iops != 100 {
+		return "", fmt.Errorf("the volume was noop with 100 operations, and is asked for as %q", kind)
+	}
+	name := "volume-of-" + snapshot
+	made, err := s.copy(filepath.Join(s.config["root"], "snapshots", snapshot), "volumes", name+"-"+strconv.Itoa(os.Getpid()))
+	if made != "" || err != nil {
+		return made, err
+	}
+	return name, nil
 }
 
 func (s *snapshotter) GetVolumeInfo(volume, zone string) (string, *int64, error) {
@@ -272,29 +298,49 @@ func (s *snapshotter) GetVolumeInfo(volume, zone string) (string, *int64, error)
 }
 
 func (s *snapshotter) CreateSnapshot(volume, zone string, tags map[string]string) (string, error) {
-	if s.config["ask"] == "die" {
-		os.Exit(7)
+	s.log.Infof("asked for a snapshot of %s in zone %q with the tags %v", volume, zone, tags)
+	if err := misbehave(s.log, s.config["ask"]); err != nil {
+		return "", err
 	}
-	return "snap-" + strings.ReplaceAll(volume, "/", "-") + "-" + tags["velero.io/backup"], nil
+	if s.config["root"] == "" {
+		return "snap-" + strings.ReplaceAll(volume, "/", "-") + "-" + tags["velero.io/backup"], nil
+	}
+	// One that is asked for again is another one.
+	earlier, _ := os.ReadDir(filepath.Join(s.config["root"], "snapshots"))
+	name := fmt.Sprintf("snap-%s-%s-%d", tags["velero.io/pv"], tags["velero.io/backup"], len(earlier))
+	_, err := s.copy(volume, "snapshots", name)
+	return name, err
 }
 
-func (s *snapshotter) DeleteSnapshot(snapshot string) error { return nil }
+func (s *snapshotter) DeleteSnapshot(snapshot string) error {
+	if s.config["root"] == "" {
+		return nil
+	}
+	return os.RemoveAll(filepath.Join(s.config["root"], "snapshots", snapshot))
+}
 
 func (s *snapshotter) GetVolumeID(item runtime.Unstructured) (string, error) {
 	var volume corev1api.PersistentVolume
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.UnstructuredContent(), &volume); err != nil {
 		return "", err
 	}
-	if volume.Spec.HostPath == nil {
-		return "", nil
+	switch {
+	case volume.Spec.HostPath != nil:
+		return volume.Spec.HostPath.Path, nil
+	case volume.Spec.Local != nil:
+		return volume.Spec.Local.Path, nil
 	}
-	return volume.Spec.HostPath.Path, nil
+	return "", nil
 }
 
 func (s *snapshotter) SetVolumeID(item runtime.Unstructured, id string) (runtime.Unstructured, error) {
 	content := item.UnstructuredContent()
 	if spec, is := content["spec"].(map[string]any); is {
-		spec["hostPath"] = map[string]any{"path": id}
+		kind := "hostPath"
+		if spec["local"] != nil {
+			kind = "local"
+		}
+		spec[kind] = map[string]any{"path": id}
 	}
 	item.SetUnstructuredContent(content)
 	return item, nil

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::files::Files;
 use crate::args::names::Kind;
+use crate::plugin_work::PluginWork;
 use crate::subjects::Seen;
 use crate::transfers::Transfer;
 use crate::wait;
@@ -62,6 +63,9 @@ pub struct Facts {
     /// Volume data on its way, or there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transfer>,
+    /// Snapshots of plugins, or volumes made from them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plugin_work: Vec<PluginWork>,
     pub hooks_attempted: u64,
     pub hooks_failed: u64,
     /// Where the live numbers come from: `operation` (ours) or `subject` (its own fields only).
@@ -147,6 +151,7 @@ pub fn facts(seen: &Seen, files: Files) -> Facts {
         items: files.items,
         volumes: files.volumes,
         transfers: files.transfers,
+        plugin_work: files.plugin_work,
         hooks_attempted: seen.number("/status/hookStatus/hooksAttempted"),
         hooks_failed: seen.number("/status/hookStatus/hooksFailed"),
         source: if operation.is_some() { "operation" } else { "subject" },

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::PATIENCE;
 use crate::args::names::{Kind, Reference};
 use crate::args::options::DescribeOptions;
+use crate::plugin_work::{self, PluginWork};
 use crate::remote::{Missing, Remote};
 use crate::subjects::{self, Seen};
 use crate::transfers::{self, Of, Transfer};
@@ -33,6 +34,8 @@ pub struct Files {
     pub volumes: Option<Vec<Value>>,
     /// Transfers of volume data.
     pub transfers: Vec<Transfer>,
+    /// What plugins do for it.
+    pub plugin_work: Vec<PluginWork>,
     /// Items of the backup that a restore is from.
     pub backup_items: Option<u64>,
     /// What could not be had.
@@ -45,6 +48,10 @@ pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &Des
     let of = if seen.kind == Kind::Restore { Of::Restore(seen.name()) } else { Of::Backup(seen.name()) };
     match transfers::list(client, namespace, of).await {
         Ok(found) => files.transfers = found,
+        Err(error) => files.notes.push(format!("{error:#}")),
+    }
+    match plugin_work::list(client, namespace, of).await {
+        Ok(found) => files.plugin_work = found,
         Err(error) => files.notes.push(format!("{error:#}")),
     }
     if seen.outcome().is_none() || seen.phase() == "FailedValidation" {

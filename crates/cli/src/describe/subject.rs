@@ -42,6 +42,7 @@ pub fn text(facts: &Facts, details: bool) -> Vec<String> {
     page.section(|section| items(section, facts));
     page.section(|section| volumes(section, facts, details));
     page.section(|section| transfers(section, facts, details));
+    page.section(|section| plugin_work(section, facts, details));
     page.section(|section| {
         section.field("HooksAttempted", facts.hooks_attempted);
         section.field("HooksFailed", facts.hooks_failed);
@@ -236,6 +237,21 @@ fn transfers(section: &mut Section, facts: &Facts, details: bool) {
             } else {
                 section.line_at(1, format!("{}: {}", group.title, group.count));
             }
+        }
+    }
+}
+
+/// Each with how far it is: there is no other place that shows it.
+fn plugin_work(section: &mut Section, facts: &Facts, details: bool) {
+    if facts.plugin_work.is_empty() {
+        return;
+    }
+    let heading = if facts.kind == Kind::Backup { "Plugin Snapshots" } else { "Volumes from Plugin Snapshots" };
+    section.line_at(0, format!("{heading}:"));
+    for work in &facts.plugin_work {
+        section.line_at(1, work.line());
+        if details {
+            work.details().into_iter().for_each(|line| section.line_at(2, line));
         }
     }
 }

@@ -39,7 +39,12 @@ async fn an_api_server_that_restarts_in_the_middle_costs_neither_a_backup_nor_a_
     restart(&cluster).await;
     drop(slow);
     let restore = home.ended("Restore", "r").await;
-    assert_eq!((phase(&restore), &restore["status"]["errors"]), ("Completed", &json!(0)), "{restore:#}\n{}", home.log());
+    assert_eq!(
+        (phase(&restore), &restore["status"]["errors"]),
+        ("Completed", &json!(0)),
+        "{restore:#}\n{}",
+        home.log()
+    );
     let count = |field: &str| restore["status"]["progress"][field].as_u64().unwrap_or(0);
     // Kubernetes makes some of it by itself in a new namespace.
     assert!(count("itemsRestored") >= before.len() as u64, "{restore:#}");

@@ -28,6 +28,7 @@ mod killed;
 mod location_faults;
 mod observe_velero;
 mod planted;
+mod plugin_snapshots;
 mod plugins;
 mod pod_volumes;
 mod queue;

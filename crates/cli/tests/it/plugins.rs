@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::{Unavailable, cache, require};
 use serde_json::{Value, json};
@@ -48,6 +48,18 @@ fn unpacked(path: &std::path::Path) -> Value {
     serde_json::from_slice(&content.stdout).unwrap()
 }
 
+/// Changes an item that is to be read again, while its backup waits for the work that began with it; then lets that end.
+async fn change_while_it_waits(bed: &Bed, home: &Home<'_>, namespace: &str, gate: &std::path::Path) {
+    eventually("the backup waits for plugins", async || {
+        phase(&home.get("Backup", "b").await).starts_with("WaitingForPluginOperations")
+    })
+    .await;
+    let api: Api<ConfigMap> = Api::namespaced(bed.client.clone(), namespace);
+    let patch = Patch::Merge(json!({ "data": { "changed": "later" } }));
+    api.patch("gated", &PatchParams::default(), &patch).await.unwrap();
+    std::fs::write(gate, "open").unwrap();
+}
+
 const ASK: &str = "test.plimsoll.dev/ask";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,15 +67,20 @@ async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
     let bed = Bed::local().await;
     let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
     let home = bed.home("home").await;
-    let _server = server(&home, &directory, &[]);
+    let gate = bed.directory.path().join("gate");
+    let _server = server(&home, &directory, &[("VELERO_TEST_GATE", gate.to_str().unwrap())]);
     let shop = bed.application("shop", 3).await;
+    config_map(&bed, &shop, "gated", &[("slow", "gate")], &[]).await;
     config_map(&bed, &shop, "marked", &[("mark", "yes")], &[(ASK, "warn")]).await;
     config_map(&bed, &shop, "refused", &[("mark", "yes")], &[(ASK, "refuse")]).await;
     config_map(&bed, &shop, "skipped", &[("mark", "yes")], &[(ASK, "skip")]).await;
     config_map(&bed, &shop, "slow", &[("slow", "well")], &[]).await;
     config_map(&bed, &shop, "failing", &[("slow", "fail")], &[]).await;
     home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    change_while_it_waits(&bed, &home, &shop, &gate).await;
     let backup = home.ended("Backup", "b").await;
+    let gated = home.archived_object("b", &format!("resources/configmaps/namespaces/{shop}/gated.json"));
+    assert_eq!(gated["data"]["changed"], "later", "it is read again once its work has ended: {gated:#}");
 
     let path = format!("resources/configmaps/namespaces/{shop}/marked.json");
     let marked = home.archived_object("b", &path);
@@ -75,7 +92,7 @@ async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
     let status = &backup["status"];
     assert_eq!((phase(&backup), &status["errors"]), ("PartiallyFailed", &json!(2)), "{status:#}\n{}", home.log());
     let counts = ["Attempted", "Completed", "Failed"].map(|word| status[format!("backupItemOperations{word}")].clone());
-    assert_eq!(counts, [json!(2), json!(1), json!(1)], "{status:#}");
+    assert_eq!(counts, [json!(3), json!(2), json!(1)], "{status:#}");
     let operations = unpacked(&home.bucket.join("backups/b/b-itemoperations.json.gz"));
     let phases: Vec<_> = operations.as_array().unwrap().iter().map(|one| &one["status"]["phase"]).collect();
     assert!(phases.contains(&&json!("Completed")) && phases.contains(&&json!("Failed")), "{operations:#}");
@@ -90,7 +107,7 @@ async fn item_actions_of_plugins_see_backup_restore_and_deletion() {
     let counts = &restore["status"];
     assert_eq!(
         (&counts["restoreItemOperationsAttempted"], &counts["restoreItemOperationsFailed"]),
-        (&json!(2), &json!(1)),
+        (&json!(3), &json!(1)),
         "{restore:#}"
     );
 

@@ -146,7 +146,7 @@ impl Timeouts {
 mod tests {
     use super::*;
 
-    fn planned(phase: Value, version: &str) -> Result<Planned, Vec<String>> {
+    fn planned(phase: &Value, version: &str) -> Result<Planned, Vec<String>> {
         use serde_json::json;
         let blueprint = json!({ "apiVersion": "cr.kanister.io/v1alpha1", "kind": "Blueprint", "metadata": { "name": "bp" },
             "actions": { "act": { "phases": [phase] }, "other": { "phases": [{ "func": "CreateRDSSnapshot", "name": "rds" }] } } });
@@ -160,15 +160,15 @@ mod tests {
         use serde_json::json;
         let task = |args: Value| json!({ "name": "p", "func": "KubeTask", "args": args });
         let good = task(json!({ "image": "i", "command": ["x"] }));
-        assert!(planned(good.clone(), "").is_ok());
-        assert!(planned(good.clone(), "v1.0.0-alpha").is_ok(), "Kanister falls back to the version there is");
+        assert!(planned(&good, "").is_ok());
+        assert!(planned(&good, "v1.0.0-alpha").is_ok(), "Kanister falls back to the version there is");
         let cases = [
             (task(json!({ "image": "i" })), "v0.0.0", "phase p: KubeTask needs the argument command"),
             (task(json!({ "image": "i", "command": null })), "v0.0.0", "phase p, argument command: the value is null"),
             (good, "newest", "preferredVersion: \"newest\" is not a version"),
         ];
         for (phase, version, expected) in cases {
-            let faults = planned(phase, version).err().unwrap_or_default().join("; ");
+            let faults = planned(&phase, version).err().unwrap_or_default().join("; ");
             assert!(faults.contains(expected), "{faults}");
         }
     }

@@ -15,7 +15,7 @@ use plimsoll_engine::backup::actions::{BackupItemAction, built_in};
 use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
 use plimsoll_engine::hooks::{self, HookCounts, HookRules, OpenPair};
 use plimsoll_engine::operations::Operations;
-use plimsoll_engine::ports::{Effect, Guard, Journal};
+use plimsoll_engine::ports::{Effect, Guard, Journal, VolumeResults};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Heard, Patience, kill, show_waits};
 use plimsoll_plugin::PluginActions;
@@ -30,9 +30,10 @@ use crate::context::Context;
 use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
+use crate::snapshots::{AllVolumes, Snapshots, Taking};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodVolumes, Wanted, Wishes};
-use crate::{plugins, policy, project};
+use crate::{plugins, policy, project, snapshots};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -48,11 +49,7 @@ const STAGES: [(&str, Duration); 5] = [
 const OPERATION_LIMIT: Duration = Duration::from_hours(4);
 
 /// What a later version carries out, and this one must not pretend to.
-const UNSUPPORTED: [(&str, &str); 3] = [
-    ("snapshotVolumes", "taking volume snapshots"),
-    ("snapshotMoveData", "moving snapshot data"),
-    ("volumeSnapshotLocations", "taking volume snapshots"),
-];
+const UNSUPPORTED: [(&str, &str); 1] = [("snapshotMoveData", "moving snapshot data")];
 
 impl Kind for Backup {
     const VERB: &'static str = "backup";
@@ -88,6 +85,7 @@ impl Kind for Backup {
             Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
         };
         needs.faults.extend(filter_faults(context, &self.spec).await?);
+        needs.faults.extend(snapshots::choose(context, &self.spec).await?.err());
         Ok(needs)
     }
 
@@ -116,12 +114,25 @@ impl Kind for Backup {
             return Ok(adopt(&metadata));
         }
         let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
-        let (done, plugins) = Box::pin(run(job, &store, &begun, problems, &operations, &stages)).await?;
+        let (done, helpers) = Box::pin(run(job, &store, &begun, problems, &operations, &stages)).await?;
         let waited = wait_for_operations(job, &store, &begun, &operations, done.results.errors.count > 0).await;
-        plugins.close().await;
-        waited?;
+        let waited = match waited {
+            Ok(()) => read_again(job, &store, &operations).await,
+            Err(error) => Err(error),
+        };
+        let settled = match waited {
+            Ok(()) => settle_snapshots(job, &store, &helpers, &done.volumes, &operations).await,
+            Err(error) => Err(error),
+        };
+        helpers.close().await;
+        let volumes = settled?;
         let mut finished = Finished::with(&done.results);
         finished.add_operations(Self::VERB, &operations);
+        if !volumes.snapshots.is_empty() {
+            let good = volumes.snapshots.iter().filter(|snapshot| snapshot.status.phase == "Completed").count();
+            finished.status["volumeSnapshotsAttempted"] = json!(volumes.snapshots.len());
+            finished.status["volumeSnapshotsCompleted"] = json!(good);
+        }
         let HookCounts { attempted, failed } = done.hooks;
         finished.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
         commit(job, &store, &begun, &finished, &stages).await?;
@@ -135,6 +146,7 @@ impl Kind for Backup {
         }
         let own = format!("{}={}", labels::BACKUP_UID, job.id.uid);
         volumes::abandon::<PodVolumeBackup>(&job.context, &own, &job.tree.root()).await;
+        snapshots::discard(&job.context, &job.id.uid).await;
         if let Ok((_, store)) = open_location(job).await
             && let Err(error) = backup::discard(&store, &job.id.name).await
         {
@@ -182,12 +194,13 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
     let ttl = backup.spec.ttl.as_ref().and_then(GoDuration::as_std).filter(|ttl| !ttl.is_zero());
     let ttl = ttl.unwrap_or(job.context.settings.default_ttl);
     let expires = started.saturating_add(SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX));
+    let places = snapshots::choose(&job.context, &backup.spec).await?.map_err(Error::Selection)?.names();
     let patch = json!({
         "metadata": {
             "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
             "annotations": source_cluster(job).await?,
         },
-        "spec": defaults(&backup.spec, &location.name_any(), ttl),
+        "spec": defaults(&backup.spec, &location.name_any(), ttl, &places),
         "status": {
             "phase": "InProgress",
             "queuePosition": null,
@@ -204,14 +217,14 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
 }
 
 /// What a spec leaves to the server, said in the spec: whoever reads the backup later should not have to know our defaults.
-fn defaults(spec: &BackupSpec, location: &str, ttl: Duration) -> Value {
+fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String]) -> Value {
     let namespaces = &spec.included_namespaces;
     let namespaces = if namespaces.is_empty() { &vec!["*".into()] } else { namespaces };
     let or = |given: &Option<GoDuration>, default: u64| {
         let given = given.clone().filter(|given| given.as_std().is_some_and(|duration| !duration.is_zero()));
         given.unwrap_or_else(|| GoDuration::from_secs(default)).to_string()
     };
-    json!({
+    let mut said = json!({
         "storageLocation": location,
         "ttl": GoDuration::from(ttl).to_string(),
         "includedNamespaces": namespaces,
@@ -219,7 +232,11 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration) -> Value {
         "itemOperationTimeout": or(&spec.item_operation_timeout, 4 * 60 * 60),
         "defaultVolumesToFsBackup": spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false),
         "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
-    })
+    });
+    if !places.is_empty() {
+        said["volumeSnapshotLocations"] = json!(places);
+    }
+    said
 }
 
 /// Which Kubernetes the backup is of.
@@ -271,9 +288,57 @@ async fn wait_for_operations(
     }
     let key = plimsoll_archive::layout::backup_item_operations(&job.id.name);
     let phase = if failed { "WaitingForPluginOperationsPartiallyFailed" } else { "WaitingForPluginOperations" };
-    let limit = job.subject.spec.item_operation_timeout.as_ref().and_then(GoDuration::as_std);
-    let limit = limit.filter(|limit| !limit.is_zero()).unwrap_or(OPERATION_LIMIT);
-    plugins::follow_operations(job, store, &key, begun, operations, phase, limit).await
+    plugins::follow_operations(job, store, &key, begun, operations, phase, operation_limit(&job.subject.spec)).await
+}
+
+fn operation_limit(spec: &BackupSpec) -> Duration {
+    let limit = spec.item_operation_timeout.as_ref().and_then(GoDuration::as_std);
+    limit.filter(|limit| !limit.is_zero()).unwrap_or(OPERATION_LIMIT)
+}
+
+/// What actions want to be read again once their work has ended takes its place in the archive.
+async fn read_again(job: &Job<Backup>, store: &Store, operations: &Operations) -> Result<(), Error> {
+    let wanted = operations.post_items();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let (cluster, name) = (&job.context.cluster, &job.id.name);
+    let task = job.tree.root().child("reading again");
+    let again = backup::read_again(cluster, store, name, wanted, job.scratch.path(), &task, job.record.as_ref());
+    for absent in job.unless_cancelled(again).await? {
+        tracing::warn!("backup {name}: {absent}");
+    }
+    task.finish();
+    Ok(())
+}
+
+/// Who helped with a backup and has processes of its own.
+struct Helpers {
+    actions: PluginActions,
+    snapshots: Arc<Snapshots>,
+}
+
+impl Helpers {
+    async fn close(&self) {
+        self.actions.close().await;
+        self.snapshots.close().await;
+    }
+}
+
+/// Snapshots that still moved when the files were written are written down again, as they ended.
+async fn settle_snapshots(
+    job: &Job<Backup>,
+    store: &Store,
+    helpers: &Helpers,
+    volumes: &VolumeResults,
+    operations: &Operations,
+) -> Result<VolumeResults, Error> {
+    if volumes.snapshots.is_empty() || operations.is_empty() {
+        return Ok(volumes.clone());
+    }
+    let settled = helpers.snapshots.settled(volumes).await?;
+    backup::save_snapshots(store, &job.id.name, &settled, &job.tree.root(), job.record.as_ref()).await?;
+    Ok(settled)
 }
 
 async fn run(
@@ -283,7 +348,7 @@ async fn run(
     problems: Vec<String>,
     operations: &Arc<Operations>,
     stages: &Stages,
-) -> Result<(BackedUp, PluginActions), Error> {
+) -> Result<(BackedUp, Helpers), Error> {
     let planning = stages.begin("planning");
     let spec = &job.subject.spec;
     let policies = policy::policies(&job.context, spec.resource_policy.as_ref()).await?.map_err(Error::Selection)?;
@@ -293,6 +358,7 @@ async fn run(
         &planning,
     );
     let (plan, selecting) = job.unless_cancelled(plan).await?;
+    let selecting = Arc::new(selecting);
     let actions = || built_in(&job.context.cluster, selecting.catalog());
     let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
     let heard = Arc::new(Heard::default());
@@ -300,6 +366,9 @@ async fn run(
     let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
     let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
     plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
+    let locations = snapshots::choose(&job.context, spec).await?.map_err(Error::Selection)?;
+    let taking = taking(job, locations, policies.clone(), &selecting, operations, &heard, stages);
+    let snapshots = Arc::new(Snapshots::new(taking));
     planning.finish();
     let run = BackupRun {
         name: job.id.name.clone(),
@@ -312,7 +381,10 @@ async fn run(
         actions,
         operations: Arc::clone(operations),
         heard,
-        volumes: Some(Arc::new(volumes(job, begun, policies, stages).await?)),
+        volumes: Some(Arc::new(AllVolumes {
+            pods: volumes(job, begun, policies, stages).await?,
+            snapshots: Arc::clone(&snapshots),
+        })),
         problems,
         reading: stages.begin("reading"),
         saving: stages.planned("saving"),
@@ -321,13 +393,45 @@ async fn run(
         cancel: job.cancel.clone(),
         scratch: job.scratch.path().to_owned(),
     };
+    let helpers = Helpers { actions: added, snapshots };
     match Box::pin(run.run()).await {
-        Ok(done) => Ok((done, added)),
+        Ok(done) => Ok((done, helpers)),
         Err(error) => {
             operations.cancel(begun).await;
-            added.close().await;
+            helpers.close().await;
             Err(error)
         }
+    }
+}
+
+/// Who takes snapshots, as this Backup wants it.
+fn taking(
+    job: &Job<Backup>,
+    locations: snapshots::Chosen,
+    policies: Option<Policies>,
+    selecting: &Arc<Selecting>,
+    operations: &Arc<Operations>,
+    heard: &Arc<Heard>,
+    stages: &Stages,
+) -> Taking {
+    let metadata = &job.subject.metadata;
+    Taking {
+        context: Arc::clone(&job.context),
+        name: job.id.name.clone(),
+        uid: job.id.uid.clone(),
+        owner: job.id.owner(),
+        created: metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0),
+        labels: metadata.labels.clone().unwrap_or_default(),
+        wanted: job.subject.spec.snapshot_volumes,
+        policies,
+        locations,
+        selecting: Arc::clone(selecting),
+        journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
+        known: job.known.clone(),
+        operations: Arc::clone(operations),
+        logs: plugins::lines(heard),
+        limit: operation_limit(&job.subject.spec),
+        task: stages.planned("volumes"),
     }
 }
 
@@ -409,6 +513,8 @@ fn adopt(metadata: &Value) -> Finished {
         "completionTimestamp",
         "progress",
         "hookStatus",
+        "volumeSnapshotsAttempted",
+        "volumeSnapshotsCompleted",
         "backupItemOperationsAttempted",
         "backupItemOperationsCompleted",
         "backupItemOperationsFailed",

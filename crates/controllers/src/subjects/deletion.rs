@@ -29,7 +29,7 @@ use crate::events::Gravity;
 use crate::floor::Shown;
 use crate::location::{self, is_read_only};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
-use crate::{plugins, repositories};
+use crate::{plugins, repositories, snapshots};
 
 /// The stages, and about how long they take: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -267,19 +267,23 @@ async fn run_actions(
     Ok(failures)
 }
 
-/// Snapshots that only another program can delete: with the backup gone nobody would find them again.
+/// Snapshots that only their plugin can delete: with the backup gone nobody would find them again.
 async fn native_snapshots(
     job: &Job<DeleteBackupRequest>,
     backup: &Backup,
     store: &Store,
 ) -> Result<Vec<String>, Error> {
     let key = layout::backup_volume_snapshots(&backup.name_any());
-    let mut errors = Vec::new();
-    for snapshot in read_list::<VolumeSnapshot>(store, &key, &job.tree.root()).await? {
-        let id = snapshot.status.provider_snapshot_id;
-        if !id.is_empty() {
-            errors.push(format!("error deleting snapshot {id}: no plugin for its provider is installed"));
-        }
+    let list: Vec<VolumeSnapshot> = read_list(store, &key, &job.tree.root()).await?;
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let task = job.tree.root().child("snapshots");
+    let errors = snapshots::delete_snapshots(&job.context, &list, &task).await?;
+    if errors.is_empty() {
+        task.finish();
+    } else {
+        task.fail(errors.join("; "));
     }
     Ok(errors)
 }

@@ -13,7 +13,7 @@ use plimsoll_archive::layout;
 use plimsoll_archive::volumes::RestoreVolumeInfo;
 use plimsoll_engine::operations::{Operations, Owner};
 use plimsoll_engine::outcome::{Recorder, Scope};
-use plimsoll_engine::ports::{Effect, Guard, Journal, VolumeData};
+use plimsoll_engine::ports::{Effect, Guard, Journal, SnapshotVolumes, VolumeData};
 use plimsoll_engine::restore::action::RestoreItemAction;
 use plimsoll_engine::restore::actions::{Actions, Surroundings, register_built_ins};
 use plimsoll_engine::restore::hooks::{Earlier, HookCounts, HookSetting, PodHooks, RestoreHooks};
@@ -35,6 +35,7 @@ use crate::context::Context;
 use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found};
+use crate::snapshots::{FromSnapshots, Making};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodData, Source};
 use crate::{plugins, policy, project};
@@ -105,7 +106,7 @@ impl Kind for Restore {
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
         let heard = Arc::new(Heard::default());
         heard.attach(&recorder);
-        let plugins = Plugins { heard: Arc::clone(&heard), actions: OnceLock::new() };
+        let plugins = Plugins { heard: Arc::clone(&heard), actions: OnceLock::new(), snapshots: OnceLock::new() };
         let prepared = prepare(job, &store, &begun, &backup, &recorder, &plugins, &stages);
         let run = job.unless_cancelled(prepared).await?;
         announce_total(job, &run).await?;
@@ -116,7 +117,8 @@ impl Kind for Restore {
             return Err(error);
         }
         run.task.finish();
-        let volumes = job.unless_cancelled(finish_volumes(&run, &recorder, &stages)).await?;
+        let mut volumes = job.unless_cancelled(finish_volumes(&run, &recorder, &stages)).await?;
+        volumes.extend(plugins.snapshots.get().map(|snapshots| snapshots.infos()).unwrap_or_default());
         let waited = wait_for_operations(job, &store, &begun, &operations, recorder.counts().0 > 0).await;
         plugins.close().await;
         waited?;
@@ -225,6 +227,8 @@ async fn prepare(
     plugins.add(job, &mut actions, &selecting, begun).await?;
     let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?;
     let data = volume_data(job, &volumes, &mut actions, &selecting, stages)?;
+    let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
+    let snapshots = from_snapshots(job, backup, &volumes, &operations, plugins, stages);
     let plan = make_plan(job, store, backup, &selecting, &actions, recorder, &planning).await?;
     let rules = Rules {
         status: status_filter(spec, &selecting)?,
@@ -238,9 +242,43 @@ async fn prepare(
         actions,
         volumes,
         data,
+        snapshots,
     };
     planning.finish();
-    Ok(assemble(job, plan, rules, backup, recorder, stages.begin("restoring")))
+    Ok(assemble(job, plan, rules, backup, recorder, operations, stages.begin("restoring")))
+}
+
+/// Who makes volumes from the snapshots of plugins, where the backup has any.
+fn from_snapshots(
+    job: &Job<Restore>,
+    backup: &Backup,
+    volumes: &Volumes,
+    operations: &Arc<Operations>,
+    plugins: &Plugins,
+    stages: &Stages,
+) -> Option<Arc<dyn SnapshotVolumes>> {
+    if volumes.native().is_empty() {
+        return None;
+    }
+    let making = Making {
+        context: Arc::clone(&job.context),
+        name: job.id.name.clone(),
+        uid: job.id.uid.clone(),
+        owner: job.id.owner(),
+        created: job.subject.metadata.creation_timestamp.clone().map_or(Timestamp::MIN, |time| time.0),
+        backup: backup.name_any(),
+        snapshots: volumes.native().to_vec(),
+        journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
+        known: job.known.clone(),
+        operations: Arc::clone(operations),
+        heard: Arc::clone(&plugins.heard),
+        logs: plugins::lines(&plugins.heard),
+        limit: operation_limit(&job.subject.spec),
+        task: stages.planned("volumes"),
+    };
+    let made = Arc::new(FromSnapshots::new(making));
+    let _ = plugins.snapshots.set(Arc::clone(&made));
+    Some(made)
 }
 
 /// Who restores the data of pods' volumes, where the backup has any.
@@ -306,6 +344,7 @@ fn assemble(
     rules: Rules,
     backup: &Backup,
     recorder: &Arc<Recorder>,
+    operations: Arc<Operations>,
     restoring: Task,
 ) -> RestoreRun {
     let origin = Origin {
@@ -324,7 +363,7 @@ fn assemble(
         guard: Arc::clone(&job.record) as Arc<dyn Guard>,
         cancel: job.cancel.clone(),
         recorder: Arc::clone(recorder),
-        operations: Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>)),
+        operations,
     }
 }
 
@@ -332,6 +371,7 @@ fn assemble(
 struct Plugins {
     heard: Arc<Heard>,
     actions: OnceLock<PluginActions>,
+    snapshots: OnceLock<Arc<FromSnapshots>>,
 }
 
 impl Plugins {
@@ -353,6 +393,9 @@ impl Plugins {
         if let Some(actions) = self.actions.get() {
             actions.close().await;
         }
+        if let Some(snapshots) = self.snapshots.get() {
+            snapshots.close().await;
+        }
     }
 }
 
@@ -369,9 +412,12 @@ async fn wait_for_operations(
     }
     let key = layout::restore_item_operations(&job.id.name);
     let phase = if failed { "WaitingForPluginOperationsPartiallyFailed" } else { "WaitingForPluginOperations" };
-    let limit = job.subject.spec.item_operation_timeout.as_ref().and_then(GoDuration::as_std);
-    let limit = limit.filter(|limit| !limit.is_zero()).unwrap_or(OPERATION_LIMIT);
-    plugins::follow_operations(job, store, &key, begun, operations, phase, limit).await
+    plugins::follow_operations(job, store, &key, begun, operations, phase, operation_limit(&job.subject.spec)).await
+}
+
+fn operation_limit(spec: &RestoreSpec) -> Duration {
+    let limit = spec.item_operation_timeout.as_ref().and_then(GoDuration::as_std);
+    limit.filter(|limit| !limit.is_zero()).unwrap_or(OPERATION_LIMIT)
 }
 
 async fn built_ins(job: &Job<Restore>, hooks: &Arc<RestoreHooks>, selecting: &Selecting) -> Result<Actions, Error> {

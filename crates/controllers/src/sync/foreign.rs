@@ -117,6 +117,25 @@ pub fn pod_volume_backup(raw: &Value, backup: (&str, &str), location: &str) -> O
     }))
 }
 
+/// A VolumePluginBackup as it belongs beside a synced backup. Nobody runs one: whatever it says, it is only shown.
+pub fn volume_plugin_backup(raw: &Value, (backup_name, backup_uid): (&str, &str)) -> Option<Value> {
+    let mut marks = texts(&raw["metadata"]["labels"]);
+    marks.insert(labels::BACKUP_NAME.into(), labels::valid_name(backup_name).into());
+    marks.insert(labels::BACKUP_UID.into(), backup_uid.into());
+    let mut spec = raw["spec"].as_object().cloned().unwrap_or_default();
+    spec.insert("backup".into(), backup_name.into());
+    let owner = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "name": backup_name, "uid": backup_uid,
+        "controller": true });
+    Some(json!({
+        "apiVersion": "velero.io/v1",
+        "kind": "VolumePluginBackup",
+        "metadata": { "name": raw["metadata"]["name"].as_str()?, "labels": marks,
+            "annotations": texts(&raw["metadata"]["annotations"]), "ownerReferences": [owner] },
+        "spec": spec,
+        "status": raw["status"],
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

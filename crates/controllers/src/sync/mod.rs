@@ -252,9 +252,14 @@ async fn create(kind: &str, object: &Value, context: &Context) -> Result<Made, E
 
 /// What belongs to a synced backup, and then the end of its sync.
 async fn finish(name: &str, uid: &str, store: &Store, location: &str, context: &Context) -> Result<(), Error> {
-    for transfer in pod_volume_backups(name, store).await? {
+    for transfer in listed(name, &layout::backup_pod_volume_backups(name), store).await? {
         if let Some(object) = foreign::pod_volume_backup(&transfer, (name, uid), location) {
             create("PodVolumeBackup", &object, context).await?;
+        }
+    }
+    for record in listed(name, &layout::backup_volume_plugin_backups(name), store).await? {
+        if let Some(object) = foreign::volume_plugin_backup(&record, (name, uid)) {
+            create("VolumePluginBackup", &object, context).await?;
         }
     }
     context.fence.check()?;
@@ -267,9 +272,9 @@ async fn finish(name: &str, uid: &str, store: &Store, location: &str, context: &
     }
 }
 
-async fn pod_volume_backups(name: &str, store: &Store) -> Result<Vec<Value>, Error> {
-    let key = layout::backup_pod_volume_backups(name);
-    match store.get(&key).await {
+/// What a file of a backup lists; one that is not there is empty.
+async fn listed(name: &str, key: &str, store: &Store) -> Result<Vec<Value>, Error> {
+    match store.get(key).await {
         // A damaged list is no reason to do without the backup.
         Ok(content) => Ok(codec::read_gzip_list(content.as_ref()).unwrap_or_else(|error| {
             warn!("{key}: {error}: the volume backups of backup {name} are not synced");

@@ -93,6 +93,11 @@ impl PodVolumes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the files of this claim, `namespace/name`, are backed up.
+    pub(crate) fn brings(&self, claim: &str) -> bool {
+        self.state().claims.contains(claim)
+    }
+
     fn error(&self, pod: &Value, text_of_it: String) {
         self.state().results.errors.push((text(pod, "/metadata/namespace").to_owned(), text_of_it));
     }

@@ -72,11 +72,12 @@ impl Wishes {
         let by_policy = match self.policy(volume, behind) {
             Some(ActionKind::FsBackup) => true,
             Some(ActionKind::Skip) => return Choice::Skip("skipped due to policy".into()),
-            Some(ActionKind::Snapshot) => {
-                let why = "a policy wants a snapshot of it, and this server takes none".into();
+            // A snapshot is somebody else's to take, of volumes that stand for themselves.
+            Some(ActionKind::Snapshot) if behind.volume.is_none() => {
+                let why = "a policy wants a snapshot of it, and it is no PersistentVolume".into();
                 return Choice::Refuse { why, named: true };
             }
-            Some(ActionKind::Custom) => return Choice::Leave,
+            Some(ActionKind::Snapshot | ActionKind::Custom) => return Choice::Leave,
             None => false,
         };
         let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
@@ -136,6 +137,11 @@ pub fn claim_name(pod: &Value, volume: &Value) -> Option<String> {
     let pod = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let own = || volume.get("ephemeral").map(|_| format!("{pod}-{}", volume["name"].as_str().unwrap_or_default()));
     claimed.or_else(own)
+}
+
+/// The names of all claims that a pod uses.
+pub fn claims_of(pod: &Value) -> Vec<String> {
+    volumes(pod).filter_map(|volume| claim_name(pod, volume)).collect()
 }
 
 /// The names in an annotation of a pod.

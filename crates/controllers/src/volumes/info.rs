@@ -17,22 +17,34 @@ pub struct Claimed {
 impl Claimed {
     /// From the claim and, where it is known, its volume.
     pub fn of(claim: &Value, volume: Option<&Value>) -> Self {
-        let text =
-            |value: &Value, place: &str| value.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let labels = |volume: &Value| {
-            let labels = volume.pointer("/metadata/labels").and_then(Value::as_object);
-            let labels = labels.into_iter().flatten();
-            labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
-        };
         Self {
             claim: text(claim, "/metadata/name"),
             namespace: text(claim, "/metadata/namespace"),
             volume: text(claim, "/spec/volumeName"),
-            persistent: volume.map(|volume| PersistentVolumeInfo {
-                reclaim_policy: text(volume, "/spec/persistentVolumeReclaimPolicy"),
-                labels: labels(volume),
-            }),
+            persistent: volume.map(persistent),
         }
+    }
+
+    /// From a volume, which names its claim.
+    pub fn of_volume(volume: &Value) -> Self {
+        Self {
+            claim: text(volume, "/spec/claimRef/name"),
+            namespace: text(volume, "/spec/claimRef/namespace"),
+            volume: text(volume, "/metadata/name"),
+            persistent: Some(persistent(volume)),
+        }
+    }
+}
+
+fn text(value: &Value, place: &str) -> String {
+    value.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn persistent(volume: &Value) -> PersistentVolumeInfo {
+    let labels = volume.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    PersistentVolumeInfo {
+        reclaim_policy: text(volume, "/spec/persistentVolumeReclaimPolicy"),
+        labels: labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
     }
 }
 

@@ -25,6 +25,8 @@ pub use action::Helper;
 pub(crate) use backup::{PodVolumes, Wanted};
 pub(crate) use cancel::abandon;
 pub use choose::Wishes;
+pub(crate) use choose::claims_of;
+pub(crate) use info::{Claimed, skipped};
 pub use mover::MoverChoice;
 pub use plan::{Method, PlannedVolume, plan};
 pub(crate) use restore::{PodData, Source};

@@ -19,6 +19,9 @@ use crate::outcome::{ItemOutcome, Recorder, Scope};
 /// Set by an action on an item that is to be left out.
 const SKIP: &str = "velero.io/skip-from-backup";
 
+/// Their data may have to be backed up.
+const VOLUMES: &str = "persistentvolumes";
+
 /// What became of an item.
 pub(super) enum Acted {
     /// It can be packed.
@@ -50,7 +53,9 @@ impl Acting<'_> {
     /// Lets every action that wants it see an item. One that none wants passes as it is.
     pub(super) async fn act(&self, meta: ItemMeta, bytes: Bytes, task: &Task) -> Result<Acted, Error> {
         let is_pod = self.resource.group.is_empty() && self.resource.plural == "pods";
-        if !is_pod && !self.run.actions.touches(&self.resource.group_resource()) {
+        let group_resource = self.resource.group_resource();
+        let volume = group_resource == VOLUMES && self.run.volumes.is_some();
+        if !is_pod && !volume && !self.run.actions.touches(&group_resource) {
             return Ok(Acted::Ready(meta, bytes));
         }
         let bytes = complete(&bytes, self.resource);
@@ -160,6 +165,9 @@ impl Acting<'_> {
                 task.meter(Unit::Items).skip(1);
                 return Ok(None);
             }
+        }
+        if let (VOLUMES, Some(volumes)) = (group_resource.as_str(), &self.run.volumes) {
+            volumes.persistent(&object);
         }
         let bytes = if changed { Bytes::from(object.to_string()) } else { bytes };
         Ok(Some((meta, bytes)))

@@ -2,6 +2,7 @@
 
 mod act;
 pub mod actions;
+mod again;
 mod found;
 mod pack;
 mod plan;
@@ -9,6 +10,7 @@ mod read;
 mod run;
 mod save;
 
+pub use again::read_again;
 pub use plan::{BackupPlan, PlannedResource, plan};
 pub use run::{BackedUp, BackupRun};
-pub use save::{Standing, discard, save_metadata, standing};
+pub use save::{Standing, discard, save_metadata, save_snapshots, standing};

@@ -36,7 +36,7 @@ pub struct BackupRun {
     /// What to read.
     pub plan: BackupPlan,
     /// What to keep of it.
-    pub selecting: Selecting,
+    pub selecting: Arc<Selecting>,
     /// What is done to items on their way.
     pub actions: BackupItemActions,
     /// What actions began in the background.
@@ -70,6 +70,8 @@ pub struct BackedUp {
     pub results: Results,
     /// Commands that were run.
     pub hooks: HookCounts,
+    /// What became of the volumes.
+    pub volumes: VolumeResults,
 }
 
 impl BackupRun {
@@ -86,16 +88,17 @@ impl BackupRun {
             () = cancel.cancelled() => Err(Error::Cancelled),
             answer = self.run_to_end(&hooks) => answer,
         };
+        let whole = |(results, volumes)| BackedUp { results, hooks: hooks.counts(), volumes };
         if matches!(answer, Err(Error::Fenced(_))) {
-            return answer.map(|results| BackedUp { results, hooks: hooks.counts() });
+            return answer.map(whole);
         }
         for problem in hooks.close_open(&reading).await {
             tracing::warn!("{problem}");
         }
-        answer.map(|results| BackedUp { results, hooks: hooks.counts() })
+        answer.map(whole)
     }
 
-    async fn run_to_end(self, hooks: &Hooks) -> Result<Results, Error> {
+    async fn run_to_end(self, hooks: &Hooks) -> Result<(Results, VolumeResults), Error> {
         let recorder = Arc::new(Recorder::create(&self.scratch)?);
         self.heard.attach(&recorder);
         for problem in self.problems.iter().chain(&self.plan.errors) {
@@ -119,7 +122,7 @@ impl BackupRun {
         let _waits = show_waits(&self.store, &self.saving);
         save::save_files(&self.store, &self.name, &recorded, &volumes, &self.saving, self.guard.as_ref()).await?;
         self.saving.finish();
-        Ok(recorded.results)
+        Ok((recorded.results, volumes))
     }
 
     /// Waits for the volumes that no pod stood still for.
@@ -127,10 +130,10 @@ impl BackupRun {
         let Some(volumes) = &self.volumes else { return Ok(VolumeResults::default()) };
         let results = volumes.finish().await?;
         for (namespace, error) in &results.errors {
-            recorder.error(&Scope::Namespace(namespace.clone()), error);
+            recorder.error(&Scope::within(namespace), error);
         }
         for (namespace, warning) in &results.warnings {
-            recorder.warn(&Scope::Namespace(namespace.clone()), warning);
+            recorder.warn(&Scope::within(namespace), warning);
         }
         Ok(results)
     }

@@ -65,12 +65,29 @@ pub(super) async fn save_files(
     Files::default()
         .json(layout::backup_results(name), &recorded.results)?
         .json(layout::backup_pod_volume_backups(name), &or_null(&volumes.pod_volume_backups))?
-        .json(layout::backup_volume_snapshots(name), &Value::Null)?
+        .json(layout::backup_volume_snapshots(name), &or_null(&volumes.snapshots))?
         .json(layout::backup_item_operations(name), &Value::Null)?
         .json(layout::backup_volume_info(name), &or_null(&volumes.infos))?
+        .maybe_json(layout::backup_volume_plugin_backups(name), &volumes.volume_plugin_backups)?
         .spooled(layout::backup_resource_list(name), &recorded.resource_list)
         .spooled(layout::backup_outcome(name), &recorded.outcome)
         .spooled(layout::backup_log(name), &recorded.log)
+        .write(store, task, guard)
+        .await
+}
+
+/// Writes the files about snapshots again, as these ended.
+pub async fn save_snapshots(
+    store: &Store,
+    name: &str,
+    volumes: &VolumeResults,
+    task: &Task,
+    guard: &dyn Guard,
+) -> Result<(), Error> {
+    Files::default()
+        .json(layout::backup_volume_snapshots(name), &or_null(&volumes.snapshots))?
+        .json(layout::backup_volume_info(name), &or_null(&volumes.infos))?
+        .maybe_json(layout::backup_volume_plugin_backups(name), &volumes.volume_plugin_backups)?
         .write(store, task, guard)
         .await
 }

@@ -20,6 +20,7 @@ pub mod preview;
 mod requests;
 mod run;
 mod save;
+mod snapshot;
 mod steps;
 mod volumes;
 

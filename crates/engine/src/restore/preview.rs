@@ -283,7 +283,14 @@ impl Look {
                     self.volumes.make_anew(&spooled.name);
                     return Ok(skip("WillBeProvisioned"));
                 }
-                Decision::UnlessThere(why) => return Ok(fail("SnapshotNotRestorable", why)),
+                // As far as anybody can tell without asking the plugin.
+                Decision::FromSnapshot => {
+                    let path = format!("/api/v1/persistentvolumes/{}", spooled.name);
+                    if self.read(&path, task).await?.is_none() {
+                        return Ok(PreviewVerdict::Create);
+                    }
+                    release_volume(&mut object, &self.origin);
+                }
             }
         }
         strip(&mut object);

@@ -25,7 +25,7 @@ use super::volumes::Volumes;
 use crate::cluster::{Cluster, Resource};
 use crate::operations::Operations;
 use crate::outcome::{ItemOutcome, ItemRef, Recorder, Scope};
-use crate::ports::{Guard, VolumeData};
+use crate::ports::{Guard, SnapshotVolumes, VolumeData};
 use crate::selection::Selecting;
 use crate::{Error, kill};
 
@@ -74,6 +74,8 @@ pub struct Rules {
     pub hooks: Arc<PodHooks>,
     /// Who restores the data of pods' volumes, if anybody does.
     pub data: Option<Arc<dyn VolumeData>>,
+    /// Who makes volumes from the snapshots of plugins, if anybody does.
+    pub snapshots: Option<Arc<dyn SnapshotVolumes>>,
     /// How long to wait.
     pub limits: Limits,
 }

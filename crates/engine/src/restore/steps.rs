@@ -78,13 +78,10 @@ impl RestoreRun {
             match self.rules.volumes.decide(&object) {
                 Decision::AsItIs => release_volume(&mut object, &self.origin),
                 Decision::MadeAnew(lost) => return Ok(self.make_volume_anew(item, lost)),
-                Decision::UnlessThere(why) => {
-                    let path = format!("/api/v1/persistentvolumes/{}", item.name);
-                    if self.send(task, || self.cluster.get(&path)).await?.is_none() {
-                        return Ok(Step::End(failed("SnapshotNotRestorable", why)));
-                    }
-                    release_volume(&mut object, &self.origin);
-                }
+                Decision::FromSnapshot => match self.volume_from_snapshot(object, item, task).await? {
+                    Ok(made) => object = made,
+                    Err(outcome) => return Ok(Step::End(outcome)),
+                },
             }
         }
         let status = strip(&mut object);

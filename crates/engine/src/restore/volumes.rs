@@ -1,7 +1,6 @@
 //! PersistentVolumes and claims: which volumes come back as objects, and which are made anew.
 //!
-//! What needs a snapshot, or files out of a repository, is refused by name: a claim that comes back empty without a word is the
-//! worst a restore can do.
+//! What cannot be restored is refused by name: a claim that comes back empty without a word is the worst a restore can do.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -40,8 +39,12 @@ pub struct Volumes {
     files: Vec<PodVolumeBackup>,
     /// Whether the Restore does not want their data.
     without_data: bool,
+    /// The snapshots of plugins.
+    native: Vec<VolumeSnapshot>,
     /// Volumes that are made anew for their claims.
     provisioned: Mutex<HashSet<String>>,
+    /// Volumes that have another name than in the backup.
+    renamed: Mutex<HashMap<String, String>>,
 }
 
 /// What is to be done about a PersistentVolume.
@@ -51,8 +54,8 @@ pub(super) enum Decision {
     AsItIs,
     /// Its claim gets a new one. The text says what is lost by that.
     MadeAnew(Option<String>),
-    /// It would be made out of a snapshot, unless it is still there.
-    UnlessThere(String),
+    /// It is made from a plugin's snapshot, unless it is still there.
+    FromSnapshot,
 }
 
 impl Volumes {
@@ -61,6 +64,7 @@ impl Volumes {
         let infos: Vec<BackupVolumeInfo> = list(store, &layout::backup_volume_info(backup)).await?;
         let snapshots: Vec<VolumeSnapshot> = list(store, &layout::backup_volume_snapshots(backup)).await?;
         let files: Vec<PodVolumeBackup> = list(store, &layout::backup_pod_volume_backups(backup)).await?;
+        let native = snapshots.clone();
         let snapshots =
             snapshots.into_iter().map(|snapshot| (snapshot.spec.persistent_volume_name, Method::NativeSnapshot));
         let infos = infos.into_iter().filter(|info| !info.pv_name.is_empty()).map(|info| {
@@ -78,14 +82,21 @@ impl Volumes {
             methods: snapshots.chain(infos).collect(),
             claims,
             files,
+            native,
             without_data: restore_volumes == Some(false),
             provisioned: Mutex::default(),
+            renamed: Mutex::default(),
         })
     }
 
     /// The backups of files whose data is to be restored.
     pub fn files(&self) -> &[PodVolumeBackup] {
         if self.without_data { &[] } else { &self.files }
+    }
+
+    /// The snapshots of plugins that volumes are to be made from.
+    pub fn native(&self) -> &[VolumeSnapshot] {
+        if self.without_data { &[] } else { &self.native }
     }
 
     fn method(&self, volume: &Value) -> Method {
@@ -115,11 +126,7 @@ impl Volumes {
             })
         };
         match self.method(volume) {
-            Method::NativeSnapshot if wanted => Decision::UnlessThere(
-                "its data is in a snapshot of a volume-snapshotter plugin, which this version does not restore; \
-                 restorePVs: false restores the object alone"
-                    .into(),
-            ),
+            Method::NativeSnapshot if wanted => Decision::FromSnapshot,
             // Its files come back through a pod that mounts the claim.
             Method::PodVolume if self.has_files(volume) => Decision::MadeAnew(None),
             Method::PodVolume => Decision::MadeAnew(wanted.then(|| {
@@ -136,7 +143,13 @@ impl Volumes {
         self.provisioned.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.to_owned());
     }
 
-    /// Takes off a claim what tied it to its volume, and the volume itself if that is made anew.
+    /// It has another name from now on.
+    pub(super) fn rename(&self, volume: &str, to: &str) {
+        self.renamed.lock().unwrap_or_else(PoisonError::into_inner).insert(volume.to_owned(), to.to_owned());
+    }
+
+    /// Takes off a claim what tied it to its volume, and the volume itself if that is made anew; one that has another name now
+    /// is called by it.
     pub(super) fn release_claim(&self, claim: &mut Value) {
         let volume = claim.pointer("/spec/volumeName").and_then(Value::as_str).unwrap_or_default().to_owned();
         if volume.is_empty() {
@@ -146,6 +159,10 @@ impl Volumes {
         let anew = self.provisioned.lock().unwrap_or_else(PoisonError::into_inner).contains(&volume);
         if let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut).filter(|_| anew) {
             spec.remove("volumeName");
+        }
+        let renamed = self.renamed.lock().unwrap_or_else(PoisonError::into_inner).get(&volume).cloned();
+        if let Some(name) = renamed {
+            claim["spec"]["volumeName"] = json!(name);
         }
     }
 }
@@ -217,7 +234,7 @@ mod tests {
         assert!(matches!(decide(Method::PodVolume, None, "Retain"), Decision::MadeAnew(Some(_))));
         assert!(matches!(decide(Method::CsiSnapshot, Some(true), "Retain"), Decision::MadeAnew(Some(_))));
         assert_eq!(decide(Method::CsiSnapshot, Some(false), "Retain"), Decision::MadeAnew(None));
-        assert!(matches!(decide(Method::NativeSnapshot, None, "Retain"), Decision::UnlessThere(_)));
+        assert_eq!(decide(Method::NativeSnapshot, None, "Retain"), Decision::FromSnapshot);
         assert_eq!(decide(Method::NativeSnapshot, Some(false), "Delete"), Decision::AsItIs);
     }
 

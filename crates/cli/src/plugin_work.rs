@@ -1,0 +1,228 @@
+//! Snapshots of plugins and volumes made from them, as the command line sees them: one shape for both directions.
+//!
+//! Whatever a plugin wrote about itself is foreign text: no control characters, not endless.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_progress::{percent_string, view};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::draw;
+use crate::transfers::{Direction, Of};
+
+/// No text of a plugin is longer.
+const LONGEST: usize = 200;
+/// No more of what a plugin says about itself is shown.
+const MOST_SAID: usize = 20;
+
+/// One piece of a plugin's work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PluginWork {
+    pub direction: Direction,
+    pub name: String,
+    /// The PersistentVolume.
+    pub volume: String,
+    pub plugin: String,
+    pub phase: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_done: Option<u64>,
+    /// Bytes a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<[u64; 2]>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(rename = "snapshotID", skip_serializing_if = "String::is_empty")]
+    pub snapshot: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub plugin_specific: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<String>,
+}
+
+/// Foreign text, as it may be shown.
+fn clean(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |c: char| if c.is_control() || turns(c) { ' ' } else { c };
+    let mut cleaned: String = text.trim().chars().take(LONGEST).map(shown).collect();
+    if text.trim().chars().nth(LONGEST).is_some() {
+        cleaned.push('…');
+    }
+    cleaned
+}
+
+impl PluginWork {
+    fn of(record: &Value, direction: Direction, now: Timestamp) -> Self {
+        let text = |place: &str| clean(record.pointer(place).and_then(Value::as_str).unwrap_or_default());
+        let count = |place: &str| record.pointer(place).and_then(Value::as_u64);
+        let (total_bytes, bytes_done) = (count("/status/progress/totalBytes"), count("/status/progress/bytesDone"));
+        let time = |place: &str| Some(text(place)).filter(|time| !time.is_empty());
+        let said = record.pointer("/spec/pluginSpecific").and_then(Value::as_object).into_iter().flatten();
+        let said = said.take(MOST_SAID).map(|(key, value)| (clean(key), clean(value.as_str().unwrap_or_default())));
+        let (volume, snapshot) = match direction {
+            Direction::Backup => (text("/spec/volume"), text("/status/snapshotID")),
+            Direction::Restore => (text("/status/volumeID"), text("/spec/snapshotID")),
+        };
+        let mut work = Self {
+            direction,
+            name: text("/metadata/name"),
+            volume,
+            plugin: text("/spec/plugin"),
+            phase: Some(text("/status/phase")).filter(|phase| !phase.is_empty()).unwrap_or_else(|| "New".into()),
+            percent: None,
+            total_bytes: total_bytes.filter(|total| *total > 0),
+            bytes_done,
+            rate: count("/status/plimsoll/rate"),
+            seconds_left: None,
+            message: text("/status/message"),
+            snapshot,
+            plugin_specific: said.collect(),
+            started: time("/status/startTimestamp"),
+            completed: time("/status/completionTimestamp"),
+        };
+        work.estimate(record, now);
+        work
+    }
+
+    /// Whether it will not change any more.
+    fn is_ended(&self) -> bool {
+        let ends = ["Completed", "Failed", "Canceled", "Cancelled"];
+        self.completed.is_some() || ends.iter().any(|end| end.eq_ignore_ascii_case(&self.phase))
+    }
+
+    /// Percentage, rate and time left. A record that a plugin keeps has no rate: then it is that since its beginning.
+    fn estimate(&mut self, record: &Value, now: Timestamp) {
+        let done = self.bytes_done.unwrap_or(0);
+        self.percent = self
+            .total_bytes
+            .map(|total| percent_string(done.min(total), total, self.phase.eq_ignore_ascii_case("Completed")));
+        if self.is_ended() {
+            self.rate = None;
+            return;
+        }
+        let said = record.pointer("/status/plimsoll/secondsLeft").cloned().unwrap_or_default();
+        self.seconds_left = serde_json::from_value(said).ok();
+        let started = self.started.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
+        if let (None, Some(started)) = (self.rate, started.filter(|_| done > 0)) {
+            let seconds = u64::try_from(now.duration_since(started).as_secs()).unwrap_or(0);
+            self.rate = done.checked_div(seconds);
+            let left = self.total_bytes.map(|total| total.saturating_sub(done));
+            let left = self.rate.and_then(|rate| left?.checked_div(rate));
+            self.seconds_left = self.seconds_left.or_else(|| left.map(|left| [left, left]));
+        }
+    }
+
+    /// `pv-1: InProgress, 42.17 %, 4.1 KiB of 9.8 KiB, 1.0 KiB/s, 6s left, copying` — and an honest word where nobody knows.
+    pub fn line(&self) -> String {
+        let mut parts = vec![self.phase.clone()];
+        match &self.percent {
+            Some(percent) => parts.push(format!("{percent} %")),
+            None if self.is_ended() => {}
+            None => parts.push("no percentage: the plugin does not say how far it is".into()),
+        }
+        match (self.bytes_done, self.total_bytes) {
+            (Some(done), Some(total)) => {
+                parts.push(format!("{} of {}", view::size_text(done), view::size_text(total)));
+            }
+            (Some(done), None) if done > 0 => parts.push(view::size_text(done)),
+            _ => {}
+        }
+        parts.extend(self.rate.map(|rate| format!("{}/s", view::size_text(rate))));
+        parts.extend(self.seconds_left.map(left_text));
+        parts.extend(Some(self.message.clone()).filter(|message| !message.is_empty()));
+        let volume = if self.volume.is_empty() { &self.name } else { &self.volume };
+        format!("{volume}: {}", parts.join(", "))
+    }
+
+    /// What only those want to know who asked for details.
+    pub fn details(&self) -> Vec<String> {
+        let mut lines = vec![format!("Plugin: {}", self.plugin)];
+        if !self.snapshot.is_empty() {
+            lines.push(format!("Snapshot ID: {}", self.snapshot));
+        }
+        lines.extend(self.plugin_specific.iter().map(|(key, value)| format!("{key}: {value}")));
+        lines.extend(self.started.iter().map(|time| format!("Started: {time}")));
+        lines.extend(self.completed.iter().map(|time| format!("Completed: {time}")));
+        lines
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn left_text([low, high]: [u64; 2]) -> String {
+    let [low, high] = [low, high].map(|seconds| draw::duration(seconds as f64));
+    if low == high { format!("{low} left") } else { format!("{low} to {high} left") }
+}
+
+/// Reads what plugins do for a backup or restore, oldest first. A cluster that does not know the kinds has none.
+pub async fn list(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Result<Vec<PluginWork>> {
+    let (direction, kind, name, label) = match of {
+        Of::Backup(name) => (Direction::Backup, "VolumePluginBackup", name, labels::BACKUP_NAME),
+        Of::Restore(name) => (Direction::Restore, "VolumePluginRestore", name, labels::RESTORE_NAME),
+        Of::All => return Ok(Vec::new()),
+    };
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let own = ListParams::default().labels(&format!("{label}={}", labels::valid_name(name)));
+    let mut found = match api.list(&own).await {
+        Ok(found) => found.items,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(error).with_context(|| format!("cannot list {kind}s")),
+    };
+    found.sort_by_key(|record| (record.creation_timestamp().map(|time| time.0), record.name_any()));
+    let now = Timestamp::now();
+    Ok(found.iter().map(|record| PluginWork::of(&json!(record), direction, now)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:10Z".parse().unwrap()
+    }
+
+    fn backup(status: Value) -> PluginWork {
+        let record = json!({ "metadata": { "name": "b-1" }, "status": status,
+            "spec": { "volume": "pv-1", "backup": "b", "plugin": "x.io/y",
+                "pluginSpecific": { "pool\u{1b}[31m": "a\nb" } } });
+        PluginWork::of(&record, Direction::Backup, now())
+    }
+
+    #[test]
+    fn a_record_of_the_servers_shows_its_rate_and_a_plugins_own_the_rate_since_its_beginning() {
+        let progress = json!({ "totalBytes": 20_480, "bytesDone": 10_240 });
+        let ours = backup(json!({ "phase": "InProgress", "progress": progress, "message": "copying",
+            "plimsoll": { "rate": 1024, "secondsLeft": [8, 12] } }));
+        assert_eq!(ours.line(), "pv-1: InProgress, 50.00 %, 10.0 KiB of 20.0 KiB, 1.0 KiB/s, 8s to 12s left, copying");
+        let theirs =
+            backup(json!({ "phase": "Uploading", "progress": progress, "startTimestamp": "2026-01-01T00:00:00Z" }));
+        assert_eq!(theirs.line(), "pv-1: Uploading, 50.00 %, 10.0 KiB of 20.0 KiB, 1.0 KiB/s, 10s left");
+        let ended = backup(json!({ "phase": "Completed", "progress": { "totalBytes": 9, "bytesDone": 9 } }));
+        assert_eq!(ended.line(), "pv-1: Completed, 100.00 %, 9 B of 9 B");
+    }
+
+    #[test]
+    fn a_plugin_that_says_nothing_has_no_percentage_and_foreign_text_is_cleaned_and_cut() {
+        let quiet = backup(json!({ "phase": "InProgress" }));
+        assert_eq!(quiet.line(), "pv-1: InProgress, no percentage: the plugin does not say how far it is");
+        let long = backup(json!({ "phase": "Failed", "message": "x\u{1b}]0;title\u{7}".repeat(100) }));
+        assert!(!long.line().contains(char::is_control) && long.line().chars().count() < 250, "{}", long.line());
+        let details = quiet.details().join("|");
+        assert_eq!(details, "Plugin: x.io/y|pool [31m: a b");
+    }
+}

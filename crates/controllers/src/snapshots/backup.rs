@@ -1,0 +1,627 @@
+//! Snapshots as a part of a backup: chosen, asked for, written down.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use plimsoll_archive::volumes::{
+    BackupVolumeInfo, NativeSnapshotInfo, VolumeSnapshot, VolumeSnapshotSpec, VolumeSnapshotStatus,
+};
+use plimsoll_engine::backup::actions::ItemId;
+use plimsoll_engine::cluster::{ItemMeta, collection_path};
+use plimsoll_engine::operations::Operations;
+use plimsoll_engine::ports::{Effect, Journal, VolumeResults, Volumes};
+use plimsoll_engine::selection::Selecting;
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_plugin::{LogSink, Snapshotter, Subject};
+use plimsoll_progress::Task;
+use plimsoll_select::policies::{ActionKind, Policies, Volume};
+use serde_json::Value;
+
+use super::earlier::{Asked, Earlier, named};
+use super::live::{About, Live, Seen};
+use super::moving::Moving;
+use super::places::{Chosen, Places, plugin_error};
+use super::records::{Records, Sort, is_kept, text};
+use super::zone;
+use crate::context::Context;
+use crate::journal::Known;
+use crate::volumes::{Claimed, PodVolumes, claims_of, skipped};
+
+/// So many snapshots are asked for at a time.
+const AT_ONCE: usize = 4;
+/// About how long they take: the weight of the stage once there are any.
+const EXPECTED: Duration = Duration::from_mins(1);
+
+/// What a backup wants of snapshots.
+pub(crate) struct Taking {
+    pub context: Arc<Context>,
+    pub name: String,
+    pub uid: String,
+    pub owner: OwnerReference,
+    pub created: Timestamp,
+    /// The Backup's own labels: tags of its snapshots.
+    pub labels: BTreeMap<String, String>,
+    /// `snapshotVolumes`.
+    pub wanted: Option<bool>,
+    pub policies: Option<Policies>,
+    pub locations: Chosen,
+    pub selecting: Arc<Selecting>,
+    pub journal: Arc<dyn Journal>,
+    pub known: Vec<Known>,
+    pub operations: Arc<Operations>,
+    pub logs: Arc<dyn LogSink>,
+    /// How long one may take.
+    pub limit: Duration,
+    /// The stage that they are shown in.
+    pub task: Task,
+}
+
+/// Takes them.
+pub(crate) struct Snapshots {
+    taking: Taking,
+    places: Places,
+    records: OnceLock<Arc<Records>>,
+    earlier: Mutex<Earlier>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// PersistentVolumes of the backup.
+    volumes: Vec<Value>,
+    /// Those that were dealt with.
+    met: HashSet<String>,
+    /// Locations that were complained about.
+    refused: HashSet<String>,
+    taken: Vec<Taken>,
+    infos: Vec<BackupVolumeInfo>,
+    errors: Vec<(String, String)>,
+    warnings: Vec<(String, String)>,
+}
+
+/// A snapshot that was asked for.
+#[derive(Clone)]
+struct Taken {
+    snapshot: VolumeSnapshot,
+    claimed: Claimed,
+    started: Timestamp,
+    moving: Arc<Moving>,
+}
+
+/// What is to be done about a volume.
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    /// A snapshot; whether somebody asked for exactly that.
+    Take { asked: bool },
+    /// Nothing.
+    Leave,
+    /// Nothing, because a policy says so.
+    Skip,
+}
+
+fn wish(wanted: Option<bool>, policy: Option<ActionKind>) -> Wish {
+    match (policy, wanted) {
+        (Some(ActionKind::Skip), _) => Wish::Skip,
+        (Some(ActionKind::FsBackup | ActionKind::Custom), _) | (None, Some(false)) => Wish::Leave,
+        (Some(ActionKind::Snapshot), _) | (None, Some(true)) => Wish::Take { asked: true },
+        (None, None) => Wish::Take { asked: false },
+    }
+}
+
+/// A volume that a plugin knows.
+struct Candidate {
+    snapshotter: Arc<Snapshotter>,
+    location: String,
+    handle: String,
+}
+
+impl Snapshots {
+    pub fn new(taking: Taking) -> Self {
+        Self {
+            places: Places::new(&taking.context, Arc::clone(&taking.logs)),
+            earlier: Mutex::new(Earlier::of(&taking.known)),
+            records: OnceLock::new(),
+            state: Mutex::default(),
+            taking,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn earlier(&self) -> MutexGuard<'_, Earlier> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn records(&self) -> Arc<Records> {
+        let records = self.records.get_or_init(|| Arc::new(Records::start(&self.taking.context, Sort::Backup)));
+        Arc::clone(records)
+    }
+
+    fn error(&self, namespace: &str, line: String) {
+        self.state().errors.push((namespace.to_owned(), line));
+    }
+
+    fn warn(&self, namespace: &str, line: String) {
+        self.state().warnings.push((namespace.to_owned(), line));
+    }
+
+    /// Whether no snapshot can be taken: then nothing is looked at.
+    fn is_idle(&self) -> bool {
+        let by_policy = self.taking.policies.as_ref().is_some_and(Policies::has_volume_policies);
+        self.taking.locations.0.is_empty() && self.taking.wanted != Some(true) && !by_policy
+    }
+
+    async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
+        let path = format!("{}/{name}", collection_path("v1", plural, namespace));
+        let get = || self.taking.context.cluster.get(&path);
+        let found = Patience::default().run(&self.taking.task, get).await?;
+        Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// Takes snapshots of the volumes of a pod that stands still, but for those whose files are backed up.
+    async fn of_pod(&self, pod: &Value, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
+        if self.is_idle() {
+            return Ok(());
+        }
+        let namespace = text(pod, "/metadata/namespace");
+        for name in claims_of(pod) {
+            if brought(&format!("{namespace}/{name}")) {
+                continue;
+            }
+            let Some(claim) = self.read("persistentvolumeclaims", Some(namespace), &name).await? else { continue };
+            let Some(volume) = self.read("persistentvolumes", None, text(&claim, "/spec/volumeName")).await? else {
+                continue;
+            };
+            if self.is_in_backup(&claim, &volume) {
+                self.take(&volume, Some(&claim)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a claim, and through it its volume, is a part of the backup.
+    fn is_in_backup(&self, claim: &Value, volume: &Value) -> bool {
+        let adds = |resource: &str, object: &Value| {
+            let meta: Result<ItemMeta, _> = ItemMeta::of(object.to_string().as_bytes());
+            meta.is_ok_and(|meta| self.taking.selecting.adds(resource, &meta))
+        };
+        adds("persistentvolumeclaims", claim) && adds("persistentvolumes", volume)
+    }
+
+    /// Takes snapshots of all volumes of the backup that nobody has dealt with.
+    async fn of_the_rest(&self, brought: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let volumes = std::mem::take(&mut self.state().volumes);
+        if !self.is_idle() {
+            let left = volumes.into_iter().filter(|volume| {
+                let claim = ["/spec/claimRef/namespace", "/spec/claimRef/name"].map(|place| text(volume, place));
+                !brought(&claim.join("/"))
+            });
+            let takes: Vec<_> = left.map(|volume| async move { self.take_claimed(&volume).await }).collect();
+            stream::iter(takes).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        }
+        self.deal_with_orphans().await
+    }
+
+    async fn take_claimed(&self, volume: &Value) -> Result<(), Error> {
+        let (namespace, name) = (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"));
+        let claim = match name {
+            "" => None,
+            name => self.read("persistentvolumeclaims", Some(namespace), name).await?,
+        };
+        self.take(volume, claim.as_ref()).await
+    }
+
+    /// Takes a snapshot of one volume, if that is wished for and a plugin knows it.
+    async fn take(&self, volume: &Value, claim: Option<&Value>) -> Result<(), Error> {
+        let name = text(volume, "/metadata/name").to_owned();
+        if !self.state().met.insert(name.clone()) {
+            return Ok(());
+        }
+        let claimed = Claimed::of_volume(volume);
+        let policies = self.taking.policies.as_ref().filter(|policies| policies.has_volume_policies());
+        let policy = policies.and_then(|policies| policies.action(&Volume::persistent(volume, claim)));
+        let asked = match wish(self.taking.wanted, policy.map(|action| action.kind)) {
+            Wish::Take { asked } => asked,
+            Wish::Leave => return Ok(()),
+            Wish::Skip => {
+                self.state().infos.push(skipped(&claimed, "skipped due to policy"));
+                return Ok(());
+            }
+        };
+        let Some(known) = self.find_plugin(volume, asked).await? else {
+            if asked {
+                let line = format!("volume {name} has no snapshot: no plugin of a VolumeSnapshotLocation knows it");
+                self.warn(&claimed.namespace, line);
+            }
+            return Ok(());
+        };
+        match self.snapshot(&name, volume, &known, &claimed).await {
+            Ok(()) => Ok(()),
+            Err(error @ Error::Plugin { .. }) => {
+                self.error(&claimed.namespace, format!("snapshot of volume {name}: {error}"));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first location whose plugin says that the volume is one of its kind.
+    async fn find_plugin(&self, volume: &Value, asked: bool) -> Result<Option<Candidate>, Error> {
+        for location in &self.taking.locations.0 {
+            let name = location.metadata.name.clone().unwrap_or_default();
+            let found = async {
+                let snapshotter = self.places.snapshotter(location).await?;
+                let handle = snapshotter.volume_id(volume).await.map_err(|error| plugin_error(&error))?;
+                Ok::<_, Error>((snapshotter, handle))
+            };
+            match found.await {
+                Ok((snapshotter, Some(handle))) => return Ok(Some(Candidate { snapshotter, location: name, handle })),
+                Ok((_, None)) => {}
+                Err(error @ Error::Fenced(_)) => return Err(error),
+                Err(error) => self.complain(&name, &error, asked),
+            }
+        }
+        Ok(None)
+    }
+
+    /// A location that cannot be used is named once. Where nobody asked for snapshots that is no error.
+    fn complain(&self, location: &str, error: &Error, asked: bool) {
+        if !self.state().refused.insert(location.to_owned()) {
+            return;
+        }
+        let line = format!("VolumeSnapshotLocation {location} cannot be used: {error}");
+        let absent = matches!(error, Error::Plugin { reason: "PluginNotFound", .. });
+        if absent && !asked {
+            self.warn("", line);
+        } else {
+            self.error("", line);
+        }
+    }
+
+    fn tags(&self, volume: &str) -> BTreeMap<String, String> {
+        let mut tags = self.taking.labels.clone();
+        tags.insert("velero.io/backup".into(), self.taking.name.clone());
+        tags.insert("velero.io/pv".into(), volume.to_owned());
+        tags
+    }
+
+    async fn snapshot(&self, name: &str, volume: &Value, known: &Candidate, claimed: &Claimed) -> Result<(), Error> {
+        self.taking.task.start();
+        self.taking.task.expect_duration(EXPECTED);
+        let task = self.taking.task.planned(name);
+        task.start();
+        let (snapshotter, zone) = (&known.snapshotter, zone::of(volume));
+        let facts = match snapshotter.facts(&known.handle, &zone).await {
+            Ok(facts) => facts,
+            Err(error) => {
+                task.fail(error.to_string());
+                return Err(plugin_error(&error));
+            }
+        };
+        let tags = self.tags(name);
+        let subject = Subject { volume: known.handle.clone(), tags: tags.clone(), ..Subject::default() };
+        let mut live =
+            Live::new(self.records(), self.about(name, &known.location), Arc::clone(snapshotter), subject, task);
+        let effect = Effect::Snapshot {
+            location: known.location.clone(),
+            volume: name.to_owned(),
+            handle: known.handle.clone(),
+            volume_type: facts.volume_type,
+            zone,
+            iops: facts.iops,
+        };
+        let started = Timestamp::now();
+        let earlier = self.taken_earlier(name, &claimed.namespace).await?;
+        live.begin().await?;
+        let (effect, answer) = if let Some(asked) = earlier {
+            (asked.effect, Ok(asked.name.unwrap_or_default()))
+        } else {
+            let answer = self.ask(&effect, &mut live).await?;
+            (effect, answer)
+        };
+        self.record(effect, answer, live, claimed, started).await
+    }
+
+    fn about(&self, volume: &str, location: &str) -> About {
+        let taking = &self.taking;
+        About {
+            parent: taking.name.clone(),
+            parent_uid: taking.uid.clone(),
+            owner: taking.owner.clone(),
+            since: taking.created,
+            backup: taking.name.clone(),
+            volume: volume.to_owned(),
+            location: location.to_owned(),
+            snapshot: String::new(),
+        }
+    }
+
+    /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
+    async fn ask(&self, effect: &Effect, live: &mut Live) -> Result<Result<String, String>, Error> {
+        let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
+        let taking = &self.taking;
+        taking.context.fence.check()?;
+        let intent = taking.journal.intend(effect.clone()).await?;
+        kill::point("snapshot.create.before");
+        let (snapshotter, tags) = (Arc::clone(&live.snapshotter), self.tags(volume));
+        let answer = tokio::select! {
+            biased;
+            answer = snapshotter.snapshot(handle, zone, &tags, taking.limit) => answer,
+            never = live.follow() => match never {},
+        };
+        kill::point("snapshot.create.after");
+        let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
+        taking.journal.settle(intent, result).await?;
+        kill::point("snapshot.recorded.after");
+        Ok(answer.map_err(|error| error.to_string()))
+    }
+
+    /// Writes down what came of a call, and sees whether the snapshot still moves.
+    async fn record(
+        &self,
+        effect: Effect,
+        answer: Result<String, String>,
+        mut live: Live,
+        claimed: &Claimed,
+        started: Timestamp,
+    ) -> Result<(), Error> {
+        let mut snapshot = entry(&self.taking, effect, &answer);
+        let id = match answer {
+            Ok(id) => id,
+            Err(why) => {
+                let name = &snapshot.spec.persistent_volume_name;
+                self.error(&claimed.namespace, format!("snapshot of volume {name}: {why}"));
+                live.end(&Err(why)).await?;
+                self.keep(snapshot, claimed, started, live);
+                return Ok(());
+            }
+        };
+        live.named(&id).await?;
+        let moves = match live.look().await {
+            Seen::Moving(_) | Seen::Silent(_) => true,
+            Seen::Unknown => false,
+            Seen::Ended(how) => {
+                if let Err(why) = &how {
+                    let name = &snapshot.spec.persistent_volume_name;
+                    self.error(&claimed.namespace, format!("snapshot {id} of volume {name}: {why}"));
+                    snapshot.status.phase = "Failed".into();
+                }
+                live.end(&how).await?;
+                false
+            }
+        };
+        if !moves {
+            live.end(&Ok(())).await?;
+        }
+        let (plugin, name) = (live.snapshotter.name().to_owned(), snapshot.spec.persistent_volume_name.clone());
+        let moving = self.keep(snapshot, claimed, started, live);
+        if moves {
+            self.taking.operations.take_along(&plugin, ItemId::new("persistentvolumes", None, &name), &id, moving);
+        }
+        Ok(())
+    }
+
+    fn keep(&self, snapshot: VolumeSnapshot, claimed: &Claimed, started: Timestamp, live: Live) -> Arc<Moving> {
+        let moving = Arc::new(Moving::new(live));
+        let taken = Taken { snapshot, claimed: claimed.clone(), started, moving: Arc::clone(&moving) };
+        self.state().taken.push(taken);
+        moving
+    }
+
+    /// A snapshot that a server which died has taken of this volume: the one it wrote down, or the one that the plugin's own
+    /// record names. What may be there all the same is named.
+    async fn taken_earlier(&self, volume: &str, namespace: &str) -> Result<Option<Asked>, Error> {
+        let known = self.earlier().take_named(volume);
+        let mut found = known;
+        let open = self.earlier().take_open(volume);
+        for asked in open {
+            match self.look_for(volume).await?.filter(|_| found.is_none()) {
+                Some(id) => {
+                    self.taking.journal.settle(asked.intent, named(&id)).await?;
+                    found = Some(Asked { name: Some(id), ..asked });
+                }
+                None => self.name_orphan(&asked, volume, namespace).await?,
+            }
+        }
+        Ok(found)
+    }
+
+    async fn look_for(&self, volume: &str) -> Result<Option<String>, Error> {
+        let records = self.records();
+        let all = Patience::default().run(&self.taking.task, || records.list()).await?;
+        let meant = |record: &&Value| {
+            let made = text(record, "/metadata/creationTimestamp").parse::<Timestamp>();
+            !is_kept(record)
+                && text(record, "/spec/backup") == self.taking.name
+                && text(record, "/spec/volume") == volume
+                && made.is_ok_and(|made| made >= self.taking.created)
+        };
+        let id = all.iter().find(meant).map(|record| text(record, "/status/snapshotID").to_owned());
+        Ok(id.filter(|id| !id.is_empty()))
+    }
+
+    async fn name_orphan(&self, asked: &Asked, volume: &str, namespace: &str) -> Result<(), Error> {
+        let line = format!(
+            "a server that died had asked for a snapshot of volume {volume} and not learnt its name: it may exist, with the \
+             tags velero.io/backup={} and velero.io/pv={volume}, and belong to no backup",
+            self.taking.name
+        );
+        self.warn(namespace, line);
+        self.taking.journal.settle(asked.intent, "possible orphan".to_owned()).await
+    }
+
+    /// What a server that died has taken of volumes that are no longer a part of the backup.
+    async fn deal_with_orphans(&self) -> Result<(), Error> {
+        let (named, open) = self.earlier().rest();
+        for asked in named {
+            let Effect::Snapshot { location, volume, .. } = &asked.effect else { continue };
+            let id = asked.name.clone().unwrap_or_default();
+            let gone = match self.places.by_name(location).await? {
+                Ok(snapshotter) => snapshotter.delete(&id).await.map_err(|error| error.to_string()),
+                Err(why) => Err(why),
+            };
+            if let Err(why) = gone {
+                let line =
+                    format!("snapshot {id} of volume {volume} belongs to no backup and cannot be deleted: {why}");
+                self.warn("", line);
+            }
+            self.taking.journal.settle(asked.intent, "not needed".to_owned()).await?;
+        }
+        for asked in open {
+            let Effect::Snapshot { volume, .. } = &asked.effect else { continue };
+            self.name_orphan(&asked, volume, "").await?;
+        }
+        Ok(())
+    }
+
+    /// What came of all of them, so far.
+    async fn results(&self, into: &mut VolumeResults) -> Result<(), Error> {
+        let taken = self.state().taken.clone();
+        for one in &taken {
+            into.volume_plugin_backups.extend(one.moving.live.lock().await.current().await?);
+            into.infos.push(info(one));
+            into.snapshots.push(one.snapshot.clone());
+        }
+        let mut state = self.state();
+        into.infos.append(&mut state.infos);
+        into.errors.append(&mut state.errors);
+        into.warnings.append(&mut state.warnings);
+        Ok(())
+    }
+
+    /// What came of them once none moves any longer; nothing if none did.
+    pub async fn settled(&self, before: &VolumeResults) -> Result<VolumeResults, Error> {
+        let mut after = VolumeResults { infos: before.infos.clone(), ..VolumeResults::default() };
+        let taken = self.state().taken.clone();
+        for mut one in taken {
+            let mut live = one.moving.live.lock().await;
+            // Whoever followed it may have given up on it.
+            live.abandon("it is no longer waited for").await?;
+            let record = live.current().await?;
+            drop(live);
+            if record.as_ref().is_some_and(super::records::has_failed) {
+                one.snapshot.status.phase = "Failed".into();
+            }
+            let name = one.snapshot.spec.persistent_volume_name.clone();
+            if let Some(known) = after.infos.iter_mut().find(|known| known.pv_name == name) {
+                *known = info(&one);
+            }
+            after.snapshots.push(one.snapshot);
+            after.volume_plugin_backups.extend(record);
+        }
+        Ok(after)
+    }
+
+    /// Ends the plugins' processes.
+    pub async fn close(&self) {
+        self.places.close().await;
+    }
+}
+
+fn entry(taking: &Taking, effect: Effect, answer: &Result<String, String>) -> VolumeSnapshot {
+    let Effect::Snapshot { location, volume, handle, volume_type, zone, iops } = effect else {
+        return VolumeSnapshot::default();
+    };
+    VolumeSnapshot {
+        spec: VolumeSnapshotSpec {
+            backup_name: taking.name.clone(),
+            backup_uid: taking.uid.clone(),
+            location,
+            persistent_volume_name: volume,
+            provider_volume_id: handle,
+            volume_type,
+            volume_az: zone,
+            volume_iops: iops,
+        },
+        status: VolumeSnapshotStatus {
+            provider_snapshot_id: answer.clone().unwrap_or_default(),
+            phase: if answer.is_ok() { "Completed" } else { "Failed" }.into(),
+        },
+    }
+}
+
+fn info(taken: &Taken) -> BackupVolumeInfo {
+    let VolumeSnapshot { spec, status } = &taken.snapshot;
+    let claimed = &taken.claimed;
+    let good = status.phase == "Completed";
+    BackupVolumeInfo {
+        pvc_name: claimed.claim.clone(),
+        pvc_namespace: claimed.namespace.clone(),
+        pv_name: spec.persistent_volume_name.clone(),
+        backup_method: "NativeSnapshot".into(),
+        start_timestamp: Some(format!("{:.0}", taken.started)),
+        completion_timestamp: Some(format!("{:.0}", Timestamp::now())),
+        result: if good { "succeeded" } else { "failed" }.into(),
+        native_snapshot_info: Some(NativeSnapshotInfo {
+            snapshot_handle: status.provider_snapshot_id.clone(),
+            volume_type: spec.volume_type.clone(),
+            volume_az: spec.volume_az.clone(),
+            iops: spec.volume_iops.map(|iops| iops.to_string()).unwrap_or_default(),
+            phase: status.phase.clone(),
+        }),
+        pv_info: claimed.persistent.clone(),
+        ..BackupVolumeInfo::default()
+    }
+}
+
+/// Files of pods' volumes, and snapshots of the others.
+pub(crate) struct AllVolumes {
+    pub pods: PodVolumes,
+    pub snapshots: Arc<Snapshots>,
+}
+
+impl Volumes for AllVolumes {
+    fn wants(&self, pod: &Value) -> bool {
+        self.pods.wants(pod)
+    }
+
+    fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.pods.back_up(pod, still, task).await?;
+            if still {
+                // While it stands still, and not later.
+                self.snapshots.of_pod(pod, |claim| self.pods.brings(claim)).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn persistent(&self, volume: &Value) {
+        self.snapshots.state().volumes.push(volume.clone());
+    }
+
+    fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>> {
+        Box::pin(async {
+            self.snapshots.of_the_rest(|claim| self.pods.brings(claim)).await?;
+            let mut results = self.pods.finish().await?;
+            self.snapshots.results(&mut results).await?;
+            Ok(results)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_decides_first_and_the_backup_after_it() {
+        for (wanted, policy, expected) in [
+            (None, None, Wish::Take { asked: false }),
+            (Some(true), None, Wish::Take { asked: true }),
+            (Some(false), None, Wish::Leave),
+            (Some(false), Some(ActionKind::Snapshot), Wish::Take { asked: true }),
+            (Some(true), Some(ActionKind::FsBackup), Wish::Leave),
+            (Some(true), Some(ActionKind::Skip), Wish::Skip),
+        ] {
+            assert_eq!(wish(wanted, policy), expected, "{wanted:?} {policy:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Items that are read again once the work that began with them has ended, and take their place in the archive.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use plimsoll_archive::layout;
+use plimsoll_archive::tarball::{Reader, Writer};
+use plimsoll_progress::{Task, Unit};
+use plimsoll_store::Store;
+use tokio::io::AsyncWriteExt;
+
+use super::actions::ItemId;
+use crate::cluster::{Cluster, Resource, complete};
+use crate::files::Files;
+use crate::ports::Guard;
+use crate::{Error, Patience};
+
+type Fresh = BTreeMap<ItemId, (String, Bytes)>;
+
+/// Reads items again and puts them into the archive of a backup: those that it has are replaced, others are added. Returns
+/// what could not be read.
+pub async fn read_again(
+    cluster: &Cluster,
+    store: &Store,
+    name: &str,
+    wanted: Vec<ItemId>,
+    scratch: &Path,
+    task: &Task,
+    guard: &dyn Guard,
+) -> Result<Vec<String>, Error> {
+    let discovered = Patience::default().run(task, || cluster.discover()).await?;
+    let (fresh, absent) = read(cluster, &discovered.resources, wanted, task).await?;
+    if fresh.is_empty() {
+        return Ok(absent);
+    }
+    let (before, after) = (scratch.join("before.tar.gz"), scratch.join("after.tar.gz"));
+    let key = layout::backup_contents(name);
+    task.say(&key);
+    Patience::default().run(task, || download(store, &key, &before)).await?;
+    let rewriting = tokio::task::spawn_blocking({
+        let (before, after) = (before.clone(), after.clone());
+        move || rewrite(&before, &after, fresh)
+    });
+    let rewritten = rewriting.await.unwrap_or_else(|_| Err(std::io::Error::other("the rewriting panicked").into()));
+    rewritten.map_err(|source| Error::Archive { name: key.clone(), source })?;
+    Files::default().spooled(key, &after).write(store, task, guard).await?;
+    Ok(absent)
+}
+
+async fn read(
+    cluster: &Cluster,
+    served: &[Resource],
+    wanted: Vec<ItemId>,
+    task: &Task,
+) -> Result<(Fresh, Vec<String>), Error> {
+    let (mut fresh, mut absent) = (Fresh::new(), Vec::new());
+    let steps = task.meter(Unit::Steps);
+    for item in wanted {
+        task.say(item.to_string());
+        let Some(resource) = served.iter().find(|served| served.group_resource() == item.group_resource) else {
+            absent.push(format!("{item} is to be read again, and this cluster serves no such resource"));
+            continue;
+        };
+        let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
+        match Patience::default().run(task, || cluster.get(&path)).await? {
+            Some(object) => {
+                fresh.insert(item, (resource.version.clone(), complete(&object, resource)));
+            }
+            None => absent.push(format!("{item} is to be read again, and is not there any longer")),
+        }
+        steps.add(1);
+    }
+    Ok((fresh, absent))
+}
+
+async fn download(store: &Store, key: &str, file: &PathBuf) -> Result<(), Error> {
+    let mut pieces = store.reader(key).await?;
+    let mut out = tokio::fs::File::create(file).await.map_err(|e| Error::scratch(file, e))?;
+    while let Some(piece) = pieces.next().await {
+        out.write_all(&piece?).await.map_err(|e| Error::scratch(file, e))?;
+    }
+    out.flush().await.map_err(|e| Error::scratch(file, e))
+}
+
+fn rewrite(before: &Path, after: &Path, mut fresh: Fresh) -> Result<(), plimsoll_archive::Error> {
+    let mut archive = Reader::new(File::open(before)?);
+    let mut out = Writer::new(std::io::BufWriter::new(File::create(after)?))?;
+    while let Some(item) = archive.next_item()? {
+        let id = ItemId::new(&item.group_resource, item.namespace.as_deref(), &item.name);
+        let version = item.head.api_version.rsplit('/').next().unwrap_or_default().to_owned();
+        let (version, json) = fresh.remove(&id).unwrap_or_else(|| (version, item.json.into()));
+        out.item(&item.group_resource, &version, item.namespace.as_deref(), &item.name, &json)?;
+    }
+    for (id, (version, json)) in fresh {
+        out.item(&id.group_resource, &version, id.namespace.as_deref(), &id.name, &json)?;
+    }
+    out.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_item_that_is_there_is_replaced_another_one_is_added_and_the_rest_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (before, after) = (scratch.path().join("a"), scratch.path().join("b"));
+        let object = |name: &str, state: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}, "data": {"state": state}});
+        let mut writer = Writer::new(File::create(&before).unwrap()).unwrap();
+        for name in ["one", "two"] {
+            let json = object(name, "old").to_string();
+            writer.item("configmaps", "v1", Some("n"), name, json.as_bytes()).unwrap();
+        }
+        writer.finish().unwrap();
+        let fresh = |name: &str| {
+            let id = ItemId::new("configmaps", Some("n"), name);
+            (id, ("v1".to_owned(), Bytes::from(object(name, "new").to_string())))
+        };
+        rewrite(&before, &after, [fresh("two"), fresh("three")].into()).unwrap();
+        let mut archive = Reader::new(File::open(&after).unwrap());
+        let mut found = Vec::new();
+        while let Some(item) = archive.next_item().unwrap() {
+            let json: Value = serde_json::from_slice(&item.json).unwrap();
+            found.push(format!("{} {}", item.name, json["data"]["state"].as_str().unwrap()));
+        }
+        assert_eq!(found, ["one old", "two new", "three new"]);
+    }
+}
