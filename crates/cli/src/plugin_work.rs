@@ -196,7 +196,7 @@ mod tests {
         "2026-01-01T00:00:10Z".parse().unwrap()
     }
 
-    fn backup(status: Value) -> PluginWork {
+    fn backup(status: &Value) -> PluginWork {
         let record = json!({ "metadata": { "name": "b-1" }, "status": status,
             "spec": { "volume": "pv-1", "backup": "b", "plugin": "x.io/y",
                 "pluginSpecific": { "pool\u{1b}[31m": "a\nb" } } });
@@ -206,21 +206,21 @@ mod tests {
     #[test]
     fn a_record_of_the_servers_shows_its_rate_and_a_plugins_own_the_rate_since_its_beginning() {
         let progress = json!({ "totalBytes": 20_480, "bytesDone": 10_240 });
-        let ours = backup(json!({ "phase": "InProgress", "progress": progress, "message": "copying",
+        let ours = backup(&json!({ "phase": "InProgress", "progress": progress, "message": "copying",
             "plimsoll": { "rate": 1024, "secondsLeft": [8, 12] } }));
         assert_eq!(ours.line(), "pv-1: InProgress, 50.00 %, 10.0 KiB of 20.0 KiB, 1.0 KiB/s, 8s to 12s left, copying");
         let theirs =
-            backup(json!({ "phase": "Uploading", "progress": progress, "startTimestamp": "2026-01-01T00:00:00Z" }));
+            backup(&json!({ "phase": "Uploading", "progress": progress, "startTimestamp": "2026-01-01T00:00:00Z" }));
         assert_eq!(theirs.line(), "pv-1: Uploading, 50.00 %, 10.0 KiB of 20.0 KiB, 1.0 KiB/s, 10s left");
-        let ended = backup(json!({ "phase": "Completed", "progress": { "totalBytes": 9, "bytesDone": 9 } }));
+        let ended = backup(&json!({ "phase": "Completed", "progress": { "totalBytes": 9, "bytesDone": 9 } }));
         assert_eq!(ended.line(), "pv-1: Completed, 100.00 %, 9 B of 9 B");
     }
 
     #[test]
     fn a_plugin_that_says_nothing_has_no_percentage_and_foreign_text_is_cleaned_and_cut() {
-        let quiet = backup(json!({ "phase": "InProgress" }));
+        let quiet = backup(&json!({ "phase": "InProgress" }));
         assert_eq!(quiet.line(), "pv-1: InProgress, no percentage: the plugin does not say how far it is");
-        let long = backup(json!({ "phase": "Failed", "message": "x\u{1b}]0;title\u{7}".repeat(100) }));
+        let long = backup(&json!({ "phase": "Failed", "message": "x\u{1b}]0;title\u{7}".repeat(100) }));
         assert!(!long.line().contains(char::is_control) && long.line().chars().count() < 250, "{}", long.line());
         let details = quiet.details().join("|");
         assert_eq!(details, "Plugin: x.io/y|pool [31m: a b");

@@ -34,11 +34,16 @@ pub struct Ui {
 #[derive(Debug, Args)]
 pub struct Dashboard {
     /// Listen here and serve the dashboard, the live stream and /metrics
-    #[arg(long, value_name = "ADDRESS", env = "PLIMSOLL_DASHBOARD_ADDRESS")]
-    pub dashboard_address: Option<SocketAddr>,
+    #[arg(
+        long = "dashboard-address",
+        id = "dashboard_address",
+        value_name = "ADDRESS",
+        env = "PLIMSOLL_DASHBOARD_ADDRESS"
+    )]
+    pub address: Option<SocketAddr>,
     /// Let the dashboard cancel operations and do failed ones again, with the server's rights
-    #[arg(long, requires = "dashboard_address")]
-    pub dashboard_allow_changes: bool,
+    #[arg(long = "dashboard-allow-changes", id = "dashboard_allow_changes", requires = "dashboard_address")]
+    pub allow_changes: bool,
     /// Metrics need the dashboard's token, too
     #[arg(long, requires = "dashboard_address")]
     pub metrics_need_token: bool,

@@ -77,13 +77,13 @@ pub async fn beside_server(
     options: &dashboard::Dashboard,
     trees: Trees,
 ) -> anyhow::Result<Option<Listening>> {
-    let Some(address) = options.dashboard_address else { return Ok(None) };
+    let Some(address) = options.address else { return Ok(None) };
     let token = Token::of_server(client, namespace).await.context("cannot open the dashboard")?;
     let settings = Settings {
         address,
         token,
         open_metrics: !options.metrics_need_token,
-        may_change: options.dashboard_allow_changes,
+        may_change: options.allow_changes,
         namespace: namespace.to_owned(),
         due,
     };

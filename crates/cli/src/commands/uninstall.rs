@@ -25,7 +25,7 @@ use crate::{connect, output};
 /// The pods of the server and the agents.
 const PODS: &str = "app.kubernetes.io/part-of=plimsoll";
 /// How long they may take to end.
-const POD_LIMIT: Duration = Duration::from_secs(60);
+const POD_LIMIT: Duration = Duration::from_mins(1);
 
 /// Takes it out.
 pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome> {

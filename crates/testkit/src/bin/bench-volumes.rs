@@ -190,7 +190,7 @@ impl Bench<'_> {
 async fn pods(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let client = cluster.client().await?;
     let store = S3Server::start(S3Program::Versity, &cluster.machine()?.addresses().host())?;
-    let load = Load::start(cluster, &client, arguments.scale).await?;
+    let load = Box::pin(Load::start(cluster, &client, arguments.scale)).await?;
 
     store.create_bucket("velero")?;
     let velero = VeleroInPods::install(cluster, store.endpoint(), "velero").await?;
