@@ -80,6 +80,11 @@ pub enum Command {
     )]
     Agent(agent::Agent),
     /// Show the main job on this machine: back up, lose everything, restore, with the server killed in the middle
+    #[command(
+        after_help = "A local cluster whose pods are processes, an application with a database, a backup, a disaster, a restore, an \
+        action of a blueprint, and a transfer that is made to hang. Everything is removed at the end.\n\n\
+        Examples:\n  plimsoll demo\n  plimsoll demo --megabytes 1000 --stay"
+    )]
     Demo(Demo),
     /// Make and look at backups
     #[command(subcommand, visible_alias = "backups")]
@@ -281,8 +286,11 @@ pub struct Mover {
 #[derive(Debug, Args)]
 pub struct Demo {
     /// How many objects the application has
-    #[arg(long, value_name = "N", default_value_t = 12_000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub objects: u32,
+    /// How many mebibytes its database has
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(8..=10_000))]
+    pub megabytes: u64,
     /// Leave the cluster running at the end, to look around; Ctrl-C ends it
     #[arg(long)]
     pub stay: bool,

@@ -20,6 +20,7 @@ mod cli_verbs;
 mod commands;
 mod dashboard;
 mod deletion;
+mod demo;
 mod faults;
 mod installed;
 mod installed_volumes;

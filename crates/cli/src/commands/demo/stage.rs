@@ -1,0 +1,261 @@
+//! The cluster, the server and the node agent, as processes of their own: only those can be killed.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use plimsoll_api::velero::v1::PodVolumeBackup;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::args::Global;
+use crate::args::names::{Kind, Reference};
+use crate::exit::Outcome;
+use crate::subjects;
+use crate::{connect, wait};
+
+/// Where the server and its objects are.
+pub const NAMESPACE: &str = "velero";
+
+/// Everything that runs.
+pub struct Stage {
+    pub client: Client,
+    pub kubeconfig: PathBuf,
+    pub directory: PathBuf,
+    cluster: Child,
+    server: Kept,
+    agent: Child,
+}
+
+/// A process that is started again whenever it has ended, as Kubernetes would do it.
+struct Kept {
+    kills: mpsc::Sender<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Kept {
+    fn start(begin: impl Fn() -> anyhow::Result<Child> + Send + 'static) -> Self {
+        let (kills, mut asked) = mpsc::channel::<oneshot::Sender<()>>(1);
+        let task = tokio::spawn(async move {
+            while let Ok(mut process) = begin() {
+                tokio::select! {
+                    _ = process.wait() => tokio::time::sleep(Duration::from_millis(200)).await,
+                    Some(killed) = asked.recv() => {
+                        let _ = process.kill().await;
+                        let _ = killed.send(());
+                    }
+                }
+            }
+        });
+        Self { kills, task }
+    }
+
+    /// Kills it. The next one begins at once.
+    async fn kill(&self) -> anyhow::Result<()> {
+        let (killed, done) = oneshot::channel();
+        self.kills.send(killed).await.context("the server could not be started again")?;
+        done.await.context("the server could not be killed")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // The process goes with whoever keeps it.
+        self.task.abort();
+    }
+}
+
+impl Stage {
+    /// Starts it below a directory.
+    pub async fn set(directory: &Path) -> anyhow::Result<Self> {
+        let mut cluster = this_program()?
+            .args(["local", "--no-server", "--run-pods", "--data-dir"])
+            .arg(directory.join("cluster"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the local cluster")?;
+        let kubeconfig = announced_kubeconfig(&mut cluster).await?;
+        let global =
+            Global { kubeconfig: Some(kubeconfig.clone()), context: None, namespace: NAMESPACE.into(), log: None };
+        let client = connect::client(&global).await?;
+        let (config, place) = (kubeconfig.clone(), directory.to_owned());
+        let server = Kept::start(move || start_server(&config, &place));
+        let agent = start_agent(&kubeconfig, directory)?;
+        Ok(Self { client, kubeconfig, directory: directory.to_owned(), cluster, server, agent })
+    }
+
+    /// Where a browser finds the dashboard, if this program has one.
+    #[expect(clippy::unused_self, reason = "the address is the server's, once it serves one")]
+    pub fn dashboard(&self) -> Option<String> {
+        None
+    }
+
+    /// Creates an object beside the server.
+    pub async fn create(&self, version: &str, kind: &str, name: &str, fields: Value) -> anyhow::Result<()> {
+        let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name } });
+        if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
+            object.extend(fields);
+        }
+        let object: DynamicObject = serde_json::from_value(object)?;
+        let types = object.types.clone().context("an object without a type")?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+        api.create(&PostParams::default(), &object).await.with_context(|| format!("cannot create {kind} {name}"))?;
+        Ok(())
+    }
+
+    /// Waits for the end of it, with its picture.
+    pub async fn wait_for(&self, reference: &Reference) -> anyhow::Result<()> {
+        let outcome = wait::until_ended(&self.client, NAMESPACE, reference, None).await?;
+        ensure!(outcome == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);
+        Ok(())
+    }
+
+    /// The same; the server is killed once it has begun, and another one started.
+    pub async fn survive(&self, reference: &Reference) -> anyhow::Result<String> {
+        let waiting = wait::until_ended(&self.client, NAMESPACE, reference, None);
+        let (outcome, killed) = tokio::join!(waiting, self.kill_in_the_middle(reference));
+        let note = killed?;
+        ensure!(outcome? == Outcome::Success, "{} {} did not succeed", reference.kind.word(), reference.name);
+        Ok(note)
+    }
+
+    async fn kill_in_the_middle(&self, reference: &Reference) -> anyhow::Result<String> {
+        let at = loop {
+            let seen = subjects::read(&self.client, NAMESPACE, reference).await?;
+            if let Some(outcome) = seen.outcome() {
+                return Ok(format!("it was over ({outcome:?}) before the server could be killed"));
+            }
+            if seen.phase() == "InProgress" && (reference.kind == Kind::Backup || seen.items().settled() > 0) {
+                break seen.items().settled();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        self.server.kill().await?;
+        Ok(format!("the server was killed at {at} items; another one took over and finished"))
+    }
+
+    /// Stops the process of a transfer that has begun; nothing if the backup ended before.
+    pub async fn stop_mover(&self, reference: &Reference) -> anyhow::Result<Option<Stopped>> {
+        loop {
+            if let Some(mover) = self.mover()
+                && self.is_moving(&reference.name).await?
+            {
+                return stop(mover).map(Some);
+            }
+            if subjects::read(&self.client, NAMESPACE, reference).await?.outcome().is_some() {
+                return Ok(None);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Whether a transfer of this backup shows that it has begun to move.
+    async fn is_moving(&self, backup: &str) -> anyhow::Result<bool> {
+        let api: Api<PodVolumeBackup> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let of_backup = kube::api::ListParams::default().labels(&format!("velero.io/backup-name={backup}"));
+        let found = api.list(&of_backup).await?;
+        let shown = found.items.iter().filter_map(|transfer| transfer.status.as_ref());
+        Ok(shown.filter_map(|status| status.plimsoll.as_ref()).any(|summary| summary.task.is_some()))
+    }
+
+    /// The process in which the agent has data moved.
+    fn mover(&self) -> Option<Pid> {
+        let agent = self.agent.id()?;
+        let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children")).unwrap_or_default();
+        let threads = std::fs::read_dir(format!("/proc/{agent}/task")).ok()?.flatten();
+        let all = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let all = all.chain([children]).collect::<Vec<_>>().join(" ");
+        let is_mover = |pid: &&str| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split('\0').any(|word| word == "mover")
+        };
+        let pid = all.split_whitespace().find(is_mover)?.parse().ok()?;
+        Pid::from_raw(pid)
+    }
+
+    /// Ends everything.
+    pub async fn strike(mut self) {
+        self.server.task.abort();
+        let _ = (&mut self.server.task).await;
+        let _ = self.agent.kill().await;
+        let _ = self.cluster.kill().await;
+    }
+}
+
+/// A process that does nothing until it is let go. It is let go when this is dropped, too.
+pub struct Stopped(Pid);
+
+fn stop(process: Pid) -> anyhow::Result<Stopped> {
+    kill_process(process, Signal::STOP).context("cannot stop the transfer's process")?;
+    Ok(Stopped(process))
+}
+
+impl Stopped {
+    /// Lets it go on.
+    pub fn go_on(self) -> anyhow::Result<()> {
+        kill_process(self.0, Signal::CONT).context("the transfer's process is gone")
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+fn this_program() -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.kill_on_drop(true).stdin(Stdio::null()).env("PLIMSOLL_LOG", "error").env_remove("KUBECONFIG");
+    Ok(command)
+}
+
+fn start_server(kubeconfig: &Path, directory: &Path) -> anyhow::Result<Child> {
+    this_program()?
+        .args(["server", "--lease-duration", "3s", "--volume-mover", "built-in", "--kubeconfig"])
+        .arg(kubeconfig)
+        .arg("--scratch-dir")
+        .arg(directory.join("scratch"))
+        .arg("--restore-helper-program")
+        .arg(std::env::current_exe()?)
+        .spawn()
+        .context("cannot start the server")
+}
+
+fn start_agent(kubeconfig: &Path, directory: &Path) -> anyhow::Result<Child> {
+    this_program()?
+        .args(["agent", "--node", "local", "--pod", "agent", "--namespace", NAMESPACE, "--kubeconfig"])
+        .arg(kubeconfig)
+        .arg("--pods-directory")
+        .arg(directory.join("cluster").join("pods"))
+        .arg("--cache-dir")
+        .arg(directory.join("cache"))
+        .spawn()
+        .context("cannot start the agent")
+}
+
+async fn announced_kubeconfig(cluster: &mut Child) -> anyhow::Result<PathBuf> {
+    let stdout = cluster.stdout.take().context("the cluster has no output")?;
+    let mut lines = BufReader::new(stdout).lines();
+    let mut kubeconfig = None;
+    while let Some(line) = lines.next_line().await? {
+        if let Some(path) = line.strip_prefix("export KUBECONFIG=") {
+            kubeconfig = Some(path.into());
+        }
+        // Only then does it run pods.
+        if let Some(kubeconfig) = kubeconfig.take_if(|_| line.starts_with("pods run as")) {
+            // It says more, and would end if nobody listened.
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return Ok(kubeconfig);
+        }
+    }
+    bail!("the local cluster ended before it was ready: `plimsoll local --run-pods` says why")
+}
