@@ -27,6 +27,7 @@ pub(crate) struct Draft {
     pub(crate) patient: bool,
     pub(crate) liveness: Option<Arc<str>>,
     equal_weights: bool,
+    expected_by_history: bool,
     /// Nodes of other processes, each list headed by its root.
     grafts: Vec<Vec<Node>>,
     /// Another process whose work this is, and how long it has been silent.
@@ -89,6 +90,7 @@ fn read(
         patient: live.waits.last().is_some_and(|wait| wait.patient) || live.state == State::TakenOver,
         liveness: live.liveness.clone(),
         equal_weights: live.equal_weights,
+        expected_by_history: live.expected_by_history,
         grafts: Vec::new(),
         silent: None,
         hidden: above.is_some_and(|(above, _)| above.hides(cell, &live)),
@@ -252,7 +254,9 @@ fn time_left(draft: &Draft, node: &Node) -> Option<TimeLeft> {
         return None;
     }
     let counted = if draft.own.unsettled { draft.own.left } else { draft.below.left.together() };
-    counted.or_else(|| expected_left(node))
+    // Where something counts, or something below does, a guess made for weights would only look like knowledge.
+    let quiet = !draft.own.unsettled && draft.below.is_empty();
+    counted.or_else(|| expected_left(node).filter(|_| quiet || draft.expected_by_history))
 }
 
 /// A whole number a second. Something that moves, but less than once a second, has none: 0 would be a lie.

@@ -81,6 +81,11 @@ impl Left {
 }
 
 impl Below {
+    /// Whether there are no children.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shares.count == 0.0
+    }
+
     /// The mean share of the children.
     pub(crate) fn mean(&self, equal: bool) -> Option<f64> {
         self.shares.mean(equal)

@@ -41,6 +41,8 @@ pub(crate) struct Live {
     pub(crate) signalled: Duration,
     pub(crate) signals: u64,
     pub(crate) expected: Option<Duration>,
+    /// Earlier runs say so; otherwise it is a guess, good enough for a weight.
+    pub(crate) expected_by_history: bool,
     pub(crate) equal_weights: bool,
     pub(crate) quiet: bool,
     pub(crate) liveness: Option<Arc<str>>,

@@ -151,7 +151,7 @@ impl Tree {
         }
         let (name, path) = structure.free_name(&parent.path, &wanted);
         let expected = self.usual(&path);
-        let live = Live { expected, ..Live::new(state, now) };
+        let live = Live { expected, expected_by_history: expected.is_some(), ..Live::new(state, now) };
         let cell = structure.add(Some(parent.index), path, name, live);
         attach(parent, &cell, true, now);
         cell
@@ -186,6 +186,7 @@ impl Tree {
 /// A task expects to take as long as in earlier runs.
 fn expect(cell: &Cell, usual: Option<Duration>) {
     let mut live = cell.live();
+    live.expected_by_history = usual.is_some();
     live.expected = usual.or(live.expected);
 }
 
