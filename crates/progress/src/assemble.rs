@@ -18,6 +18,7 @@ use crate::verdict::{deepest_stall, judge};
 
 /// What is known about a node on its way, and what its children add to it.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Draft {
     /// What its first meter says.
     own: Own,

@@ -26,6 +26,7 @@ pub(crate) struct Cell {
 
 /// What can change about a task.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Live {
     pub(crate) state: State,
     pub(crate) reason: Option<Arc<str>>,
