@@ -43,7 +43,8 @@ impl RestoreRun {
             (There::Volume, true) => Some(self.new_name(&item.name)),
         };
         let Some(snapshots) = &self.rules.snapshots else {
-            let why = "its data is in a plugin's snapshot, and nobody makes volumes from snapshots here";
+            let why = "its data is in a snapshot that the backup's list does not name, or no plugin here can read: \
+                       see `plimsoll plugin get`; with `restorePVs: false` its claim gets an empty volume";
             return Ok(Err(failed("SnapshotNotRestorable", why.to_owned())));
         };
         release_volume(&mut object, &self.origin);
