@@ -19,6 +19,8 @@ use crate::tool::how;
 use crate::wire::{CANCEL, Line, parse};
 use crate::{MoverError, Result, private};
 
+/// How long what a dead process said may take to be read.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
 /// After a cancel the process has this long; then it is killed. Five seconds are promised.
 const STOP_WITHIN: Duration = Duration::from_millis(4500);
 /// How long a process may take to end once it has said its last word.
@@ -192,8 +194,15 @@ impl Transfer {
             Ok(Some(verdict)) => verdict,
             Err(error) => Err(error),
             Ok(None) if canceller.is_cancelled() => Err(MoverError::Cancelled),
-            Ok(None) => Err(MoverError::Died { how: status, last: self.last_words.borrow().clone() }),
+            Ok(None) => Err(MoverError::Died { how: status, last: self.heard().await }),
         }
+    }
+
+    /// The last words, once all has been read that was said. Something that was started and lives on may keep the line open.
+    async fn heard(&mut self) -> String {
+        let end = async { while self.last_words.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(LAST_WORDS_WITHIN, end).await;
+        self.last_words.borrow().clone()
     }
 
     /// Shows frames until there is a verdict, or nothing more to read.

@@ -213,19 +213,39 @@ impl Planner<'_, '_> {
             self.run.meters.files.fail(1);
             return self.run.problem(&path, &"the file has no content list");
         };
-        if !fresh && self.is_kept(node, &path) {
-            self.run.meters.files.skip(1);
-            self.run.skipped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
         if let Some(key) = node.hard_link_key() {
-            if let Some(first) = self.first_names.get(&key) {
-                self.links.push((first.clone(), path));
-                return self.run.meters.files.add(1);
+            if let Some(first) = self.first_names.get(&key).cloned() {
+                return self.another_name(node, first, path, fresh);
             }
             self.first_names.insert(key, path.clone());
         }
+        if !fresh && self.is_kept(node, &path) {
+            return self.count_kept();
+        }
         self.plan(node, &path, content);
+    }
+
+    /// A file that has a name already, perhaps from an earlier attempt that did not get as far as this one.
+    fn another_name(&mut self, node: &Node, first: PathBuf, path: PathBuf, fresh: bool) {
+        if !fresh {
+            if is_same_file(&first, &path) {
+                return self.count_kept();
+            }
+            let whatever_it_is = self.run.options.overwrite != Overwrite::IfChanged;
+            if whatever_it_is && self.is_kept(node, &path) {
+                return self.count_kept();
+            }
+            if let Err(error) = remove(&path) {
+                self.run.problem(&path, &error);
+            }
+        }
+        self.links.push((first, path));
+        self.run.meters.files.add(1);
+    }
+
+    fn count_kept(&self) {
+        self.run.meters.files.skip(1);
+        self.run.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
     fn plan(&mut self, node: &Node, path: &Path, content: &[Id]) {
@@ -334,6 +354,11 @@ fn make_special(node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
         _ => return Ok(()),
     }
     Metadata::of(node).apply_to_path(path, node.kind == NodeKind::Symlink)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| path.symlink_metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    place(one).is_some_and(|found| place(other) == Some(found))
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
