@@ -100,7 +100,9 @@ impl Page {
     /// Waits until an expression is true.
     pub async fn until(&mut self, expression: &str) {
         let begun = std::time::Instant::now();
-        while self.eval(&format!("Boolean({expression})")).await != json!(true) {
+        // What is asked about may not be there yet.
+        let question = format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
+        while self.eval(&question).await != json!(true) {
             if begun.elapsed() > LIMIT {
                 let text = self.eval("document.body ? document.body.innerText : ''").await;
                 panic!("never true: {expression}\n{}", text.as_str().unwrap_or_default());
