@@ -10,6 +10,7 @@
 
 mod data;
 mod distance;
+mod memory;
 mod peers;
 mod table;
 
@@ -29,7 +30,7 @@ const DELAY: Duration = Duration::from_millis(50);
 
 struct Bench {
     work: PathBuf,
-    rounds: u64,
+    rounds: usize,
     scale: Scale,
 }
 
@@ -47,9 +48,19 @@ impl Bench {
         Ok(known.into_iter().filter_map(peer).collect())
     }
 
-    fn measure(table: &mut Table, peers: &[Peer], steps: &[Step], data: &Path) -> Result<(), Failure> {
-        for peer in peers {
+    /// All steps, each program in its turn; another one begins in every round.
+    fn measure(
+        &self,
+        table: &mut Table,
+        peers: &[Peer],
+        steps: &[Step],
+        data: &Path,
+        round: usize,
+    ) -> Result<(), Failure> {
+        let (before, first) = peers.split_at(round % peers.len().max(1));
+        for peer in first.iter().chain(before) {
             for step in steps {
+                memory::even_out(&self.work, &peer.reads(*step, data))?;
                 eprintln!("{} {}", peer.name, step.name());
                 table.add(*step, peer.name, peer.measure(*step, data)?);
             }
@@ -69,10 +80,10 @@ impl Bench {
             for peer in peers {
                 peer.prepare()?;
             }
-            Self::measure(&mut table, peers, &[Step::First, Step::Again], &data)?;
-            data::change(&data, round)?;
+            self.measure(&mut table, peers, &[Step::First, Step::Again], &data, round)?;
+            data::change(&data, round as u64)?;
             // Nothing is deleted before a restore: a file system may be slow for a minute after that.
-            Self::measure(&mut table, peers, &[Step::Changed, Step::Restore, Step::Check], &data)?;
+            self.measure(&mut table, peers, &[Step::Changed, Step::Restore, Step::Check], &data, round)?;
         }
         peers.iter().for_each(Peer::clean);
         table.print(title, with_targets);
@@ -109,7 +120,7 @@ impl Bench {
         for peer in &peers {
             peer.prepare()?;
         }
-        Self::measure(&mut table, &peers, &[Step::First, Step::Again], &data)?;
+        self.measure(&mut table, &peers, &[Step::First, Step::Again], &data, 0)?;
         peers.iter().for_each(Peer::clean);
         table.print(&format!("{files} files of five bytes, a directory, one round"), false);
         let _ = fs::remove_dir_all(&data);
@@ -125,7 +136,7 @@ fn main() -> Result<(), Failure> {
     let work = option("--work").map_or_else(|| std::env::temp_dir().join("plimsoll-bench"), PathBuf::from);
     let (rounds, scale) = (number("--rounds", 3)?, Scale(number("--scale", 1)?.clamp(1, 100)));
     let only = option("--only").unwrap_or_else(|| "directory,s3,many".into());
-    let bench = Bench { work, rounds: rounds as u64, scale };
+    let bench = Bench { work, rounds, scale };
     fs::create_dir_all(&bench.work)?;
     for scenario in only.split(',') {
         match scenario {
@@ -136,5 +147,6 @@ fn main() -> Result<(), Failure> {
         }
     }
     let _ = fs::remove_dir_all(bench.work.join("data"));
+    let _ = fs::remove_file(bench.work.join("hole"));
     Ok(())
 }

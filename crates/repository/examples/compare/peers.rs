@@ -148,6 +148,16 @@ impl Peer {
         command
     }
 
+    /// What a step reads that is on this machine.
+    pub fn reads(&self, step: Step, data: &Path) -> Vec<PathBuf> {
+        let repository = match self.place {
+            Place::Directory => Some(self.folder("repository")),
+            Place::S3(_) => None,
+        };
+        let source = (!matches!(step, Step::Restore | Step::Check)).then(|| data.to_owned());
+        repository.into_iter().chain(source).collect()
+    }
+
     /// Runs one step under `time`, which knows what a process used.
     pub fn measure(&self, step: Step, data: &Path) -> Result<Sample, Failure> {
         let mut arguments: Vec<OsString> =
