@@ -10,6 +10,7 @@ use plimsoll_testkit::cluster::NODE;
 use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server, VeleroInPods};
 use plimsoll_testkit::pod::Running;
 use plimsoll_testkit::{cache, require};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, create_namespace, eventually, phase};
@@ -187,7 +188,12 @@ async fn a_lost_claim_comes_back_from_a_directory_that_server_and_agents_share()
     expect(&ours, ours.cli(["restore", "create", "r", "--from-backup", "b", "--wait"]));
     assert_eq!(sums(&bed.client, &shop).await, before, "{}", ours.logs());
     assert!(folder.join("new/big").exists() && !folder.join("new/.velero").exists(), "it is another volume");
+
+    // A node that is started anew runs all init containers again, and there the one that waits for the data, too.
+    end_sandbox(&bed.client, &shop).await;
+    assert_eq!(sums(&bed.client, &shop).await, before, "{}", ours.logs());
     let logs = ours.logs();
+    assert!(logs.contains("was started anew after its restore"), "{logs}");
     assert!(!logs.contains("forbidden"), "{logs}");
 
     // The server removes what the agents have written.
@@ -198,6 +204,32 @@ async fn a_lost_claim_comes_back_from_a_directory_that_server_and_agents_share()
         let volumes: Api<PersistentVolume> = Api::all(bed.client.clone());
         let _ = volumes.delete(&format!("{shop}-{name}"), &DeleteParams::default()).await;
     }
+}
+
+/// Kills everything that runs in the pod, its sandbox included, and waits until it runs anew.
+async fn end_sandbox(client: &Client, namespace: &str) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let uid = pods.get("db").await.unwrap().metadata.uid.unwrap();
+    let is_of_pod = |path: &Path| {
+        let groups = std::fs::read_to_string(path.join("cgroup")).unwrap_or_default();
+        groups.contains(&uid) || groups.contains(&uid.replace('-', "_"))
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let own: Vec<i32> = processes
+        .filter(|path| is_of_pod(path))
+        .filter_map(|path| path.file_name()?.to_str()?.parse().ok())
+        .collect();
+    assert!(own.len() >= 2, "its sandbox and its container: {own:?}");
+    for process in own {
+        // One that ended by itself meanwhile is as good.
+        let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
+    }
+    eventually("the pod runs anew", async || {
+        let status = pods.get("db").await.unwrap().status.unwrap();
+        let main = status.container_statuses.into_iter().flatten().next();
+        main.is_some_and(|main| main.restart_count > 0 && main.ready)
+    })
+    .await;
 }
 
 /// restic itself finds nothing wrong with a repository.

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::again;
 use super::decide::{Decision, Observed, decide};
 use super::error::TransferError;
 use super::kind::{Transfer, place};
@@ -104,6 +105,7 @@ impl Agent {
         let answer = tokio::select! {
             () = self.control::<PodVolumeBackup>() => Ok(()),
             () = self.control::<PodVolumeRestore>() => Ok(()),
+            () = again::let_go_on(&self) => Ok(()),
             () = lease.keep() => Ok(()),
             peer = peers::came(&self.client, &settings.namespace) => {
                 Err(Error::Fenced(format!("{peer} serves namespace {} now", settings.namespace)))

@@ -10,6 +10,7 @@
 //! until the write that says `Completed`, a transfer that ends badly keeps what it reached and has a reason in its message,
 //! and one whose agent or mover was killed is taken up again by the next one. An agent never makes a repository.
 
+mod again;
 mod agent;
 mod decide;
 mod directory;
