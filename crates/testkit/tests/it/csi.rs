@@ -12,7 +12,7 @@ use plimsoll_testkit::wait::until;
 use plimsoll_testkit::{Cluster, Csi, Pod, cluster, require};
 use serde_json::{Value, json};
 
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(2);
 
 fn snapshots(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
@@ -78,9 +78,10 @@ async fn a_claim_from_a_snapshot_has_what_a_pod_wrote_before_it_was_taken() {
     assert!(handles.iter().all(|handle| files(handle).is_some_and(|directory| directory.join("file").exists())));
 
     // What is deleted in the cluster goes from the storage.
-    let before = csi.snapshots();
+    let handle = format!("snapshot-{}", api.get("first").await.unwrap().metadata.uid.unwrap());
+    assert!(csi.snapshots().contains(&handle), "{:?}", csi.snapshots());
     api.delete("first", &DeleteParams::default()).await.unwrap();
-    let gone = || async { anyhow::Ok((csi.snapshots().len() < before.len()).then_some(())) };
+    let gone = || async { anyhow::Ok((!csi.snapshots().contains(&handle)).then_some(())) };
     until("the snapshot to go", LIMIT, gone).await.unwrap();
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), namespace);
     pods.delete("reader-early", &DeleteParams::default()).await.unwrap();
