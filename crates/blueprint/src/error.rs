@@ -56,6 +56,14 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// A snapshot will not come about by itself.
+    #[error("{snapshot} cannot be made ready: {detail}; it is still there: look at it, then delete it")]
+    Snapshot {
+        /// Kind, namespace and name.
+        snapshot: String,
+        /// What the snapshot controller or the driver said.
+        detail: String,
+    },
     /// It took too long.
     #[error("{what} did not end within {limit:?}")]
     TimedOut {
@@ -103,6 +111,7 @@ impl Error {
             Self::Missing(_) => "ObjectMissing",
             Self::Command { .. } => "CommandFailed",
             Self::Pod { .. } => "PodFailed",
+            Self::Snapshot { .. } => "SnapshotFailed",
             Self::TimedOut { .. } => "TimedOut",
             Self::Unsupported(_) => "Unsupported",
             Self::Interrupted(_) => "Interrupted",

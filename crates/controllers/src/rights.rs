@@ -28,8 +28,9 @@ const fn right(
 const RBAC: &str = "rbac.authorization.k8s.io";
 const VELERO: &str = "velero.io";
 const OURS: &str = "plimsoll.dev";
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
-/// The server, in the whole cluster. It deletes nothing there.
+/// The server, in the whole cluster. It deletes nothing there but snapshots.
 pub const SERVER: &[Right] = &[
     right(&["*"], &["*"], &["get", "list", "watch"], "a backup reads every kind; a restore looks before it creates"),
     right(
@@ -43,6 +44,12 @@ pub const SERVER: &[Right] = &[
         &["roles", "clusterroles"],
         &["escalate", "bind"],
         "a restore creates roles that allow more than its own",
+    ),
+    right(
+        &[SNAPSHOTS],
+        &["volumesnapshots", "volumesnapshotcontents"],
+        &["delete"],
+        "blueprints delete the snapshots they made (actionsets)",
     ),
 ];
 
@@ -104,9 +111,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_may_delete_outside_of_the_servers_namespace_and_agents_write_nothing_there() {
+    fn outside_of_the_servers_namespace_only_snapshots_may_be_deleted_and_agents_write_nothing_there() {
         let verbs = |rights: &[Right]| rights.iter().flat_map(|right| right.verbs).copied().collect::<Vec<_>>();
-        assert!(!verbs(SERVER).iter().any(|verb| ["delete", "deletecollection", "*", "impersonate"].contains(verb)));
+        let others: Vec<Right> = SERVER.iter().filter(|right| right.groups != [SNAPSHOTS]).copied().collect();
+        assert!(!verbs(&others).iter().any(|verb| ["delete", "deletecollection", "*", "impersonate"].contains(verb)));
         assert!(verbs(AGENT).iter().all(|verb| ["get", "list", "watch"].contains(verb)));
         assert!(
             [SERVER, SERVER_NAMESPACE, AGENT, AGENT_NAMESPACE]

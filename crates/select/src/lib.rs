@@ -21,7 +21,7 @@ pub mod names;
 pub mod order;
 pub mod path;
 pub mod policies;
-mod quantity;
+pub mod quantity;
 pub mod resources;
 pub mod schema;
 pub mod selection;

@@ -2,15 +2,21 @@
 
 /// A quantity in thousandths, so that `100m` is exact.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Quantity(i128);
+pub struct Quantity(i128);
 
 impl Quantity {
-    pub(crate) fn is_zero(self) -> bool {
+    /// Whether it is nothing at all.
+    pub fn is_zero(self) -> bool {
         self.0 == 0
     }
 
+    /// Whether it is more than nothing.
+    pub fn is_positive(self) -> bool {
+        self.0 > 0
+    }
+
     /// Reads a quantity; smaller parts than a thousandth round up.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '+' | '-' | '.')).unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);

@@ -14,10 +14,12 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::sync::OnceCell;
 
 pub use component::Component;
 pub use machine::{CutOff, Machine, Paused};
 
+use crate::csi::Csi;
 use crate::enclosure::Lifetime;
 use crate::namespace::Namespace;
 use crate::skip::Unavailable;
@@ -30,6 +32,8 @@ pub const NODE: &str = "plimsoll";
 #[derive(Debug)]
 pub struct Cluster {
     kubeconfig: PathBuf,
+    // Before the machine: it ends first.
+    csi: OnceCell<Csi>,
     machine: Option<Machine>,
 }
 
@@ -47,7 +51,7 @@ impl Cluster {
     fn find_or_start() -> Result<Self, Unavailable> {
         crate::skip::unless_fast("a real cluster")?;
         if let Some(path) = env::var_os("PLIMSOLL_TEST_KUBECONFIG") {
-            return Ok(Self { kubeconfig: path.into(), machine: None });
+            return Ok(Self { kubeconfig: path.into(), csi: OnceCell::new(), machine: None });
         }
         if let Some(cluster) = Self::left_running() {
             return Ok(cluster);
@@ -84,7 +88,7 @@ impl Cluster {
     }
 
     fn of(machine: Machine) -> Self {
-        Self { kubeconfig: machine.directory().join("kubeconfig"), machine: Some(machine) }
+        Self { kubeconfig: machine.directory().join("kubeconfig"), csi: OnceCell::new(), machine: Some(machine) }
     }
 
     /// The file that `kubectl` and other programs need.
@@ -132,8 +136,19 @@ impl Cluster {
         self.machine.as_ref().ok_or_else(|| Unavailable::new("the node", reason))
     }
 
+    /// Volumes with snapshots: started beside the cluster when they are first asked for, for all tests of this process.
+    pub async fn csi(&self) -> Result<&Csi, Unavailable> {
+        self.machine()?;
+        Csi::preflight()?;
+        // As with the cluster itself: what is there and does not start is broken.
+        #[expect(clippy::panic, reason = "there is no test to run without it, and this is not a skip")]
+        let start = || async { Csi::start(self).await.unwrap_or_else(|error| panic!("CSI does not start: {error:?}")) };
+        Ok(self.csi.get_or_init(start).await)
+    }
+
     /// Ends it, and waits until nothing of it is left.
     pub fn end(self) -> Result<()> {
+        drop(self.csi);
         self.machine.map_or(Ok(()), Machine::end)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! test ── cluster() ──► Cluster ── client, namespace, volume ──► API server ─┐
-//!   │                      └─ Machine ── kill, pause, cut off, load image    ├─ one Enclosure: dies as a whole
+//!   │                      ├─ Machine ── kill, pause, cut off, load image    ├─ one Enclosure: dies as a whole
+//!   │                      └─ Csi ── volumes with snapshots                  │
 //!   │                                                  kubelet, containerd ──┘
 //!   ├── proxy::Proxy ──► API server or object store, with latency, errors, hangs, cut streams
 //!   └── peers: S3 servers, velero   (plain processes, each with a keeper)
@@ -15,6 +16,7 @@
 
 pub mod cache;
 pub mod cluster;
+pub mod csi;
 pub mod enclosure;
 pub mod image;
 pub mod keeper;
@@ -34,6 +36,7 @@ pub mod webhook;
 mod blocking;
 
 pub use cluster::{Cluster, Component, cluster};
+pub use csi::Csi;
 pub use image::Image;
 pub use namespace::Namespace;
 pub use pod::Pod;

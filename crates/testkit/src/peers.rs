@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::Result;
 
 /// A directory name below the cache that no other process of these tests uses.
-fn own_directory(of: &str) -> PathBuf {
+pub(crate) fn own_directory(of: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     crate::cache::directory().join("run").join(format!("{of}-{}-{number}", std::process::id()))

@@ -5,12 +5,14 @@
 
 pub mod arguments;
 mod call;
+mod csi;
 mod data;
 mod exec;
 mod kube_ops;
 mod location_delete;
 mod pods;
 mod restic;
+mod snapshots;
 pub mod table;
 mod talk;
 mod tasks;
@@ -41,6 +43,11 @@ pub fn find(name: &str) -> Option<&'static dyn Function> {
         "DeleteData" => &data::DeleteData,
         "DeleteDataAll" => &data::DeleteDataAll,
         "CheckRepository" => &data::CheckRepository,
+        "CreateCSISnapshot" => &csi::CreateSnapshot,
+        "CreateCSISnapshotStatic" => &csi::CreateSnapshotStatic,
+        "RestoreCSISnapshot" => &csi::RestoreSnapshot,
+        "DeleteCSISnapshot" => &csi::DeleteSnapshot,
+        "DeleteCSISnapshotContent" => &csi::DeleteSnapshotContent,
         _ => return None,
     })
 }

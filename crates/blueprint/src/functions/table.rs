@@ -76,7 +76,6 @@ const BLANK: Function = Function {
     support: Support::Full,
 };
 
-const SNAPSHOTS_LATER: Support = Support::Refused("CSI snapshots by blueprint functions are not supported yet");
 const NO_RDS: Support = Support::Refused("functions of Amazon RDS are not supported");
 const NO_KOPIA_SERVER: Support = Support::Refused("functions of Kanister's Kopia repository server are not supported");
 
@@ -261,7 +260,6 @@ pub const FUNCTIONS: &[Function] = &[
         optional: &["name", "labels"],
         outputs: &["name", "pvc", "namespace", "restoreSize", "snapshotContent"],
         shown: Shown::AtTheEnd,
-        support: SNAPSHOTS_LATER,
         ..BLANK
     },
     Function {
@@ -269,7 +267,6 @@ pub const FUNCTIONS: &[Function] = &[
         required: &["name", "namespace", "driver", "snapshotHandle", "snapshotClass"],
         outputs: &["name", "namespace", "restoreSize", "snapshotContent"],
         shown: Shown::AtTheEnd,
-        support: SNAPSHOTS_LATER,
         ..BLANK
     },
     Function {
@@ -277,23 +274,10 @@ pub const FUNCTIONS: &[Function] = &[
         required: &["name", "pvc", "namespace", "storageClass", "restoreSize"],
         optional: &["accessModes", "volumeMode", "labels"],
         shown: Shown::AtTheEnd,
-        support: SNAPSHOTS_LATER,
         ..BLANK
     },
-    Function {
-        name: "DeleteCSISnapshot",
-        required: &["name", "namespace"],
-        shown: Shown::AtTheEnd,
-        support: SNAPSHOTS_LATER,
-        ..BLANK
-    },
-    Function {
-        name: "DeleteCSISnapshotContent",
-        required: &["name"],
-        shown: Shown::AtTheEnd,
-        support: SNAPSHOTS_LATER,
-        ..BLANK
-    },
+    Function { name: "DeleteCSISnapshot", required: &["name", "namespace"], shown: Shown::AtTheEnd, ..BLANK },
+    Function { name: "DeleteCSISnapshotContent", required: &["name"], shown: Shown::AtTheEnd, ..BLANK },
     Function { name: "CreateRDSSnapshot", support: NO_RDS, ..BLANK },
     Function { name: "ExportRDSSnapshotToLocation", support: NO_RDS, ..BLANK },
     Function { name: "RestoreRDSSnapshot", support: NO_RDS, ..BLANK },

@@ -64,7 +64,7 @@ fn check_value(findings: &mut Findings, place: &str, key: &str, value: &Value, f
     if let Some(below) = null_below(value) {
         findings.error(&format!("{place}{below}"), "NullArgument", "the value is null; leave it out or give one");
     }
-    if matches!(key, "podLabels" | "podAnnotations") && !is_map_of_text(value) {
+    if matches!(key, "podLabels" | "podAnnotations" | "labels") && !is_map_of_text(value) {
         findings.error(place, "InvalidArgument", format!("{key} must be a map of strings"));
     }
     // The conditions of Wait and WaitV2 are filled in by themselves, over the objects they look at.

@@ -49,7 +49,14 @@ fn a_good_blueprint_has_no_findings() {
 fn every_mistake_is_found_and_says_where_it_is() {
     let restore = json!({"func": "RestoreData", "name": "r", "args": {
         "namespace": "n", "image": "i", "backupArtifactPrefix": "p", "backupTag": "t", "backupIdentifier": "i", "pod": "p"}});
+    let snapshot = |args: Value| json!({"func": "CreateCSISnapshot", "name": "s", "args": args});
     let cases = [
+        (snapshot(json!({"pvc": "p", "namespace": "n"})), "MissingArgument", "action backup, phase s"),
+        (
+            snapshot(json!({"pvc": "p", "namespace": "n", "snapshotClass": "c", "labels": "x"})),
+            "InvalidArgument",
+            "action backup, phase s, argument labels",
+        ),
         (changed(&["func"], json!("NoSuch")), "UnknownFunction", "action backup, phase dump"),
         (changed(&["func"], Value::Null), "NoFunction", "action backup, phase dump"),
         (changed(&["func"], json!("CreateRDSSnapshot")), "FunctionNotSupported", "action backup, phase dump"),

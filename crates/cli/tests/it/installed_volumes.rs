@@ -21,12 +21,12 @@ const FILL: &str = "cd /data && mkdir -p a/b && echo hello > a/b/hello && ln -s 
 const SUMS: &str = "cd /data && find . -type f | sort | xargs sha256sum && find . | sort | xargs stat -c '%n %a %u %g %F' && \
     readlink link";
 
-fn program() -> &'static Path {
+pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_plimsoll"))
 }
 
 /// A pod with one volume, which it fills; and the sums of all files in it.
-async fn fill(client: &Client, namespace: &str, source: Value) -> String {
+pub async fn fill(client: &Client, namespace: &str, source: Value) -> String {
     let mut volume = source;
     volume["name"] = json!("data");
     let manifest = json!({
@@ -56,7 +56,7 @@ async fn running(client: &Client, namespace: &str) -> Running {
 }
 
 /// Checksums, modes, owners and targets.
-async fn sums(client: &Client, namespace: &str) -> String {
+pub async fn sums(client: &Client, namespace: &str) -> String {
     let listed = running(client, namespace).await.exec(["sh", "-ec", SUMS]).await.unwrap();
     assert!(listed.success, "{listed:?}");
     listed.stdout
@@ -70,7 +70,7 @@ fn restore_of<'a>(name: &'a str, backup: &'a str, mapping: &'a str) -> [&'a str;
     ["restore", "create", name, "--from-backup", backup, "--namespace-mappings", mapping, "--wait"]
 }
 
-fn expect(ours: &PlimsollInPods, done: anyhow::Result<String>) -> String {
+pub fn expect(ours: &PlimsollInPods, done: anyhow::Result<String>) -> String {
     done.unwrap_or_else(|error| panic!("{error:#}\n{}", ours.logs()))
 }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod actions;
+mod actions_csi;
 mod actions_data;
 mod actions_database;
 mod actions_killed;
@@ -18,6 +19,7 @@ mod cli_files;
 mod cli_objects;
 mod cli_verbs;
 mod commands;
+mod csi_real;
 mod dashboard;
 mod deletion;
 mod demo;

@@ -35,7 +35,7 @@ fn control_groups(slot: &str) -> Vec<String> {
     folders.filter(|path| path.exists()).map(|path| format!("control group {}", path.display())).collect()
 }
 
-fn vanishes(state: &Path) {
+pub fn vanishes(state: &Path) {
     let gone =
         until_blocking("the cluster to vanish", Duration::from_secs(30), || traces(state).is_empty().then_some(()));
     gone.unwrap_or_else(|_| panic!("still there: {:#?}", traces(state)));

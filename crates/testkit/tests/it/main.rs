@@ -4,6 +4,7 @@
 
 mod cluster;
 mod conformance;
+mod csi;
 mod faults;
 mod leftovers;
 mod peers;
