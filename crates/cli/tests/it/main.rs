@@ -6,6 +6,7 @@ mod actions;
 mod actions_data;
 mod actions_database;
 mod actions_killed;
+mod actions_live;
 mod actions_real;
 mod api_server_restart;
 mod architecture;
