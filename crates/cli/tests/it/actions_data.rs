@@ -191,9 +191,8 @@ pub async fn bare_pod(home: &Home<'_>) {
     let file = |name: &str, path: &Path| json!({ "name": name, "hostPath": { "path": path } });
     let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
     let container = |name: &str, files: [Value; 2]| {
-        let data = json!({ "name": "data", "mountPath": "/app", "subPath": "sub" });
-        json!({ "name": name, "image": "any", "command": shell("exec sleep 10000"),
-            "volumeMounts": [&[data][..], &files[..]].concat() })
+        let mounts = [vec![json!({ "name": "data", "mountPath": "/app", "subPath": "sub" })], files.to_vec()].concat();
+        json!({ "name": name, "image": "any", "command": shell("exec sleep 10000"), "volumeMounts": mounts })
     };
     let hidden = || mount("nothing", "/usr/local/bin/restic");
     make(

@@ -183,7 +183,7 @@ fn a_directory_or_a_file_of_it_can_be_found_in_the_snapshot_as_if_it_lay_elsewhe
         let task = task("backup");
         let outcome = repository.backup(&options, &task, &Cancel::default()).expect("backs up");
         assert_eq!(outcome.problem_count, 0);
-        let total = task.meter(plimsoll_progress::Unit::Bytes).counts().total.value();
+        let total = task.meter(Unit::Bytes).counts().total.value();
         assert_eq!(total, Some(outcome.summary.total_bytes_processed), "counted beforehand");
         world.restore(&repository, outcome.snapshot);
         let restored = fingerprint(&world.path("restored"));
