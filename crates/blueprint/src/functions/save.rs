@@ -108,7 +108,8 @@ fn in_claim(pod: &Pod, container: &str, path: &Path) -> Option<(String, PathBuf)
     let volume = spec.volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
     let claimed = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
     let rest = path.strip_prefix(&mount.mount_path).ok()?;
-    let inner = Path::new(mount.sub_path.as_deref().unwrap_or_default()).join(rest);
+    // Put together anew, because what is joined with nothing ends with a slash.
+    let inner: PathBuf = Path::new(mount.sub_path.as_deref().unwrap_or_default()).join(rest).components().collect();
     let plain = inner.components().all(|part| matches!(part, Component::Normal(_)));
     (claimed && plain && mount.sub_path_expr.is_none()).then(|| (volume.name.clone(), inner))
 }
