@@ -47,7 +47,7 @@ pub struct Begun {
 }
 
 /// The tree, and what must not be shown of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Params {
     tree: Value,
     /// Where data is kept.

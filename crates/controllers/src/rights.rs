@@ -64,6 +64,7 @@ pub const SERVER_NAMESPACE: &[Right] = &[
         "deleted backups, and those that have left the bucket (sync, deletion)",
     ),
     right(&[VELERO], &["restores"], &["delete"], "the restores of a deleted backup (deletion)"),
+    right(&[""], &["secrets"], &["delete"], "what an agent needed for one transfer of a phase (actionsets)"),
     right(&[""], &["pods"], &["delete"], "the pods of a phase go when it has ended (actionsets)"),
     right(
         &[VELERO],

@@ -1,5 +1,6 @@
 //! Our own engine: no other program, the same repositories as restic's.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_progress::{Total, Unit};
@@ -102,9 +103,12 @@ impl Mover for BuiltIn {
     }
 
     fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome> {
-        require_directory(&backup.directory)?;
+        // One that keeps its own path may be a single file.
+        if backup.at.as_ref() != Some(&backup.directory) {
+            require_directory(&backup.directory)?;
+        }
         require_repository(session)?;
-        if survey::is_empty(&backup.directory) {
+        if backup.at.is_none() && survey::is_empty(&backup.directory) {
             // As with restic: a PodVolumeBackup of its type without a snapshot means an empty volume.
             crate::meters::Meters::new(&session.task).finish(0, 0);
             return Ok(BackupOutcome::default());
@@ -220,10 +224,21 @@ impl Mover for BuiltIn {
 }
 
 fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
-    let mut options = BackupOptions::new(Target::Content(backup.directory.clone()));
-    options.record_paths = Some(vec![format!("/{}", backup.source)]);
+    let (directory, only) = (backup.directory.clone(), backup.only.clone().map(PathBuf::into_os_string));
+    let path = |at: &Path| only.as_ref().map_or_else(|| at.to_owned(), |name| at.join(name)).display().to_string();
+    let (path, target) = match &backup.at {
+        Some(at) if *at == directory => (path(at), Target::Paths(vec![directory])),
+        Some(at) => (path(at), Target::Placed { directory, at: at.clone(), only }),
+        None => (format!("/{}", backup.source), Target::Content(directory)),
+    };
+    let mut options = BackupOptions::new(target);
+    options.record_paths = Some(vec![path]);
     options.hostname = HOST.into();
     options.tags = to_words(&backup.tags)?;
+    if backup.at.is_some() {
+        // As restic itself has them: a tag without a value is a word.
+        options.tags.iter_mut().for_each(|tag| tag.truncate(tag.strip_suffix('=').map_or(tag.len(), str::len)));
+    }
     options.parent = match parent {
         Some(parent) => Parent::Snapshot(parent),
         None if backup.full => Parent::None,
@@ -247,7 +262,7 @@ fn full_repository(error: &RepositoryError, engine: &Engine) -> MoverError {
     }
 }
 
-fn problems(found: &[plimsoll_repository::backup::Problem], count: u64, root: &std::path::Path) -> Problems {
+fn problems(found: &[plimsoll_repository::backup::Problem], count: u64, root: &Path) -> Problems {
     let root = root.to_string_lossy();
     let mut problems = Problems::default();
     for problem in found {

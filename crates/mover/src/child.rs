@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use plimsoll_progress::{Clock, Encoder, Ending, Operation, Task};
 use rustix::process::{Pid, Signal};
 
-use crate::job::{Job, Work};
+use crate::job::{Job, Kind, Work};
 use crate::mover::{Session, mover};
 use crate::outcome::Outcome;
 use crate::traffic::Traffic;
@@ -92,6 +92,9 @@ fn work(job: &Job, session: &Session) -> Result<Outcome> {
     let mover = mover(job.kind);
     session.task.say(format!("starting {}", job.kind.name()));
     match &job.work {
+        Work::Backup(backup) if backup.at.is_some() && job.kind != Kind::BuiltIn => {
+            Err(MoverError::InvalidJob { cause: format!("{} cannot place a directory elsewhere", job.kind.name()) })
+        }
         Work::Backup(backup) => mover.backup(backup, session).map(Outcome::Backup),
         Work::Restore(restore) => mover.restore(restore, session).map(Outcome::Restore),
         Work::Ensure => mover.ensure(session).map(Outcome::Ensured),

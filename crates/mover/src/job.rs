@@ -135,6 +135,13 @@ pub struct Backup {
     /// Read everything, whatever an earlier snapshot says.
     #[serde(default)]
     pub full: bool,
+    /// Where it is found in the snapshot, and the path that is written down, as restic itself does it; without it the content
+    /// lies in the root, and `source` is written down. Only the built-in mover can.
+    #[serde(default)]
+    pub at: Option<PathBuf>,
+    /// The one entry of the directory that is wanted, if not all of them are; only with `at`.
+    #[serde(default)]
+    pub only: Option<PathBuf>,
 }
 
 fn pod_volume() -> String {
@@ -144,7 +151,15 @@ fn pod_volume() -> String {
 impl Backup {
     /// A backup with the usual settings.
     pub fn new(directory: impl Into<PathBuf>, source: impl Into<String>, tags: BTreeMap<String, String>) -> Self {
-        Self { directory: directory.into(), source: source.into(), tags, requester: pod_volume(), full: false }
+        Self {
+            directory: directory.into(),
+            source: source.into(),
+            tags,
+            requester: pod_volume(),
+            full: false,
+            at: None,
+            only: None,
+        }
     }
 
     pub(crate) fn volume(&self) -> Option<&str> {

@@ -49,3 +49,4 @@ pub use parent::{Canceller, Launch, Transfer, spawn};
 pub use place::{Place, Secret};
 pub use plimsoll_repository::Cancel;
 pub use status::{SCANNING, TransferProgress, transfer_progress};
+pub use wire::{Said, understand};

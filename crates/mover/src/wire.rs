@@ -22,6 +22,23 @@ pub(crate) enum Line {
     Verdict(Result<Outcome>),
 }
 
+/// What a line of a mover's output says, for whoever runs one elsewhere than in a child process.
+#[derive(Debug)]
+pub enum Said {
+    /// How far it is.
+    Progress(Box<Frame>),
+    /// How it ended.
+    Ended(Result<Outcome>),
+}
+
+/// Understands a line of a mover's output, or names it as garbage.
+pub fn understand(line: &[u8]) -> Result<Said> {
+    parse(line).map(|line| match line {
+        Line::Frame(frame) => Said::Progress(frame),
+        Line::Verdict(verdict) => Said::Ended(verdict),
+    })
+}
+
 /// The word on standard input that stops a mover.
 pub(crate) const CANCEL: &str = "cancel";
 

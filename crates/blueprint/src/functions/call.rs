@@ -10,6 +10,7 @@ use plimsoll_progress::{Task, Total, Unit};
 use sha2::{Digest, Sha256};
 
 use super::arguments::Arguments;
+use super::movers::Movers;
 use super::table::Shown;
 use crate::Error;
 use crate::board::{Outputs, Sample};
@@ -101,6 +102,8 @@ pub struct Call {
     pub gauge: Gauge,
     /// The process that runs it.
     pub host: Arc<dyn Host>,
+    /// What moves data where restic is not.
+    pub movers: Option<Arc<dyn Movers>>,
     /// An earlier process had begun with it.
     pub taken_over: bool,
     /// Pods to remove at the end.
@@ -139,6 +142,7 @@ impl Call {
             task,
             gauge,
             host,
+            movers: None,
             taken_over: false,
             pods: Mutex::default(),
         }
@@ -220,6 +224,11 @@ impl Gauge {
             meter.set_total(Total::Growing(total));
         }
         meter.set_done(bytes.done);
+    }
+
+    /// Whether bytes are what its phase goes by.
+    pub fn goes_by_bytes(&self) -> bool {
+        self.shown == Shown::Bytes
     }
 
     /// How far it is, for a status.

@@ -13,6 +13,7 @@ use super::call::{Again, Call, Direction, Function, Moved};
 use super::location_delete::place;
 use super::pods::{CONTAINER, Made, Wanted};
 use super::restic::{Restic, Saved, Snapshot, Trouble, size};
+use super::save::{self, Source};
 use super::tasks::together;
 use crate::Error;
 use crate::board::Outputs;
@@ -87,12 +88,14 @@ fn outputs(fields: Value) -> Outputs {
     }
 }
 
-fn fresh_tag() -> String {
+/// A tag as Kanister makes them.
+pub fn fresh_tag() -> String {
     let mut random = rand::rng();
     (0..10).map(|_| char::from(random.random_range(b'a'..=b'z'))).collect()
 }
 
-async fn save(call: &Call, restic: &Restic<'_>, path: &str, mover: &str) -> Result<(Saved, String), Error> {
+/// Backs up a path with restic: the snapshot and its tag.
+pub async fn with_restic(call: &Call, restic: &Restic<'_>, path: &str, mover: &str) -> Result<(Saved, String), Error> {
     restic.ensure().await?;
     let tag = fresh_tag();
     call.gauge.moved(mover, Moved { direction: Direction::Up, ..Moved::default() });
@@ -107,8 +110,9 @@ async fn backup_data(call: &Call) -> Result<Outputs, Error> {
     let arguments = &call.arguments;
     let (namespace, pod, container) =
         (arguments.text("namespace")?, arguments.text("pod")?, arguments.text("container")?);
-    let restic = Restic::new(call, (&namespace, &pod, Some(&container)), &arguments.text("backupArtifactPrefix")?)?;
-    let (saved, tag) = save(call, &restic, &arguments.text("includePath")?, &pod).await?;
+    let path = arguments.text("includePath")?;
+    let source = Source { namespace: &namespace, pod: &pod, container: &container, path: &path };
+    let (saved, tag) = save::save(call, &source, &arguments.text("backupArtifactPrefix")?).await?;
     Ok(outputs(json!({
         "backupID": saved.id, "backupTag": tag, "fileCount": saved.files.to_string(), "size": size(saved.size),
         "phySize": size(saved.added), "version": VERSION,
@@ -134,8 +138,7 @@ async fn backup_data_all(call: &Call) -> Result<Outputs, Error> {
     let (namespace, container, path, prefix) = (&namespace, &container, &path, &prefix);
     let one = |pod: String| async move {
         let below = format!("{}/{pod}", prefix.trim_end_matches('/'));
-        let restic = Restic::new(call, (namespace, &pod, Some(container)), &below)?;
-        let (saved, tag) = save(call, &restic, path, &pod).await?;
+        let (saved, tag) = save::save(call, &Source { namespace, pod: &pod, container, path }, &below).await?;
         let info = BackupInfo { pod_name: pod.clone(), backup_id: saved.id, backup_tag: tag };
         Ok(outputs(json!({ pod: info })))
     };
@@ -174,7 +177,7 @@ async fn copy_volume_data(call: &Call) -> Result<Outputs, Error> {
     let prefix = place(call)?.with_bucket(&arguments.text("dataArtifactPrefix")?);
     let claims = [(volume.clone(), mount.clone())].into();
     let made = idle(call, "copy-vol-data-", namespace, &claims, "").await?;
-    let (saved, tag) = save(call, &restic_in(call, &made, &prefix)?, &mount, &volume).await?;
+    let (saved, tag) = with_restic(call, &restic_in(call, &made, &prefix)?, &mount, &volume).await?;
     Ok(outputs(json!({
         "backupID": saved.id, "backupRoot": mount, "backupArtifactLocation": prefix, "backupTag": tag,
         "fileCount": saved.files.to_string(), "size": size(saved.size), "phySize": size(saved.added), "version": VERSION,

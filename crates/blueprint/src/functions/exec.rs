@@ -12,6 +12,11 @@ use crate::Error;
 const WITH_VARIABLES: &str =
     "while IFS= read -r variable; do [ \"$variable\" = . ] && break; export \"$variable\"; done; exec \"$@\"";
 
+/// What a shell, or what starts containers, says about a program that is not there.
+pub const NO_PROGRAM: [i32; 2] = [127, 126];
+/// Words of container runtimes that could not even start a program, in lower case.
+const NOT_STARTED: [&str; 3] = ["executable file", "no such file or directory", "permission denied"];
+
 /// What to run, and where.
 #[derive(Clone, Debug)]
 pub struct Exec {
@@ -48,6 +53,12 @@ impl Exec {
     pub fn new(namespace: &str, pod: &str, container: Option<&str>, command: Vec<String>) -> Self {
         let container = container.filter(|name| !name.is_empty()).map(str::to_owned);
         Self { namespace: namespace.to_owned(), pod: pod.to_owned(), container, command, input: None }
+    }
+
+    /// The same with this on its standard input, which stays open until it has ended.
+    pub fn with_input(mut self, input: String) -> Self {
+        self.input = Some(input);
+        self
     }
 
     /// The same with variables that nobody but the command sees.
@@ -119,8 +130,11 @@ impl Exec {
         streams.container.clone_from(&self.container);
         let attached = pods.exec(&self.pod, self.command.clone(), &streams).await;
         let mut process = attached.map_err(|error| self.unreachable(&error))?;
-        if let (Some(input), Some(mut stdin)) = (&self.input, process.stdin()) {
-            stdin.write_all(input.as_bytes()).await.map_err(|error| self.unreachable(&error))?;
+        // Held to the end: a program may take the end of its input for the end of whoever started it.
+        let mut stdin = process.stdin();
+        if let (Some(input), Some(stdin)) = (&self.input, &mut stdin) {
+            // One that is not there reads nothing; its status says so.
+            let _ = stdin.write_all(input.as_bytes()).await;
             let _ = stdin.flush().await;
         }
         let (stdout, stderr, status) = (process.stdout(), process.stderr(), process.take_status());
@@ -129,6 +143,7 @@ impl Exec {
             Some(status) => status.await,
             None => None,
         };
+        drop(stdin);
         let joined = process.join().await;
         match status {
             Some(status) => self.judge(&status),
@@ -141,13 +156,24 @@ impl Exec {
             return Ok(Ended::Well);
         }
         if status.reason.as_deref() != Some("NonZeroExitCode") {
-            return Err(self.unreachable(&status.message.clone().unwrap_or_else(|| "no reason is given".into())));
+            let message = status.message.clone().unwrap_or_else(|| "no reason is given".into());
+            return if could_not_start(&message) {
+                Ok(Ended::Badly(NO_PROGRAM[0]))
+            } else {
+                Err(self.unreachable(&message))
+            };
         }
         let causes = status.details.iter().flat_map(|details| details.causes.iter().flatten());
         let code =
             causes.filter(|cause| cause.reason.as_deref() == Some("ExitCode")).find_map(|cause| cause.message.clone());
         Ok(Ended::Badly(code.and_then(|code| code.parse().ok()).unwrap_or(1)))
     }
+}
+
+/// Whether a container runtime says that the container has no such program: it gives no exit code for that.
+fn could_not_start(message: &str) -> bool {
+    let message = message.to_lowercase();
+    message.contains("oci runtime exec failed") && NOT_STARTED.iter().any(|words| message.contains(words))
 }
 
 async fn hear(
@@ -175,5 +201,20 @@ async fn read(stream: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> u
     match stream {
         Some(stream) => stream.read(into).await.unwrap_or(0),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runtimes_say_about_a_program_that_is_not_there_is_told_from_other_trouble() {
+        let runc = "error executing command in container: failed to exec in container: failed to start exec \"1\": OCI runtime exec \
+                    failed: exec failed: unable to start container process: exec: \"plimsoll\": executable file not found in $PATH";
+        let crun = "OCI runtime exec failed: exec failed: executable file `plimsoll` not found in $PATH: No such file or directory";
+        assert!(could_not_start(runc) && could_not_start(crun));
+        assert!(!could_not_start("error dialing backend: dial tcp 10.0.0.1:10250: connect: connection refused"));
+        assert!(!could_not_start("OCI runtime exec failed: exec failed: cannot exec in a stopped container"));
     }
 }

@@ -279,12 +279,19 @@ impl Target {
         ready.set_total(Total::Growing(u64::from(wanted.max(1))));
         let waiting = call.task.wait(format!("waiting for {} to have {wanted} ready replicas", self.path()));
         loop {
-            let object = self.read(call).await?;
+            let (object, pods) = match self.look(call, wanted).await {
+                // An API server that does not answer is asked again.
+                Err(error) if error.is_retryable() => {
+                    call.task.hint(error.to_string());
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+                answer => answer?,
+            };
             let status = |field: &str| object["status"][field].as_u64().unwrap_or(0);
             let seen = status("observedGeneration") >= object["metadata"]["generation"].as_u64().unwrap_or(0);
             let (there, up) = (status("replicas"), status("readyReplicas"));
             ready.set_done(if wanted > 0 { up.min(u64::from(wanted)) } else { 0 });
-            let pods = if wanted == 0 { self.pods_left(call).await? } else { 0 };
             if seen && there == u64::from(wanted) && up == u64::from(wanted) && pods == 0 {
                 drop(waiting);
                 return Ok(());
@@ -292,6 +299,12 @@ impl Target {
             call.task.hint(format!("{there} replicas, {up} of them ready"));
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// The workload, and how many pods have still to go.
+    async fn look(&self, call: &Call, wanted: u32) -> Result<(Value, usize), Error> {
+        let object = self.read(call).await?;
+        Ok((object, if wanted == 0 { self.pods_left(call).await? } else { 0 }))
     }
 
     /// Pods that are still there hold their volumes.

@@ -10,8 +10,11 @@ mod data;
 mod exec;
 mod kube_ops;
 mod location_delete;
+pub mod movers;
+mod own;
 mod pods;
 mod restic;
+mod save;
 mod snapshots;
 pub mod table;
 mod talk;
@@ -20,6 +23,7 @@ mod wait;
 
 pub use call::{Again, Call, Direction, Function, Gauge, Host, Moved, PodStyle, Tools};
 pub use pods::OWN_KANDO;
+pub use restic::Saved;
 
 /// The function of this name, if this program can run it.
 pub fn find(name: &str) -> Option<&'static dyn Function> {

@@ -276,6 +276,9 @@ impl Call {
 
     /// Removes the pods of this call. What cannot be removed is named in the log: a phase does not fail for that.
     pub async fn clean_up(&self) {
+        if let Some(movers) = &self.movers {
+            movers.clean_up(self).await;
+        }
         let pods = std::mem::take(&mut *self.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         for (namespace, name) in pods {
             if self.host.effect().is_err() {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::call::{Call, Direction, Moved};
-use super::exec::{Ended, Exec, Listener};
+use super::exec::{Ended, Exec, Listener, NO_PROGRAM};
 use super::location_delete::place;
 use crate::Error;
 
@@ -13,8 +13,6 @@ use crate::Error;
 const NO_REPOSITORY: i32 = 10;
 /// A password that is wrong, since restic 0.17.
 const WRONG_PASSWORD: i32 = 12;
-/// What a shell says about a program that is not there.
-const NO_PROGRAM: [i32; 2] = [127, 126];
 /// So much of what it prints is kept for an error message.
 const LAST_BYTES: usize = 4 << 10;
 
@@ -55,6 +53,41 @@ struct Message {
     data_added_packed: Option<u64>,
 }
 
+impl Message {
+    /// What has been moved after it. restic's own estimate of the time left is not taken over: ours is made from the bytes.
+    fn moved(&self, before: Moved, direction: Direction) -> Moved {
+        let restored = self.bytes_restored.unwrap_or(0).saturating_add(self.bytes_skipped.unwrap_or(0));
+        let mut moved = Moved { direction, seconds_left: None, ..before };
+        match (self.kind.as_str(), direction) {
+            ("summary", Direction::Up) => return self.saved().moved(),
+            ("summary", Direction::Down) => {
+                moved.read = self.total_bytes.unwrap_or(restored);
+                moved.total = Some(moved.read);
+            }
+            _ => {
+                moved.read = moved.read.max(self.bytes_done.unwrap_or(restored));
+                // It counts while it scans: a total is believed once it estimates the time left from it.
+                if self.seconds_remaining.is_some() || direction == Direction::Down {
+                    moved.total = self.total_bytes.or(moved.total);
+                }
+            }
+        }
+        if direction == Direction::Down {
+            moved.sent = moved.read;
+        }
+        moved
+    }
+
+    fn saved(&self) -> Saved {
+        Saved {
+            id: self.snapshot_id.clone().unwrap_or_default().chars().take(8).collect(),
+            files: self.total_files_processed,
+            size: self.total_bytes_processed,
+            added: self.data_added_packed.or(self.data_added).unwrap_or(0),
+        }
+    }
+}
+
 /// What a backup made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
@@ -66,6 +99,14 @@ pub struct Saved {
     pub size: u64,
     /// Bytes added to the repository.
     pub added: u64,
+}
+
+impl Saved {
+    /// All of it has been moved.
+    pub fn moved(&self) -> Moved {
+        let (read, total, sent) = (self.size, Some(self.size), self.added);
+        Moved { direction: Direction::Up, read, total, sent, seconds_left: None }
+    }
 }
 
 /// A snapshot, as `restic snapshots --json` lists it.
@@ -138,6 +179,13 @@ impl<'a> Restic<'a> {
     async fn ask(&self, arguments: &[&str]) -> Result<String, Error> {
         let answer = self.run(arguments, None).await?;
         answer.map(Heard::text).map_err(|failed| failed.error)
+    }
+
+    /// Whether the container has it, and a shell to start it.
+    pub async fn is_there(&self) -> Result<bool, Error> {
+        let exec = self.exec(&["version"])?;
+        let ended = exec.run(&self.call.client, &mut Heard::new(self.call)).await?;
+        Ok(!matches!(ended, Ended::Badly(code) if NO_PROGRAM.contains(&code)))
     }
 
     /// What is wrong with the repository, if anything is.
@@ -310,38 +358,13 @@ impl<'a> Heard<'a> {
     }
 
     fn count(&mut self, mover: &str, direction: Direction, message: &Message) {
-        let restored = message.bytes_restored.unwrap_or(0) + message.bytes_skipped.unwrap_or(0);
-        let done = message.bytes_done.unwrap_or(restored);
-        match message.kind.as_str() {
-            "status" => {
-                self.moved.read = self.moved.read.max(done);
-                // restic counts while it scans: a total is believed once it estimates the time left from it.
-                if message.seconds_remaining.is_some() || direction == Direction::Down {
-                    self.moved.total = message.total_bytes.or(self.moved.total);
-                    self.moved.seconds_left = message.seconds_remaining.map(|seconds| seconds.saturating_mul(2));
-                }
-            }
-            "summary" if direction == Direction::Up => {
-                let added = message.data_added_packed.or(message.data_added).unwrap_or(0);
-                self.saved = Some(Saved {
-                    id: message.snapshot_id.clone().unwrap_or_default().chars().take(8).collect(),
-                    files: message.total_files_processed,
-                    size: message.total_bytes_processed,
-                    added,
-                });
-                let size = message.total_bytes_processed;
-                self.moved = Moved { read: size, total: Some(size), sent: added, seconds_left: None, ..self.moved };
-            }
-            "summary" => {
-                let size = message.total_bytes.unwrap_or(restored);
-                self.moved = Moved { read: size, total: Some(size), seconds_left: None, ..self.moved };
-            }
-            _ => return,
+        if !["status", "summary"].contains(&message.kind.as_str()) {
+            return;
         }
-        self.moved.direction = direction;
-        if direction == Direction::Down {
-            self.moved.sent = self.moved.read;
+        if let ("summary", Direction::Up) = (message.kind.as_str(), direction) {
+            self.saved = Some(message.saved());
         }
+        self.moved = message.moved(self.moved, direction);
         self.call.gauge.moved(mover, self.moved);
     }
 }
@@ -396,6 +419,24 @@ mod tests {
         assert_eq!(trouble(10, ""), Some(Trouble::Absent));
         assert_eq!(trouble(1, "Is there a repository at the following location?\ns3:x"), Some(Trouble::Absent));
         assert_eq!(trouble(1, "connection refused"), None);
+    }
+
+    #[test]
+    fn bytes_are_counted_and_the_time_that_restic_foretells_is_not_taken_over() {
+        let after = |before: Moved, direction: Direction, text: &str| {
+            serde_json::from_str::<Message>(text).unwrap().moved(before, direction)
+        };
+        let up = |before: Moved, text: &str| after(before, Direction::Up, text);
+        let scanning = up(Moved::default(), r#"{"message_type":"status","total_bytes":10,"bytes_done":5}"#);
+        assert_eq!((scanning.read, scanning.total), (5, None), "the total of a scan still grows");
+        let text = r#"{"message_type":"status","total_bytes":100,"bytes_done":40,"seconds_remaining":86400}"#;
+        let running = up(scanning, text);
+        assert_eq!((running.read, running.total, running.seconds_left), (40, Some(100), None));
+        let text = r#"{"message_type":"summary","total_bytes_processed":100,"data_added":70,"data_added_packed":30}"#;
+        assert_eq!(up(running, text), Moved { read: 100, total: Some(100), sent: 30, ..Moved::default() });
+        let text = r#"{"message_type":"status","total_bytes":9,"bytes_restored":3,"bytes_skipped":1}"#;
+        let down = after(Moved::default(), Direction::Down, text);
+        assert_eq!((down.read, down.sent, down.total, down.seconds_left), (4, 4, Some(9), None));
     }
 
     #[test]

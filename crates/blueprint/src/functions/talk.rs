@@ -96,17 +96,17 @@ impl Frames {
         if !matches!(applied, Ok(Applied::Fresh | Applied::AfterGap)) {
             return;
         }
-        if let Some(moved) = replica.snapshot().as_ref().and_then(|tree| moved(&operation, tree)) {
+        let direction = if operation.starts_with("pull") { Direction::Down } else { Direction::Up };
+        if let Some(moved) = replica.snapshot().as_ref().and_then(|tree| moved(direction, tree)) {
             call.gauge.moved(&format!("{}#{number}", self.who), moved);
         }
     }
 }
 
 /// The bytes of a tree: the first task that counts some.
-fn moved(operation: &str, tree: &Snapshot) -> Option<Moved> {
+pub fn moved(direction: Direction, tree: &Snapshot) -> Option<Moved> {
     let node = tree.nodes.iter().find(|node| node.counts(Unit::Bytes).is_some())?;
     let bytes = node.counts(Unit::Bytes)?;
-    let direction = if operation.starts_with("pull") { Direction::Down } else { Direction::Up };
     let total = bytes.total.value().filter(|_| bytes.total.is_final());
     Some(Moved {
         direction,

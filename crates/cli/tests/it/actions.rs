@@ -117,7 +117,10 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
     });
     let mut first = task("one", &format!("{gate}; echo working; {}", output("word", "hello")));
     first["args"]["podOverride"] = hold;
-    let second = task("two", &output("words", "{{ .Phases.one.Output.word }} {{ .Options.whom }}"));
+    // Progress that nobody understands fails nothing.
+    let broken = "echo '###Phase-progress###:{\"version\":'";
+    let second =
+        task("two", &format!("{broken}; {}", output("words", "{{ .Phases.one.Output.word }} {{ .Options.whom }}")));
     let blueprint = json!({ "actions": {
         "greet": {
             "outputArtifacts": { "greeting": { "keyValue": { "text": "{{ .Phases.two.Output.words }}" } } },
@@ -153,10 +156,18 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
     let pods = home.list("Pod").await;
     let labels = pods[0].metadata.labels.clone().unwrap();
     assert_eq!((labels["mine"].as_str(), labels["createdBy"].as_str()), ("yes", "kanister"));
+    let listed = home.command(&["action", "get"]).output().await.unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(["set", "running", "44.44", "one"].iter().all(|word| listed.contains(word)), "{listed}");
+    let mut watching = home.command(&["action", "watch", "set"]).stdout(std::process::Stdio::null()).spawn().unwrap();
     std::fs::write(bed.directory.path().join("gate/open"), "").unwrap();
 
     let set = ended(&home, "set", &mut seen).await;
     assert_eq!(state(&set), "complete", "{set:#}\n{}", home.log());
+    eventually("whoever watches sees the good end", async || {
+        watching.try_wait().unwrap().inspect(|status| assert!(status.success())).is_some()
+    })
+    .await;
     let status = &set["status"];
     assert_eq!(status["actions"][0]["phases"][0]["output"], json!({ "word": "hello" }));
     assert_eq!(status["actions"][0]["artifacts"]["greeting"]["keyValue"]["text"], "hello world");
@@ -273,6 +284,7 @@ async fn bad_input_ends_the_set_failed_with_a_message_that_names_phase_and_argum
         ask(&home, name, name, &["act"]).await;
     }
     ask(&home, "no-blueprint", "nothing", &["act"]).await;
+    make(&home, "Profile", "no-bucket", json!({ "location": { "type": "s3Compliant" } })).await;
     make(
         &home,
         "ActionSet",
@@ -300,6 +312,10 @@ async fn bad_input_ends_the_set_failed_with_a_message_that_names_phase_and_argum
     assert_eq!(set["status"]["actions"][0]["deferPhase"]["state"], "complete");
     assert!(home.find("ConfigMap", "cleaned").await.is_some(), "the deferPhase runs whatever happened");
     assert!(home.events("Blueprint", "unknown-function").await.contains(&"InvalidBlueprint".to_owned()));
+    eventually("a profile that cannot be used says so", async || {
+        home.events("Profile", "no-bucket").await.contains(&"InvalidProfile".to_owned())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

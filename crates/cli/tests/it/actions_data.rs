@@ -1,6 +1,7 @@
 //! The functions that move and look after the data of volumes: on the embedded cluster, with the real restic and a real S3 server.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use plimsoll_testkit::peers::s3::SECRET_KEY;
 use plimsoll_testkit::peers::{S3Program, S3Server};
@@ -162,4 +163,173 @@ async fn the_data_of_several_pods_and_of_a_lone_claim_comes_back_and_its_backups
     }
     assert!(!home.log().contains(SECRET_KEY) && !home.log().contains(KEY), "a secret stands in the log");
     eventually("only the application's pods are left", async || home.list("Pod").await.len() == 2).await;
+}
+
+/// A restic that takes its time and foretells nonsense; it ends well once a file is there. What it was called with is kept.
+const SLOW: &str = r#"#!/bin/sh
+{ tr '\0' ' ' < /proc/$$/cmdline; echo; [ -z "$AWS_SECRET_ACCESS_KEY" ] || echo it has the key; } >> /app/calls
+case "$*" in *backup*) ;; *) exit 0 ;; esac
+sent=0
+until [ -e /app/enough ]; do
+  sent=$((sent + 20000))
+  echo '{"message_type":"status","total_bytes":9000000,"bytes_done":'$sent',"seconds_remaining":86400}'
+  sleep 0.2
+done
+echo '{"message_type":"summary","snapshot_id":"0123456789","total_files_processed":1,"total_bytes_processed":9000000,"data_added":5}'
+"#;
+
+/// One pod with one claim: a container that has our program, one that has nothing, one that has a slow restic.
+pub async fn bare_pod(home: &Home<'_>) {
+    claim(home, "data").await;
+    let directory = home.bed.directory.path();
+    let (nothing, slow) = (directory.join("nothing"), directory.join("slow"));
+    std::fs::write(&nothing, "").unwrap();
+    if !slow.exists() {
+        std::fs::write(&slow, SLOW).unwrap();
+        std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let file = |name: &str, path: &Path| json!({ "name": name, "hostPath": { "path": path } });
+    let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+    let container = |name: &str, files: [Value; 2]| {
+        let mounts = [vec![json!({ "name": "data", "mountPath": "/app", "subPath": "sub" })], files.to_vec()].concat();
+        json!({ "name": name, "image": "any", "command": shell("exec sleep 10000"), "volumeMounts": mounts })
+    };
+    let hidden = || mount("nothing", "/usr/local/bin/restic");
+    make(
+        home,
+        "Pod",
+        "app",
+        json!({ "spec": {
+        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }, file("nothing", &nothing),
+            file("slow", &slow), file("own", Path::new(env!("CARGO_BIN_EXE_plimsoll")))],
+        "containers": [
+            container("own", [mount("nothing", "/usr/bin/restic"), mount("own", "/usr/local/bin/plimsoll")]),
+            container("bare", [mount("nothing", "/usr/bin/restic"), hidden()]),
+            container("slow", [mount("slow", "/usr/bin/restic"), hidden()]),
+        ],
+    } }),
+    )
+    .await;
+    eventually("the pod runs", async || home.get("Pod", "app").await["status"]["phase"] == "Running").await;
+}
+
+/// Backs up what the options name; the first of its actions also restores it by its tag.
+pub fn bare_blueprint() -> Value {
+    let save = |name: &str| {
+        json!({ "func": "BackupData", "name": name, "args": { "namespace": "{{ .Namespace.Name }}", "pod": "app",
+        "container": "{{ .Options.container }}", "includePath": "{{ .Options.path }}", "backupArtifactPrefix": "repo" } })
+    };
+    let load = json!({ "func": "RestoreData", "name": "load", "args": { "namespace": "{{ .Namespace.Name }}", "image": "any",
+        "volumes": { "data": "/app" }, "restorePath": "/", "backupArtifactPrefix": "repo",
+        "backupTag": "{{ .Phases.save.Output.backupTag }}" } });
+    json!({ "actions": { "backup": { "phases": [save("save"), load] }, "only": { "phases": [save("alone")] } } })
+}
+
+/// Data that its containers see at `/app/deep`. Where it lies.
+pub async fn fill(home: &Home<'_>) -> PathBuf {
+    let volume = volume_of(home, "data").await;
+    let deep = volume.join("sub/deep");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(deep.join("file"), "x".repeat(70_000)).unwrap();
+    volume
+}
+
+/// Asks for a path of a container.
+pub async fn ask_bare(home: &Home<'_>, name: &str, action: &str, container: &str, path: &str) {
+    let object = json!({ "kind": "Namespace", "name": home.namespace, "namespace": home.namespace });
+    let options = json!({ "container": container, "path": path });
+    let action = json!({ "name": action, "blueprint": "bare", "object": object, "options": options,
+        "profile": { "name": "s3", "namespace": home.namespace } });
+    make(home, "ActionSet", name, json!({ "spec": { "actions": [action] } })).await;
+}
+
+/// The agent of the one node, which has said that it lives.
+pub async fn agent_at_work(home: &Home<'_>) -> tokio::process::Child {
+    let agent = crate::pod_volumes::agent(home, &[], &[]);
+    let lease = plimsoll_controllers::transfer::lease_name("local");
+    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
+        kube::Api::namespaced(home.bed.client.clone(), &home.namespace);
+    eventually("the agent is at work", async || leases.get_opt(&lease).await.unwrap().is_some()).await;
+    agent
+}
+
+/// Nothing is left of what an agent was asked for.
+pub async fn is_swept(home: &Home<'_>) -> bool {
+    let is_ours = |secret: &kube::api::DynamicObject| secret.metadata.name.as_deref().unwrap().starts_with("phase-");
+    home.list("PodVolumeBackup").await.is_empty() && !home.list("Secret").await.iter().any(is_ours)
+}
+
+/// Backs up a path of a container, and returns how that ended.
+async fn back_up(home: &Home<'_>, name: &str, container: &str, path: &str) -> Value {
+    ask_bare(home, name, "backup", container, path).await;
+    ended(home, name, &mut Seen::default()).await
+}
+
+async fn logs(home: &Home<'_>, name: &str) -> String {
+    let logs = home.command(&["action", "logs", name]).output().await.unwrap();
+    String::from_utf8_lossy(&logs.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_restic_our_own_program_backs_up_or_the_node_s_agent_or_it_is_refused_by_name() {
+    let bed = Bed::local_with_pods().await;
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    s3.create_bucket("data").unwrap();
+    let home = bed.home("home").await;
+    let _server = home.server();
+    profile(&home, &s3, "data").await;
+    bare_pod(&home).await;
+    make(&home, "Blueprint", "bare", bare_blueprint()).await;
+    let volume = fill(&home).await;
+
+    let set = back_up(&home, "no-agent", "bare", "/app/deep").await;
+    let expected = "has neither plimsoll nor restic, and no agent runs on node local";
+    assert!(message(&set).contains(expected), "{}", message(&set));
+    let set = back_up(&home, "no-claim", "bare", "/etc").await;
+    assert!(message(&set).contains("/etc lies in no claim that an agent could read"), "{}", message(&set));
+    let _agent = agent_at_work(&home).await;
+    for (name, container, path, back) in [
+        ("own", "own", "/app/deep", "deep/file"),
+        ("bare", "bare", "/app/deep", "deep/file"),
+        ("own-file", "own", "/app/deep/file", "deep/file"),
+        ("bare-file", "bare", "/app/deep/file", "deep/file"),
+    ] {
+        let set = back_up(&home, name, container, path).await;
+        let agent = crate::pod_volumes::agent_log(&home);
+        assert_eq!(state(&set), "complete", "{name}: {}\n{}\n{agent}", message(&set), home.log());
+        let phase = &set["status"]["actions"][0]["phases"][0];
+        let output = (&phase["output"]["fileCount"], &phase["output"]["size"]);
+        assert_eq!(output, (&json!("1"), &json!("68.359 KiB")), "{phase:#}");
+        assert_eq!(phase["progress"]["estimatedUploadSizeB"], 70_000, "{phase:#}");
+        // The volume is mounted at another place there: what came back lies where the snapshot has it.
+        assert_eq!(std::fs::read_to_string(volume.join(back)).unwrap().len(), 70_000, "{name}");
+        std::fs::remove_dir_all(volume.join("deep")).unwrap();
+        assert!(!home.log().contains(SECRET_KEY) && !agent.contains(SECRET_KEY), "a secret stands in the log");
+    }
+    assert!(is_swept(&home).await, "what the transfers needed is gone");
+    assert!(logs(&home, "own").await.contains("has our own program"));
+    assert!(logs(&home, "bare").await.contains("the agent of node local reads /app/deep"));
+    the_time_left_is_ours(&home, &volume.join("sub")).await;
+}
+
+/// However long restic thinks that it takes. On the way its command lines are looked at, which everybody can see.
+async fn the_time_left_is_ours(home: &Home<'_>, directory: &Path) {
+    ask_bare(home, "slow", "only", "slow", "/app/deep").await;
+    let progress =
+        async || home.get("ActionSet", "slow").await["status"]["actions"][0]["phases"][0]["progress"].clone();
+    eventually("a time left is shown", async || {
+        let now = progress().await;
+        let left = now["estimatedTimeSeconds"].as_u64();
+        assert!(left.is_none_or(|left| (1..86_400).contains(&left)), "{now:#}");
+        left.is_some()
+    })
+    .await;
+    std::fs::write(directory.join("enough"), "").unwrap();
+    let set = ended(home, "slow", &mut Seen::default()).await;
+    assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
+    let last = progress().await;
+    assert!(last["estimatedTimeSeconds"].is_null(), "{last:#}");
+    assert_eq!((&last["sizeUploadedB"], &last["estimatedUploadSizeB"]), (&json!(5), &json!(9_000_000)));
+    let calls = std::fs::read_to_string(directory.join("calls")).unwrap();
+    assert!(calls.contains("it has the key") && !calls.contains(SECRET_KEY), "{calls}");
 }

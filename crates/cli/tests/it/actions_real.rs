@@ -51,7 +51,6 @@ fn install_database(data: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "held back until it has passed as a whole: the files came back, the database met a full disk"]
 async fn files_and_a_database_come_back_through_blueprints() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());

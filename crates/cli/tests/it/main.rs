@@ -7,6 +7,7 @@ mod actions_csi;
 mod actions_data;
 mod actions_database;
 mod actions_killed;
+mod actions_live;
 mod actions_real;
 mod api_server_restart;
 mod architecture;

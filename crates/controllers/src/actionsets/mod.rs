@@ -10,9 +10,11 @@
 mod action;
 pub mod checks;
 mod host;
+mod movers;
 mod phase;
 mod plan;
 mod publish;
+mod sample;
 
 use std::sync::{Arc, OnceLock};
 

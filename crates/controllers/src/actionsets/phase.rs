@@ -22,8 +22,10 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::host::{Left, Server, left};
+use super::movers::Agents;
 use super::plan::Planned;
-use super::publish::{Publisher, Running};
+use super::publish::Publisher;
+use super::sample::Running;
 use crate::events::Gravity;
 use crate::subject::Job;
 
@@ -186,7 +188,7 @@ impl Phase<'_> {
             tools: job.context.settings.tools.clone(),
         };
         let host = Server::new(job, self.publisher, self.place.action, self.name(), left);
-        Call::new(
+        let mut call = Call::new(
             job.context.client.clone(),
             job.id.namespace.clone(),
             &[&job.id.uid, &action, self.name()],
@@ -198,7 +200,9 @@ impl Phase<'_> {
             self.task.clone(),
             shown,
             Arc::new(host),
-        )
+        );
+        call.movers = Some(Arc::new(Agents::new(Arc::clone(&job.context))));
+        call
     }
 
     async fn within_limits(&self, function: &dyn Function, call: &Arc<Call>) -> Result<Outputs, PhaseError> {

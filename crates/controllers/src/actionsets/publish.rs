@@ -1,6 +1,5 @@
 //! The one writer of a set's status. Whoever changes the board waits until that is written; the rest is written every second.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -9,7 +8,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_blueprint::board::{Board, Place};
-use plimsoll_blueprint::functions::{Call, Function};
+use plimsoll_blueprint::functions::Call;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::log::{self, OperationLog};
 use plimsoll_engine::ports::Guard;
@@ -18,6 +17,7 @@ use plimsoll_progress::{Snapshot, Task};
 use serde_json::{Value, json};
 use tracing::debug;
 
+use super::sample::{Running, Sampler};
 use crate::operation::Record;
 use crate::project;
 use crate::report::{nulls_for_absent, same_but_for_times};
@@ -37,17 +37,10 @@ const PROGRESS_FIELDS: [&str; 8] = [
     "lastTransitionTime",
 ];
 
-/// A function that runs now.
-#[derive(Clone)]
-pub struct Running {
-    pub function: &'static dyn Function,
-    pub call: Arc<Call>,
-}
-
 /// Holds the board and writes it.
 pub struct Publisher {
     board: Mutex<Board>,
-    running: Mutex<BTreeMap<Place, Running>>,
+    sampler: Sampler,
     log: OperationLog,
     cluster: Cluster,
     record: Arc<Record>,
@@ -61,7 +54,7 @@ impl Publisher {
     pub fn new(job: &Job<ActionSet>, board: Board, log: OperationLog) -> Self {
         Self {
             board: Mutex::new(board),
-            running: Mutex::default(),
+            sampler: Sampler::default(),
             log,
             cluster: job.context.cluster.clone(),
             record: Arc::clone(&job.record),
@@ -80,40 +73,28 @@ impl Publisher {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn functions(&self) -> MutexGuard<'_, BTreeMap<Place, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A function runs from now on, and is asked how far it is.
     pub fn watch(&self, place: Place, running: Running) {
-        self.functions().insert(place, running);
+        self.sampler.watch(place, running);
         self.sample(None);
     }
 
     /// The call of a phase that runs now.
     pub fn call_of(&self, place: Place) -> Option<Arc<Call>> {
-        self.functions().get(&place).map(|running| Arc::clone(&running.call))
+        self.sampler.call_of(place)
     }
 
     /// It has ended.
     pub fn forget(&self, place: Place) {
         self.sample(None);
-        self.functions().remove(&place);
+        self.sampler.forget(place);
     }
 
-    /// Asks every function how far it is. Their errors fail nothing.
     fn sample(&self, tree: Option<&Snapshot>) {
-        let functions = self.functions().clone();
-        for (place, Running { function, call }) in functions {
-            match function.progress(&call) {
-                Ok(mut sample) => {
-                    let moves = sample.upload_total.or(sample.download_total).is_some();
-                    let node = tree.and_then(|tree| tree.node(call.task.path())).filter(|_| moves);
-                    sample.seconds_left = sample.seconds_left.or_else(|| Some(node?.left?.high));
-                    self.board().sample(place, sample, Timestamp::now());
-                }
-                Err(error) => debug!("progress of {}: {error}", call.label),
-            }
+        let samples = self.sampler.ask(tree);
+        let mut board = self.board();
+        for (place, sample) in samples {
+            board.sample(place, sample, Timestamp::now());
         }
     }
 

@@ -1,9 +1,12 @@
 //! Where a pod's volume lies on its node: below the kubelet's directory of the pod, or where a local volume is.
 
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use kube::{Api, Client, ResourceExt};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 use super::error::TransferError;
 use crate::Error;
@@ -82,9 +85,88 @@ fn is_csi(path: &Path) -> bool {
     path.parent().and_then(Path::file_name).is_some_and(|plugin| plugin == "kubernetes.io~csi")
 }
 
+/// What a transfer is about: a volume, or what lies inside of it.
+#[derive(Debug)]
+pub struct Inside {
+    /// A directory.
+    pub path: PathBuf,
+    /// The one entry of it that is meant, if not all of them are.
+    pub only: Option<PathBuf>,
+    _held: Option<OwnedFd>,
+}
+
+/// What lies at a path of a volume. The content is its owner's, who may put a link there at any moment, while whoever reads it
+/// here may read everything on the node: the directory is opened once, without leaving the volume, and found by that opening.
+pub(super) fn inside(volume: &Path, inner: Option<&Path>) -> Result<Inside, TransferError> {
+    let Some(inner) = inner.filter(|inner| !inner.as_os_str().is_empty()) else {
+        return Ok(Inside { path: volume.to_owned(), only: None, _held: None });
+    };
+    let wrong = |why: String| TransferError::Invalid(format!("{} of the volume: {why}", inner.display()));
+    enter(volume, inner)
+        .map_err(|error| wrong(why(error)))?
+        .ok_or_else(|| wrong("it is no file and no directory".into()))
+}
+
+fn enter(volume: &Path, inner: &Path) -> Result<Option<Inside>, Errno> {
+    let root = open(CWD, volume, ResolveFlags::empty())?;
+    let below = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let found = open(&root, inner, below)?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
+        FileType::Directory => Ok(Some(held(found, None))),
+        FileType::RegularFile => {
+            let (Some(above), Some(name)) = (inner.parent(), inner.file_name()) else { return Ok(None) };
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            Ok(Some(held(open(&root, above, below)?, Some(name.into()))))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn open(at: impl AsFd, path: &Path, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat2(at, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// With a dot at the end, so that nobody takes it for the link that it is.
+fn held(directory: OwnedFd, only: Option<PathBuf>) -> Inside {
+    let path = format!("/proc/{}/fd/{}/.", std::process::id(), directory.as_raw_fd());
+    Inside { path: path.into(), only, _held: Some(directory) }
+}
+
+fn why(error: Errno) -> String {
+    match error {
+        Errno::XDEV | Errno::LOOP => "it leads out of the volume".into(),
+        error => error.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_of_a_volume_is_held_and_never_leads_out_of_it() {
+        let volume = tempfile::tempdir().unwrap();
+        let root = volume.path();
+        std::fs::create_dir_all(root.join("in/deep")).unwrap();
+        std::fs::write(root.join("in/deep/file"), "x").unwrap();
+        std::os::unix::fs::symlink("/etc", root.join("out")).unwrap();
+        std::os::unix::fs::symlink("in/deep", root.join("link")).unwrap();
+        assert_eq!(inside(root, None).unwrap().path, root);
+        for inner in ["in/deep", "link"] {
+            let found = inside(root, Some(Path::new(inner))).unwrap();
+            assert_eq!(std::fs::read_to_string(found.path.join("file")).unwrap(), "x", "{inner}");
+            assert_eq!(found.only, None);
+        }
+        let file = inside(root, Some(Path::new("in/deep/file"))).unwrap();
+        assert_eq!(file.only, Some("file".into()));
+        // Whoever owns the volume cannot lead the reader elsewhere afterwards.
+        std::fs::rename(root.join("in"), root.join("moved")).unwrap();
+        std::os::unix::fs::symlink("/etc", root.join("in")).unwrap();
+        assert_eq!(std::fs::read_to_string(file.path.join("file")).unwrap(), "x");
+        for wrong in ["out", "out/passwd", "in", "../..", "/etc", "missing"] {
+            assert!(inside(root, Some(Path::new(wrong))).is_err(), "{wrong}");
+        }
+    }
 
     fn known(name: &str) -> Known {
         Known { name: name.into(), local: None }

@@ -1,7 +1,7 @@
 //! What differs between the kinds of transfer.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource;
@@ -14,10 +14,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::decide::Place;
+use super::directory::Inside;
 use super::error::TransferError;
 
 /// The init container that waits for the data of a restored pod's volumes.
 pub const RESTORE_WAIT: &str = "restore-wait";
+/// Annotation: the Secret beside it that holds the repository, where that belongs to no location.
+pub const REPOSITORY_SECRET: &str = "plimsoll.dev/repository-secret";
+/// The key in it.
+pub const REPOSITORY_KEY: &str = "repository";
+/// Annotation: what below the volume is backed up.
+pub const INNER_PATH: &str = "plimsoll.dev/path";
+/// Annotation: where that is found in the snapshot.
+pub const PLACED_AT: &str = "plimsoll.dev/placed-at";
 /// In Velero's words: there is no snapshot of nothing.
 const EMPTY: &str = "volume was empty so no snapshot was taken";
 
@@ -56,8 +65,10 @@ pub trait Transfer:
     fn node(&self) -> Option<&str>;
     /// Whether a pod is ready for it.
     fn suits(pod: &Pod) -> bool;
+    /// The path below the volume that it is about, if not all of it.
+    fn inner(&self) -> Option<PathBuf>;
     /// The job for a mover.
-    fn work(&self, directory: &Path) -> Result<Work, TransferError>;
+    fn work(&self, inside: &Inside) -> Result<Work, TransferError>;
     /// Fields of the status that are known once it begins.
     fn begun(directory: &Path, node: &str) -> Value;
     /// For whom a pod waits: the uid of a Restore, which is the name of the file that ends the waiting.
@@ -115,13 +126,22 @@ impl Transfer for PodVolumeBackup {
         true
     }
 
-    fn work(&self, directory: &Path) -> Result<Work, TransferError> {
+    fn inner(&self) -> Option<PathBuf> {
+        self.metadata.annotations.as_ref()?.get(INNER_PATH).map(PathBuf::from)
+    }
+
+    fn work(&self, inside: &Inside) -> Result<Work, TransferError> {
         let pod = self.pod();
         let claim = self.metadata.annotations.as_ref().and_then(|all| all.get(plimsoll_api::labels::PVC_NAME));
         let name = claim.map_or(self.volume(), String::as_str);
         let (namespace, pod) = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
         let source = format!("{namespace}/{pod}/{name}");
-        Ok(Work::Backup(Backup::new(directory, source, self.spec.tags.clone())))
+        let mut backup = Backup::new(&inside.path, source, self.spec.tags.clone());
+        let at = self.metadata.annotations.as_ref().and_then(|all| all.get(PLACED_AT)).map(PathBuf::from);
+        backup.only.clone_from(&inside.only);
+        // One entry is found beside nothing else.
+        backup.at = if inside.only.is_some() { at.and_then(|at| Some(at.parent()?.to_owned())) } else { at };
+        Ok(Work::Backup(backup))
     }
 
     fn begun(directory: &Path, _: &str) -> Value {
@@ -142,6 +162,7 @@ impl Transfer for PodVolumeBackup {
         json!({
             "snapshotID": done.snapshot.clone().unwrap_or_default(),
             "incrementalBytes": done.added,
+            "fileCount": done.files,
             "progress": { "totalBytes": done.bytes, "bytesDone": done.bytes },
             "message": message,
         })
@@ -201,10 +222,14 @@ impl Transfer for PodVolumeRestore {
         waits.and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
     }
 
-    fn work(&self, directory: &Path) -> Result<Work, TransferError> {
+    fn inner(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn work(&self, inside: &Inside) -> Result<Work, TransferError> {
         let snapshot = self.spec.snapshot_id.clone().filter(|id| !id.is_empty());
         let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
-        Ok(Work::Restore(Restore { snapshot, directory: directory.to_owned() }))
+        Ok(Work::Restore(Restore { snapshot, directory: inside.path.clone() }))
     }
 
     fn begun(_: &Path, node: &str) -> Value {

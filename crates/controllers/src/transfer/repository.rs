@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupStorageLocation;
 use plimsoll_mover::{Kind, Repository};
 use sha2::{Digest, Sha256};
 
 use super::error::TransferError;
+use super::kind::REPOSITORY_KEY;
 use crate::repositories::{self, Whose};
 use crate::{Error, transfer};
 
@@ -24,6 +26,15 @@ pub(super) async fn open(
     let missing = || TransferError::Invalid(format!("there is no BackupStorageLocation {location}"));
     let whose = Whose::new(namespace, location, kind);
     Ok(repositories::open(client, &settings.namespace, &found.ok_or_else(missing)?, &whose).await?)
+}
+
+/// A repository that belongs to no location: whoever asked for the transfer has put it into a Secret.
+pub(super) async fn given(client: &Client, namespace: &str, secret: &str) -> Result<Repository, TransferError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let found = secrets.get_opt(secret).await.map_err(|e| Error::api(format!("read secret {secret}"), e))?;
+    let data = found.and_then(|found| found.data?.remove(REPOSITORY_KEY));
+    let repository = data.and_then(|data| serde_json::from_slice(&data.0).ok());
+    repository.ok_or_else(|| TransferError::Invalid(format!("secret {secret} holds no repository")))
 }
 
 /// A directory of its own for each repository, whatever characters its name has.

@@ -18,9 +18,10 @@ use tracing::info;
 
 use super::agent::Agent;
 use super::decide::MOST_ATTEMPTS;
+use super::directory::Inside;
 use super::error::TransferError;
 use super::handshake::{self, Mark, has_waited};
-use super::kind::Transfer;
+use super::kind::{REPOSITORY_SECRET, Transfer};
 use super::report::{self, Reporter, Reporting};
 use super::write::Record;
 use super::{directory, repository};
@@ -128,7 +129,8 @@ impl<T: Transfer> Run<'_, T> {
     /// One attempt: which one it was, and how it ended.
     async fn attempt(&self) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
         let prepared = self.unless_cancelled(self.prepare()).await?;
-        let (directory, mut job) = match prepared {
+        // What is inside of the volume is held until it has been moved.
+        let (directory, _inside, mut job) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Ok((MOST_ATTEMPTS, Err(error))),
         };
@@ -205,20 +207,24 @@ impl<T: Transfer> Run<'_, T> {
     }
 
     /// Finds the volume and the repository.
-    async fn prepare(&self) -> Result<(PathBuf, Job), TransferError> {
+    async fn prepare(&self) -> Result<(PathBuf, Inside, Job), TransferError> {
         let agent = self.agent;
         let pod = self.pod().await?;
         let directory =
             directory::find(&agent.client, &agent.settings.pods_directory, &pod, self.object.volume()).await?;
         let kind = self.kind()?;
         let namespace = self.object.repository_namespace();
-        let opened = repository::open(&agent.client, &agent.settings, self.object.location(), kind, &namespace).await?;
+        let opened = match self.object.annotations().get(REPOSITORY_SECRET) {
+            Some(secret) => repository::given(&agent.client, &agent.settings.namespace, secret).await?,
+            None => repository::open(&agent.client, &agent.settings, self.object.location(), kind, &namespace).await?,
+        };
         let cache = agent.settings.cache.as_ref().map(|root| repository::cache(root, &opened));
-        let work = self.object.work(&directory)?;
+        let inside = directory::inside(&directory, self.object.inner().as_deref())?;
+        let work = self.object.work(&inside)?;
         let mut job = Job::new(self.record.name(), kind, opened, work);
         job.program = agent.settings.program(kind);
         job.cache = cache;
-        Ok((directory, job))
+        Ok((directory, inside, job))
     }
 
     fn kind(&self) -> Result<Kind, TransferError> {

@@ -137,7 +137,12 @@ fn steps(plan: &Plan) -> Vec<OsString> {
 /// A path with its links followed as far as it exists: nothing may be made behind a link of the host.
 fn resolve(path: &Path) -> PathBuf {
     let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
-    there.map_or_else(|| path.to_owned(), |(above, real)| real.join(path.strip_prefix(above).unwrap_or(Path::new(""))))
+    match there.map(|(above, real)| (path.strip_prefix(above).unwrap_or(path), real)) {
+        // Joined with nothing, the path of a file would end like that of a directory.
+        Some((rest, real)) if rest.as_os_str().is_empty() => real,
+        Some((rest, real)) => real.join(rest),
+        None => path.to_owned(),
+    }
 }
 
 /// The host's files. A directory in which a mount point must be made is replaced by one that has the same entries.

@@ -1,5 +1,6 @@
 //! What to back up, and how.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,13 +18,23 @@ pub enum Target {
     Paths(Vec<PathBuf>),
     /// The content of a directory, found directly in the root of the snapshot.
     Content(PathBuf),
+    /// The content of a directory, found in the snapshot as if it lay somewhere else.
+    Placed {
+        /// Where it lies.
+        directory: PathBuf,
+        /// Where it is found: the directories on the way there are written like the directory itself.
+        at: PathBuf,
+        /// The one entry of it that is wanted, if not all of them are.
+        only: Option<OsString>,
+    },
 }
 
 impl Target {
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::Paths(paths) => paths.clone(),
-            Self::Content(path) => vec![path.clone()],
+            Self::Placed { directory, only: Some(name), .. } => vec![directory.join(name)],
+            Self::Content(path) | Self::Placed { directory: path, .. } => vec![path.clone()],
         }
     }
 }

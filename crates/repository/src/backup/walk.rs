@@ -1,6 +1,7 @@
 //! Walking the directories: what is unchanged is settled here, the rest goes to the workers.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{DirEntry, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -45,10 +46,9 @@ impl<'r, 'a> Walker<'r, 'a> {
         let root = Directory::root(previous);
         let tree = self.previous_tree(previous);
         match &self.run.options.target {
-            Target::Content(path) => {
-                let entries = read_directory(path).map_err(|error| RepositoryError::local(path, &error))?;
-                let device = path.metadata().map_err(|error| RepositoryError::local(path, &error))?.dev();
-                self.entries(path, entries, &root, tree.as_deref(), device)?;
+            Target::Content(path) => self.placed((path, None), &[], &root, tree.as_deref())?,
+            Target::Placed { directory, at, only } => {
+                self.placed((directory, only.as_deref()), &names_of(at), &root, tree.as_deref())?;
             }
             Target::Paths(paths) => {
                 let above = self.arrange(paths)?;
@@ -57,6 +57,28 @@ impl<'r, 'a> Walker<'r, 'a> {
         }
         self.flush();
         settle(self.run, &mut self.saver, root, None)
+    }
+
+    /// The content of a directory, below these names.
+    fn placed(
+        &mut self,
+        (path, only): (&Path, Option<&OsStr>),
+        names: &[Vec<u8>],
+        directory: &Arc<Directory>,
+        previous: Option<&Tree>,
+    ) -> Result<()> {
+        let metadata = path.metadata().map_err(|error| RepositoryError::local(path, &error))?;
+        let Some((name, rest)) = names.split_first() else {
+            let mut entries = read_directory(path).map_err(|error| RepositoryError::local(path, &error))?;
+            entries.retain(|(name, _)| only.is_none_or(|only| only.as_bytes() == name));
+            return self.entries(path, entries, directory, previous, metadata.dev());
+        };
+        let node = self.node(path, name, &metadata);
+        let known = previous.and_then(|tree| tree.find(name)).and_then(|node| node.subtree);
+        let below = directory.below(node, known);
+        let tree = self.previous_tree(known);
+        self.placed((path, only), rest, &below, tree.as_deref())?;
+        settle(self.run, &mut self.saver, below, None)
     }
 
     /// Targets that exist, as the tree they form. That none exists is an error.
@@ -84,7 +106,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         previous: Option<&Tree>,
     ) -> Result<()> {
         for (name, child) in children {
-            let path = path.join(std::ffi::OsStr::from_bytes(name));
+            let path = path.join(OsStr::from_bytes(name));
             // The way to a target is followed through links, the target itself is not.
             let found = if matches!(child, Above::Target) { path.symlink_metadata() } else { path.metadata() };
             let Ok(metadata) = found.map_err(|error| self.run.problem(&path, &error)) else { continue };

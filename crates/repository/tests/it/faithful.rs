@@ -171,6 +171,32 @@ fn what_cannot_be_read_is_left_out_and_named() {
 }
 
 #[test]
+fn a_directory_or_a_file_of_it_can_be_found_in_the_snapshot_as_if_it_lay_elsewhere() {
+    let world = World::new();
+    world.write("deep/file", noise(1, 30_000));
+    world.write("other", "y");
+    let repository = world.init();
+    let placed = |at: &str, only: Option<&str>| {
+        let mut options = world.options();
+        let (directory, at, only) = (world.source(), at.into(), only.map(Into::into));
+        options.target = plimsoll_repository::backup::Target::Placed { directory, at, only };
+        let task = task("backup");
+        let outcome = repository.backup(&options, &task, &Cancel::default()).expect("backs up");
+        assert_eq!(outcome.problem_count, 0);
+        let total = task.meter(Unit::Bytes).counts().total.value();
+        assert_eq!(total, Some(outcome.summary.total_bytes_processed), "counted beforehand");
+        world.restore(&repository, outcome.snapshot);
+        let restored = fingerprint(&world.path("restored"));
+        fs::remove_dir_all(world.path("restored")).expect("removes");
+        restored.into_keys().map(|name| String::from_utf8(name).expect("a name")).collect::<Vec<_>>()
+    };
+    assert_eq!(placed("/app/data", None), ["app", "app/data", "app/data/deep", "app/data/deep/file", "app/data/other"]);
+    assert_eq!(placed("/app", Some("other")), ["app", "app/other"]);
+    assert_eq!(placed("/", Some("other")), ["other"]);
+    assert_eq!(placed("/app", Some("none")), ["app"]);
+}
+
+#[test]
 fn files_that_vanish_or_change_meanwhile_are_taken_as_they_are_found() {
     let world = World::new();
     for number in 0..30 {

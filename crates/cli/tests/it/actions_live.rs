@@ -1,0 +1,183 @@
+//! What is seen of a phase whose command moves its own data, and what the command line makes of `kanctl`'s flags.
+
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use serde_json::{Value, json};
+
+use crate::actions::{Seen, ended, make, message, profile, shell, state};
+use crate::bed::{Bed, Home, eventually};
+
+const FIRST: u64 = 3_000_000;
+const WHOLE: u64 = FIRST + 1000;
+
+/// Two pods' worth of pipes that stand still until a file is there, and a command in a running pod.
+fn blueprint(home: &Home<'_>) -> Value {
+    let gate = home.bed.directory.path().join("gate");
+    std::fs::create_dir_all(&gate).unwrap();
+    let pod = json!({ "volumes": [{ "name": "gate", "hostPath": { "path": gate } }],
+        "containers": [{ "name": "container", "volumeMounts": [{ "name": "gate", "mountPath": "/gate" }] }] });
+    let until = |name: &str| format!("until [ -e /gate/{name} ]; do sleep 0.1; done");
+    let kando = |verb: &str| format!("kando location {verb} --profile '{{{{ toJson .Profile }}}}' --path big");
+    let task = |name: &str, line: String| json!({ "func": "KubeTask", "name": name, "args": { "image": "any", "podOverride": pod, "command": shell(&line) } });
+    let push =
+        format!("{{ head -c {FIRST} /dev/zero; {}; head -c 1000 /dev/zero; }} | {} -", until("push"), kando("push"));
+    let pull = format!("{} - | {{ head -c 1000000 > /dev/null; {}; cat > /dev/null; }}", kando("pull"), until("pull"));
+    let own =
+        format!("head -c 5000 /dev/zero > /tmp/file; {} {} /tmp/file", env!("CARGO_BIN_EXE_plimsoll"), kando("push"));
+    let exec = json!({ "func": "KubeExec", "name": "exec", "args": { "namespace": home.namespace, "pod": "app", "command": shell(&own) } });
+    json!({ "actions": { "act": { "phases": [task("push", push), task("pull", pull), exec] } } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
+    let bed = Bed::local_with_pods().await;
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    s3.create_bucket("live").unwrap();
+    let home = bed.home("home").await;
+    let arguments = ["--lease-duration", "15s", "--tools-image", "plimsoll"];
+    let _server = home.server_through(&bed.kubeconfig, &arguments, &[]);
+    profile(&home, &s3, "live").await;
+    make(
+        &home,
+        "Pod",
+        "app",
+        json!({ "spec": { "containers": [{ "name": "app", "image": "any", "command": shell("exec sleep 10000") }] } }),
+    )
+    .await;
+    make(&home, "Blueprint", "live", blueprint(&home)).await;
+    let object = json!({ "kind": "Namespace", "name": home.namespace, "namespace": home.namespace });
+    let action = json!({ "name": "act", "blueprint": "live", "object": object, "profile": { "name": "s3", "namespace": home.namespace } });
+    make(&home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
+
+    let mut seen = Seen::default();
+    let open = |gate: &str| std::fs::write(bed.directory.path().join("gate").join(gate), "").unwrap();
+    eventually("the bytes of the pipe are counted", async || {
+        let set = home.get("ActionSet", "set").await;
+        seen.look(&set);
+        let progress = &set["status"]["actions"][0]["phases"][0]["progress"];
+        let sent = progress["sizeUploadedB"].as_u64().unwrap_or(0);
+        // Nobody knows how much there will be.
+        assert!(sent == 0 || progress["progressPercent"] == "33.33", "{progress:#}");
+        assert!(
+            progress["estimatedUploadSizeB"].is_null() && progress["estimatedTimeSeconds"].is_null(),
+            "{progress:#}"
+        );
+        sent > FIRST / 2
+    })
+    .await;
+    open("push");
+    eventually("the pull moves inside the second third", async || {
+        let set = home.get("ActionSet", "set").await;
+        seen.look(&set);
+        assert_ne!(state(&set), "failed", "{}\n{}", message(&set), home.log());
+        let progress = &set["status"]["actions"][0]["phases"][1]["progress"];
+        let percent: f64 = progress["progressPercent"].as_str().unwrap_or("0").parse().unwrap();
+        assert!(percent < 66.66, "{progress:#}");
+        percent > 33.33 && progress["estimatedDownloadSizeB"] == WHOLE && progress["sizeDownloadedB"].as_u64() > Some(0)
+    })
+    .await;
+    open("pull");
+    let set = ended(&home, "set", &mut seen).await;
+    assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
+    let phases = &set["status"]["actions"][0]["phases"];
+    assert_eq!(phases[0]["progress"]["sizeUploadedB"], WHOLE);
+    assert_eq!(phases[1]["progress"]["sizeDownloadedB"], WHOLE);
+    assert_eq!(phases[2]["progress"]["sizeUploadedB"], 5000, "heard on the stream of errors: {:#}", phases[2]);
+    assert_eq!(set["status"]["progress"]["sizeUploadedB"], WHOLE + 5000);
+}
+
+/// What would be made, or why not.
+async fn dry_run(home: &Home<'_>, arguments: &[&str]) -> Result<Value, String> {
+    let all = [&["action", "create", "--dry-run"], arguments].concat();
+    let output = home.command(&all).output().await.unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(serde_saphyr::from_str(&String::from_utf8_lossy(&output.stdout)).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let short = "-a backup -b bp -A mine -d shop/web -t shop/db -D shop/dc -v shop/pvc -T shop -O apps/v1/replicasets/shop/rs \
+        -c conf=shop/map -s login=shop/secret -o a=1,b=x=y -p other/s3 --labels l=1 --podlabels p=2 --podannotations q=3";
+    let set = dry_run(&home, &short.split_whitespace().collect::<Vec<_>>()).await.unwrap();
+    assert_eq!((&set["metadata"]["name"], &set["metadata"]["labels"]), (&json!("mine"), &json!({ "l": "1" })));
+    let actions = set["spec"]["actions"].as_array().unwrap();
+    let objects: Vec<_> = actions.iter().map(|action| action["object"].clone()).collect();
+    let of = |kind: &str, name: &str| json!({ "kind": kind, "name": name, "namespace": "shop" });
+    assert_eq!(
+        objects[..5],
+        [
+            of("deployment", "web"),
+            of("statefulset", "db"),
+            of("deploymentconfig", "dc"),
+            of("pvc", "pvc"),
+            of("namespace", "shop")
+        ]
+    );
+    assert_eq!(
+        objects[5],
+        json!({ "group": "apps", "apiVersion": "v1", "resource": "replicasets", "namespace": "shop", "name": "rs" })
+    );
+    for action in actions {
+        assert_eq!((&action["name"], &action["blueprint"]), (&json!("backup"), &json!("bp")));
+        assert_eq!((&action["profile"]["namespace"], &action["profile"]["name"]), (&json!("other"), &json!("s3")));
+        assert_eq!(action["options"], json!({ "a": "1", "b": "x=y" }));
+        assert_eq!(
+            (&action["configMaps"]["conf"]["name"], &action["secrets"]["login"]["name"]),
+            (&json!("map"), &json!("secret"))
+        );
+        assert_eq!((&action["podLabels"], &action["podAnnotations"]), (&json!({ "p": "2" }), &json!({ "q": "3" })));
+    }
+
+    let labelled = json!({ "name": "web", "labels": { "app": "shop" } });
+    make(&home, "Deployment", "web", json!({ "metadata": labelled, "spec": { "replicas": 0, "selector": { "matchLabels": { "app": "shop" } },
+        "template": { "metadata": { "labels": { "app": "shop" } }, "spec": { "containers": [{ "name": "c", "image": "any" }] } } } })).await;
+    let chosen =
+        dry_run(&home, &["-a", "backup", "-b", "bp", "-l", "app=shop", "--selector-namespace", &home.namespace])
+            .await
+            .unwrap();
+    assert_eq!(
+        chosen["spec"]["actions"][0]["object"],
+        json!({ "kind": "deployment", "name": "web", "namespace": home.namespace })
+    );
+    let name = chosen["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("backup-") && name.len() == "backup-".len() + 5, "{name}");
+    let refused = [
+        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "pvc"], "nothing has the labels"),
+        (vec!["-a", "backup", "-b", "bp", "-d", "web"], "NAMESPACE/NAME"),
+        (vec!["-a", "backup", "-b", "bp"], "say what to act on"),
+        (vec!["-b", "bp", "-d", "shop/web"], "say which action"),
+        (vec!["-a", "backup", "-d", "shop/web"], "say which blueprint"),
+    ];
+    for (arguments, expected) in refused {
+        let error = dry_run(&home, &arguments).await.unwrap_err();
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+    a_child_takes_over_what_is_not_said(&home).await;
+}
+
+/// From a parent that is complete: artifacts, objects, blueprint, profile; options are added to.
+async fn a_child_takes_over_what_is_not_said(home: &Home<'_>) {
+    let object = json!({ "kind": "StatefulSet", "name": "db", "namespace": "shop" });
+    let action = json!({ "name": "backup", "blueprint": "bp", "object": object, "options": { "a": "1", "b": "2" },
+        "profile": { "kind": "Profile", "name": "s3", "namespace": "other" } });
+    let artifacts = json!({ "dump": { "keyValue": { "path": "/p" } } });
+    make(home, "ActionSet", "parent", json!({ "spec": { "actions": [action] }, "status": { "state": "running" } }))
+        .await;
+    let error = dry_run(home, &["-a", "restore", "-f", "parent"]).await.unwrap_err();
+    assert!(error.contains("ActionSet parent is running, not complete"), "{error}");
+    home.patch(
+        "ActionSet",
+        "parent",
+        json!({ "status": { "state": "complete", "actions": [{ "artifacts": artifacts }] } }),
+    )
+    .await;
+    let child = dry_run(home, &["-a", "restore", "-f", "parent", "-o", "b=3"]).await.unwrap();
+    assert!(child["metadata"]["name"].as_str().unwrap().starts_with("restore-parent-"), "{child:#}");
+    let action = &child["spec"]["actions"][0];
+    assert_eq!((&action["artifacts"], &action["object"]), (&artifacts, &object));
+    assert_eq!((&action["blueprint"], &action["profile"]["name"]), (&json!("bp"), &json!("s3")));
+    assert_eq!(action["options"], json!({ "a": "1", "b": "3" }));
+}
