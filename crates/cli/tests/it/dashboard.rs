@@ -135,8 +135,7 @@ mod real {
         let bucket = store.create_bucket("seen").unwrap();
         let line = Proxy::before(&format!("{host}:0"), store.endpoint()).await.unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
-        let ours = PlimsollInPods::install(cluster, program, &line.url(), "seen", &PODS);
-        let ours = ours.await.unwrap();
+        let ours = PlimsollInPods::install(cluster, program, &line.url(), "seen", &PODS).await.unwrap();
         let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };
         let shop = bed.application("shop", 6).await;
         // Everything that people type goes over a line on which it can be seen, and cut.
