@@ -57,6 +57,8 @@ pub const MOVER: &str = "plimsoll.dev/mover";
 pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
 /// Annotation on a PodVolumeRestore: the data is in the volume, and how that ended. From then on nothing is moved again.
 pub const MOVED: &str = "plimsoll.dev/moved";
+/// Annotation on an agent's Lease: where it tells how far its transfers are, straight from its memory.
+pub const PROGRESS_ADDRESS: &str = "plimsoll.dev/progress-address";
 /// Finalizer on a Restore: its files in the bucket are deleted before it is.
 pub const RESTORE_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use plimsoll_observe::{Explanation, Object, Verdict};
 use plimsoll_progress::view::Look;
-use plimsoll_progress::{Counts, State, Unit};
+use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ struct Event {
     operation: String,
     phase: String,
     state: &'static str,
+    source: Source,
     #[serde(skip_serializing_if = "Option::is_none")]
     percent: Option<String>,
     done: u64,
@@ -52,6 +53,16 @@ struct Event {
     exit_code: Option<u8>,
 }
 
+/// Where the numbers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The memory of the server that works on it.
+    Server,
+    /// What the cluster's objects say: a little older.
+    Cluster,
+}
+
 /// Prints an event for everything that is new.
 #[derive(Default)]
 pub struct Events {
@@ -59,14 +70,19 @@ pub struct Events {
 }
 
 impl Events {
-    /// Prints what is new in this, if anything is.
-    pub fn tell(&mut self, seen: &Seen) {
-        self.tell_event(event(seen, Timestamp::now()));
+    /// Prints what is new in this, if anything is. With the tree in the server's memory, where that can be had.
+    pub fn tell(&mut self, seen: &Seen, tree: Option<&Snapshot>) {
+        let now = Timestamp::now();
+        let mut event = event(seen, now);
+        if let Some(tree) = tree.filter(|_| seen.outcome().is_none()) {
+            refresh(&mut event, tree, now);
+        }
+        self.tell_event(event);
     }
 
-    /// The same for something that is told from the cluster's objects alone.
-    pub fn tell_observed(&mut self, object: &Object, told: &Explanation) {
-        self.tell_event(observed(object, told, Timestamp::now()));
+    /// The same for something that is looked at from outside.
+    pub fn tell_observed(&mut self, object: &Object, told: &Explanation, source: Source) {
+        self.tell_event(Event { source, ..observed(object, told, Timestamp::now()) });
     }
 
     fn tell_event(&mut self, event: Event) {
@@ -99,6 +115,7 @@ fn event(seen: &Seen, now: Timestamp) -> Event {
             None if ["New", "Queued", "ReadyToStart"].contains(&seen.phase()) => "Waiting",
             None => "Running",
         },
+        source: Source::Cluster,
         percent: seen.text("/status/plimsoll/percent").map(str::to_owned),
         done: items.done,
         skipped: items.skipped,
@@ -117,11 +134,39 @@ fn event(seen: &Seen, now: Timestamp) -> Event {
     }
 }
 
+/// Puts in what the server knows and has not written yet.
+fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
+    event.source = Source::Server;
+    event.percent = tree.percent().map(|percent| percent.to_string()).or_else(|| event.percent.take());
+    let stages = tree.nodes.iter().filter(|node| node.parent_path() == Some(""));
+    let counts = stages.filter_map(|stage| stage.counts(Unit::Items)).max_by_key(|counts| counts.settled());
+    if let Some(counts) = counts.filter(|counts| counts.settled() >= event.done + event.skipped + event.failed) {
+        (event.done, event.skipped, event.failed) = (counts.done, counts.skipped, counts.failed);
+        event.total = counts.total.value().or(event.total);
+    }
+    let metered = tree.nodes.iter().find(|node| node.state.is_active() && node.rate.is_some());
+    event.rate = metered.and_then(|node| node.rate);
+    event.seconds_left = metered.and_then(|node| node.left).map(|left| [left.low, left.high]);
+    event.waits = waits(tree);
+    event.current = tree.current().map(|node| node.label().to_string());
+    event.stalled = tree.stall.as_ref().map(|stall| {
+        json!({ "task": &*stall.task, "since": format!("{:.0}", now - stall.age), "reason": stall.reason.reason(),
+            "message": &*stall.message })
+    });
+    if event.state == "Running" || event.state == "Stalled" {
+        event.state = if event.stalled.is_some() { "Stalled" } else { "Running" };
+    }
+}
+
+fn waits(tree: &Snapshot) -> Vec<String> {
+    let waiting = tree.nodes.iter().filter(|node| node.state == State::Waiting);
+    waiting.map(|node| format!("{}: {}", node.name, node.reason.as_deref().unwrap_or_default())).collect()
+}
+
 fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
     let ended = told.verdict.is_ended();
     let root = told.tree.root();
     let items = told.tree.sum(Unit::Items).unwrap_or_else(|| Counts::zero(Unit::Items));
-    let waits = told.tree.nodes.iter().filter(|node| node.state == State::Waiting && !ended);
     let cause = told.causes.first();
     let stalled = (told.verdict == Verdict::Stuck).then(|| {
         let stall = told.tree.stall.as_ref();
@@ -142,6 +187,7 @@ fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
             (None, Verdict::Waiting) => "Waiting",
             (None, _) => "Running",
         },
+        source: Source::Cluster,
         percent: root.and_then(|root| root.percent).map(|percent| percent.to_string()),
         done: items.done,
         skipped: items.skipped,
@@ -149,7 +195,7 @@ fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
         total: items.total.value(),
         rate: told.tree.current().and_then(|node| node.rate).filter(|_| !ended),
         seconds_left: root.and_then(|root| root.left).filter(|_| !ended).map(|left| [left.low, left.high]),
-        waits: waits.map(|node| format!("{}: {}", node.name, node.reason.as_deref().unwrap_or_default())).collect(),
+        waits: if ended { Vec::new() } else { waits(&told.tree) },
         current: told.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
         stalled,
         failure_reason: object.some_text("/status/failureReason").map(str::to_owned),
@@ -178,7 +224,7 @@ mod tests {
         assert_eq!(
             running,
             json!({ "version": 1, "time": "1970-01-01T00:00:00.000Z", "operation": "backup-x", "phase": "InProgress",
-                "state": "Running", "percent": "~33.33", "done": 3, "skipped": 0, "failed": 0, "total": 9, "rate": 2,
+                "state": "Running", "source": "cluster", "percent": "~33.33", "done": 3, "skipped": 0, "failed": 0, "total": 9, "rate": 2,
                 "secondsLeft": [3, 5], "current": "reading" })
         );
         let ended =
@@ -186,9 +232,26 @@ mod tests {
         assert_eq!(
             ended,
             json!({ "version": 1, "time": "1970-01-01T00:00:00.000Z", "operation": "backup-x",
-                "phase": "PartiallyFailed", "state": "PartiallyFailed", "percent": "99.00", "done": 0, "skipped": 0,
+                "phase": "PartiallyFailed", "state": "PartiallyFailed", "source": "cluster", "percent": "99.00", "done": 0, "skipped": 0,
                 "failed": 0, "errors": 1, "warnings": 0, "exitCode": 3 })
         );
+    }
+
+    #[test]
+    fn what_the_server_knows_is_told_in_the_place_of_what_it_wrote_and_says_where_it_comes_from() {
+        let operation = plimsoll_progress::Operation::new("backup-x", plimsoll_progress::Clock::system());
+        let reading = operation.root().child("reading");
+        let items = reading.meter(Unit::Items);
+        items.set_total(plimsoll_progress::Total::Final(10));
+        items.add(7);
+        let _wait = reading.wait("the API server");
+        let object = json!({ "metadata": { "name": "x" },
+            "status": { "phase": "InProgress", "progress": { "totalItems": 9, "itemsBackedUp": 3 } } });
+        let mut told = event(&Seen { kind: Kind::Backup, object, operation: None }, Timestamp::UNIX_EPOCH);
+        assert_eq!(told.source, Source::Cluster);
+        refresh(&mut told, &operation.snapshot(), Timestamp::UNIX_EPOCH);
+        assert_eq!((told.source, told.done, told.total), (Source::Server, 7, Some(10)));
+        assert_eq!((told.percent.as_deref(), told.waits), (Some("70.00"), vec!["reading: the API server".to_owned()]));
     }
 
     #[test]

@@ -1,16 +1,21 @@
 //! What the commands that look on have in common.
 
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use kube::Client;
-use plimsoll_observe::{Cause, Certainty, Explanation, Gatherer, Kind, Object, Scope, Verdict, World};
+use plimsoll_observe::{Cause, Certainty, Explanation, Gatherer, Kind, Live, Object, Scope, Verdict, World};
 use plimsoll_progress::Trees;
 use plimsoll_progress::view::{self, Look, Row};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::Global;
 use crate::exit::Usage;
+
+/// The leader's trees are looked at this often.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(400);
 
 /// `podvolumebackup/x`, as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,38 @@ pub fn leaders_trees(client: &Client, namespace: &str) -> (Trees, AbortOnDropHan
     let token = crate::commands::ui::given_token();
     let following = plimsoll_serve::follow_leader(client.clone(), namespace.to_owned(), token, trees.clone());
     (trees, AbortOnDropHandle::new(tokio::spawn(following)))
+}
+
+/// Worlds as they come, and between them the last one again where the leader's trees have moved on.
+pub struct Worlds {
+    live: Live,
+    trees: Trees,
+    last: Option<(Arc<World>, Instant)>,
+}
+
+impl Worlds {
+    /// Begins to watch.
+    pub fn watch(gatherer: &Gatherer, trees: Trees) -> Self {
+        Self { live: Live::start(gatherer), trees, last: None }
+    }
+
+    /// The next one; nothing once there are no more.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn next(&mut self) -> Option<Arc<World>> {
+        let last = self.last.clone().filter(|_| !self.trees.is_empty());
+        tokio::select! {
+            world = self.live.next() => {
+                let world = world?;
+                self.last = Some((Arc::clone(&world), Instant::now()));
+                Some(world)
+            }
+            () = tokio::time::sleep(BETWEEN_LOOKS), if last.is_some() => {
+                last.map(|(world, came)| Arc::new(world.aged(came.elapsed())))
+            }
+        }
+    }
 }
 
 /// The object that is meant: in the namespace of the server, or the only one of its name elsewhere.

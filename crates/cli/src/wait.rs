@@ -34,14 +34,14 @@ enum News {
 /// How waiting is shown.
 enum Show {
     Picture(Picture, Trees),
-    Events(Box<Events>),
+    Events(Box<Events>, Trees),
 }
 
 impl Show {
     fn news(&mut self, seen: &Seen) {
         match self {
             Self::Picture(picture, trees) => picture.show(&leaders_rows(seen, trees).unwrap_or_else(|| rows(seen))),
-            Self::Events(events) => events.tell(seen),
+            Self::Events(events, trees) => events.tell(seen, leaders_tree(seen, trees).as_ref()),
         }
     }
 
@@ -51,7 +51,7 @@ impl Show {
                 picture.wipe();
                 output::line(verdict(seen));
             }
-            Self::Events(mut events) => events.tell(seen),
+            Self::Events(mut events, _) => events.tell(seen, None),
         }
     }
 }
@@ -65,7 +65,7 @@ pub async fn until_ended(
 ) -> anyhow::Result<Outcome> {
     let (trees, _following) = observed::leaders_trees(client, namespace);
     let mut show = match events {
-        Some(EventFormat::Json) => Show::Events(Box::default()),
+        Some(EventFormat::Json) => Show::Events(Box::default(), trees),
         None => Show::Picture(Picture::new(), trees),
     };
     let mut seen: Option<Seen> = None;
@@ -116,8 +116,12 @@ fn news(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<
 }
 
 /// The tree in the leader's memory, if it can be asked.
+fn leaders_tree(seen: &Seen, trees: &Trees) -> Option<Snapshot> {
+    trees.snapshot(seen.text("/metadata/uid")?)
+}
+
 fn leaders_rows(seen: &Seen, trees: &Trees) -> Option<Vec<Row>> {
-    let tree = trees.snapshot(seen.text("/metadata/uid")?)?;
+    let tree = leaders_tree(seen, trees)?;
     let mut rows = view::rows_within(&tree, MOST_ROWS);
     rows.first_mut()?.label = format!("{} {}", seen.kind.word(), seen.name());
     Some(rows)

@@ -21,6 +21,7 @@ use crate::operation::Holder;
 use crate::repositories::Repositories;
 use crate::sync::Warnings;
 use crate::volumes::{Helper, MoverChoice};
+use crate::writes::Writes;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ pub struct Settings {
     pub tools: Option<Tools>,
     /// Where the trees of what it works on are shown, by the uid of their subject.
     pub trees: Trees,
+    /// Copies of the trees in the memory of agents, by the uid of the transfer: fresher than what they have written.
+    pub transfers: Trees,
 }
 
 /// Where plugins are, and how they are started.
@@ -90,6 +93,8 @@ pub struct Context {
     pub runs: Runs,
     pub events: Events,
     pub live: LiveOperations,
+    /// Turns to write progress.
+    pub writes: Writes,
     /// What is known about the repositories of volume data.
     pub repositories: Repositories,
     /// What plugins offer.

@@ -45,6 +45,7 @@ mod subjects;
 mod sync;
 pub mod transfer;
 mod volumes;
+mod writes;
 
 pub use actionsets::FINALIZER as ACTION_SET_FINALIZER;
 pub use context::{PluginSettings, Settings};

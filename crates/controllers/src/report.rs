@@ -20,9 +20,12 @@ use crate::events::{Events, Gravity};
 use crate::floor::Shown;
 use crate::operation::{Record, Subject};
 use crate::project;
+use crate::writes::Writes;
 
 const SUBJECT_EVERY: Duration = Duration::from_secs(1);
 const OPERATION_EVERY: Duration = Duration::from_secs(5);
+/// Five operations are written once a second, which is at most two writes each; with more of them all intervals stretch alike.
+const DISTANCE: Duration = Duration::from_millis(200);
 /// So much of the end of the log is shown while it grows.
 const LOG_TAIL: u64 = 16 << 10;
 
@@ -46,6 +49,8 @@ pub struct Reporting {
     pub scratch: PathBuf,
     /// Where a stall is told.
     pub events: Events,
+    /// Turns to write, which all operations of this server share.
+    pub writes: Writes,
     /// Writes the subject, if the tree alone does not say how far it is.
     pub projection: Option<Arc<dyn Projection>>,
 }
@@ -76,9 +81,13 @@ async fn run(reporting: Reporting, stop: CancellationToken) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = Last { shown: Value::Null, truth: None, conditions: Vec::new(), verdict: None, operation: None };
     loop {
+        let turn = async {
+            ticks.tick().await;
+            reporting.writes.turn(false, DISTANCE).await;
+        };
         tokio::select! {
-            _ = ticks.tick() => {}
-            () = stop.cancelled() => return,
+            () = turn => {}
+            () = stop.cancelled() => return last.tell_recovery(&reporting).await,
         }
         if reporting.record.effect().is_err() {
             return;
@@ -165,6 +174,18 @@ impl Last {
         let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_deref());
         if let Some((gravity, reason, message)) = turn(known, snapshot.stall.as_ref()) {
             reporting.events.say(&reporting.subject.reference(), gravity, reason, &message).await;
+        }
+    }
+
+    /// What stood still and went on just before the end was told of as standing still: not as going on, yet.
+    async fn tell_recovery(&self, reporting: &Reporting) {
+        let snapshot = reporting.tree.snapshot();
+        let known = self.verdict.as_ref().and_then(|verdict| verdict.stalled.as_deref());
+        let went_on = known.and_then(|task| snapshot.node(task)).is_some_and(|node| {
+            node.stall.is_none() && matches!(node.state, State::Done | State::Running | State::Waiting)
+        });
+        if went_on {
+            self.tell_stall(reporting, &snapshot).await;
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::leader::{self, Candidate};
 use crate::live::LiveOperations;
 use crate::repositories::{self, Repositories};
 use crate::sync::{self, Warnings};
+use crate::writes::Writes;
 use crate::{
     actionsets, downloads, garbage, leader_pod, location, peers, plugins, requests, restore_files, schedule, subject,
 };
@@ -71,6 +72,7 @@ impl Server {
         let context = Arc::new(Context {
             events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
             live: LiveOperations::default(),
+            writes: Writes::start(),
             repositories: Repositories::default(),
             plugins: plugins::discover(&self.settings).await,
             sync_warnings: Warnings::default(),

@@ -494,6 +494,7 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
         shown: K::SHOWN,
         scratch: job.scratch.path().to_owned(),
         events: context.events.clone(),
+        writes: context.writes.clone(),
         projection: K::projection(&job),
     });
     drop(gap);

@@ -17,7 +17,7 @@ use crate::job::Job;
 use crate::outcome::Outcome;
 use crate::tool::how;
 use crate::wire::{CANCEL, Line, parse};
-use crate::{MoverError, Result, private};
+use crate::{MoverError, Result, private, silent};
 
 /// How long what a dead process said may take to be read.
 const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
@@ -25,6 +25,8 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
 const STOP_WITHIN: Duration = Duration::from_millis(4500);
 /// How long a process may take to end once it has said its last word.
 const LAST_BREATH: Duration = Duration::from_secs(1);
+/// A mover says something every second. One that has not for this long is looked at.
+const SILENCE: Duration = Duration::from_secs(5);
 /// No line of a mover is longer than this.
 const LONGEST_LINE: usize = 32 << 20;
 
@@ -207,8 +209,24 @@ impl Transfer {
 
     /// Shows frames until there is a verdict, or nothing more to read.
     async fn follow(&mut self) -> Result<Option<Result<Outcome>>> {
-        while let Some(line) = self.next_line().await? {
-            match parse(&line)? {
+        let mut line = Vec::new();
+        let (process, task, mut explained) = (self.id(), self.graft.task().clone(), false);
+        loop {
+            let Ok(more) = tokio::time::timeout(SILENCE, self.read_line(&mut line)).await else {
+                // What the system says about it is all that can be known about a process that says nothing.
+                if let Some(words) = process.and_then(silent::words) {
+                    task.hint(words);
+                    explained = true;
+                }
+                continue;
+            };
+            if !more? {
+                return Ok(None);
+            }
+            if std::mem::take(&mut explained) {
+                task.hint("its process goes on again");
+            }
+            match parse(&std::mem::take(&mut line))? {
                 Line::Verdict(verdict) => return Ok(Some(verdict)),
                 Line::Frame(frame) => {
                     let garbage =
@@ -217,23 +235,25 @@ impl Transfer {
                 }
             }
         }
-        Ok(None)
     }
 
-    async fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
+    /// Reads to the end of a line, or to the end of all; says whether there is one.
+    ///
+    /// # Cancel safety
+    /// What was read is in `line`, and the next call goes on from there.
+    async fn read_line(&mut self, line: &mut Vec<u8>) -> Result<bool> {
         let failed = |error: std::io::Error| MoverError::local("read from a mover", &error);
-        let mut line = Vec::new();
         loop {
             let available = self.stdout.fill_buf().await.map_err(failed)?;
             if available.is_empty() {
-                return Ok((!line.is_empty()).then_some(line));
+                return Ok(!line.is_empty());
             }
             let end = available.iter().position(|byte| *byte == b'\n');
             let taken = end.unwrap_or(available.len());
             line.extend_from_slice(&available[..taken]);
             self.stdout.consume(end.map_or(taken, |at| at + 1));
             if end.is_some() {
-                return Ok(Some(line));
+                return Ok(true);
             }
             if line.len() > LONGEST_LINE {
                 return Err(MoverError::Garbage { line: format!("a line of more than {LONGEST_LINE} bytes") });

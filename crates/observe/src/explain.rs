@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_progress::view::{duration_text, left_text};
-use plimsoll_progress::{Snapshot, State};
+use plimsoll_progress::{Snapshot, StallReason, State};
 use serde::Serialize;
 
 use crate::causes::{Cause, Certainty, causes};
@@ -68,7 +68,10 @@ pub struct Explanation {
 
 /// Explains an object, whose tree is this.
 pub fn explain(object: &Object, world: &World, tree: Snapshot) -> Explanation {
-    let causes = causes(object, world);
+    let mut causes = causes(object, world);
+    if causes.iter().all(|cause| cause.orderly || cause.certainty == Certainty::Possible) {
+        causes.splice(0..0, found_dead(&tree));
+    }
     let verdict = judge(object, &tree, &causes);
     Explanation {
         subject: object.reference(),
@@ -80,6 +83,12 @@ pub fn explain(object: &Object, world: &World, tree: Snapshot) -> Explanation {
         unseen: world.unseen.clone(),
         tree,
     }
+}
+
+/// What our own server or agent has found out about a part that does not go on: both are closer than anybody who looks on.
+fn found_dead(tree: &Snapshot) -> Option<Cause> {
+    let stall = tree.stall.as_ref().filter(|stall| stall.reason == StallReason::LivenessFailed)?;
+    Some(Cause::new(stall.reason.reason(), Certainty::Certain, format!("{}: {}", stall.task, stall.message)))
 }
 
 /// Its phase, or what its kind has in place of one.

@@ -37,6 +37,14 @@ impl World {
         Self { namespace: namespace.into(), now, objects: BTreeMap::new(), unseen: Vec::new() }
     }
 
+    /// The same, so much later.
+    #[must_use]
+    pub fn aged(&self, by: Duration) -> Self {
+        let mut older = self.clone();
+        older.now = older.now.checked_add(by).unwrap_or(older.now);
+        older
+    }
+
     /// With one more object.
     #[must_use]
     pub fn with(mut self, kind: Kind, value: Value) -> Self {

@@ -213,7 +213,8 @@ fn measure(draft: &Draft, node: &mut Node, track: &mut Track) {
     let guess = !node.meters.is_empty() || draft.below.approximate;
     let held = track.percent.map(|_| Percent::default().approximately(guess));
     let shown = percent.or(held).map(|percent| percent.at_least(track.percent.unwrap_or(0)));
-    let shown = shown.map(|percent| if node.path.is_empty() { percent.below_whole() } else { percent });
+    // A task that an earlier process had finished, and that is done again, is not complete until it is.
+    let shown = shown.map(Percent::below_whole);
     track.percent = shown.map(Percent::hundredths);
     node.percent = shown.filter(|_| node.state != State::Skipped);
 }

@@ -233,8 +233,8 @@ fn raised(node: &Node, floor: &Node) -> Node {
     }
     if let Some(shown) = floor.percent.filter(|_| node.state != State::Skipped) {
         let percent = node.percent.unwrap_or(shown).at_least(shown.hundredths());
-        // An operation that is at work again is not complete, whatever an earlier process thought.
-        node.percent = Some(if node.path.is_empty() && node.state.is_open() { percent.below_whole() } else { percent });
+        // What is at work again is not complete, whatever an earlier process thought.
+        node.percent = Some(if node.state == State::Done { percent } else { percent.below_whole() });
     }
     node
 }

@@ -20,7 +20,8 @@ pub(crate) fn judge(draft: &Draft, node: &Node, age: Duration) -> Option<Stall> 
         return None;
     }
     if let Some((who, silence)) = &draft.silent {
-        return Some(stall(node, *silence, StallReason::NoWord, format!("no word from {who}").into()));
+        let known = node.hint.as_ref().map(|hint| format!(": {hint}")).unwrap_or_default();
+        return Some(stall(node, *silence, StallReason::NoWord, format!("no word from {who}{known}").into()));
     }
     if node.quiet {
         return node.overdue.then(|| stall(node, age, StallReason::DeadlineExceeded, why(node)));

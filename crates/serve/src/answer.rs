@@ -19,6 +19,9 @@ pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// An answer.
 pub type Answer = Response<Body>;
 
+/// On every answer: whoever asks through a proxy knows by it that the proxy itself did not answer.
+pub const OURS: HeaderName = HeaderName::from_static("x-plimsoll");
+
 /// Only what this server itself sends is run, drawn or asked; nobody frames it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -27,7 +30,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 pub fn answer(status: StatusCode, kind: &'static str, body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
-    let headers: [(HeaderName, &'static str); 6] = [
+    let headers: [(HeaderName, &'static str); 7] = [
+        (OURS, "1"),
         (CONTENT_TYPE, kind),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),

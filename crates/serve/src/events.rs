@@ -15,8 +15,6 @@ use crate::board::{Board, Reader};
 
 /// A sign of life when nothing changes: proxies and readers give a silent stream up.
 const BEAT: Duration = Duration::from_secs(5);
-/// The leader's trees are looked at this often.
-const TREES_EVERY: Duration = Duration::from_millis(500);
 
 /// One event in the words of the protocol.
 fn event(name: &str, place: Option<&str>, data: &impl Serialize) -> Bytes {
@@ -77,18 +75,19 @@ struct Frames {
     only: Option<String>,
     encoders: BTreeMap<String, Encoder>,
     epoch: u64,
+    every: Duration,
     look: Instant,
     beat: Instant,
 }
 
-/// The trees in this process's memory, as frames: what changed, at most twice a second.
-pub fn trees(trees: Trees, only: Option<String>, epoch: u64) -> impl Stream<Item = Bytes> + Send {
+/// The trees in this process's memory, as frames: what has changed since it was last looked.
+pub fn trees(trees: Trees, only: Option<String>, epoch: u64, every: Duration) -> impl Stream<Item = Bytes> + Send {
     let now = Instant::now();
-    let frames = Frames { trees, only, encoders: BTreeMap::new(), epoch, look: now, beat: now };
+    let frames = Frames { trees, only, encoders: BTreeMap::new(), epoch, every, look: now, beat: now };
     stream::unfold(frames, |mut frames| async move {
         loop {
             tokio::time::sleep_until(frames.look).await;
-            frames.look = Instant::now() + TREES_EVERY;
+            frames.look = Instant::now() + frames.every;
             let text = frames.next();
             if !text.is_empty() || Instant::now() >= frames.beat {
                 frames.beat = Instant::now() + BEAT;

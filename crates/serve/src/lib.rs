@@ -8,10 +8,12 @@
 //!                                                         ├──► /api/trees   the leader's trees, for the command line
 //!                                                         └──► /metrics     Prometheus' text format
 //! ```
+//! An agent serves `/api/trees` alone, and the leader reads it.
 //!
 //! Nobody looks, nothing is watched: the cluster is read only while somebody asks. Everything but the page and `/healthz` is behind a
 //! token. It must never change the cluster unless it was allowed to, send text as markup, or hold up the work it shows.
 
+mod agents;
 mod answer;
 mod board;
 mod changes;
@@ -28,6 +30,7 @@ mod sections;
 mod token;
 mod trail;
 
+pub use agents::follow_agents;
 pub use error::Error;
 pub use feed::Due;
 pub use listen::{Dashboard, Listening, Settings};

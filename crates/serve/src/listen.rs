@@ -14,7 +14,7 @@ use kube::Client;
 use plimsoll_observe::{Gatherer, Scope};
 use plimsoll_progress::Trees;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
@@ -53,6 +53,7 @@ pub struct Dashboard {
     client: Client,
     trees: Trees,
     leader: Option<Leader>,
+    only_trees: bool,
 }
 
 /// A dashboard that is served until this is dropped.
@@ -65,7 +66,7 @@ pub struct Listening {
 impl Dashboard {
     /// From what this client may read.
     pub fn new(client: Client, settings: Settings) -> Self {
-        Self { settings, client, trees: Trees::default(), leader: None }
+        Self { settings, client, trees: Trees::default(), leader: None, only_trees: false }
     }
 
     /// With trees that are in memory, by the uid of their subject.
@@ -74,10 +75,16 @@ impl Dashboard {
         Self { trees, ..self }
     }
 
-    /// With the leader's answers in the place of own ones: only the page is ours then.
+    /// With the leader's answers in the place of own ones, for as long as it answers: only the page is ours then.
     #[must_use]
     pub fn through(self, leader: Leader) -> Self {
         Self { leader: Some(leader), ..self }
+    }
+
+    /// Nothing but its trees, behind the server's token: an agent's.
+    #[must_use]
+    pub fn only_trees(self) -> Self {
+        Self { only_trees: true, ..self }
     }
 
     /// Begins to serve.
@@ -90,10 +97,8 @@ impl Dashboard {
         let scope = Scope { namespace: self.settings.namespace.clone() };
         let gatherer = Gatherer::new(self.client.clone(), scope);
         let feeding = feed(gatherer, self.trees.clone(), Arc::clone(&board), self.settings.due);
-        let mut work = Vec::new();
-        if self.leader.is_none() {
-            work.push(AbortOnDropHandle::new(tokio::spawn(feeding)));
-        }
+        // Costs nothing until somebody asks: with a leader that is when the leader does not answer.
+        let mut work = vec![AbortOnDropHandle::new(tokio::spawn(feeding))];
         let routes = Routes {
             settings: self.settings,
             client: self.client,
@@ -102,6 +107,8 @@ impl Dashboard {
             board,
             // Grows from one process to the next, like an epoch.
             epoch: u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0),
+            only_trees: self.only_trees,
+            servers_token: OnceCell::new(),
         };
         work.push(AbortOnDropHandle::new(tokio::spawn(accept(listener, Arc::new(routes)))));
         Ok(Listening { address, _work: work })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
@@ -14,7 +14,7 @@ use plimsoll_progress::{Clock, Frame, Replica, Shown, Trees};
 use serde::Deserialize;
 use tracing::debug;
 
-use crate::answer::{Answer, answer, problem};
+use crate::answer::{Answer, OURS, answer};
 use crate::token::Token;
 
 /// The Service that leads to the leader.
@@ -28,6 +28,8 @@ const SILENCE: Duration = Duration::from_secs(12);
 /// A leader that is gone is looked for again after this; one that was never found, less and less often.
 const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A server that has not begun to answer by then is as good as none.
+const ANSWER_WITHIN: Duration = Duration::from_secs(25);
 /// One event is never longer.
 const LONGEST: usize = 32 << 20;
 
@@ -70,29 +72,34 @@ impl Leader {
         self.client.send(request).await
     }
 
-    /// Gives a request on, and its answer back.
-    pub(crate) async fn forward(&self, parts: &http::request::Parts) -> Answer {
+    /// Gives a request on, and its answer back; nothing if no server answers.
+    pub(crate) async fn forward(&self, parts: &http::request::Parts) -> Option<Answer> {
         let path = parts.uri.path_and_query().map_or(parts.uri.path(), |path| path.as_str());
-        match self.ask(&parts.method, path, parts.headers.get("last-event-id")).await {
-            Ok(response) => {
-                let stream = is_stream(&response);
-                let (status, kind) = (response.status(), if stream { "text/event-stream" } else { "application/json" });
-                // A connection that breaks ends the answer; a reader of events comes back by itself.
-                let pieces =
-                    response.into_body().into_data_stream().take_while(|piece| std::future::ready(piece.is_ok()));
-                let frames = pieces.filter_map(|piece| std::future::ready(piece.ok()));
-                let frames = frames.map(|piece| Ok(hyper::body::Frame::data(piece)));
-                answer(status, kind, http_body_util::StreamBody::new(frames).boxed_unsync())
+        let asked = self.ask(&parts.method, path, parts.headers.get("last-event-id"));
+        let response = match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(Ok(response)) if response.headers().contains_key(OURS) => response,
+            Ok(Ok(response)) => {
+                debug!("the API server does not lead to the server: {}", response.status());
+                return None;
             }
-            Err(error) => {
-                problem(StatusCode::BAD_GATEWAY, "LeaderUnreachable", &format!("the server cannot be reached: {error}"))
+            Ok(Err(error)) => {
+                debug!("the server cannot be reached: {error}");
+                return None;
             }
-        }
+            Err(_) => return None,
+        };
+        let stream = is_stream(response.headers());
+        let (status, kind) = (response.status(), if stream { "text/event-stream" } else { "application/json" });
+        // A connection that breaks ends the answer; a reader of events comes back by itself.
+        let pieces = response.into_body().into_data_stream().take_while(|piece| std::future::ready(piece.is_ok()));
+        let frames = pieces.filter_map(|piece| std::future::ready(piece.ok()));
+        let frames = frames.map(|piece| Ok(hyper::body::Frame::data(piece)));
+        Some(answer(status, kind, http_body_util::StreamBody::new(frames).boxed_unsync()))
     }
 }
 
-fn is_stream(response: &http::Response<kube::client::Body>) -> bool {
-    let kind = response.headers().get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+pub(crate) fn is_stream(headers: &http::HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
@@ -115,18 +122,23 @@ pub async fn follow_leader(client: Client, namespace: String, token: Option<Toke
         if let Some(leader) = Leader::find(&client, &namespace, token.clone()).await
             && let Ok(response) = leader.ask(&Method::GET, "/api/trees", None).await
             && response.status().is_success()
-            && is_stream(&response)
+            && is_stream(response.headers())
         {
-            let mut copies = Copies::default();
-            let mut events = std::pin::pin!(events(response.into_body().into_data_stream()));
-            while let Ok(Some((name, data))) = tokio::time::timeout(SILENCE, events.next()).await {
-                copies.take(&name, &data, &trees);
-            }
+            copy_all(response.into_body().into_data_stream(), &trees).await;
             debug!("the leader's stream ended");
             pause = PAUSE;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Shows copies of the trees that a stream tells of, until it ends or falls silent.
+pub(crate) async fn copy_all<E>(pieces: impl Stream<Item = Result<Bytes, E>>, trees: &Trees) {
+    let mut copies = Copies::default();
+    let mut events = std::pin::pin!(events(pieces));
+    while let Ok(Some((name, data))) = tokio::time::timeout(SILENCE, events.next()).await {
+        copies.take(&name, &data, trees);
     }
 }
 

@@ -1,22 +1,32 @@
 //! Who gets what.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use kube::Client;
 use plimsoll_progress::Trees;
 use serde_json::json;
+use tokio::sync::OnceCell;
 
 use crate::answer::{Answer, events as event_stream, json as value, problem, whole};
 use crate::board::Board;
 use crate::listen::Settings;
 use crate::remote::{HEADER, Leader};
+use crate::token::Token;
 use crate::{changes, events, page};
 
 /// So many streams at the same time.
 const MOST_STREAMS: usize = 128;
+/// How long this process answers in the place of a server that cannot be reached, before that is asked again.
+const STAND_IN: Duration = Duration::from_mins(1);
+/// How often trees are looked at for whoever follows them.
+const LEADERS_TREES_EVERY: Duration = Duration::from_millis(500);
+const AGENTS_TREES_EVERY: Duration = Duration::from_millis(200);
 /// Where a reader that comes back was.
 const LAST_EVENT: &str = "last-event-id";
 
@@ -28,6 +38,10 @@ pub struct Routes {
     pub leader: Option<Leader>,
     pub board: Arc<Board>,
     pub epoch: u64,
+    /// An agent has nothing else to tell.
+    pub only_trees: bool,
+    /// The server's token, once it was found.
+    pub servers_token: OnceCell<Token>,
 }
 
 impl Routes {
@@ -39,30 +53,54 @@ impl Routes {
         if get && path == "/healthz" {
             return whole("text/plain; charset=utf-8", "ok\n");
         }
-        if get && let Some(file) = page::file(&path) {
+        if get
+            && !self.only_trees
+            && let Some(file) = page::file(&path)
+        {
             return file;
         }
         let open = path == "/metrics" && self.settings.open_metrics;
-        if !open && !self.is_allowed(&parts.headers) {
+        if !open && !self.is_allowed(&parts.headers).await {
             return problem(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong");
         }
-        match (&self.leader, get, path.as_str()) {
-            (Some(leader), _, path) if path.starts_with("/api/") => leader.forward(&parts).await,
-            (_, true, "/metrics") => self.metrics().await,
-            (_, true, "/api/overview") => self.overview().await,
-            (_, true, "/api/events") => self.events(&parts.headers).await,
-            (_, true, "/api/trees") => self.leaders_trees(parts.uri.query()),
-            (_, _, path) => match path.strip_prefix("/api/operations/") {
+        if let Some(leader) = self.leader.as_ref().filter(|_| path.starts_with("/api/")) {
+            match leader.forward(&parts).await {
+                Some(answer) => return answer,
+                // What is to be changed is changed by the one that was asked, or not at all.
+                None if !get => {
+                    let how = "the server cannot be reached through the API server: try again";
+                    return problem(StatusCode::BAD_GATEWAY, "LeaderUnreachable", how);
+                }
+                None => {}
+            }
+        }
+        match (get, path.as_str()) {
+            (true, "/api/trees") => self.own_trees(parts.uri.query()),
+            _ if self.only_trees => nothing(),
+            (true, "/metrics") => self.metrics().await,
+            (true, "/api/overview") => self.overview().await,
+            (true, "/api/events") => self.events(&parts.headers).await,
+            (_, path) => match path.strip_prefix("/api/operations/") {
                 Some(rest) => self.operation(&parts.method, rest).await,
                 None => problem(StatusCode::NOT_FOUND, "NotFound", "there is nothing here"),
             },
         }
     }
 
-    fn is_allowed(&self, headers: &HeaderMap) -> bool {
+    async fn is_allowed(&self, headers: &HeaderMap) -> bool {
         let own = headers.get(HEADER).map(http::HeaderValue::as_bytes);
         let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        [own, bearer].into_iter().flatten().any(|offered| self.settings.token.is(offered))
+        let Some(token) = self.token().await else { return false };
+        [own, bearer].into_iter().flatten().any(|offered| token.is(offered))
+    }
+
+    /// An agent's is the server's, which may make it after the agent has begun.
+    async fn token(&self) -> Option<&Token> {
+        if !self.only_trees {
+            return Some(&self.settings.token);
+        }
+        let find = || async { Token::find(&self.client, &self.settings.namespace).await.ok().flatten().ok_or(()) };
+        self.servers_token.get_or_try_init(find).await.ok()
     }
 
     async fn metrics(&self) -> Answer {
@@ -95,12 +133,14 @@ impl Routes {
         }
         let place = headers.get(LAST_EVENT).and_then(|place| place.to_str().ok());
         let place = place.and_then(|place| self.board.find_place(place));
-        event_stream(events::overview(Arc::clone(&self.board), reader, place))
+        event_stream(stand_in(self.leader.is_some(), events::overview(Arc::clone(&self.board), reader, place)))
     }
 
-    fn leaders_trees(&self, query: Option<&str>) -> Answer {
+    fn own_trees(&self, query: Option<&str>) -> Answer {
         let only = query.and_then(|query| query.strip_prefix("subject=")).map(str::to_owned);
-        event_stream(events::trees(self.trees.clone(), only, self.epoch))
+        // What an agent tells goes through other hands before anybody sees it.
+        let every = if self.only_trees { AGENTS_TREES_EVERY } else { LEADERS_TREES_EVERY };
+        event_stream(events::trees(self.trees.clone(), only, self.epoch, every))
     }
 
     /// `KIND/NAMESPACE/NAME`, and what to do with it.
@@ -120,7 +160,10 @@ impl Routes {
                 None => nothing(),
             },
             (&Method::GET, "events") => match self.board.read(MOST_STREAMS) {
-                Some(reader) => event_stream(events::operation(Arc::clone(&self.board), reader, key)),
+                Some(reader) => {
+                    let events = events::operation(Arc::clone(&self.board), reader, key);
+                    event_stream(stand_in(self.leader.is_some(), events))
+                },
                 None => crowded(),
             },
             (&Method::POST, "cancel" | "retry") => self.change(&key, deed).await,
@@ -143,6 +186,19 @@ impl Routes {
             Err(error) => problem(StatusCode::CONFLICT, error.reason(), &error.to_string()),
         }
     }
+}
+
+/// Events of this process. In the place of a server that does not answer they end after a while, so that readers who come back
+/// find that one again.
+fn stand_in<S: Stream<Item = Bytes>>(for_another: bool, events: S) -> impl Stream<Item = Bytes> {
+    let over = async move {
+        if for_another {
+            tokio::time::sleep(STAND_IN).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
+    events.take_until(over)
 }
 
 fn nothing() -> Answer {

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 /// When there are so many points, every second one goes.
 const MOST_POINTS: usize = 360;
+/// Two points are never nearer to each other than so many milliseconds.
+const NEAREST: i64 = 450;
 /// So many operations have a trail.
 const MOST_TRAILS: usize = 400;
 
@@ -34,7 +36,7 @@ pub struct Trail {
 impl Trail {
     /// Adds a point, unless the last one is too near.
     pub fn add(&mut self, point: Point) {
-        if self.points.last().is_some_and(|last| point.at - last.at < self.apart) {
+        if self.points.last().is_some_and(|last| point.at - last.at < self.apart.max(NEAREST)) {
             return;
         }
         self.points.push(point);

@@ -1,5 +1,6 @@
 //! What can be typed for the node's side.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -16,6 +17,12 @@ pub struct Agent {
     /// The kubelet's directory of pods, as it is mounted here
     #[arg(long, value_name = "DIR", default_value = "/host_pods")]
     pub pods_directory: PathBuf,
+    /// Listen here and tell the server how far transfers are, straight from memory; without it only their resources do
+    #[arg(long, value_name = "ADDRESS", env = "PLIMSOLL_PROGRESS_ADDRESS")]
+    pub progress_address: Option<SocketAddr>,
+    /// The address of this pod, under which the server finds it
+    #[arg(long, value_name = "IP", env = "POD_IP", hide = true)]
+    pub pod_ip: Option<IpAddr>,
     /// How many transfers run at the same time on this node
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub concurrency: u16,

@@ -70,6 +70,8 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
         launch: Launch::this_program()?,
         restic: None,
         kopia: None,
+        trees: plimsoll_progress::Trees::default(),
+        progress_address: None,
     })
 }
 

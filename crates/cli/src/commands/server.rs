@@ -11,6 +11,7 @@ use plimsoll_controllers::{Downloads, Helper, MoverChoice, PluginSettings, Serve
 use plimsoll_progress::Trees;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::{self, Global};
 use crate::connect;
@@ -20,7 +21,9 @@ use crate::exit::Outcome;
 pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let settings = settings(global, &options);
-    let trees = settings.trees.clone();
+    let (trees, transfers) = (settings.trees.clone(), settings.transfers.clone());
+    let following = plimsoll_serve::follow_agents(client.clone(), global.namespace.clone(), trees.clone(), transfers);
+    let _following = AbortOnDropHandle::new(tokio::spawn(following));
     let _dashboard = super::ui::beside_server(&client, &global.namespace, &options.dashboard, trees).await?;
     Box::pin(serve(client, settings, stop_on_signal()?)).await?;
     Ok(Outcome::Success)
@@ -67,6 +70,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         }),
         tools: options.tools_image.clone().map(tools),
         trees: Trees::default(),
+        transfers: Trees::default(),
     }
 }
 
@@ -99,6 +103,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
         tools: None,
         trees: Trees::default(),
+        transfers: Trees::default(),
     }
 }
 

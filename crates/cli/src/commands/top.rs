@@ -16,7 +16,7 @@ mod terminal;
 use std::time::Duration;
 
 use anyhow::Context;
-use plimsoll_observe::{Live, Overview, Verdict};
+use plimsoll_observe::{Overview, Verdict};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -48,8 +48,8 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
     let mut terminations = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for signals")?;
-    let mut live = Live::start(&observed::gatherer(&client, global));
     let (trees, _following) = observed::leaders_trees(&client, &global.namespace);
+    let mut worlds = observed::Worlds::watch(&observed::gatherer(&client, global), trees.clone());
     let mut overview = Overview::with(trees);
     let mut app = App::new(&global.namespace, &options.filter);
     let deeds = deeds::Deeds::new(client);
@@ -66,7 +66,7 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
             screen.show(canvas)?;
         }
         tokio::select! {
-            world = live.next() => {
+            world = worlds.next() => {
                 let Some(world) = world else { continue };
                 app.take(overview.look(&world), &world);
                 changed = true;

@@ -1,29 +1,30 @@
 //! `plimsoll watch`.
 
 use anyhow::bail;
-use plimsoll_observe::{Explanation, Live, Overview, Verdict};
+use plimsoll_observe::{Explanation, Overview, Verdict};
 use plimsoll_progress::view::Row;
 
 use crate::args::options::EventFormat;
 use crate::args::{Global, Watch};
 use crate::draw::MOST_ROWS;
-use crate::events::Events;
+use crate::events::{Events, Source};
 use crate::exit::Outcome;
+use crate::observed::Worlds;
 use crate::picture::Picture;
 use crate::{connect, observed, output};
 
 /// Draws the tree of one operation until it has ended.
 pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let mut live = Live::start(&observed::gatherer(&client, global));
     let mut show = match options.events {
         Some(EventFormat::Json) => Show::Events(Box::default()),
         None => Show::Picture { picture: Picture::new(), said: String::new() },
     };
     let (trees, _following) = observed::leaders_trees(&client, &global.namespace);
-    let mut overview = Overview::with(trees);
+    let mut worlds = Worlds::watch(&observed::gatherer(&client, global), trees.clone());
+    let mut overview = Overview::with(trees.clone());
     let mut begun = false;
-    while let Some(world) = live.next().await {
+    while let Some(world) = worlds.next().await {
         let object = match observed::find(&world, &options.reference) {
             Ok(object) => object,
             Err(_) if begun => bail!("{}/{} was deleted", options.reference.kind.word(), options.reference.name),
@@ -32,7 +33,8 @@ pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
         begun = true;
         let told = overview.explain(object, &world);
         let ended = told.verdict.is_ended();
-        show.news(object, &told);
+        let live = object.some_text("/metadata/uid").is_some_and(|uid| trees.snapshot(uid).is_some());
+        show.news(object, &told, if live { Source::Server } else { Source::Cluster });
         if ended {
             show.end(&told);
             return Ok(super::why::outcome(told.verdict));
@@ -47,7 +49,7 @@ enum Show {
 }
 
 impl Show {
-    fn news(&mut self, object: &plimsoll_observe::Object, told: &Explanation) {
+    fn news(&mut self, object: &plimsoll_observe::Object, told: &Explanation, source: Source) {
         match self {
             Self::Picture { picture, said } => {
                 let rows: Vec<Row> = observed::rows(told, MOST_ROWS);
@@ -56,7 +58,7 @@ impl Show {
                     say_cause(said, told);
                 }
             }
-            Self::Events(events) => events.tell_observed(object, told),
+            Self::Events(events) => events.tell_observed(object, told, source),
         }
     }
 

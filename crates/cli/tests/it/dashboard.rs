@@ -1,24 +1,23 @@
 //! The dashboard and the metrics of a real server, and its memory as the command line reads it through the API server.
 
+use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use http::Method;
-use k8s_openapi::api::core::v1::{Endpoints, Service};
-use kube::Api;
-use kube::api::PostParams;
-use plimsoll_progress::Trees;
 use plimsoll_testkit::Proxy;
-use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Child;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
-use crate::bed::{Bed, Home, eventually, phase};
+use crate::bed::{Bed, Home, eventually, phase, plimsoll};
+use crate::top_terminal::Terminal;
 
 /// Where a server of this home says that it serves its dashboard.
-async fn address(home: &Home<'_>) -> String {
+pub async fn address(home: &Home<'_>) -> String {
     let find = |log: &str| {
         let rest = log.split("serving the dashboard and metrics on ").nth(1)?;
         rest.split(|c: char| c.is_whitespace() || c == '"' || c == '\u{1b}').next().map(str::to_owned)
@@ -28,8 +27,7 @@ async fn address(home: &Home<'_>) -> String {
 }
 
 /// Starts `plimsoll ui`; returns what it says, the address and the token.
-async fn ui(home: &Home<'_>, arguments: &[&str]) -> (Child, String, String, String) {
-    let mut command = home.command(&[&["ui", "--no-open"], arguments].concat());
+async fn ui(mut command: Command) -> (Child, String, String, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let said = lines.next_line().await.unwrap().unwrap();
@@ -38,13 +36,13 @@ async fn ui(home: &Home<'_>, arguments: &[&str]) -> (Child, String, String, Stri
     (child, said, base.to_owned(), token.to_owned())
 }
 
-async fn overview(base: &str, token: &str) -> Value {
+pub async fn overview(base: &str, token: &str) -> Value {
     let request = reqwest::Client::new().get(format!("{base}/api/overview")).header("X-Plimsoll-Token", token);
     let text = request.send().await.unwrap().text().await.unwrap();
     serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"))
 }
 
-fn row<'o>(overview: &'o Value, name: &str) -> Option<&'o Value> {
+pub fn row<'o>(overview: &'o Value, name: &str) -> Option<&'o Value> {
     overview["news"]["rows"].as_array()?.iter().find(|row| row["name"] == name)
 }
 
@@ -69,7 +67,7 @@ async fn a_server_tells_its_numbers_and_without_one_ui_looks_on_itself() {
     assert_eq!(row(&told, "b").unwrap()["percent"], "100.00 %", "{told:#}");
     drop(server);
 
-    let (_ui, said, base, token) = ui(&home, &[]).await;
+    let (_ui, said, base, token) = ui(home.command(&["ui", "--no-open"])).await;
     assert!(said.contains("as this kubeconfig sees it"), "{said}");
     let told = overview(&base, &token).await;
     assert_eq!(row(&told, "b").unwrap()["verdict"], "Fine", "{told:#}");
@@ -77,66 +75,152 @@ async fn a_server_tells_its_numbers_and_without_one_ui_looks_on_itself() {
     assert_eq!(refused, reqwest::StatusCode::UNAUTHORIZED);
 }
 
-/// A Service that leads to a process of this machine.
-async fn lead_to(bed: &Bed, namespace: &str, address: &str) {
-    let (ip, port) = address.rsplit_once(':').unwrap();
-    let port: u16 = port.parse().unwrap();
-    let metadata = json!({ "name": "plimsoll" });
-    let service = json!({ "metadata": metadata, "spec": { "ports": [{ "name": "dashboard", "port": port }] } });
-    let services: Api<Service> = Api::namespaced(bed.client.clone(), namespace);
-    services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
-    let endpoints = json!({ "metadata": metadata,
-        "subsets": [{ "addresses": [{ "ip": ip }], "ports": [{ "name": "dashboard", "port": port }] }] });
-    let all: Api<Endpoints> = Api::namespaced(bed.client.clone(), namespace);
-    all.create(&PostParams::default(), &serde_json::from_value(endpoints).unwrap()).await.unwrap();
-}
-
 mod real {
     use super::*;
 
+    /// A server that soon tries again what hangs.
+    const PODS: [&str; 2] = ["--use-node-agent=false", "--server-argument=--store-idle-timeout=2s"];
+
+    /// What a command prints, line by line.
+    struct Said {
+        child: Child,
+        lines: Lines<BufReader<ChildStdout>>,
+        heard: Vec<Value>,
+    }
+
+    impl Said {
+        fn by(mut command: Command) -> Self {
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            Self { child, lines, heard: Vec::new() }
+        }
+
+        /// Listens until something is said of which this holds.
+        async fn until(&mut self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+            let listen = async {
+                while let Some(line) = self.lines.next_line().await.unwrap() {
+                    let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+                    self.heard.push(event.clone());
+                    if holds(&event) {
+                        return Some(event);
+                    }
+                }
+                None
+            };
+            let found = tokio::time::timeout(Duration::from_mins(1), listen).await;
+            found.ok().flatten().unwrap_or_else(|| panic!("nobody said {what}: {:#?}", self.heard))
+        }
+    }
+
+    /// The first event of a stream of the dashboard.
+    async fn first_event(base: &str, token: &str, path: &str) -> String {
+        let request = reqwest::Client::new().get(format!("{base}{path}")).header("X-Plimsoll-Token", token);
+        let mut answer = request.send().await.unwrap();
+        let mut text = String::new();
+        while !text.contains("\n\n") {
+            text += &String::from_utf8_lossy(&answer.chunk().await.unwrap().expect("the stream ended"));
+        }
+        text
+    }
+
     #[tokio::test(flavor = "multi_thread")]
-    #[ignore = "held back until it has passed once: the API server leads only to addresses of pods"]
-    async fn the_servers_memory_is_read_through_the_api_server_and_kubectl_can_wait() {
+    async fn the_servers_memory_is_read_through_the_api_server_and_without_it_the_cluster_is() {
         let cluster = require!(plimsoll_testkit::cluster().await);
         let machine = require!(cluster.machine());
-        require!(cache::program("s3s-fs"));
+        require!(cache::program("versitygw"));
+        require!(cache::system_program("tmux"));
         let host = machine.addresses().host();
         let bed = Bed::real(cluster).await;
-        let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
-        let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
-        let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+        let store = S3Server::start(S3Program::Versity, &host).unwrap();
+        let bucket = store.create_bucket("seen").unwrap();
+        let line = Proxy::before(&format!("{host}:0"), store.endpoint()).await.unwrap();
+        let program = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
+        let ours = PlimsollInPods::install(cluster, program, &line.url(), "seen", &PODS).await.unwrap();
+        let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };
         let shop = bed.application("shop", 6).await;
-        let _server = home.server_through(&bed.kubeconfig, &["--dashboard-address", &format!("{host}:0")], &[]);
-        lead_to(&bed, &home.namespace, &address(&home).await).await;
-        let held = proxy.inject(Requests::with_method(Method::PUT).containing("backups/b/"), Fault::Hang);
-        home.backup("b", json!({ "includedNamespaces": [shop] })).await;
-        eventually("it runs", async || phase(&home.get("Backup", "b").await) == "InProgress").await;
-        let backup = home.get("Backup", "b").await;
-        let uid = backup["metadata"]["uid"].as_str().unwrap();
+        // Everything that people type goes over a line on which it can be seen, and cut.
+        let api = Proxy::before_api_server(cluster).await.unwrap();
+        let kubeconfig = api.kubeconfig().unwrap().to_owned();
+        let command = |arguments: &[&str]| {
+            let mut command = plimsoll();
+            command.args(arguments).args(["--namespace", &home.namespace, "--kubeconfig"]).arg(&kubeconfig);
+            command
+        };
+        let proxied = || Requests::all().containing("services/http:plimsoll:dashboard/proxy");
+        let streams = || api.seen(&proxied().containing("/api/trees"));
 
-        let trees = Trees::default();
-        let following = plimsoll_serve::follow_leader(bed.client.clone(), home.namespace.clone(), None, trees.clone());
-        let _following = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(following));
-        eventually("its tree is here", async || trees.snapshot(uid).is_some_and(|tree| tree.nodes.len() > 1)).await;
+        // --wait
+        let held = line.inject(Requests::with_method(Method::PUT).containing("backups/b/"), Fault::Hang);
+        let mut waiting = Said::by(command(&[
+            "backup", "create", "b", "--include-namespaces", &shop, "--wait", "--events", "json",
+        ]));
+        let from_memory = |event: &Value| event["source"] == "server" && event["phase"] == "InProgress";
+        let told = waiting.until("what the server knows", from_memory).await;
+        assert_eq!(told["operation"], "backup-b", "{told:#}");
 
-        let (_ui, said, base, token) = ui(&home, &[]).await;
+        // watch
+        let mut watching = Said::by(command(&["watch", "backup/b", "--events", "json"]));
+        watching.until("what the server knows", |event| event["source"] == "server").await;
+
+        // top
+        let known = streams();
+        let top = format!(
+            "{} top --kubeconfig {} -n {}",
+            program.display(),
+            kubeconfig.display(),
+            home.namespace
+        );
+        let terminal = Terminal::run("proxy", &top, (120, 30));
+        terminal.shows("backup/b").await;
+        eventually("top reads the server's stream", async || streams() > known).await;
+
+        // ui: the page is ours, what it shows is the server's.
+        let (_ui, said, base, token) = ui(command(&["ui", "--no-open"])).await;
         assert!(said.contains("through the API server"), "{said}");
         let told = overview(&base, &token).await;
         assert!(row(&told, "b").is_some_and(|row| row["ended"].is_null()), "{told:#}");
-        let (_ui, said, base, token) = ui(&home, &["--direct"]).await;
+        let news = first_event(&base, &token, "/api/events").await;
+        assert!(news.starts_with("event: news") && news.contains("backup/"), "{news}");
+        assert!(api.seen(&proxied().containing("/api/events")) > 0);
+        let (_direct, said, base_direct, token_direct) = ui(command(&["ui", "--no-open", "--direct"])).await;
         assert!(said.contains("as this kubeconfig sees it"), "{said}");
-        assert!(row(&overview(&base, &token).await, "b").is_some());
+        assert!(row(&overview(&base_direct, &token_direct).await, "b").is_some());
+
+        // The proxy is gone, and every connection with it: everybody goes on with what the cluster says.
+        let refused = api.inject(proxied(), Fault::Status(503));
+        api.close();
+        waiting.until("what the cluster says", |event| event["source"] == "cluster").await;
+        api.open();
+        watching.until("what the cluster says", |event| event["source"] == "cluster").await;
+        terminal.shows("backup/b").await;
+        eventually("the page that is open goes on", async || {
+            row(&overview(&base, &token).await, "b").is_some_and(|row| row["ended"].is_null())
+        })
+        .await;
+        let (_alone, said, _, _) = ui(command(&["ui", "--no-open"])).await;
+        assert!(said.contains("as this kubeconfig sees it"), "{said}");
+
+        // And back.
+        drop(refused);
+        watching.until("what the server knows again", |event| event["source"] == "server").await;
 
         drop(held);
+        let ended = waiting.until("the end", |event| event["exitCode"].is_number()).await;
+        assert_eq!((&ended["phase"], &ended["exitCode"]), (&json!("Completed"), &json!(0)), "{}", ours.logs());
+        assert!(waiting.child.wait().await.unwrap().success());
+        assert!(watching.child.wait().await.unwrap().success());
         let kubectl = |line: &str| cluster.kubectl(line.split(' ').chain(["-n", home.namespace.as_str()])).unwrap();
-        kubectl("wait --for=condition=Complete --timeout=120s backups.velero.io/b");
-        kubectl("wait --for=condition=Stalled=False --timeout=10s backups.velero.io/b");
-        kubectl("wait --for=condition=Complete --timeout=30s operations.plimsoll.dev/backup-b");
+        kubectl("wait --for=condition=Complete --timeout=60s backups.velero.io/b");
+        kubectl("wait --for=condition=Stalled=False --timeout=60s backups.velero.io/b");
+        kubectl("wait --for=condition=Progressing=False --timeout=60s backups.velero.io/b");
+        kubectl("wait --for=condition=Complete --timeout=60s operations.plimsoll.dev/backup-b");
         let shown = kubectl("get backups.velero.io b");
         assert!(shown.contains("PROGRESS") && shown.contains("100.00"), "{shown}");
-        eventually("the tree is gone", async || trees.snapshot(uid).is_none()).await;
-        let events = home.events("Backup", "b").await;
-        assert!(["Started", "Succeeded"].iter().all(|reason| events.contains(&(*reason).to_owned())), "{events:?}");
+        eventually("its Events are there", async || {
+            let events = home.events("Backup", "b").await;
+            ["Started", "Succeeded"].iter().all(|reason| events.contains(&(*reason).to_owned()))
+        })
+        .await;
         bed.clear().await;
     }
 }

@@ -47,6 +47,7 @@ mod restore_velero;
 mod restore_waits;
 mod round_trip;
 mod schedule;
+mod stalled;
 mod sync;
 mod top_terminal;
 mod velero_cli;

@@ -8,19 +8,19 @@ use serde_json::json;
 
 use crate::bed::Bed;
 
-struct Terminal {
+pub struct Terminal {
     socket: String,
 }
 
 impl Terminal {
     /// Runs a shell line in a terminal of this size.
-    fn run(name: &str, line: &str, (width, height): (u16, u16)) -> Self {
+    pub fn run(name: &str, line: &str, (width, height): (u16, u16)) -> Self {
         let this = Self { socket: format!("plimsoll-{}-{name}", std::process::id()) };
         this.tmux(&["new-session", "-d", "-x", &width.to_string(), "-y", &height.to_string(), line]);
         this
     }
 
-    fn tmux(&self, arguments: &[&str]) -> String {
+    pub fn tmux(&self, arguments: &[&str]) -> String {
         let output = Command::new("tmux")
             .args(["-f", "/dev/null", "-L", &self.socket])
             .args(arguments)
@@ -30,16 +30,16 @@ impl Terminal {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn screen(&self) -> String {
+    pub fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    fn press(&self, keys: &[&str]) {
+    pub fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
     /// Waits until the screen shows this; returns it.
-    async fn shows(&self, text: &str) -> String {
+    pub async fn shows(&self, text: &str) -> String {
         for _ in 0..1200 {
             let screen = self.screen();
             if screen.contains(text) {

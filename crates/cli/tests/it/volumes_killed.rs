@@ -20,7 +20,7 @@ fn parent_of(pid: &str) -> Option<u32> {
 }
 
 /// The processes that an agent has started.
-fn movers_of(agent: &Child) -> Vec<u32> {
+pub fn movers_of(agent: &Child) -> Vec<u32> {
     let agent = agent.id().unwrap();
     let all = Path::new("/proc").read_dir().unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     all.filter(|pid| parent_of(pid) == Some(agent)).filter_map(|pid| pid.parse().ok()).collect()

@@ -1,6 +1,7 @@
 //! The agent of one node: its Lease, its slots, and a controller for each kind of transfer.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_mover::{Kind, Launch};
+use plimsoll_progress::Trees;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +51,10 @@ pub struct AgentSettings {
     pub restic: Option<PathBuf>,
     /// The program kopia, if it is not the one in `PATH`.
     pub kopia: Option<PathBuf>,
+    /// Where the trees of its transfers are shown, by their uid.
+    pub trees: Trees,
+    /// Where others can read those trees.
+    pub progress_address: Option<SocketAddr>,
 }
 
 impl AgentSettings {
@@ -81,7 +87,7 @@ impl Agent {
         Arc::new(Self {
             slots: Arc::new(Semaphore::new(settings.concurrency.max(1))),
             events: Events::new(client.clone(), &settings.namespace, &settings.identity),
-            running: Running::default(),
+            running: Running::start(),
             at_work: Mutex::default(),
             tasks: Mutex::default(),
             client,
@@ -92,7 +98,7 @@ impl Agent {
     /// Runs until `stop`. Transfers that are at work then stop with it, and the next agent takes them up again.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), Error> {
         let settings = &self.settings;
-        let lease = AgentLease::new(self.client.clone(), &settings.namespace, &settings.node, &settings.identity);
+        let lease = AgentLease::new(self.client.clone(), settings);
         let begin = async {
             peers::gone(&self.client, &settings.namespace).await?;
             lease.take().await

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::agent::AgentSettings;
 use crate::Error;
 
 /// In front of a node's name.
@@ -31,12 +32,19 @@ pub struct AgentLease {
     api: Api<Lease>,
     name: String,
     identity: String,
+    /// Where it tells more.
+    address: Option<String>,
 }
 
 impl AgentLease {
-    /// The Lease of the agent of `node`; `identity` is the same after a restart of the same pod.
-    pub fn new(client: Client, namespace: &str, node: &str, identity: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), name: lease_name(node), identity: identity.to_owned() }
+    /// The Lease of an agent.
+    pub fn new(client: Client, settings: &AgentSettings) -> Self {
+        Self {
+            api: Api::namespaced(client, &settings.namespace),
+            name: lease_name(&settings.node),
+            identity: settings.identity.clone(),
+            address: settings.progress_address.map(|address| address.to_string()),
+        }
     }
 
     /// Takes it. Another agent of this node that still lives is waited for: two would do the same work.
@@ -78,7 +86,7 @@ impl AgentLease {
 
     /// Gives it back, so that the next agent need not wait.
     pub async fn release(&self) {
-        let patch = json!({ "spec": { "holderIdentity": null } });
+        let patch = json!({ "metadata": { "annotations": { labels::PROGRESS_ADDRESS: null } }, "spec": { "holderIdentity": null } });
         // A successor that finds it held waits a little longer.
         let _ = self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await;
     }
@@ -86,10 +94,16 @@ impl AgentLease {
     async fn renew(&self) -> Result<(), Error> {
         let what = || format!("renew Lease {}", self.name);
         let spec = self.spec();
-        let patch = Patch::Merge(json!({ "spec": spec }));
+        let annotations = json!({ labels::PROGRESS_ADDRESS: self.address });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations }, "spec": spec }));
         match self.api.patch(&self.name, &PatchParams::default(), &patch).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                let address = self.address.clone().map(|address| (labels::PROGRESS_ADDRESS.to_owned(), address));
+                let metadata = ObjectMeta {
+                    name: Some(self.name.clone()),
+                    annotations: Some(address.into_iter().collect()),
+                    ..ObjectMeta::default()
+                };
                 let lease = Lease { metadata, spec: Some(spec) };
                 self.api.create(&PostParams::default(), &lease).await.map_err(|e| Error::api(what(), e))?;
                 Ok(())

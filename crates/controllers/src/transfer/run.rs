@@ -30,6 +30,8 @@ use crate::events::Gravity;
 
 /// The first pause before a mover is tried again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// How often our own mover tells how far it is, in milliseconds. Other programs are asked once a second: looking costs more there.
+const OWN_INTERVAL: u64 = 250;
 /// How often a pod is looked at that may have been told before.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -45,6 +47,9 @@ pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: Cance
         running: agent.running.clone(),
         gone: cancel.clone(),
     });
+    let observer = tree.observer();
+    let uid = object.uid().unwrap_or_default();
+    let _shown = agent.settings.trees.show(&uid, move || Some(observer.snapshot()));
     let run = Run { agent: &agent, object: &object, record: &record, root: tree.root(), cancel: &cancel };
     let answer = run.work().await;
     reporter.stop().await;
@@ -224,6 +229,9 @@ impl<T: Transfer> Run<'_, T> {
         let mut job = Job::new(self.record.name(), kind, opened, work);
         job.program = agent.settings.program(kind);
         job.cache = cache;
+        if kind == Kind::BuiltIn {
+            job.interval = OWN_INTERVAL;
+        }
         Ok((directory, inside, job))
     }
 

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use plimsoll_api::velero::v1::TransferPhase;
-use plimsoll_progress::{Meter, Task, Total, Unit, Wait};
+use plimsoll_mover::transfer_progress;
+use plimsoll_progress::{Meter, Percent, Snapshot, Task, Total, Trees, Unit, Wait};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -21,6 +22,10 @@ use crate::context::Context;
 use crate::control::api;
 use crate::transfer::write::Record;
 
+/// The agent is closer and knows why: it has said so by then, if it can say anything. Silence is judged here only afterwards.
+const AGENT_FIRST: Duration = Duration::from_secs(34);
+/// How often the agents' own trees are looked at.
+const REFRESH_EVERY: Duration = Duration::from_millis(200);
 /// How often obstacles are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -74,6 +79,7 @@ impl<T: Obstructed> Follower<T> {
         let (sender, receiver) = oneshot::channel();
         let mut entries = lock(&self.entries);
         let entry = entries.entry(name.to_owned()).or_insert(Entry { latest: None, followed: None });
+        task.stall_floor(AGENT_FIRST);
         let mut followed = Followed {
             bytes: task.meter(Unit::Bytes),
             task,
@@ -109,14 +115,32 @@ impl<T: Obstructed> Followed<T> {
     fn count(&self, object: &T) {
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         let shown = object.shown().unwrap_or_default();
-        let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else { return };
         let summary = object.summary().unwrap_or_default();
+        let stalled = summary.stalled.map(|stall| stall.message.unwrap_or_default());
+        let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else {
+            return self.judge(stalled.as_deref());
+        };
         let grows = summary.percent.as_deref().is_none_or(|percent| percent.starts_with('~'));
         let ended = object.phase() == TransferPhase::Completed;
         self.bytes.set_total(if grows && !ended { Total::Growing(total) } else { Total::Final(total) });
         self.bytes.set_done(done);
-        match summary.stalled {
-            Some(stall) => self.task.liveness_failed(stall.message.unwrap_or_default()),
+        self.judge(stalled.as_deref());
+    }
+
+    /// The same from the tree in the agent's memory.
+    fn count_fresh(&self, tree: &Snapshot) {
+        if let Some(shown) = tree.nodes.iter().skip(1).find_map(transfer_progress) {
+            let grows = tree.percent().is_none_or(Percent::is_approximate);
+            let total = shown.total_bytes;
+            self.bytes.set_total(if grows { Total::Growing(total) } else { Total::Final(total) });
+            self.bytes.set_done(shown.bytes_done);
+        }
+        self.judge(tree.stall.as_ref().map(|stall| &*stall.message));
+    }
+
+    fn judge(&self, stalled: Option<&str>) {
+        match stalled {
+            Some(message) => self.task.liveness_failed(message),
             None => self.task.liveness_ok(),
         }
     }
@@ -151,22 +175,43 @@ impl<T: Obstructed> Followed<T> {
     }
 }
 
+/// Three things side by side: none of them waits for an API server that answers another one slowly.
 async fn drive<T: Obstructed>(context: Arc<Context>, selector: String, entries: Entries<T>) {
-    let config = watcher::Config::default().labels(&selector);
-    let mut events = watcher(api::<T>(&context), config).default_backoff().boxed();
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tokio::join!(
+        watch(&context, &selector, &entries),
+        look_again_and_again(&context, &entries),
+        keep_fresh(&context.settings.transfers, &entries),
+    );
+}
+
+async fn watch<T: Obstructed>(context: &Context, selector: &str, entries: &Entries<T>) {
+    let config = watcher::Config::default().labels(selector);
+    let mut events = watcher(api::<T>(context), config).default_backoff().boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => take(event, entries),
+            Err(error) => debug!("watching transfers: {error}"),
+        }
+    }
+}
+
+async fn look_again_and_again<T: Obstructed>(context: &Context, entries: &Entries<T>) {
     let settings = &context.settings;
     let mut agents = Agents::new(context.client.clone(), &settings.namespace, settings.agent_silence);
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            event = events.next() => match event {
-                Some(Ok(event)) => take(event, &entries),
-                Some(Err(error)) => debug!("watching transfers: {error}"),
-                None => return,
-            },
-            _ = ticks.tick() => look(&context, &entries, &mut agents).await,
-        }
+        ticks.tick().await;
+        look(context, entries, &mut agents).await;
+    }
+}
+
+async fn keep_fresh<T: Obstructed>(fresh: &Trees, entries: &Entries<T>) {
+    let mut ticks = tokio::time::interval(REFRESH_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        refresh(fresh, entries);
     }
 }
 
@@ -187,6 +232,20 @@ fn take<T: Obstructed>(event: watcher::Event<T>, entries: &Entries<T>) {
         None => {}
     }
     entry.latest = Some(object);
+}
+
+/// Shows what agents know and have not written yet.
+fn refresh<T: Obstructed>(fresh: &Trees, entries: &Entries<T>) {
+    if fresh.is_empty() {
+        return;
+    }
+    for entry in lock(entries).values() {
+        let followed = entry.followed.as_ref().filter(|followed| followed.ended.is_some());
+        let uid = entry.latest.as_ref().and_then(|object| object.uid());
+        if let (Some(followed), Some(tree)) = (followed, uid.and_then(|uid| fresh.snapshot(&uid))) {
+            followed.count_fresh(&tree);
+        }
+    }
 }
 
 /// Looks for what keeps transfers from going on, and ends those that never will.

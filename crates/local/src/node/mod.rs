@@ -114,12 +114,21 @@ pub(crate) async fn start(core: &Arc<Core>, directory: &Path, environment: Vec<(
     })
     .await
     .map_err(refused)?;
-    tokio::spawn(follow(Arc::clone(core)));
+    // Side by side: a thousand workloads do not keep a pod from starting.
+    tokio::spawn(follow(Arc::clone(core), Part::Pods));
+    tokio::spawn(follow(Arc::clone(core), Part::Workloads));
     Ok(())
 }
 
+/// What a pass is about.
+#[derive(Clone, Copy)]
+enum Part {
+    Pods,
+    Workloads,
+}
+
 /// Passes, whenever something that concerns the node has changed. When the API is closed all pods end with this.
-async fn follow(core: Arc<Core>) {
+async fn follow(core: Arc<Core>, part: Part) {
     let mut latest = core.database.history.subscribe();
     let mut tasks = JoinSet::new();
     loop {
@@ -128,8 +137,10 @@ async fn follow(core: Arc<Core>) {
             return;
         }
         while tasks.try_join_next().is_some() {}
-        let outcomes =
-            [claim::reconcile(&core).await, workload::reconcile(&core).await, core.run_pods(&mut tasks).await];
+        let outcomes = match part {
+            Part::Pods => vec![claim::reconcile(&core).await, core.run_pods(&mut tasks).await],
+            Part::Workloads => vec![workload::reconcile(&core).await],
+        };
         let failed = outcomes.into_iter().find_map(Result::err);
         if let Some(failure) = &failed {
             tracing::warn!(error = failure.message, "the node will try again");

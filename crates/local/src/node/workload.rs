@@ -8,19 +8,22 @@ use crate::{
 };
 use plimsoll_select::labels;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "controller-revision-hash";
 
 /// Brings every workload one step nearer to what it wants.
 pub(super) async fn reconcile(core: &Core) -> Result<(), Failure> {
+    let mut sets = Controlled::all(core, "replicasets.apps")?;
     for deployment in live(core.all("deployments.apps")?) {
-        let sets = adopted(core, "replicasets.apps", &deployment, true).await?;
+        let sets = adopted(core, &mut sets, &deployment, true).await?;
         deploy(core, &deployment, &sets).await?;
     }
+    let mut pods = Controlled::all(core, "pods")?;
     for resource in ["replicasets.apps", "daemonsets.apps", "statefulsets.apps", "jobs.batch"] {
         for owner in live(core.all(resource)?) {
-            let pods = adopted(core, "pods", &owner, resource != "jobs.batch").await?;
+            let pods = adopted(core, &mut pods, &owner, resource != "jobs.batch").await?;
             let status = match resource {
                 "jobs.batch" => work_off(core, &owner, pods).await?,
                 "statefulsets.apps" => keep_in_order(core, &owner, live(pods)).await?,
@@ -36,24 +39,44 @@ fn live(objects: Vec<Value>) -> Vec<Value> {
     objects.into_iter().filter(|object| !is_terminating(object)).collect()
 }
 
+/// All objects of a kind by the uid of who controls them: read once for a pass, however many owners there are.
+struct Controlled {
+    resource: &'static str,
+    by_owner: HashMap<String, Vec<Value>>,
+    /// Those that nobody controls.
+    free: Vec<Value>,
+}
+
+impl Controlled {
+    fn all(core: &Core, resource: &'static str) -> Result<Self, Failure> {
+        let mut all = Self { resource, by_owner: HashMap::new(), free: Vec::new() };
+        for object in core.all(resource)? {
+            let owner = items(&object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true);
+            match owner.and_then(|owner| owner["uid"].as_str().map(str::to_owned)) {
+                Some(uid) => all.by_owner.entry(uid).or_default().push(object),
+                None => all.free.push(object),
+            }
+        }
+        Ok(all)
+    }
+}
+
 /// The objects that an owner controls; those that fit and have no controller, as after a restore, become its own.
-async fn adopted(core: &Core, resource: &str, owner: &Value, adopt: bool) -> Result<Vec<Value>, Failure> {
+async fn adopted(core: &Core, all: &mut Controlled, owner: &Value, adopt: bool) -> Result<Vec<Value>, Failure> {
+    let mut own = all.by_owner.remove(text(owner, "/metadata/uid")).unwrap_or_default();
     let selector = serde_json::from_value(owner["spec"]["selector"].clone()).unwrap_or_default();
     let selector = labels::Selector::new(&selector).unwrap_or_default();
-    let (namespace, uid) = (text(owner, "/metadata/namespace"), &owner["metadata"]["uid"]);
-    let mut own = Vec::new();
-    for object in core.all(resource)?.into_iter().filter(|object| text(object, "/metadata/namespace") == namespace) {
-        let controlled = items(&object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true);
-        match controlled.map(|owner| owner["uid"] == *uid) {
-            Some(true) => own.push(object),
-            None if adopt && !selector.is_empty() && selector.matches(&object["metadata"]["labels"]) => {
-                let (key, reference) = (key_of(resource, &object), controller(owner));
-                core.alter(&key, move |object| drop(metadata(object).insert("ownerReferences".into(), reference)))
-                    .await?;
-                own.push(object);
-            }
-            _ => {}
-        }
+    if !adopt || selector.is_empty() {
+        return Ok(own);
+    }
+    let namespace = text(owner, "/metadata/namespace");
+    let fits = |object: &mut Value| {
+        text(object, "/metadata/namespace") == namespace && selector.matches(&object["metadata"]["labels"])
+    };
+    for object in all.free.extract_if(.., fits) {
+        let (key, reference) = (key_of(all.resource, &object), controller(owner));
+        core.alter(&key, move |object| drop(metadata(object).insert("ownerReferences".into(), reference))).await?;
+        own.push(object);
     }
     Ok(own)
 }

@@ -109,20 +109,28 @@ fn looked_for(namespace: &str, name: &str, world: &World) -> bool {
     world.has_seen(Kind::Pod) && !world.unseen.iter().any(|unseen| unseen.what == what || unseen.what == "pods")
 }
 
+/// The DaemonSet of our own agents, and the mark of their pods.
+const OUR_AGENT: &str = "plimsoll-agent";
+
 fn agents(world: &World) -> impl Iterator<Item = &Object> {
-    let marked = |pod: &&Object| pod.label("name") == "node-agent" || pod.label("role") == "node-agent";
+    let marked = |pod: &&Object| {
+        let (name, role, ours) = (pod.label("name"), pod.label("role"), pod.label("app.kubernetes.io/name"));
+        name == "node-agent" || role == "node-agent" || ours == OUR_AGENT
+    };
     world.all(Kind::Pod).iter().filter(|pod| pod.namespace() == world.namespace).filter(marked)
 }
 
 /// The node agent that has to do it.
 fn agent(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
-    if !world.has_seen(Kind::Pod) || !world.has_seen(Kind::DaemonSet) {
+    // Our own agent marks what it takes up, wherever it runs, and our server names its silence.
+    let taken_up = transfer.object.some_text("/metadata/annotations/plimsoll.dev~1attempts").is_some();
+    if taken_up || !world.has_seen(Kind::Pod) || !world.has_seen(Kind::DaemonSet) {
         return None;
     }
     let namespace = &world.namespace;
     let list = format!("kubectl -n {namespace} get daemonsets,pods -l name=node-agent -o wide");
-    let installed =
-        world.all(Kind::DaemonSet).iter().any(|it| it.namespace() == *namespace && it.name().starts_with("node-agent"));
+    let agents_of = |it: &Object| it.name().starts_with("node-agent") || it.name() == OUR_AGENT;
+    let installed = world.all(Kind::DaemonSet).iter().any(|it| it.namespace() == *namespace && agents_of(it));
     if !installed && agents(world).next().is_none() {
         let text = format!("there is no node agent in namespace {namespace}: nobody moves the data of volumes");
         return Some(Cause::new("NodeAgentNotInstalled", Certainty::Certain, text).then(list));

@@ -29,12 +29,7 @@ fn check_node(node: &Node) {
         check_counts(node, counts);
     }
     let complete = node.percent.is_some_and(|percent| percent.hundredths() == 10_000);
-    if node.path.is_empty() {
-        assert_eq!(complete, node.state == State::Done, "100 exactly at the good end: {node:?}");
-    }
-    if node.state == State::Done {
-        assert!(complete, "a done task is at 100: {node:?}");
-    }
+    assert_eq!(complete, node.state == State::Done, "100 exactly at the good end: {node:?}");
     if let Some(left) = node.left {
         assert!(left.low >= 1 && left.low <= left.high, "{left:?}");
         assert!(node.state.is_open() && node.stall.is_none(), "time left of a task that does not move: {node:?}");
@@ -67,7 +62,9 @@ pub fn check_nothing_goes_back(earlier: &Snapshot, later: &Snapshot) {
             && let Some(shown) = before.percent
         {
             let now = after.percent.expect("a percentage does not go");
-            assert!(now.hundredths() >= shown.hundredths(), "{} fell from {shown} to {now}", before.path);
+            // What was finished and is done again is a hair below the end until it is finished again.
+            let least = if after.state == State::Done { shown.hundredths() } else { shown.hundredths().min(9_999) };
+            assert!(now.hundredths() >= least, "{} fell from {shown} to {now}", before.path);
         }
     }
 }

@@ -77,6 +77,23 @@ fn counting_from_the_start_again_shows_the_floor_until_it_is_passed() {
 }
 
 #[test]
+fn a_stage_that_was_finished_and_is_done_again_is_not_complete_until_it_is_finished_again() {
+    let clock = VirtualClock::new();
+    let (operation, gap) = Operation::resume(&saved(&clock), "pod-a", clock.clock());
+    drop(gap);
+    let shown = || operation.snapshot().node("collecting").and_then(|node| node.percent).expect("known").to_string();
+    assert_eq!(shown(), "100.00");
+    let collecting = operation.root().child("collecting");
+    assert_eq!(shown(), "~99.99");
+    let items = collecting.meter(Unit::Items);
+    items.set_total(Total::Final(10));
+    items.add(3);
+    assert_eq!(shown(), "99.99");
+    collecting.finish();
+    assert_eq!(shown(), "100.00");
+}
+
+#[test]
 fn floors_of_another_kind_of_settling_never_exceed_the_total() {
     let clock = VirtualClock::new();
     let first = Operation::new("restore-x", clock.clock());

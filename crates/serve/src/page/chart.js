@@ -20,7 +20,7 @@ export function lineChart({ title, points, value, band, format, axis, isBytes, e
   const known = points.filter((p) => value(p) !== null && value(p) !== undefined);
   const latest = known.length ? format(value(known[known.length - 1])) : "";
   const figure = el("figure", { class: "chart" }, el("figcaption", {}, el("span", {}, title), el("b", {}, latest)));
-  if (known.length < 2) { figure.append(el("p", { class: "empty small" }, empty || "Not enough seen yet.")); return figure; }
+  if (known.length < 2) { figure.append(el("p", { class: "empty small" }, (!known.length && empty) || "Not enough seen yet.")); return figure; }
   const from = points[0].at, to = Math.max(points[points.length - 1].at, from + 1000);
   const most = Math.max(...known.map((p) => (band ? Math.max(...band(p)) : value(p))), 0);
   const high = isBytes ? niceBytes(most) : nice(most);

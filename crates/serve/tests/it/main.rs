@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod agents;
 mod bed;
 mod browser;
 mod collected;
 mod dashboard;
+mod freshness;
 mod http;
 mod smooth;

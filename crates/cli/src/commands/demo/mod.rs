@@ -26,13 +26,11 @@ pub async fn run(options: Demo) -> anyhow::Result<Outcome> {
     let mut story = Story { started: Instant::now(), step: 0 };
     let stage = Stage::set(directory.path()).await?;
     story.say("a local cluster is up: its pods are processes of this machine; beside it a server and a node agent");
-    if let Some(address) = stage.dashboard() {
-        story.detail(format!("dashboard: {address}"));
-    }
+    story.detail(format!("dashboard: {}", stage.dashboard()));
     let played = Box::pin(play(&mut story, &stage, &options)).await;
     if played.is_ok() && options.stay {
         output::line(format!("\nlook around: export KUBECONFIG={}", stage.kubeconfig.display()));
-        output::line("then `plimsoll ui` in a browser, `plimsoll top` here; Ctrl-C ends it");
+        output::line(format!("then `plimsoll top`, or in a browser {}; Ctrl-C ends it", stage.dashboard()));
         super::server::stop_on_signal()?.cancelled().await;
     }
     stage.strike().await;
@@ -106,7 +104,7 @@ impl Story {
 /// Two phases: a task in a pod of its own, then a command in the database's container.
 async fn import(story: &Story, stage: &Stage, bytes: u64) -> anyhow::Result<()> {
     let fetch = "sleep 1; echo '###Phase-output###: {\"key\":\"rows\",\"value\":\"1200\"}'";
-    let load = format!("head -c {} /dev/urandom > /data/tables/orders; sync /data/tables/orders", bytes / 2);
+    let load = format!("head -c {} /dev/urandom > /data/tables/orders", bytes / 2);
     let phases = json!([
         { "func": "KubeTask", "name": "fetch", "args": { "image": "any", "command": ["sh", "-c", fetch] } },
         { "func": "KubeExec", "name": "load", "args": { "namespace": APPLICATION, "pod": DATABASE, "container": DATABASE,

@@ -1,5 +1,6 @@
 //! The cluster, the server and the node agent, as processes of their own: only those can be killed.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_serve::Token;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -33,6 +35,7 @@ pub struct Stage {
     cluster: Child,
     server: Kept,
     agent: Child,
+    dashboard: String,
 }
 
 /// A process that is started again whenever it has ended, as Kubernetes would do it.
@@ -86,16 +89,18 @@ impl Stage {
         let global =
             Global { kubeconfig: Some(kubeconfig.clone()), context: None, namespace: NAMESPACE.into(), log: None };
         let client = connect::client(&global).await?;
+        let address = free_address()?;
+        let token = Token::of_server(&client, NAMESPACE).await.context("cannot make the dashboard's token")?;
         let (config, place) = (kubeconfig.clone(), directory.to_owned());
-        let server = Kept::start(move || start_server(&config, &place));
+        let server = Kept::start(move || start_server(&config, &place, address));
         let agent = start_agent(&kubeconfig, directory)?;
-        Ok(Self { client, kubeconfig, directory: directory.to_owned(), cluster, server, agent })
+        let dashboard = format!("http://{address}/#token={}", token.reveal());
+        Ok(Self { client, kubeconfig, directory: directory.to_owned(), cluster, server, agent, dashboard })
     }
 
-    /// Where a browser finds the dashboard, if this program has one.
-    #[expect(clippy::unused_self, reason = "the address is the server's, once it serves one")]
-    pub fn dashboard(&self) -> Option<String> {
-        None
+    /// Where a browser finds the dashboard: the same place whichever server leads.
+    pub fn dashboard(&self) -> &str {
+        &self.dashboard
     }
 
     /// Creates an object beside the server.
@@ -218,9 +223,17 @@ fn this_program() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn start_server(kubeconfig: &Path, directory: &Path) -> anyhow::Result<Child> {
+/// One that every server of this demo, one after the other, can have.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free")?;
+    Ok(listener.local_addr()?)
+}
+
+fn start_server(kubeconfig: &Path, directory: &Path, dashboard: SocketAddr) -> anyhow::Result<Child> {
     this_program()?
-        .args(["server", "--lease-duration", "3s", "--volume-mover", "built-in", "--kubeconfig"])
+        .args(["server", "--lease-duration", "3s", "--volume-mover", "built-in", "--dashboard-address"])
+        .arg(dashboard.to_string())
+        .arg("--kubeconfig")
         .arg(kubeconfig)
         .arg("--scratch-dir")
         .arg(directory.join("scratch"))
@@ -236,7 +249,7 @@ fn start_agent(kubeconfig: &Path, directory: &Path) -> anyhow::Result<Child> {
         .arg(kubeconfig)
         .arg("--pods-directory")
         .arg(directory.join("cluster").join("pods"))
-        .arg("--cache-dir")
+        .args(["--progress-address", "127.0.0.1:0", "--cache-dir"])
         .arg(directory.join("cache"))
         .spawn()
         .context("cannot start the agent")

@@ -20,6 +20,8 @@ pub const AGENT_NAME: &str = "plimsoll-agent";
 const DOWNLOADS: u16 = 8085;
 /// Where it serves the dashboard, the live stream and metrics.
 const DASHBOARD: u16 = 8086;
+/// Where agents tell the server how far their transfers are.
+const PROGRESS: u16 = 8087;
 /// The volume of a location in a directory.
 const LOCATION: &str = "location";
 const PART_OF: &str = "app.kubernetes.io/part-of";
@@ -247,8 +249,14 @@ fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         format!("--namespace={namespace}"),
         "--pods-directory=/host_pods".into(),
         "--cache-dir=/scratch/cache".into(),
+        format!("--progress-address=0.0.0.0:{PROGRESS}"),
     ];
     let mut container = container(options, "agent", &arguments);
+    container["ports"] = json!([{ "name": "progress", "containerPort": PROGRESS, "protocol": "TCP" }]);
+    let own = json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
+    if let Some(environment) = container["env"].as_array_mut() {
+        environment.push(own);
+    }
     // Volumes that are mounted on the node later than the agent starts must show up in it.
     let pods = json!({ "name": "host-pods", "mountPath": "/host_pods", "mountPropagation": "HostToContainer" });
     container["volumeMounts"] = json!([pods, mount("/scratch", "scratch"), mount("/tmp", "tmp")]);

@@ -1,0 +1,103 @@
+//! A transfer that hangs is named wherever anybody may look, with its true cause; and so is its going on.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::dashboard::{address, overview, row};
+use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
+use crate::volumes_killed::movers_of;
+
+/// So much that it is on its way for a while.
+const BYTES: usize = 192 << 20;
+const CAUSE: &str = "was stopped by a signal";
+
+/// Processes that do nothing until this is dropped.
+struct Stopped(Vec<Pid>);
+
+impl Stopped {
+    fn movers_of(agent: &Child) -> Self {
+        let all = movers_of(agent).into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        Self(all.filter(|pid| kill_process(*pid, Signal::STOP).is_ok()).collect())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            let _ = kill_process(*pid, Signal::CONT);
+        }
+    }
+}
+
+/// Whether a condition of an object is true.
+fn holds(object: &Value, condition: &str) -> Option<bool> {
+    let all = object.pointer("/status/conditions")?.as_array()?;
+    let found = all.iter().find(|one| one["type"] == condition)?;
+    Some(found["status"] == "True")
+}
+
+async fn told(home: &Home<'_>, reason: &str) -> bool {
+    home.events("Backup", "b").await.iter().any(|event| event == reason)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_recovery() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", BYTES).await;
+    let home = bed.home("home").await;
+    let _server = server(&home, "built-in", &["--dashboard-address", "127.0.0.1:0"]);
+    let agent = agent(&home, &["--progress-address", "127.0.0.1:0"], &[]);
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    eventually("the volume is on its way", async || {
+        let found = transfer(&home, "PodVolumeBackup", "data").await.unwrap_or_default();
+        phase(&found) == "InProgress" && !movers_of(&agent).is_empty()
+    })
+    .await;
+    let stopped = Stopped::movers_of(&agent);
+    assert!(!stopped.0.is_empty(), "it had ended before: {}", agent_log(&home));
+
+    let mut backup = Value::Null;
+    eventually("the backup names it", async || {
+        backup = home.get("Backup", "b").await;
+        backup.pointer("/status/plimsoll/stalled/message").is_some_and(Value::is_string)
+    })
+    .await;
+    let message = backup["status"]["plimsoll"]["stalled"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(CAUSE), "{message}\n{}", agent_log(&home));
+    assert_eq!((holds(&backup, "Stalled"), holds(&backup, "Progressing")), (Some(true), Some(false)), "{backup:#}");
+    let found = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
+    let own = found.pointer("/status/plimsoll/stalled/message").and_then(Value::as_str).unwrap_or_default();
+    assert!(own.contains(CAUSE), "{found:#}");
+    eventually("the Operation says so", async || {
+        holds(&home.get("Operation", "backup-b").await, "Stalled") == Some(true)
+    })
+    .await;
+    eventually("an Event says so", async || told(&home, "Stalled").await).await;
+    let why = home.command(&["why", "backup/b", "-o", "json"]).output().await.unwrap();
+    let text = String::from_utf8_lossy(&why.stdout);
+    assert_eq!(why.status.code(), Some(7), "{text}");
+    assert!(text.contains(CAUSE), "{text}");
+    let top = home.command(&["top", "-o", "json"]).output().await.unwrap();
+    let listed: Value = serde_json::from_slice(&top.stdout).unwrap();
+    assert_eq!(listed["operations"][0]["verdict"], "Stuck", "{listed:#}");
+    let token = home.get("Secret", "plimsoll-dashboard").await;
+    let token = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, token["data"]["token"].as_str().unwrap());
+    let (base, token) = (format!("http://{}", address(&home).await), String::from_utf8(token.unwrap()).unwrap());
+    let told_there = overview(&base, &token).await;
+    assert_eq!(row(&told_there, "b").unwrap()["verdict"], "Stuck", "{told_there:#}");
+    let metrics = reqwest::get(format!("{base}/metrics")).await.unwrap().text().await.unwrap();
+    let stalled = metrics.lines().find(|line| line.starts_with("plimsoll_operation_stalled{") && line.contains("\"b\""));
+    assert!(stalled.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
+
+    drop(stopped);
+    let ended = home.ended("Backup", "b").await;
+    assert_eq!(phase(&ended), "Completed", "{}\n{}", home.log(), agent_log(&home));
+    assert_eq!((holds(&ended, "Stalled"), holds(&ended, "Complete")), (Some(false), Some(true)), "{ended:#}");
+    eventually("everything was told", async || {
+        told(&home, "Started").await && told(&home, "Succeeded").await && told(&home, "Recovered").await
+    })
+    .await;
+    dismiss(agent).await;
+}
