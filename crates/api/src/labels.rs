@@ -57,6 +57,10 @@ pub const MOVER: &str = "plimsoll.dev/mover";
 pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
 /// Annotation on a PodVolumeRestore: the data is in the volume, and how that ended. From then on nothing is moved again.
 pub const MOVED: &str = "plimsoll.dev/moved";
+/// Annotation on a DataUpload or DataDownload that has ended: what was made for it is gone, and a restored claim has its volume.
+pub const SETTLED: &str = "plimsoll.dev/settled";
+/// Label on what was made for a volume transfer: the transfer's uid.
+pub const TRANSFER_UID: &str = "plimsoll.dev/transfer-uid";
 /// Finalizer on a Restore: its files in the bucket are deleted before it is.
 pub const RESTORE_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
 

@@ -29,7 +29,9 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const VELERO: &str = "velero.io";
 const OURS: &str = "plimsoll.dev";
 
-/// The server, in the whole cluster. It deletes nothing there.
+const SNAPSHOT: &str = "snapshot.storage.k8s.io";
+
+/// The server, in the whole cluster. It deletes nothing there but the snapshots it has made.
 pub const SERVER: &[Right] = &[
     right(&["*"], &["*"], &["get", "list", "watch"], "a backup reads every kind; a restore looks before it creates"),
     right(
@@ -43,6 +45,12 @@ pub const SERVER: &[Right] = &[
         &["roles", "clusterroles"],
         &["escalate", "bind"],
         "a restore creates roles that allow more than its own",
+    ),
+    right(
+        &[SNAPSHOT],
+        &["volumesnapshots", "volumesnapshotcontents"],
+        &["delete"],
+        "the objects of a backup's snapshots go once it has ended; the driver keeps what they stand for (csi)",
     ),
 ];
 
@@ -58,6 +66,12 @@ pub const SERVER_NAMESPACE: &[Right] = &[
     ),
     right(&[VELERO], &["restores"], &["delete"], "the restores of a deleted backup (deletion)"),
     right(&[""], &["pods"], &["delete"], "the pods of a phase go when it has ended (actionsets)"),
+    right(
+        &[""],
+        &["persistentvolumeclaims"],
+        &["delete"],
+        "the claim that holds the volume of a DataUpload or DataDownload while it is moved (exposing)",
+    ),
     right(
         &[VELERO],
         &["deletebackuprequests", "downloadrequests", "serverstatusrequests"],
@@ -88,7 +102,7 @@ pub const AGENT: &[Right] = &[
 pub const AGENT_NAMESPACE: &[Right] = &[
     right(
         &[VELERO],
-        &["podvolumebackups", "podvolumerestores"],
+        &["podvolumebackups", "podvolumerestores", "datauploads", "datadownloads"],
         &["get", "list", "watch", "update", "patch"],
         "the transfers of its node (transfer)",
     ),
@@ -104,9 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_may_delete_outside_of_the_servers_namespace_and_agents_write_nothing_there() {
+    fn nobody_may_delete_outside_of_the_servers_namespace_but_snapshots_and_agents_write_nothing_there() {
         let verbs = |rights: &[Right]| rights.iter().flat_map(|right| right.verbs).copied().collect::<Vec<_>>();
-        assert!(!verbs(SERVER).iter().any(|verb| ["delete", "deletecollection", "*", "impersonate"].contains(verb)));
+        assert!(!verbs(SERVER).iter().any(|verb| ["deletecollection", "*", "impersonate"].contains(verb)));
+        let deletes = |right: &&Right| right.verbs.contains(&"delete");
+        let deleted: Vec<_> = SERVER.iter().filter(deletes).flat_map(|right| right.groups).collect();
+        assert_eq!(deleted, [&SNAPSHOT], "nothing but the snapshots of backups");
         assert!(verbs(AGENT).iter().all(|verb| ["get", "list", "watch"].contains(verb)));
         assert!(
             [SERVER, SERVER_NAMESPACE, AGENT, AGENT_NAMESPACE]

@@ -12,6 +12,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
+use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_mover::{Kind, Launch};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -104,6 +105,8 @@ impl Agent {
         let answer = tokio::select! {
             () = self.control::<PodVolumeBackup>() => Ok(()),
             () = self.control::<PodVolumeRestore>() => Ok(()),
+            () = self.control::<DataUpload>() => Ok(()),
+            () = self.control::<DataDownload>() => Ok(()),
             () = lease.keep() => Ok(()),
             peer = peers::came(&self.client, &settings.namespace) => {
                 Err(Error::Fenced(format!("{peer} serves namespace {} now", settings.namespace)))

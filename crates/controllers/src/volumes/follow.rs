@@ -19,6 +19,7 @@ use super::agents::Agents;
 use super::obstacle::{Lasts, Obstacle, Obstructed};
 use crate::context::Context;
 use crate::control::api;
+use crate::transfer::kind::Transfer;
 use crate::transfer::write::Record;
 
 /// How often obstacles are looked for.
@@ -234,7 +235,7 @@ fn verdict<T: Obstructed>(
 }
 
 /// Ends a transfer that its agent does not end. The agent stops when it sees this, if there is one.
-async fn give_up<T: Obstructed>(context: &Context, object: &T, message: &str) {
+pub(super) async fn give_up<T: Transfer>(context: &Context, object: &T, message: &str) {
     if context.fence.check().is_err() {
         return;
     }
