@@ -298,6 +298,7 @@ fn info(claimed: &Claimed, made: &Result<Dealt, String>, started: Timestamp, mov
         pv_name: claimed.volume.clone(),
         backup_method: "CSISnapshot".into(),
         snapshot_data_moved: moved,
+        preserve_local_snapshot: !moved && made.is_ok(),
         start_timestamp: Some(format!("{started:.0}")),
         result: if made.is_ok() { "succeeded" } else { "failed" }.into(),
         pv_info: claimed.persistent.clone(),
