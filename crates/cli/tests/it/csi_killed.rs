@@ -87,12 +87,12 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
         assert_eq!(phase(&backup), "Completed", "{}", said());
         assert_eq!(list(&home, "DataUpload").await.len(), number + 1, "{}", said());
     }
-    let _server = server(&home, &[]);
+    let tidying = server(&home, &[]);
     eventually("nothing of it stays", async || {
         copies(&bed).is_empty() && snapshots(&bed).await.is_empty() && contents(&bed).await.is_empty()
     })
     .await;
-    dismiss(_server).await;
+    dismiss(tidying).await;
     claim.lose().await;
     for (number, point) in
         ["download.create.after", "exposing.handover.before", "exposing.handover.after"].into_iter().enumerate()
