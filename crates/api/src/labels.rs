@@ -59,6 +59,10 @@ pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
 pub const MOVED: &str = "plimsoll.dev/moved";
 /// Annotation on an agent's Lease: where it tells how far its transfers are, straight from its memory.
 pub const PROGRESS_ADDRESS: &str = "plimsoll.dev/progress-address";
+/// Annotation on a DataUpload or DataDownload that has ended: what was made for it is gone, and a restored claim has its volume.
+pub const SETTLED: &str = "plimsoll.dev/settled";
+/// Label on what was made for a volume transfer: the transfer's uid.
+pub const TRANSFER_UID: &str = "plimsoll.dev/transfer-uid";
 /// Finalizer on a Restore: its files in the bucket are deleted before it is.
 pub const RESTORE_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
 

@@ -6,8 +6,12 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress};
+use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_progress::percent_string;
 use serde::Serialize;
+
+/// Where a transfer has no pod of its user's.
+const NO_POD: &str = "-";
 
 /// Which way the data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -147,10 +151,82 @@ impl From<&PodVolumeRestore> for Transfer {
     }
 }
 
+/// What does the moving, as an object without a type of uploader says it: Velero knows only kopia.
+fn uploader(object: &impl ResourceExt) -> String {
+    object.annotations().get(labels::MOVER).map_or("kopia", String::as_str).to_owned()
+}
+
+/// Data of a snapshot has no pod: its claim stands for the volume.
+impl From<&DataUpload> for Transfer {
+    fn from(object: &DataUpload) -> Self {
+        let (spec, status) = (&object.spec, object.status.clone().unwrap_or_default());
+        let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
+        let live = status.plimsoll.unwrap_or_default();
+        Self {
+            direction: Direction::Backup,
+            name: object.name_any(),
+            of: object.labels().get(labels::BACKUP_NAME).cloned().unwrap_or_default(),
+            namespace: spec.source_namespace.clone().unwrap_or_default(),
+            pod: NO_POD.to_owned(),
+            volume: spec.source_pvc.clone().unwrap_or_default(),
+            node: status.node.unwrap_or_default(),
+            uploader: uploader(object),
+            phase: object.phase().to_string(),
+            total_bytes,
+            bytes_done,
+            incremental_bytes: count(status.incremental_bytes),
+            rate: count(live.rate),
+            seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
+            stalled: live.stalled.and_then(|stall| stall.message),
+            message: status.message.filter(|text| !text.is_empty()),
+            snapshot: status.snapshot_id.filter(|text| !text.is_empty()),
+            created: object.creation_timestamp().map(|time| time.0),
+            started: status.start_timestamp.map(|time| time.0),
+            completed: status.completion_timestamp.map(|time| time.0),
+        }
+    }
+}
+
+impl From<&DataDownload> for Transfer {
+    fn from(object: &DataDownload) -> Self {
+        let (spec, status) = (&object.spec, object.status.clone().unwrap_or_default());
+        let target = spec.target_volume.clone().unwrap_or_default();
+        let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
+        let live = status.plimsoll.unwrap_or_default();
+        Self {
+            direction: Direction::Restore,
+            name: object.name_any(),
+            of: object.labels().get(labels::RESTORE_NAME).cloned().unwrap_or_default(),
+            namespace: target.namespace.unwrap_or_default(),
+            pod: NO_POD.to_owned(),
+            volume: target.pvc.unwrap_or_default(),
+            node: status.node.unwrap_or_default(),
+            uploader: uploader(object),
+            phase: object.phase().to_string(),
+            total_bytes,
+            bytes_done,
+            incremental_bytes: None,
+            rate: count(live.rate),
+            seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
+            stalled: live.stalled.and_then(|stall| stall.message),
+            message: status.message.filter(|text| !text.is_empty()),
+            snapshot: spec.snapshot_id.clone().filter(|text| !text.is_empty()),
+            created: object.creation_timestamp().map(|time| time.0),
+            started: status.start_timestamp.map(|time| time.0),
+            completed: status.completion_timestamp.map(|time| time.0),
+        }
+    }
+}
+
 impl Transfer {
     /// Whether it will not change any more.
     pub fn is_ended(&self) -> bool {
         TransferPhase::from(self.phase.as_str()).is_ended()
+    }
+
+    /// Whether it is the data of a snapshot, and not of a pod's volume.
+    pub fn is_moved(&self) -> bool {
+        self.pod == NO_POD
     }
 
     /// How far it is, if the total is known. 100 only at a good end.
@@ -207,7 +283,7 @@ pub fn groups(transfers: &[Transfer]) -> Vec<Group> {
         members.sort_by_key(|one| (one.namespace.clone(), one.pod.clone(), one.volume.clone()));
         let mut lines: Vec<(String, String)> = Vec::new();
         for one in &members {
-            let pod = format!("{}/{}", one.namespace, one.pod);
+            let pod = if one.is_moved() { one.namespace.clone() } else { format!("{}/{}", one.namespace, one.pod) };
             match lines.last_mut() {
                 Some((last, words)) if *last == pod => *words = format!("{words}, {}", one.words()),
                 _ => lines.push((pod, one.words())),
@@ -239,6 +315,23 @@ pub async fn list(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Resul
     if let Some(parameters) = parameters(of, Direction::Restore) {
         let api: Api<PodVolumeRestore> = Api::namespaced(client.clone(), namespace);
         let all = known(api.list(&parameters).await).context("cannot list PodVolumeRestores")?;
+        found.extend(all.iter().map(Transfer::from));
+    }
+    found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));
+    Ok(found)
+}
+
+/// Reads the transfers of CSI snapshots' data, oldest first.
+pub async fn moved(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Result<Vec<Transfer>> {
+    let mut found = Vec::new();
+    if let Some(parameters) = parameters(of, Direction::Backup) {
+        let api: Api<DataUpload> = Api::namespaced(client.clone(), namespace);
+        let all = known(api.list(&parameters).await).context("cannot list DataUploads")?;
+        found.extend(all.iter().map(Transfer::from));
+    }
+    if let Some(parameters) = parameters(of, Direction::Restore) {
+        let api: Api<DataDownload> = Api::namespaced(client.clone(), namespace);
+        let all = known(api.list(&parameters).await).context("cannot list DataDownloads")?;
         found.extend(all.iter().map(Transfer::from));
     }
     found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));

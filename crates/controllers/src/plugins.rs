@@ -21,6 +21,7 @@ use plimsoll_store::{Location, Store, StoreError};
 use serde_json::{Value, json};
 
 use crate::context::{Context, Settings};
+use crate::csi::{self, Forgetting};
 use crate::journal::Known;
 use crate::subject::{self, Job};
 
@@ -101,19 +102,24 @@ pub async fn add_restore_actions(
 
 type DeleteActions = Registry<dyn DeleteItemAction>;
 
-/// The plugins' actions of deletions, and what is wrong with those that cannot be asked.
+/// The actions of deletions, and what is wrong with those that cannot be asked. `moved` is there if the backup may have CSI
+/// snapshots or data that was moved.
 pub async fn delete_actions(
-    context: &Context,
+    context: &Arc<Context>,
+    moved: Option<&Forgetting>,
     task: &Task,
 ) -> Result<(DeleteActions, PluginActions, Vec<String>), Error> {
     let mut actions = DeleteActions::default();
     let logs: Arc<dyn LogSink> = Arc::new(Tracing);
     let plugins = PluginActions::for_deletion(&context.plugins, &logs);
-    if plugins.delete().next().is_none() {
+    if plugins.delete().next().is_none() && moved.is_none() {
         return Ok((actions, plugins, Vec::new()));
     }
     let discovered = Patience::default().run(task, || context.cluster.discover()).await?;
     let selecting = Selecting::for_restore(&RestoreSpec::default(), None, &discovered.resources)?;
+    if let Some(moved) = moved {
+        csi::register_deletion(context, moved, &mut actions, selecting.catalog())?;
+    }
     let problems = plugins.register_delete(&mut actions, selecting.catalog()).await;
     Ok((actions, plugins, problems))
 }
@@ -129,6 +135,7 @@ pub async fn end_abandoned<A: ?Sized>(
     for known in job_known.iter().filter(|known| known.result.is_none()) {
         let plimsoll_engine::ports::Effect::Operation { action, id, .. } = &known.effect else { continue };
         match actions.get(action).and_then(&background) {
+            Some(background) if background.is_found_again() => {}
             Some(background) => {
                 if let Err(error) = background.cancel(id, subject).await {
                     tracing::warn!(

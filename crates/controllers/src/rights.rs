@@ -30,7 +30,7 @@ const VELERO: &str = "velero.io";
 const OURS: &str = "plimsoll.dev";
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
 
-/// The server, in the whole cluster. It deletes nothing there but snapshots.
+/// The server, in the whole cluster. It deletes nothing there but the snapshots it has made.
 pub const SERVER: &[Right] = &[
     right(&["*"], &["*"], &["get", "list", "watch"], "a backup reads every kind; a restore looks before it creates"),
     right(
@@ -49,7 +49,7 @@ pub const SERVER: &[Right] = &[
         &[SNAPSHOTS],
         &["volumesnapshots", "volumesnapshotcontents"],
         &["delete"],
-        "blueprints delete the snapshots they made (actionsets)",
+        "the objects of snapshots go with the backup or the blueprint that made them (csi, actionsets)",
     ),
 ];
 
@@ -66,6 +66,12 @@ pub const SERVER_NAMESPACE: &[Right] = &[
     right(&[VELERO], &["restores"], &["delete"], "the restores of a deleted backup (deletion)"),
     right(&[""], &["secrets"], &["delete"], "what an agent needed for one transfer of a phase (actionsets)"),
     right(&[""], &["pods"], &["delete"], "the pods of a phase go when it has ended (actionsets)"),
+    right(
+        &[""],
+        &["persistentvolumeclaims"],
+        &["delete"],
+        "the claim that holds the volume of a DataUpload or DataDownload while it is moved (exposing)",
+    ),
     right(
         &[VELERO],
         &["deletebackuprequests", "downloadrequests", "serverstatusrequests"],
@@ -96,7 +102,7 @@ pub const AGENT: &[Right] = &[
 pub const AGENT_NAMESPACE: &[Right] = &[
     right(
         &[VELERO],
-        &["podvolumebackups", "podvolumerestores"],
+        &["podvolumebackups", "podvolumerestores", "datauploads", "datadownloads"],
         &["get", "list", "watch", "update", "patch"],
         "the transfers of its node (transfer)",
     ),
@@ -112,10 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outside_of_the_servers_namespace_only_snapshots_may_be_deleted_and_agents_write_nothing_there() {
+    fn nobody_may_delete_outside_of_the_servers_namespace_but_snapshots_and_agents_write_nothing_there() {
         let verbs = |rights: &[Right]| rights.iter().flat_map(|right| right.verbs).copied().collect::<Vec<_>>();
-        let others: Vec<Right> = SERVER.iter().filter(|right| right.groups != [SNAPSHOTS]).copied().collect();
-        assert!(!verbs(&others).iter().any(|verb| ["delete", "deletecollection", "*", "impersonate"].contains(verb)));
+        assert!(!verbs(SERVER).iter().any(|verb| ["deletecollection", "*", "impersonate"].contains(verb)));
+        let deletes = |right: &&Right| right.verbs.contains(&"delete");
+        let deleted: Vec<_> = SERVER.iter().filter(deletes).flat_map(|right| right.groups).collect();
+        assert_eq!(deleted, [&SNAPSHOTS], "nothing but snapshots");
         assert!(verbs(AGENT).iter().all(|verb| ["get", "list", "watch"].contains(verb)));
         assert!(
             [SERVER, SERVER_NAMESPACE, AGENT, AGENT_NAMESPACE]

@@ -364,9 +364,10 @@ mod tests {
         let mut schedule = Schedule::fixture();
         assert_eq!(examine(&schedule).0, Vec::<String>::new());
         schedule.spec.schedule = Some("0 25 * * *".into());
-        schedule.spec.template.get_or_insert_default().snapshot_move_data = Some(true);
+        let policy = serde_json::from_value(json!({ "kind": "Secret", "name": "rules" })).unwrap();
+        schedule.spec.template.get_or_insert_default().resource_policy = Some(policy);
         let faults = examine(&schedule).0;
         assert!(faults[0].starts_with("spec.schedule: invalid schedule: hour \"25\""), "{faults:?}");
-        assert!(faults[1].starts_with("spec.template.snapshotMoveData"), "{faults:?}");
+        assert!(faults[1].starts_with("spec.template.resourcePolicy"), "{faults:?}");
     }
 }

@@ -21,7 +21,8 @@ use crate::repositories::{self, Repositories};
 use crate::sync::{self, Warnings};
 use crate::writes::Writes;
 use crate::{
-    actionsets, downloads, garbage, leader_pod, location, peers, plugins, requests, restore_files, schedule, subject,
+    actionsets, downloads, exposing, garbage, leader_pod, location, peers, plugins, requests, restore_files, schedule,
+    subject,
 };
 
 /// The name of the Lease.
@@ -100,6 +101,7 @@ impl Server {
                 repositories::control(Arc::clone(&context)),
                 requests::server_status::control(Arc::clone(&context)),
                 requests::download::control(Arc::clone(&context)),
+                exposing::control(Arc::clone(&context)),
             )
         };
         tokio::select! {

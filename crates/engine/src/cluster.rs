@@ -3,7 +3,7 @@
 //! Objects are never parsed into typed structs on the way through, because a typed round trip loses what the type does
 //! not know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -73,10 +73,18 @@ pub fn collection_path(api_version: &str, plural: &str, namespace: Option<&str>)
 /// What the API server serves, and what it should serve but does not now.
 #[derive(Clone, Debug, Default)]
 pub struct Discovered {
-    /// Resources that can be listed, read, created and deleted, in their preferred version.
+    /// Resources that can be listed, read, created and deleted, each in one version.
     pub resources: Vec<Resource>,
     /// Group versions that did not answer, with the reason: an aggregated API whose backend is down, usually.
     pub unavailable: Vec<(String, String)>,
+}
+
+impl Discovered {
+    /// Adds those that no version before this one has.
+    fn add(&mut self, resources: Vec<Resource>) {
+        let known: HashSet<String> = self.resources.iter().map(Resource::group_resource).collect();
+        self.resources.extend(resources.into_iter().filter(|one| !known.contains(&one.group_resource())));
+    }
 }
 
 /// One page of a LIST.
@@ -136,11 +144,11 @@ impl Cluster {
         &self.client
     }
 
-    /// Finds every resource that can be backed up, in its preferred version.
+    /// Finds every resource that can be backed up, each in the version that its group prefers, or in the first that has it.
     pub async fn discover(&self) -> Result<Discovered, Error> {
         let groups = self.client.list_api_groups().await.map_err(|e| Error::api("list API groups", e))?;
         let mut versions: Vec<String> = vec!["v1".into()];
-        versions.extend(groups.groups.iter().filter_map(preferred_version));
+        versions.extend(groups.groups.iter().flat_map(versions_of));
         let answers: Vec<_> = stream::iter(versions)
             .map(|version| async move { (version.clone(), self.resources_of(&version).await) })
             .buffered(8)
@@ -149,7 +157,7 @@ impl Cluster {
         let mut found = Discovered::default();
         for (version, answer) in answers {
             match answer {
-                Ok(resources) => found.resources.extend(resources),
+                Ok(resources) => found.add(resources),
                 Err(error) if version == "v1" => return Err(error),
                 // Deleted since the groups were listed: nothing is left out.
                 Err(error) if error.code() == Some(404) => {}
@@ -273,9 +281,11 @@ pub fn complete(item: &Bytes, resource: &Resource) -> Bytes {
     Bytes::from([head.as_bytes(), body].concat())
 }
 
-fn preferred_version(group: &APIGroup) -> Option<String> {
-    let version = group.preferred_version.as_ref().or(group.versions.first())?;
-    Some(version.group_version.clone())
+/// The versions of a group, the preferred one first.
+fn versions_of(group: &APIGroup) -> Vec<String> {
+    let preferred = group.preferred_version.iter().chain(&group.versions).map(|version| version.group_version.clone());
+    let mut seen = HashSet::new();
+    preferred.filter(|version| seen.insert(version.clone())).collect()
 }
 
 fn can_be_kept(resource: &APIResource) -> bool {
@@ -400,6 +410,15 @@ mod tests {
             namespaced: true,
             aliases: vec![],
         }
+    }
+
+    #[test]
+    fn a_kind_that_only_a_later_version_has_is_found_and_one_that_two_have_once() {
+        let mut found = Discovered::default();
+        found.add(vec![pods()]);
+        found.add(vec![Resource { version: "v2".into(), ..pods() }, Resource { plural: "others".into(), ..pods() }]);
+        let found: Vec<_> = found.resources.iter().map(|one| (one.plural.as_str(), one.version.as_str())).collect();
+        assert_eq!(found, [("pods", "v1"), ("others", "v1")]);
     }
 
     #[test]

@@ -47,6 +47,11 @@ pub trait Background: Send + Sync {
     fn progress<'a>(&'a self, operation: &'a str, subject: &'a Value) -> BoxFuture<'a, Result<Reading, Error>>;
     /// Asks for its end.
     fn cancel<'a>(&'a self, operation: &'a str, subject: &'a Value) -> BoxFuture<'a, Result<(), Error>>;
+
+    /// Whether work that a server which died had begun is taken up again by asking the action anew; otherwise it is ended first.
+    fn is_found_again(&self) -> bool {
+        false
+    }
 }
 
 /// What an action began.

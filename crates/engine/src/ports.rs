@@ -151,6 +151,8 @@ pub trait Volumes: Send + Sync {
     /// Begins to back them up; called between the pod's pre-hooks and post-hooks. Returns when the pod no longer needs to
     /// stand still: at once, unless it is one that does. What goes wrong with a volume is a part of the results.
     fn back_up<'a>(&'a self, pod: &'a Value, still: bool, task: &'a Task) -> BoxFuture<'a, Result<(), Error>>;
+    /// No pod comes any more whose volumes must be dealt with while it stands still.
+    fn pods_are_read(&self) {}
     /// A PersistentVolume is a part of the backup. Never blocks: its data is backed up at the latest in [`Volumes::finish`].
     fn persistent(&self, volume: &Value) {
         let _ = volume;

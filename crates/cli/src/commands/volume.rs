@@ -42,6 +42,7 @@ async fn choose(client: &kube::Client, namespace: &str, chosen: &Chosen) -> anyh
         _ => Of::All,
     };
     let mut found = transfers::list(client, namespace, of).await?;
+    found.extend(transfers::moved(client, namespace, of).await?);
     if let Some(missing) = chosen.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
         bail!("there is no transfer {missing}: `plimsoll volume get` lists them");
     }

@@ -50,6 +50,10 @@ pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &Des
         Ok(found) => files.transfers = found,
         Err(error) => files.notes.push(format!("{error:#}")),
     }
+    match transfers::moved(client, namespace, of).await {
+        Ok(found) => files.transfers.extend(found),
+        Err(error) => files.notes.push(format!("{error:#}")),
+    }
     match plugin_work::list(client, namespace, of).await {
         Ok(found) => files.plugin_work = found,
         Err(error) => files.notes.push(format!("{error:#}")),

@@ -13,7 +13,7 @@ use super::facts::Facts;
 use super::filters::{Spec, backup_settings, hooks, selection};
 use super::page::{Page, Section};
 use crate::args::names::Kind;
-use crate::transfers::groups;
+use crate::transfers::{Transfer, groups};
 use crate::{draw, output};
 
 /// Without --details, so many messages of one place are printed.
@@ -220,12 +220,14 @@ fn volumes(section: &mut Section, facts: &Facts, details: bool) {
 
 /// By mover and phase, as Velero groups them. What runs is always shown; what does not, only with --details.
 fn transfers(section: &mut Section, facts: &Facts, details: bool) {
-    let mut movers: Vec<&str> = facts.transfers.iter().map(|one| one.uploader.as_str()).collect();
+    let mut movers: Vec<_> = facts.transfers.iter().map(|one| (one.is_moved(), one.uploader.as_str())).collect();
     movers.sort_unstable();
     movers.dedup();
-    for mover in movers {
-        let members: Vec<_> = facts.transfers.iter().filter(|one| one.uploader == mover).cloned().collect();
+    for (moved, mover) in movers {
+        let of_it = |one: &&Transfer| (one.is_moved(), one.uploader.as_str()) == (moved, mover);
+        let members: Vec<_> = facts.transfers.iter().filter(of_it).cloned().collect();
         let heading = match facts.kind {
+            _ if moved => format!("Snapshot Data Movement - {mover}"),
             Kind::Backup => format!("Pod Volume Backups - {mover}"),
             _ => format!("{mover} Restores"),
         };

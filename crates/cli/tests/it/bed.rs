@@ -180,7 +180,8 @@ impl Bed {
     pub async fn volume(&self, name: &str) -> PathBuf {
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
         let spec = api.get(name).await.unwrap().spec.unwrap();
-        spec.local.map(|local| local.path).or_else(|| Some(spec.host_path?.path)).unwrap().into()
+        let driver = || Some(spec.csi?.volume_handle);
+        spec.local.map(|local| local.path).or_else(|| Some(spec.host_path?.path)).or_else(driver).unwrap().into()
     }
 
     /// Whether nothing but our own API works on what lies here.
@@ -410,6 +411,10 @@ impl Home<'_> {
             "ActionSet" | "Blueprint" | "Profile" => {
                 ApiResource::from_gvk(&GroupVersionKind::gvk("cr.kanister.io", "v1alpha1", kind))
             }
+            "DataUpload" | "DataDownload" => {
+                ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v2alpha1", kind))
+            }
+            "VolumeSnapshot" => ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind)),
             "Deployment" | "StatefulSet" => ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind)),
             "ConfigMap" | "Event" | "Secret" | "Pod" | "PersistentVolumeClaim" => {
                 ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))

@@ -37,7 +37,6 @@ async fn what_cannot_be_carried_out_is_refused_by_name(bed: &Bed) {
             "spec.resourcePolicy: there is no ConfigMap rules",
         ),
         ("Backup", json!({ "resourcePolicy": { "kind": "Secret", "name": "rules" } }), "spec.resourcePolicy.kind"),
-        ("Backup", json!({ "snapshotMoveData": true }), "spec.snapshotMoveData"),
         (
             "Backup",
             json!({ "volumeSnapshotLocations": ["none"] }),

@@ -72,8 +72,9 @@ async fn a_schedule_that_cannot_be_carried_out_says_why(bed: &Bed) {
     };
     create(&home, "expression", json!({ "schedule": "0 25 * * *", "template": {} })).await;
     refused("expression", "invalid schedule: hour").await;
-    create(&home, "template", json!({ "schedule": "@daily", "template": { "snapshotMoveData": true } })).await;
-    refused("template", "spec.template.snapshotMoveData").await;
+    let template = json!({ "resourcePolicy": { "kind": "Secret", "name": "rules" } });
+    create(&home, "template", json!({ "schedule": "@daily", "template": template })).await;
+    refused("template", "spec.template.resourcePolicy").await;
     home.patch("Schedule", "expression", json!({ "spec": { "schedule": "0 5 * * *" } })).await;
     eventually("a corrected schedule is enabled", async || {
         let schedule = home.get("Schedule", "expression").await;

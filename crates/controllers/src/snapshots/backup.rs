@@ -29,6 +29,7 @@ use super::places::{Chosen, Places, plugin_error};
 use super::records::{Records, Sort, is_kept, text};
 use super::zone;
 use crate::context::Context;
+use crate::csi::Csi;
 use crate::journal::Known;
 use crate::volumes::{Claimed, PodVolumes, claims_of, skipped};
 
@@ -575,6 +576,14 @@ fn info(taken: &Taken) -> BackupVolumeInfo {
 pub(crate) struct AllVolumes {
     pub pods: PodVolumes,
     pub snapshots: Arc<Snapshots>,
+    pub csi: Option<Arc<Csi>>,
+}
+
+impl AllVolumes {
+    /// Whether a claim's data is taken care of otherwise.
+    fn brings(&self, claim: &str) -> bool {
+        self.pods.brings(claim) || self.csi.as_ref().is_some_and(|csi| csi.has(claim))
+    }
 }
 
 impl Volumes for AllVolumes {
@@ -587,10 +596,19 @@ impl Volumes for AllVolumes {
             self.pods.back_up(pod, still, task).await?;
             if still {
                 // While it stands still, and not later.
-                self.snapshots.of_pod(pod, |claim| self.pods.brings(claim)).await?;
+                if let Some(csi) = &self.csi {
+                    csi.of_pod(pod, |claim| self.pods.brings(claim)).await?;
+                }
+                self.snapshots.of_pod(pod, |claim| self.brings(claim)).await?;
             }
             Ok(())
         })
+    }
+
+    fn pods_are_read(&self) {
+        if let Some(csi) = &self.csi {
+            csi.pods_are_read();
+        }
     }
 
     fn persistent(&self, volume: &Value) {
@@ -599,8 +617,9 @@ impl Volumes for AllVolumes {
 
     fn finish(&self) -> BoxFuture<'_, Result<VolumeResults, Error>> {
         Box::pin(async {
-            self.snapshots.of_the_rest(|claim| self.pods.brings(claim)).await?;
+            self.snapshots.of_the_rest(|claim| self.brings(claim)).await?;
             let mut results = self.pods.finish().await?;
+            results.infos.extend(self.csi.as_ref().map(|csi| csi.results()).unwrap_or_default());
             self.snapshots.results(&mut results).await?;
             Ok(results)
         })

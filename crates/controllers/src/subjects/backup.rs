@@ -10,7 +10,9 @@ use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, PodVolumeBackup};
+use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_api::{labels, validate};
+use plimsoll_archive::volumes::BackupVolumeInfo;
 use plimsoll_engine::backup::actions::{BackupItemAction, built_in};
 use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
 use plimsoll_engine::hooks::{self, HookCounts, HookRules, OpenPair};
@@ -25,15 +27,15 @@ use plimsoll_select::policies::Policies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
-use super::unsupported;
 use crate::context::Context;
+use crate::csi::{Csi, Moving, Wanting};
 use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::snapshots::{AllVolumes, Snapshots, Taking};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodVolumes, Wanted, Wishes};
-use crate::{plugins, policy, project, snapshots};
+use crate::{csi, plugins, policy, project, snapshots};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -48,8 +50,8 @@ const STAGES: [(&str, Duration); 5] = [
 /// How long work in the background may take where a Backup does not say.
 const OPERATION_LIMIT: Duration = Duration::from_hours(4);
 
-/// What a later version carries out, and this one must not pretend to.
-const UNSUPPORTED: [(&str, &str); 1] = [("snapshotMoveData", "moving snapshot data")];
+/// How long a CSI driver may take until it has a snapshot, where a Backup does not say.
+const CSI_LIMIT: Duration = Duration::from_mins(10);
 
 impl Kind for Backup {
     const VERB: &'static str = "backup";
@@ -69,9 +71,7 @@ impl Kind for Backup {
     }
 
     fn faults(raw: &Value) -> Vec<String> {
-        let mut faults = validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
-        faults.extend(unsupported::faults(raw.get("spec").unwrap_or(&Value::Null), &UNSUPPORTED));
-        faults
+        validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default()
     }
 
     async fn needs(&self, context: &Context) -> Result<Needs, Error> {
@@ -111,6 +111,7 @@ impl Kind for Backup {
         let (location, store) = open_location(job).await?;
         let begun = begin(job, &location).await?;
         if let Standing::Committed(metadata) = job.unless_cancelled(clear(job, &store)).await? {
+            release_snapshots(job).await;
             return Ok(adopt(&metadata));
         }
         let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
@@ -135,7 +136,9 @@ impl Kind for Backup {
         }
         let HookCounts { attempted, failed } = done.hooks;
         finished.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
+        count_csi_snapshots(&volumes.infos, &mut finished);
         commit(job, &store, &begun, &finished, &stages).await?;
+        release_snapshots(job).await;
         Ok(finished)
     }
 
@@ -146,12 +149,34 @@ impl Kind for Backup {
         }
         let own = format!("{}={}", labels::BACKUP_UID, job.id.uid);
         volumes::abandon::<PodVolumeBackup>(&job.context, &own, &job.tree.root()).await;
+        volumes::abandon::<DataUpload>(&job.context, &own, &job.tree.root()).await;
         snapshots::discard(&job.context, &job.id.uid).await;
+        csi::withdraw(&job.context, &job.id.uid).await;
         if let Ok((_, store)) = open_location(job).await
             && let Err(error) = backup::discard(&store, &job.id.name).await
         {
             tracing::warn!("backup {}: cannot remove what it left in the location: {error}", job.id.name);
         }
+    }
+}
+
+/// Snapshots whose data was moved are counted as operations, not as snapshots: they do not stay.
+fn count_csi_snapshots(infos: &[BackupVolumeInfo], finished: &mut Finished) {
+    let taken = |info: &&BackupVolumeInfo| info.backup_method == "CSISnapshot" && !info.snapshot_data_moved;
+    let ready =
+        |info: &&BackupVolumeInfo| info.csi_snapshot_info.as_ref().and_then(|csi| csi.ready_to_use) == Some(true);
+    let attempted = infos.iter().filter(taken).count();
+    if attempted > 0 {
+        finished.status["csiVolumeSnapshotsAttempted"] = json!(attempted);
+        finished.status["csiVolumeSnapshotsCompleted"] = json!(infos.iter().filter(taken).filter(ready).count());
+    }
+}
+
+/// The objects of CSI snapshots go when the backup has ended; what they stand for stays, unless its data is elsewhere.
+async fn release_snapshots(job: &Job<Backup>) {
+    match job.subject.spec.snapshot_move_data {
+        Some(true) => csi::withdraw(&job.context, &job.id.uid).await,
+        _ => csi::retain(&job.context, &job.id.uid).await,
     }
 }
 
@@ -316,6 +341,7 @@ async fn read_again(job: &Job<Backup>, store: &Store, operations: &Operations) -
 struct Helpers {
     actions: PluginActions,
     snapshots: Arc<Snapshots>,
+    csi: Option<Arc<Csi>>,
 }
 
 impl Helpers {
@@ -333,10 +359,19 @@ async fn settle_snapshots(
     volumes: &VolumeResults,
     operations: &Operations,
 ) -> Result<VolumeResults, Error> {
-    if volumes.snapshots.is_empty() || operations.is_empty() {
+    let csi = match &helpers.csi {
+        Some(csi) => csi.settled().await?,
+        None => Vec::new(),
+    };
+    if (volumes.snapshots.is_empty() && csi.is_empty()) || operations.is_empty() {
         return Ok(volumes.clone());
     }
-    let settled = helpers.snapshots.settled(volumes).await?;
+    let mut settled = helpers.snapshots.settled(volumes).await?;
+    for info in csi {
+        if let Some(known) = settled.infos.iter_mut().find(|known| known.pv_name == info.pv_name) {
+            *known = info;
+        }
+    }
     backup::save_snapshots(store, &job.id.name, &settled, &job.tree.root(), job.record.as_ref()).await?;
     Ok(settled)
 }
@@ -365,8 +400,11 @@ async fn run(
     let adding = plugins::add_backup_actions(&job.context, &mut actions, &selecting, &heard);
     let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
     let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
-    plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
     let locations = snapshots::choose(&job.context, spec).await?.map_err(Error::Selection)?;
+    let mut wanting = wanting(job, begun, policies.as_ref(), &selecting, &heard, stages).await?;
+    wanting.plugins = !locations.0.is_empty();
+    let csi = Csi::register(wanting, &mut actions, selecting.catalog())?;
+    plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
     let taking = taking(job, locations, policies.clone(), &selecting, operations, &heard, stages);
     let snapshots = Arc::new(Snapshots::new(taking));
     planning.finish();
@@ -384,6 +422,7 @@ async fn run(
         volumes: Some(Arc::new(AllVolumes {
             pods: volumes(job, begun, policies, stages).await?,
             snapshots: Arc::clone(&snapshots),
+            csi: csi.clone(),
         })),
         problems,
         reading: stages.begin("reading"),
@@ -393,7 +432,7 @@ async fn run(
         cancel: job.cancel.clone(),
         scratch: job.scratch.path().to_owned(),
     };
-    let helpers = Helpers { actions: added, snapshots };
+    let helpers = Helpers { actions: added, snapshots, csi };
     match Box::pin(run.run()).await {
         Ok(done) => Ok((done, helpers)),
         Err(error) => {
@@ -402,6 +441,42 @@ async fn run(
             Err(error)
         }
     }
+}
+
+/// Who has CSI drivers take snapshots, as this Backup wants it.
+async fn wanting(
+    job: &Job<Backup>,
+    begun: &Value,
+    policies: Option<&Policies>,
+    selecting: &Arc<Selecting>,
+    heard: &Arc<Heard>,
+    stages: &Stages,
+) -> Result<Wanting, Error> {
+    let spec = &job.subject.spec;
+    let limit = spec.csi_snapshot_timeout.as_ref().and_then(GoDuration::as_std);
+    let moving = match spec.snapshot_move_data {
+        Some(true) => Some(Moving {
+            location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            kind: job.context.settings.mover.resolve(&job.context).await?,
+            mover: spec.data_mover.clone(),
+            owner: OwnerReference { controller: Some(true), ..job.id.owner() },
+        }),
+        _ => None,
+    };
+    Ok(Wanting {
+        context: Arc::clone(&job.context),
+        name: job.id.name.clone(),
+        uid: job.id.uid.clone(),
+        backup: begun.clone(),
+        wanted: spec.snapshot_volumes,
+        plugins: false,
+        selecting: Arc::clone(selecting),
+        wishes: Wishes::of(spec, policies.cloned()),
+        limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(CSI_LIMIT),
+        moving,
+        heard: Arc::clone(heard),
+        task: stages.planned("volumes"),
+    })
 }
 
 /// Who takes snapshots, as this Backup wants it.
@@ -515,6 +590,8 @@ fn adopt(metadata: &Value) -> Finished {
         "hookStatus",
         "volumeSnapshotsAttempted",
         "volumeSnapshotsCompleted",
+        "csiVolumeSnapshotsAttempted",
+        "csiVolumeSnapshotsCompleted",
         "backupItemOperationsAttempted",
         "backupItemOperationsCompleted",
         "backupItemOperationsFailed",

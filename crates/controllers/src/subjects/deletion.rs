@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use crate::context::{Context, Settings};
 use crate::control::{api, remove};
+use crate::csi::Forgetting;
 use crate::decide::Stage;
 use crate::events::Gravity;
 use crate::floor::Shown;
@@ -222,9 +223,10 @@ async fn remove_all(job: &Job<DeleteBackupRequest>, backup: &Backup, stages: &St
     let mut errors = Vec::new();
     if let Some(store) = open_store(job, backup).await? {
         let _shown = show_waits(&store, &job.tree.root());
-        errors.extend(run_actions(job, backup, &store, &stages.begin("actions")).await?);
+        let moved = Forgetting::default();
+        errors.extend(run_actions(job, backup, &store, &moved, &stages.begin("actions")).await?);
         errors.extend(native_snapshots(job, backup, &store).await?);
-        errors.extend(volume_data(job, backup, &store, &stages.begin("volumes")).await?);
+        errors.extend(volume_data(job, backup, &store, &moved, &stages.begin("volumes")).await?);
         // What is needed to try again stays until all that depends on it is gone.
         if errors.is_empty() {
             let objects = stages.begin("objects");
@@ -255,10 +257,15 @@ async fn run_actions(
     job: &Job<DeleteBackupRequest>,
     backup: &Backup,
     store: &Store,
+    moved: &Forgetting,
     task: &Task,
 ) -> Result<Vec<String>, Error> {
     let raw = serde_json::to_value(backup).unwrap_or_default();
-    let (actions, plugins, mut failures) = plugins::delete_actions(&job.context, task).await?;
+    let status = backup.status.clone().unwrap_or_default();
+    let any = |count: Option<i64>| count.is_some_and(|count| count > 0);
+    let moved =
+        (any(status.csi_volume_snapshots_attempted) || any(status.backup_item_operations_attempted)).then_some(moved);
+    let (actions, plugins, mut failures) = plugins::delete_actions(&job.context, moved, task).await?;
     if failures.is_empty() {
         failures = delete::run_actions(store, &raw, &actions, job.scratch.path(), task).await?;
     }
@@ -293,10 +300,12 @@ async fn volume_data(
     job: &Job<DeleteBackupRequest>,
     backup: &Backup,
     store: &Store,
+    moved: &Forgetting,
     task: &Task,
 ) -> Result<Vec<String>, Error> {
     let key = layout::backup_pod_volume_backups(&backup.name_any());
-    let transfers: Vec<PodVolumeBackup> = read_list(store, &key, task).await?;
+    let mut transfers: Vec<PodVolumeBackup> = read_list(store, &key, task).await?;
+    transfers.extend(moved.transfers());
     let location = backup.spec.storage_location.clone().unwrap_or_default();
     let errors = repositories::forget(&job.context, &location, &transfers, task).await?;
     if errors.is_empty() {

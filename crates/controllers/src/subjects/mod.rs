@@ -4,4 +4,3 @@ pub mod backup;
 pub mod deletion;
 pub mod restore;
 mod restore_source;
-mod unsupported;

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{Backup, PodVolumeRestore, Restore, RestorePhase, RestoreSpec};
+use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_api::{labels, validate};
 use plimsoll_archive::layout;
 use plimsoll_archive::volumes::RestoreVolumeInfo;
@@ -32,13 +33,14 @@ use serde_json::{Value, json};
 
 use super::restore_source::find_backup;
 use crate::context::Context;
+use crate::csi::{CsiRestore, Restoring};
 use crate::decide::Stage;
 use crate::floor::Shown;
 use crate::location::{self, Found};
 use crate::snapshots::{FromSnapshots, Making};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodData, Source};
-use crate::{plugins, policy, project};
+use crate::{csi, plugins, policy, project};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -106,7 +108,7 @@ impl Kind for Restore {
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
         let heard = Arc::new(Heard::default());
         heard.attach(&recorder);
-        let plugins = Plugins { heard: Arc::clone(&heard), actions: OnceLock::new(), snapshots: OnceLock::new() };
+        let plugins = Plugins { heard: Arc::clone(&heard), ..Plugins::default() };
         let prepared = prepare(job, &store, &begun, &backup, &recorder, &plugins, &stages);
         let run = job.unless_cancelled(prepared).await?;
         announce_total(job, &run).await?;
@@ -122,6 +124,7 @@ impl Kind for Restore {
         let waited = wait_for_operations(job, &store, &begun, &operations, recorder.counts().0 > 0).await;
         plugins.close().await;
         waited?;
+        volumes.extend(plugins.csi.get().map(|csi| csi.infos()).unwrap_or_default());
         let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.begin("finalizing"))).await?;
         drop(run);
         heard.detach();
@@ -134,6 +137,7 @@ impl Kind for Restore {
     async fn give_up(job: &Job<Self>, _: &Error) {
         let own = format!("{}={}", labels::RESTORE_UID, job.id.uid);
         volumes::abandon::<PodVolumeRestore>(&job.context, &own, &job.tree.root()).await;
+        volumes::abandon::<DataDownload>(&job.context, &own, &job.tree.root()).await;
     }
 }
 
@@ -224,8 +228,10 @@ async fn prepare(
     let selecting = Arc::new(Selecting::for_restore(spec, told.policies.as_ref(), &discovered.resources)?);
     let hooks = Arc::new(told.hooks);
     let mut actions = built_ins(job, &hooks, &selecting).await?;
+    let csi = csi::register_restore(restoring(job, backup, stages), &mut actions, selecting.catalog())?;
+    let _ = plugins.csi.set(Arc::clone(&csi));
     plugins.add(job, &mut actions, &selecting, begun).await?;
-    let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?;
+    let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?.with_csi(csi.knows_snapshots());
     let data = volume_data(job, &volumes, &mut actions, &selecting, stages)?;
     let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
     let snapshots = from_snapshots(job, backup, &volumes, &operations, plugins, stages);
@@ -246,6 +252,21 @@ async fn prepare(
     };
     planning.finish();
     Ok(assemble(job, plan, rules, backup, recorder, operations, stages.begin("restoring")))
+}
+
+/// What this Restore wants of CSI snapshots.
+fn restoring(job: &Job<Restore>, backup: &Backup, stages: &Stages) -> Restoring {
+    Restoring {
+        context: Arc::clone(&job.context),
+        name: job.id.name.clone(),
+        uid: job.id.uid.clone(),
+        owner: OwnerReference { controller: Some(true), ..job.id.owner() },
+        namespaces: job.subject.spec.namespace_mapping.clone(),
+        location: backup.spec.storage_location.clone().unwrap_or_default(),
+        with_data: job.subject.spec.restore_pvs != Some(false),
+        limit: job.context.settings.resource_timeout,
+        task: stages.planned("volumes"),
+    }
 }
 
 /// Who makes volumes from the snapshots of plugins, where the backup has any.
@@ -368,10 +389,12 @@ fn assemble(
 }
 
 /// The plugins of one restore.
+#[derive(Default)]
 struct Plugins {
     heard: Arc<Heard>,
     actions: OnceLock<PluginActions>,
     snapshots: OnceLock<Arc<FromSnapshots>>,
+    csi: OnceLock<Arc<CsiRestore>>,
 }
 
 impl Plugins {

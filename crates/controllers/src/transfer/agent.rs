@@ -13,6 +13,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
+use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_mover::{Kind, Launch};
 use plimsoll_progress::Trees;
 use tokio::sync::Semaphore;
@@ -112,6 +113,8 @@ impl Agent {
             () = self.control::<PodVolumeBackup>() => Ok(()),
             () = self.control::<PodVolumeRestore>() => Ok(()),
             () = again::let_go_on(&self) => Ok(()),
+            () = self.control::<DataUpload>() => Ok(()),
+            () = self.control::<DataDownload>() => Ok(()),
             () = lease.keep() => Ok(()),
             peer = peers::came(&self.client, &settings.namespace) => {
                 Err(Error::Fenced(format!("{peer} serves namespace {} now", settings.namespace)))

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  PodVolumeBackup  ─┐ watch          ┌─ slot of this node ─ directory of the volume ─ repository, password
-//!  PodVolumeRestore ─┴▶ decide (pure) ┴▶ run ── plimsoll mover (a process of its own) ── frames ─▶ tree
-//!                                         └──────── report: status.progress, status.plimsoll ◀──────┘
+//!  PodVolumeRestore ─┼▶ decide (pure) ┴▶ run ── plimsoll mover (a process of its own) ── frames ─▶ tree
+//!  DataUpload       ─┤                    └──────── report: status.progress, status.plimsoll ◀──────┘
+//!  DataDownload     ─┘ (once `exposing` has made their volume)
 //! ```
 //!
 //! What a reader of the custom resource may rely on: both byte counts appear together, `bytesDone` stays below `totalBytes`
@@ -18,6 +19,7 @@ mod error;
 mod handshake;
 pub(crate) mod kind;
 mod lease;
+pub(crate) mod moved;
 mod report;
 mod repository;
 mod run;

@@ -92,6 +92,15 @@ impl Wishes {
         }
     }
 
+    /// Whether the files of a claim are backed up by way of this pod.
+    pub fn brings(&self, pod: &Value, claim: &Value, persistent: &Value) -> bool {
+        let running = pod.pointer("/status/phase").and_then(Value::as_str) == Some("Running");
+        let name = claim.pointer("/metadata/name").and_then(Value::as_str);
+        let behind = Behind { claim: Some(claim), volume: Some(persistent) };
+        let meant = |volume: &&Value| claim_name(pod, volume).as_deref() == name;
+        running && volumes(pod).filter(meant).any(|volume| self.choose(pod, volume, behind) == Choice::BackUp)
+    }
+
     fn policy(&self, volume: &Value, behind: Behind<'_>) -> Option<ActionKind> {
         let policies = self.policies.as_ref().filter(|policies| policies.has_volume_policies())?;
         let facts = match behind {

@@ -20,6 +20,7 @@ use super::agents::Agents;
 use super::obstacle::{Lasts, Obstacle, Obstructed};
 use crate::context::Context;
 use crate::control::api;
+use crate::transfer::kind::Transfer;
 use crate::transfer::write::Record;
 
 /// The agent is closer and knows why: it has said so by then, if it can say anything. Silence is judged here only afterwards.
@@ -293,7 +294,7 @@ fn verdict<T: Obstructed>(
 }
 
 /// Ends a transfer that its agent does not end. The agent stops when it sees this, if there is one.
-async fn give_up<T: Obstructed>(context: &Context, object: &T, message: &str) {
+pub(super) async fn give_up<T: Transfer>(context: &Context, object: &T, message: &str) {
     if context.fence.check().is_err() {
         return;
     }

@@ -20,6 +20,7 @@ mod mover;
 mod obstacle;
 mod plan;
 mod restore;
+mod watchful;
 
 pub use action::Helper;
 pub(crate) use backup::{PodVolumes, Wanted};
@@ -31,6 +32,7 @@ pub(crate) use info::{Claimed, skipped};
 pub use mover::MoverChoice;
 pub use plan::{Method, PlannedVolume, plan};
 pub(crate) use restore::{PodData, Source};
+pub(crate) use watchful::Watchful;
 
 use kube::ResourceExt;
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
@@ -53,7 +55,7 @@ async fn identifier(context: &Context, repository: BackupRepository) -> Result<S
 }
 
 /// The name of a transfer: the same for the same work, whoever makes it.
-fn transfer_name(parent: &str, uid: &str, pod: &str, volume: &str) -> String {
+pub(crate) fn transfer_name(parent: &str, uid: &str, pod: &str, volume: &str) -> String {
     let digest = Sha256::digest(format!("{uid}\0{pod}\0{volume}"));
     // Names may have 253 characters; a parent's may have as many.
     format!("{}-{}", parent.get(..parent.floor_char_boundary(240)).unwrap_or(parent), hex::encode(&digest[..5]))

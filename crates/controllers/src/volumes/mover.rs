@@ -21,7 +21,7 @@ pub enum MoverChoice {
 
 impl MoverChoice {
     /// The mover for a new backup.
-    pub(super) async fn resolve(self, context: &Context) -> Result<Kind, Error> {
+    pub(crate) async fn resolve(self, context: &Context) -> Result<Kind, Error> {
         if let Self::Always(kind) = self {
             return Ok(kind);
         }

@@ -27,6 +27,10 @@ const PARALLEL_OBJECTS: usize = 8;
 
 type Batches = mpsc::Sender<Batch>;
 
+fn is_pods(resource: &Resource) -> bool {
+    resource.group.is_empty() && resource.plural == "pods"
+}
+
 pub(super) struct Reader<'a> {
     run: &'a BackupRun,
     reading: &'a Task,
@@ -44,18 +48,32 @@ impl<'a> Reader<'a> {
         // Namespaces come last: some are kept only because something in them is.
         let (namespaces, others): (Vec<_>, Vec<_>) =
             self.run.plan.resources.iter().partition(|planned| is_namespaces(&planned.resource));
+        if !others.iter().any(|planned| is_pods(&planned.resource)) {
+            self.pods_are_read();
+        }
         self.read_part(others, batches).await?;
         self.read_wanted(batches).await?;
         self.read_part(namespaces, batches).await?;
         self.read_definitions(batches).await
     }
 
+    fn pods_are_read(&self) {
+        if let Some(volumes) = &self.run.volumes {
+            volumes.pods_are_read();
+        }
+    }
+
     async fn read_part(&self, part: Vec<&PlannedResource>, batches: &Batches) -> Result<(), Error> {
-        let reads: Vec<_> = part
-            .into_iter()
-            .map(|planned| self.read_resource(Arc::new(planned.resource.clone()), planned.expected, batches))
-            .collect();
+        let reads: Vec<_> = part.into_iter().map(|planned| self.read_planned(planned, batches)).collect();
         stream::iter(reads).buffer_unordered(PARALLEL_RESOURCES).try_collect().await
+    }
+
+    async fn read_planned(&self, planned: &PlannedResource, batches: &Batches) -> Result<(), Error> {
+        self.read_resource(Arc::new(planned.resource.clone()), planned.expected, batches).await?;
+        if is_pods(&planned.resource) {
+            self.pods_are_read();
+        }
+        Ok(())
     }
 
     /// A resource that cannot be listed costs an error, not the backup.

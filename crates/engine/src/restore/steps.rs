@@ -23,6 +23,8 @@ use crate::outcome::{ItemOutcome, ItemRef, Scope};
 
 const VOLUMES: &str = "persistentvolumes";
 const CLAIMS: &str = "persistentvolumeclaims";
+/// Read by the actions of claims, never created: they need no namespace.
+const RECORDS: &str = "datauploads.velero.io";
 
 /// Either goes on with something, or ends here.
 pub(super) enum Step<T> {
@@ -48,6 +50,7 @@ impl RestoreRun {
             return self.restore_namespace(&spooled.name, task).await;
         }
         if let Some(namespace) = &spooled.namespace
+            && resource != RECORDS
             && let Err(message) = self.namespace_ready(namespace, task).await?
         {
             return Ok(failed("NamespaceNotReady", message));

@@ -22,8 +22,12 @@ enum Method {
     NativeSnapshot,
     /// File by file.
     PodVolume,
-    /// By a CSI driver, whether or not the data was moved afterwards.
+    /// By a CSI driver, and the snapshot is still there.
     CsiSnapshot,
+    /// By a CSI driver, and the data was moved into a repository.
+    Moved,
+    /// By a CSI driver, in vain.
+    CsiFailed,
     /// Not at all.
     None,
 }
@@ -37,6 +41,8 @@ pub struct Volumes {
     claims: HashSet<String>,
     /// The backups of files.
     files: Vec<PodVolumeBackup>,
+    /// Whether claims come back as the snapshots of their CSI drivers.
+    csi: bool,
     /// Whether the Restore does not want their data.
     without_data: bool,
     /// The snapshots of plugins.
@@ -71,6 +77,8 @@ impl Volumes {
             let method = match info.backup_method.as_str() {
                 "NativeSnapshot" => Method::NativeSnapshot,
                 "PodVolumeBackup" => Method::PodVolume,
+                "CSISnapshot" if info.result == "failed" => Method::CsiFailed,
+                "CSISnapshot" if info.snapshot_data_moved => Method::Moved,
                 "CSISnapshot" => Method::CsiSnapshot,
                 _ => Method::None,
             };
@@ -83,10 +91,17 @@ impl Volumes {
             claims,
             files,
             native,
+            csi: false,
             without_data: restore_volumes == Some(false),
             provisioned: Mutex::default(),
             renamed: Mutex::default(),
         })
+    }
+
+    /// Whether claims come back as the snapshots of their CSI drivers.
+    #[must_use]
+    pub fn with_csi(self, csi: bool) -> Self {
+        Self { csi, ..self }
     }
 
     /// The backups of files whose data is to be restored.
@@ -120,11 +135,6 @@ impl Volumes {
     pub(super) fn decide(&self, volume: &Value) -> Decision {
         let deletes = volume.pointer("/spec/persistentVolumeReclaimPolicy").and_then(Value::as_str) == Some("Delete");
         let wanted = !self.without_data;
-        let lost = |what: &str| {
-            wanted.then(|| {
-                format!("its data is in {what}, which this version does not restore: its claim gets an empty volume")
-            })
-        };
         match self.method(volume) {
             Method::NativeSnapshot if wanted => Decision::FromSnapshot,
             // Its files come back through a pod that mounts the claim.
@@ -132,7 +142,15 @@ impl Volumes {
             Method::PodVolume => Decision::MadeAnew(wanted.then(|| {
                 "the backup of its files failed, or is not in the backup's list: its claim gets an empty volume".into()
             })),
-            Method::CsiSnapshot => Decision::MadeAnew(lost("a snapshot of a CSI driver")),
+            Method::CsiSnapshot if !self.csi => Decision::MadeAnew(wanted.then(|| {
+                "its data is in a snapshot of a CSI driver, and this cluster knows no VolumeSnapshots: its claim gets an \
+                 empty volume"
+                    .into()
+            })),
+            Method::CsiFailed => Decision::MadeAnew(wanted.then(|| {
+                "the snapshot of its CSI driver failed at backup: its claim gets an empty volume".into()
+            })),
+            Method::CsiSnapshot | Method::Moved => Decision::MadeAnew(None),
             Method::None if deletes => Decision::MadeAnew(None),
             Method::None | Method::NativeSnapshot => Decision::AsItIs,
         }
@@ -234,6 +252,10 @@ mod tests {
         assert!(matches!(decide(Method::PodVolume, None, "Retain"), Decision::MadeAnew(Some(_))));
         assert!(matches!(decide(Method::CsiSnapshot, Some(true), "Retain"), Decision::MadeAnew(Some(_))));
         assert_eq!(decide(Method::CsiSnapshot, Some(false), "Retain"), Decision::MadeAnew(None));
+        assert!(matches!(decide(Method::CsiFailed, None, "Delete"), Decision::MadeAnew(Some(_))));
+        assert_eq!(decide(Method::Moved, None, "Retain"), Decision::MadeAnew(None));
+        let known = volumes(Method::CsiSnapshot, None).with_csi(true);
+        assert_eq!(known.decide(&volume("Retain")), Decision::MadeAnew(None));
         assert_eq!(decide(Method::NativeSnapshot, None, "Retain"), Decision::FromSnapshot);
         assert_eq!(decide(Method::NativeSnapshot, Some(false), "Delete"), Decision::AsItIs);
     }

@@ -1,6 +1,6 @@
 //! Claims and the directories behind them.
 
-use super::{NAME, PROVISIONER, key_of, pod::items};
+use super::{NAME, PROVISIONER, key_of, pod::items, snapshot};
 use crate::{
     Core,
     failure::Failure,
@@ -56,8 +56,21 @@ async fn bind(core: &Core, key: &Key, claim: &Value) -> Result<(), Failure> {
         None => class["metadata"]["annotations"][DEFAULT_CLASS] == "true",
     });
     let mut name = text(claim, "/spec/volumeName").to_owned();
-    if let Some(class) = class.filter(|class| name.is_empty() && text(class, "/provisioner") == PROVISIONER) {
+    if name.is_empty() {
+        name = promised(core, claim)?;
+    }
+    // As the real provisioners have it: one that is particular about its volume waits for it.
+    let particular = claim.pointer("/spec/selector").is_some_and(|selector| !selector.is_null());
+    let ours = |class: &&Value| [PROVISIONER, snapshot::DRIVER].contains(&text(class, "/provisioner"));
+    if let Some(class) = class.filter(|class| name.is_empty() && !particular && ours(class)) {
         name = format!("pvc-{}", text(claim, "/metadata/uid"));
+        let Some(source) = snapshot::source(core, claim)? else { return Ok(()) };
+        let directory_of_it = place(core, &name);
+        match source {
+            _ if directory_of_it.exists() => {}
+            Some(from) => snapshot::copy(&from, &directory_of_it).await?,
+            None => snapshot::make(&directory_of_it).await?,
+        }
         core.make("persistentvolumes", directory(core, &name, claim, class)).await?;
     }
     let Some(volume) = core.read("persistentvolumes", "", &name)? else { return Ok(()) };
@@ -83,6 +96,18 @@ async fn bind(core: &Core, key: &Key, claim: &Value) -> Result<(), Failure> {
     .await
 }
 
+/// The name of a volume that says whose it is to be, if that is this claim; otherwise nothing.
+fn promised(core: &Core, claim: &Value) -> Result<String, Failure> {
+    let metadata = &claim["metadata"];
+    let meant = |volume: &Value| {
+        let reference = &volume["spec"]["claimRef"];
+        let same = ["name", "namespace"].iter().all(|part| reference[*part] == metadata[*part]);
+        same && (reference["uid"].is_null() || reference["uid"] == metadata["uid"]) && !is_terminating(volume)
+    };
+    let found = core.all("persistentvolumes")?.into_iter().find(meant);
+    Ok(found.map(|volume| text(&volume, "/metadata/name").to_owned()).unwrap_or_default())
+}
+
 fn refer_to(claim: &Value) -> Value {
     let metadata = &claim["metadata"];
     json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": metadata["name"],
@@ -97,11 +122,15 @@ fn place(core: &Core, volume: &str) -> PathBuf {
 fn directory(core: &Core, name: &str, claim: &Value, class: &Value) -> Value {
     let path = place(core, name);
     let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]});
+    let (kind, source) = match text(class, "/provisioner") {
+        snapshot::DRIVER => ("csi", json!({"driver": snapshot::DRIVER, "volumeHandle": path})),
+        _ => ("local", json!({"path": path})),
+    };
     json!({
-        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}},
+        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": class["provisioner"]}},
         "spec": {
             "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
-            "accessModes": claim["spec"]["accessModes"], "claimRef": refer_to(claim), "local": {"path": path},
+            "accessModes": claim["spec"]["accessModes"], "claimRef": refer_to(claim), kind: source,
             "persistentVolumeReclaimPolicy": class["reclaimPolicy"].as_str().unwrap_or("Delete"),
             "storageClassName": class["metadata"]["name"], "volumeMode": "Filesystem",
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
@@ -111,7 +140,8 @@ fn directory(core: &Core, name: &str, claim: &Value, class: &Value) -> Value {
 
 async fn reclaim(core: &Core, volume: &Value) -> Result<(), Failure> {
     let key = key_of("persistentvolumes", volume);
-    let ours = volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"] == PROVISIONER;
+    let by = text(volume, "/metadata/annotations/pv.kubernetes.io~1provisioned-by");
+    let ours = [PROVISIONER, snapshot::DRIVER].contains(&by);
     if !ours || volume["spec"]["persistentVolumeReclaimPolicy"] != "Delete" {
         return core.alter(&key, |volume| volume["status"] = json!({"phase": "Released"})).await;
     }

@@ -8,6 +8,7 @@
 mod claim;
 mod pod;
 mod sandbox;
+mod snapshot;
 mod stream;
 mod volume;
 mod workload;
@@ -56,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether a change of such an object is a reason to look at everything.
 fn is_concern(resource: &str) -> bool {
     let listed = ["pods", "persistentvolumeclaims", "persistentvolumes", "jobs.batch", "deployments.apps"];
-    listed.contains(&resource) || resource.ends_with("sets.apps")
+    listed.contains(&resource) || resource.ends_with("sets.apps") || snapshot::is_concern(resource)
 }
 
 pub(crate) fn is_finished(pod: &Value) -> bool {
@@ -101,7 +102,10 @@ pub(crate) async fn start(core: &Arc<Core>, directory: &Path, environment: Vec<(
         return Ok(());
     }
     let refused = |failure: Failure| Error::Refused(failure.message);
-    core.make("storageclasses.storage.k8s.io", claim::default_class()).await.map_err(refused)?;
+    for class in [claim::default_class(), snapshot::storage_class()] {
+        core.make("storageclasses.storage.k8s.io", class).await.map_err(refused)?;
+    }
+    core.make(snapshot::CLASSES, snapshot::class()).await.map_err(refused)?;
     let labels = json!({"kubernetes.io/hostname": NAME, "kubernetes.io/os": "linux"});
     core.make("nodes", json!({"metadata": {"name": NAME, "labels": labels}})).await.map_err(refused)?;
     core.alter(&key_of("nodes", &json!({"metadata": {"name": NAME}})), |node| {
@@ -138,7 +142,9 @@ async fn follow(core: Arc<Core>, part: Part) {
         }
         while tasks.try_join_next().is_some() {}
         let outcomes = match part {
-            Part::Pods => vec![claim::reconcile(&core).await, core.run_pods(&mut tasks).await],
+            Part::Pods => {
+                vec![snapshot::reconcile(&core).await, claim::reconcile(&core).await, core.run_pods(&mut tasks).await]
+            }
             Part::Workloads => vec![workload::reconcile(&core).await],
         };
         let failed = outcomes.into_iter().find_map(Result::err);

@@ -3,6 +3,7 @@
 use super::{
     pod::items,
     sandbox::{Mount, Plan},
+    snapshot::DRIVER,
 };
 use crate::{Core, failure::Failure, object::text};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -191,7 +192,8 @@ fn claimed(core: &Core, pod: &Value, name: &str, directory: &Path) -> Result<Pat
     let claim = claim.ok_or_else(|| Failure::new(400, "ContainerCreating", format!("claim {name} is not bound")))?;
     let volume = text(&claim, "/spec/volumeName");
     let object = core.read("persistentvolumes", "", volume)?.unwrap_or_default();
-    let path = [text(&object, "/spec/local/path"), text(&object, "/spec/hostPath/path")].concat();
+    let driver = if text(&object, "/spec/csi/driver") == DRIVER { text(&object, "/spec/csi/volumeHandle") } else { "" };
+    let path = [text(&object, "/spec/local/path"), text(&object, "/spec/hostPath/path"), driver].concat();
     if path.is_empty() || claim["spec"]["volumeMode"] == "Block" {
         return Err(refuse(format!("volume {volume} of claim {name} is no directory of this machine")));
     }

@@ -1,0 +1,133 @@
+//! Servers that die around CSI snapshots and the data that is moved out of them.
+
+use std::os::unix::process::ExitStatusExt;
+
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
+use crate::csi_moved::{list, seen_moving};
+use crate::csi_volumes::{CsiClaim, contents, copies, snapshots};
+use crate::killed::{dismiss_if_alive, is_tidy};
+use crate::pod_volumes::{agent, agent_log, volume_server};
+
+fn server(home: &Home<'_>, environment: &[(&str, &str)]) -> Child {
+    volume_server(home, "built-in", &["--lease-duration", "2s"], environment)
+}
+
+/// Kills a server at a point, starts others, and waits until the subject has ended and all is tidy.
+async fn killed_at(home: &Home<'_>, point: &str, kind: &str, name: &str) -> Value {
+    let deadly: &[(&str, &str)] = &[("PLIMSOLL_KILL_AT", point)];
+    let mut current = server(home, deadly);
+    let (mut killed, mut last) = (false, Value::Null);
+    eventually(&format!("{kind} {name} has ended, killed at {point}"), async || {
+        if let Ok(Some(status)) = current.try_wait() {
+            // A server that lost its office on a busy machine is followed by one that dies as planned.
+            killed |= status.signal() == Some(9);
+            current = server(home, if killed { &[] } else { deadly });
+        }
+        last = home.get(kind, name).await;
+        is_ended(&last) && killed && is_tidy(home).await
+    })
+    .await;
+    dismiss_if_alive(current).await;
+    last
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_around_a_csi_snapshot_takes_no_second_one() {
+    let bed = Bed::local_with_pods().await;
+    let claim = CsiClaim::make(&bed, "shop", 1000).await;
+    let before = claim.files().await;
+    let mut homes = Vec::new();
+    let points =
+        ["csi.create.before", "csi.create.after", "operation.begun.after", "csi.release.before", "csi.release.after"];
+    for (number, point) in points.into_iter().enumerate() {
+        let home = bed.home(&point.replace('.', "-")).await;
+        home.backup("b", json!({ "includedNamespaces": [claim.namespace] })).await;
+        let backup = killed_at(&home, point, "Backup", "b").await;
+        assert_eq!(phase(&backup), "Completed", "{point}: {backup:#}\n{}", home.log());
+        assert_eq!(backup["status"]["csiVolumeSnapshotsCompleted"], 1, "{point}: {backup:#}");
+        assert_eq!(copies(&bed).len(), number + 1, "{point}: one for each backup");
+        eventually("the objects are gone", async || {
+            snapshots(&bed).await.is_empty() && contents(&bed).await.is_empty()
+        })
+        .await;
+        homes.push(home);
+    }
+    claim.lose().await;
+    let home = homes.pop().unwrap();
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = killed_at(&home, "operation.begun.after", "Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", home.log());
+    assert_eq!(claim.files().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
+    let bed = Bed::local_with_pods().await;
+    let claim = CsiClaim::make(&bed, "shop", 10_000).await;
+    let before = claim.files().await;
+    let points = [
+        "csi.create.after",
+        "upload.create.before",
+        "upload.create.after",
+        "exposing.content.before",
+        "exposing.content.after",
+        "exposing.source.before",
+        "exposing.prepared.before",
+    ];
+    let home = bed.home("home").await;
+    let agent = agent(&home, &[], &[]);
+    for (number, point) in points.into_iter().enumerate() {
+        let name = format!("b{number}");
+        home.backup(&name, json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
+        let backup = killed_at(&home, point, "Backup", &name).await;
+        let said = || format!("{point}: {backup:#}\n{}\n{}", home.log(), agent_log(&home));
+        assert_eq!(phase(&backup), "Completed", "{}", said());
+        assert_eq!(list(&home, "DataUpload").await.len(), number + 1, "{}", said());
+    }
+    let tidying = server(&home, &[]);
+    eventually("nothing of it stays", async || {
+        copies(&bed).is_empty() && snapshots(&bed).await.is_empty() && contents(&bed).await.is_empty()
+    })
+    .await;
+    dismiss(tidying).await;
+    claim.lose().await;
+    for (number, point) in
+        ["download.create.after", "exposing.handover.before", "exposing.handover.after"].into_iter().enumerate()
+    {
+        let name = format!("r{number}");
+        home.restore(&name, json!({ "backupName": "b0" })).await;
+        let restore = killed_at(&home, point, "Restore", &name).await;
+        assert_eq!(phase(&restore), "Completed", "{point}: {restore:#}\n{}\n{}", home.log(), agent_log(&home));
+        assert_eq!(claim.files().await, before, "{point}");
+        claim.lose().await;
+    }
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let claim = CsiClaim::make(&bed, "shop", 96 << 20).await;
+    let before = claim.files().await;
+    let (mut first_agent, mut first) = (agent(&home, &[], &[]), server(&home, &[]));
+    home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
+    seen_moving(&home, "DataUpload").await;
+    first.kill().await.unwrap();
+    first_agent.kill().await.unwrap();
+    let (agent, next) = (agent(&home, &[], &[]), server(&home, &[]));
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}\n{}", home.log(), agent_log(&home));
+    let uploads = list(&home, "DataUpload").await;
+    assert_eq!((uploads.len(), phase(&uploads[0])), (1, "Completed"), "{uploads:#?}");
+    claim.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", home.log(), agent_log(&home));
+    assert_eq!(claim.files().await, before);
+    dismiss(agent).await;
+    dismiss_if_alive(next).await;
+}

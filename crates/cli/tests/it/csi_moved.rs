@@ -1,0 +1,203 @@
+//! The data of CSI snapshots, moved into a repository and back, with bytes that everybody can see.
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
+use crate::csi_volumes::{CsiClaim, api, contents, copies, snapshots};
+use crate::pod_volumes::{agent, agent_log, server, unpacked};
+
+pub async fn list(home: &Home<'_>, kind: &str) -> Vec<Value> {
+    home.list(kind).await.into_iter().map(|one| json!(one)).collect()
+}
+
+/// Waits until a transfer of this kind has counted something and is not at its end; returns it.
+pub async fn seen_moving(home: &Home<'_>, kind: &str) -> Value {
+    let mut moving = Value::Null;
+    eventually(&format!("a {kind} moves"), async || {
+        let all = list(home, kind).await;
+        let moves =
+            |one: &&Value| phase(one) == "InProgress" && one["status"]["progress"]["bytesDone"].as_u64() > Some(0);
+        assert!(all.iter().all(|one| phase(one) != "Failed"), "{all:#?}\n{}\n{}", home.log(), agent_log(home));
+        moving = all.iter().find(moves).cloned().unwrap_or_default();
+        !moving.is_null()
+    })
+    .await;
+    moving
+}
+
+/// Nothing that was made for a transfer is left, neither objects nor what the driver has.
+async fn nothing_stays(home: &Home<'_>) {
+    let bed = home.bed;
+    eventually("what was made on the way is gone", async || {
+        let held =
+            api(bed, "", "Pod", Some(&home.namespace)).list(&kube::api::ListParams::default()).await.unwrap().items;
+        let claims = home.list("PersistentVolumeClaim").await;
+        held.is_empty()
+            && claims.is_empty()
+            && copies(bed).is_empty()
+            && snapshots(bed).await.is_empty()
+            && contents(bed).await.is_empty()
+    })
+    .await;
+}
+
+async fn round_trip(home: &Home<'_>, claim: &CsiClaim<'_>, mover: &str, bytes: u64) {
+    let (server, agent) = (server(home, mover, &[]), agent(home, &[], &[]));
+    let before = claim.files().await;
+    home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
+    let moving = seen_moving(home, "DataUpload").await;
+    assert!(
+        moving["status"]["progress"]["bytesDone"].as_u64() < moving["status"]["progress"]["totalBytes"].as_u64(),
+        "{moving:#}"
+    );
+    assert_eq!(moving["status"]["node"], "local");
+    let shown = home.command(&["describe", "backup", "b"]).output().await.unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("Snapshot Data Movement - "), "{shown}");
+    let mut waited = Value::Null;
+    eventually("the backup waits for it", async || {
+        waited = home.get("Backup", "b").await;
+        phase(&waited) == "WaitingForPluginOperations" || is_ended(&waited)
+    })
+    .await;
+    let backup = home.ended("Backup", "b").await;
+    let said = || format!("{mover}: {}\n{}", home.log(), agent_log(home));
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", said());
+    check_backup(home, claim, &backup, mover, bytes).await;
+    nothing_stays(home).await;
+
+    claim.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    seen_moving(home, "DataDownload").await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", said());
+    assert_eq!(claim.files().await, before, "{}", said());
+    let download = list(home, "DataDownload").await.remove(0);
+    let status = &download["status"];
+    assert_eq!(
+        (phase(&download), &status["progress"]["bytesDone"]),
+        ("Completed", &status["progress"]["totalBytes"]),
+        "{download:#}"
+    );
+    let infos = unpacked(home, "restores/r/r-volumeinfo.json.gz");
+    assert_eq!(
+        (&infos[0]["snapshotDataMoved"], &infos[0]["snapshotDataMovementInfo"]["Phase"]),
+        (&json!(true), &json!("Completed")),
+        "{infos:#}"
+    );
+    the_volume_is_the_claims_own(home, claim).await;
+
+    let target = format!("copy-{mover}");
+    home.restore(
+        "copy",
+        json!({ "backupName": "b", "namespaceMapping": { claim.namespace.clone(): home.bed.ns(&target) } }),
+    )
+    .await;
+    let restore = home.ended("Restore", "copy").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", said());
+    assert_eq!(CsiClaim::called(home.bed, &target).files().await, before);
+
+    let kept = repository_files(home);
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "metadata": { "name": "d" },
+        "spec": { "backupName": "b" } }))
+        .await
+        .unwrap();
+    eventually("the backup is gone", async || home.find("Backup", "b").await.is_none()).await;
+    assert_ne!(repository_files(home), kept, "its snapshot in the repository is forgotten\n{}", said());
+    dismiss(agent).await;
+    dismiss(server).await;
+}
+
+/// Where snapshots are written down, in either format.
+fn repository_files(home: &Home<'_>) -> Vec<String> {
+    let find = "find restic/*/snapshots kopia -type f 2>/dev/null | sort";
+    let listed = std::process::Command::new("sh").args(["-c", find]).current_dir(&home.bucket).output().unwrap();
+    String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+async fn the_volume_is_the_claims_own(home: &Home<'_>, claim: &CsiClaim<'_>) {
+    let object = claim.object().await;
+    let volumes = api(home.bed, "", "PersistentVolume", None);
+    let volume = json!(volumes.get(object["spec"]["volumeName"].as_str().unwrap()).await.unwrap());
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete", "{volume:#}");
+    assert_eq!(volume["spec"]["claimRef"]["uid"], object["metadata"]["uid"], "{volume:#}");
+    assert_eq!(object["metadata"]["labels"]["velero.io/restore-name"], "r");
+}
+
+async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value, mover: &str, bytes: u64) {
+    assert_eq!(backup["status"]["backupItemOperationsCompleted"], 1, "{backup:#}");
+    assert!(backup["status"]["csiVolumeSnapshotsAttempted"].is_null(), "{backup:#}");
+    let upload = list(home, "DataUpload").await.remove(0);
+    let (labels, spec, status) = (&upload["metadata"]["labels"], &upload["spec"], &upload["status"]);
+    assert_eq!(labels["velero.io/backup-uid"], backup["metadata"]["uid"]);
+    assert!(labels["velero.io/async-operation-id"].as_str().unwrap().starts_with("du-"), "{upload:#}");
+    assert_eq!((&spec["snapshotType"], &spec["sourcePVC"]), (&json!("CSI"), &json!("data")), "{upload:#}");
+    assert_eq!(
+        (&spec["sourceNamespace"], &spec["csiSnapshot"]["storageClass"]),
+        (&json!(claim.namespace), &json!("local-csi"))
+    );
+    assert_eq!(
+        (phase(&upload), &status["progress"]["bytesDone"]),
+        ("Completed", &status["progress"]["totalBytes"]),
+        "{upload:#}"
+    );
+    assert!(status["progress"]["totalBytes"].as_u64().unwrap() >= bytes, "{upload:#}");
+    let name = upload["metadata"]["name"].as_str().unwrap();
+    let item = format!("resources/persistentvolumeclaims/namespaces/{}/data.json", claim.namespace);
+    let item = home.archived_object("b", &item);
+    assert_eq!(item["metadata"]["annotations"]["velero.io/data-upload-name"], format!("{}/{name}", home.namespace));
+    let kept = format!("resources/datauploads.velero.io/namespaces/{}/{name}.json", home.namespace);
+    assert_eq!(home.archived_object("b", &kept)["status"]["snapshotID"], status["snapshotID"]);
+    let operations = unpacked(home, "backups/b/b-itemoperations.json.gz");
+    let operation = &operations[0];
+    assert_eq!(operation["spec"]["backupItemAction"], "velero.io/csi-pvc-backupper", "{operation:#}");
+    assert_eq!(operation["spec"]["operationID"], labels["velero.io/async-operation-id"]);
+    assert_eq!(
+        (&operation["status"]["phase"], &operation["status"]["operationUnits"]),
+        (&json!("Completed"), &json!("Bytes"))
+    );
+    let infos = unpacked(home, "backups/b/b-volumeinfo.json.gz");
+    let info = &infos[0];
+    assert_eq!((&info["snapshotDataMoved"], &info["result"]), (&json!(true), &json!("succeeded")), "{info:#}");
+    let uploader = if mover == "kopia" { "kopia" } else { "restic" };
+    assert_eq!(info["snapshotDataMovementInfo"]["uploaderType"], uploader, "{info:#}");
+    assert_eq!(info["snapshotDataMovementInfo"]["snapshotHandle"], status["snapshotID"], "{info:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_bytes() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let claim = CsiClaim::make(&bed, "shop", 96 << 20).await;
+    round_trip(&home, &claim, "built-in", 96 << 20).await;
+    for name in ["shop", "copy-built-in"] {
+        CsiClaim::called(&bed, name).lose().await;
+    }
+    let home = bed.home("home-kopia").await;
+    let claim = CsiClaim::make(&bed, "shop-kopia", 200 << 20).await;
+    round_trip(&home, &claim, "kopia", 200 << 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let claim = CsiClaim::make(&bed, "shop", 96 << 20).await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
+    home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
+    seen_moving(&home, "DataUpload").await;
+    let cancel = home.command(&["cancel", "backup/b", "--wait"]).output().await.unwrap();
+    assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
+    let backup = home.get("Backup", "b").await;
+    assert_eq!(
+        (phase(&backup), backup["status"]["failureReason"].as_str()),
+        ("Failed", Some("Cancelled")),
+        "{backup:#}"
+    );
+    eventually("the upload is cancelled", async || {
+        list(&home, "DataUpload").await.iter().all(|one| phase(one) == "Canceled")
+    })
+    .await;
+    nothing_stays(&home).await;
+    dismiss(agent).await;
+}

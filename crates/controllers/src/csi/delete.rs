@@ -1,0 +1,229 @@
+//! What becomes of snapshots when their backup has ended, is given up, or is deleted.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{PodVolumeBackup, UploaderType};
+use plimsoll_api::velero::v2alpha1::DataUpload;
+use plimsoll_engine::delete::DeleteItemAction;
+use plimsoll_engine::registry::{AppliesTo, Registry, Source};
+use plimsoll_engine::{Error, kill};
+use plimsoll_select::resources::Lookup;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{CONTENTS, SNAPSHOTS, UPLOADS, VERSION, all_snapshots, contents, snapshots, text};
+use crate::context::Context;
+use crate::transfer::moved::kind_of;
+
+/// How long a driver may take to delete one.
+const LIMIT: Duration = Duration::from_mins(2);
+const EVERY: Duration = Duration::from_millis(250);
+
+async fn of_backup(client: &Client, uid: &str) -> Vec<Value> {
+    let own = ListParams::default().labels(&format!("{}={uid}", labels::BACKUP_UID));
+    match all_snapshots(client).list(&own).await {
+        Ok(found) => found.items.iter().map(|one| json!(one)).collect(),
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => {
+            warn!("the VolumeSnapshots of a backup cannot be listed: {error}");
+            Vec::new()
+        }
+    }
+}
+
+fn absent_is_well<R>(answer: kube::Result<R>) -> kube::Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        answer => answer.map(drop),
+    }
+}
+
+/// A backup has ended: the driver keeps its snapshots, and the objects go. Whatever stays is harmless.
+pub(crate) async fn retain(context: &Context, uid: &str) {
+    for snapshot in of_backup(&context.client, uid).await {
+        if context.fence.check().is_err() {
+            return;
+        }
+        if let Err(error) = let_go(&context.client, &snapshot, "Retain").await {
+            warn!("VolumeSnapshot {} stays: {error}", text(&snapshot, "/metadata/name"));
+        }
+    }
+}
+
+/// A backup is given up, or its data is elsewhere: its snapshots go, and what the driver has goes with them.
+pub(crate) async fn withdraw(context: &Context, uid: &str) {
+    for snapshot in of_backup(&context.client, uid).await {
+        if let Err(error) = let_go(&context.client, &snapshot, "Delete").await {
+            warn!("VolumeSnapshot {} stays: {error}", text(&snapshot, "/metadata/name"));
+        }
+    }
+}
+
+/// The snapshot is the last to go: as long as it is there, this is done again.
+async fn let_go(client: &Client, snapshot: &Value, policy: &str) -> kube::Result<()> {
+    let content = text(snapshot, "/status/boundVolumeSnapshotContentName");
+    let (namespace, name) = (text(snapshot, "/metadata/namespace"), text(snapshot, "/metadata/name"));
+    kill::point("csi.release.before");
+    if !content.is_empty() {
+        let patch = Patch::Merge(json!({ "spec": { "deletionPolicy": policy } }));
+        absent_is_well(contents(client).patch(content, &PatchParams::default(), &patch).await)?;
+        if policy == "Retain" {
+            absent_is_well(contents(client).delete(content, &DeleteParams::default()).await)?;
+        }
+    }
+    absent_is_well(snapshots(client, namespace).delete(name, &DeleteParams::default()).await)?;
+    kill::point("csi.release.after");
+    Ok(())
+}
+
+/// What lies in repositories because data was moved there, as far as the items of a backup tell.
+#[derive(Clone, Default)]
+pub(crate) struct Forgetting(Arc<Mutex<Vec<PodVolumeBackup>>>);
+
+impl Forgetting {
+    /// The snapshots in the repositories, in the words of whoever forgets them.
+    pub fn transfers(&self) -> Vec<PodVolumeBackup> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Registers the actions that deal with the snapshots of a backup.
+pub(crate) fn register_deletion(
+    context: &Arc<Context>,
+    forgetting: &Forgetting,
+    actions: &mut Registry<dyn DeleteItemAction>,
+    lookup: &(impl Lookup + ?Sized),
+) -> Result<(), Error> {
+    let moved = Arc::new(Moved(forgetting.clone()));
+    let wanted = AppliesTo::resources([UPLOADS]);
+    actions.register(Source::BuiltIn(1), "velero.io/dataupload-delete", &wanted, lookup, moved)?;
+    if lookup.resolve(SNAPSHOTS).is_none() {
+        return Ok(());
+    }
+    let wanted = AppliesTo::resources([CONTENTS]);
+    let action = Arc::new(Deletion(context.client.clone()));
+    actions.register(Source::BuiltIn(1), "velero.io/csi-volumesnapshotcontent-delete", &wanted, lookup, action)
+}
+
+/// Whether an item was made by this backup: an archive may hold those of others.
+fn is_its_own(item: &Value, backup: &Value) -> bool {
+    let label = item.pointer("/metadata/labels").and_then(|all| all.get(labels::BACKUP_NAME)).and_then(Value::as_str);
+    label == Some(labels::valid_name(text(backup, "/metadata/name")).as_str())
+}
+
+/// Data that was moved is forgotten where it lies.
+struct Moved(Forgetting);
+
+impl DeleteItemAction for Moved {
+    fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            if is_its_own(item, backup)
+                && let Ok(upload) = serde_json::from_value::<DataUpload>(item.clone())
+            {
+                self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push(as_files(&upload));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A snapshot of a repository is the same thing, whoever has written it.
+fn as_files(upload: &DataUpload) -> PodVolumeBackup {
+    let mut files = PodVolumeBackup::default();
+    files.spec.pod.get_or_insert_default().namespace.clone_from(&upload.spec.source_namespace);
+    files.spec.backup_storage_location.clone_from(&upload.spec.backup_storage_location);
+    files.spec.uploader_type = Some(UploaderType::from(kind_of(upload).uploader_type()));
+    let snapshot = upload.status.as_ref().and_then(|status| status.snapshot_id.clone());
+    files.status.get_or_insert_default().snapshot_id = snapshot;
+    files
+}
+
+/// Only a driver can delete a snapshot, and only for a content: one is made that says so, and deleted.
+struct Deletion(Client);
+
+impl DeleteItemAction for Deletion {
+    fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let made = text(item, "/status/snapshotHandle");
+            // Those that somebody else made are not ours.
+            if made.is_empty() || !is_its_own(item, backup) {
+                return Ok(());
+            }
+            self.delete(item, made, text(backup, "/metadata/name")).await
+        })
+    }
+}
+
+impl Deletion {
+    async fn delete(&self, item: &Value, handle: &str, backup: &str) -> Result<(), String> {
+        let name = format!("{}-delete", text(item, "/metadata/name"));
+        let mut spec = json!({ "deletionPolicy": "Delete", "driver": text(item, "/spec/driver"),
+            "source": { "snapshotHandle": handle },
+            "volumeSnapshotRef": { "apiVersion": VERSION, "kind": "VolumeSnapshot",
+                "name": name, "namespace": text(item, "/spec/volumeSnapshotRef/namespace") } });
+        if let Some(class) = item.pointer("/spec/volumeSnapshotClassName") {
+            spec["volumeSnapshotClassName"] = class.clone();
+        }
+        let object = json!({ "apiVersion": VERSION, "kind": "VolumeSnapshotContent",
+            "metadata": { "name": name, "labels": { labels::BACKUP_NAME: labels::valid_name(backup) } }, "spec": spec });
+        let object: DynamicObject = serde_json::from_value(object).map_err(|error| error.to_string())?;
+        kill::point("csi.delete.before");
+        match contents(&self.0).create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            answer => drop(answer.map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))?),
+        }
+        self.wait(&name, "to be taken note of", |found| found.is_none_or(|one| !one.finalizers().is_empty())).await?;
+        let deleted = contents(&self.0).delete(&name, &DeleteParams::default()).await;
+        absent_is_well(deleted).map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))?;
+        self.wait(&name, "to be deleted", |found| found.is_none()).await?;
+        kill::point("csi.delete.after");
+        Ok(())
+    }
+
+    async fn wait(&self, name: &str, what: &str, holds: impl Fn(Option<&DynamicObject>) -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let found = contents(&self.0).get_opt(name).await.map_err(|error| error.to_string())?;
+            if holds(found.as_ref()) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(format!("the driver leaves VolumeSnapshotContent {name} waiting {what}"));
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_backup_itself_made_goes_with_it() {
+        let backup = json!({ "metadata": { "name": "b" } });
+        let of = |name: &str| json!({ "metadata": { "labels": { labels::BACKUP_NAME: name } } });
+        assert!(
+            is_its_own(&of("b"), &backup) && !is_its_own(&of("other"), &backup) && !is_its_own(&json!({}), &backup)
+        );
+    }
+
+    #[test]
+    fn a_moved_snapshot_is_forgotten_in_the_repository_of_its_namespace() {
+        let upload: DataUpload = serde_json::from_value(json!({ "metadata": { "name": "u" },
+            "spec": { "sourceNamespace": "shop", "backupStorageLocation": "l" }, "status": { "snapshotID": "1" } }))
+        .unwrap();
+        let files = as_files(&upload);
+        assert_eq!(files.spec.pod.unwrap().namespace.as_deref(), Some("shop"));
+        assert_eq!(
+            (files.spec.uploader_type, files.status.unwrap().snapshot_id),
+            (Some(UploaderType::Kopia), Some("1".into()))
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! The claim and the pod that hold a volume for a transfer.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Resource, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_engine::Error;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Exposed, Step};
+use crate::context::Context;
+use crate::control::api;
+use crate::transfer::moved::VOLUME;
+
+/// Metadata of what belongs to a transfer.
+pub(super) fn metadata<T: Exposed>(owner: &T) -> Value {
+    let uid = owner.uid().unwrap_or_default();
+    let reference = json!({ "apiVersion": T::api_version(&()), "kind": T::kind(&()), "name": owner.name_any(), "uid": uid,
+        "controller": true });
+    json!({ "name": owner.name_any(), "namespace": owner.namespace(), "ownerReferences": [reference],
+        "labels": { labels::TRANSFER_UID: uid, labels::EXCLUDE_FROM_BACKUP: "true" } })
+}
+
+/// Creates an object unless it is there.
+pub(super) async fn create<K>(api: &Api<K>, object: Value) -> Result<(), Error>
+where
+    K: Clone + Debug + Serialize + DeserializeOwned,
+{
+    let what = format!("create {} {}", object["kind"], object["metadata"]["name"]);
+    let object = serde_json::from_value(object)
+        .map_err(|error| Error::Answer { what: what.clone(), detail: error.to_string() })?;
+    match api.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        answer => answer.map(drop).map_err(|error| Error::api(what, error)),
+    }
+}
+
+/// Deletes what belongs to a transfer. Whether it is gone.
+pub(super) async fn remove<K>(api: &Api<K>, name: &str, owner: &str) -> Result<bool, Error>
+where
+    K: Clone + Debug + DeserializeOwned + Resource,
+{
+    let found = match api.get_opt(name).await {
+        // The cluster does not know the kind: there is nothing.
+        Err(kube::Error::Api(status)) if status.code == 404 => None,
+        found => found.map_err(|error| Error::api(format!("read {name}"), error))?,
+    };
+    let ours = |object: &K| object.labels().get(labels::TRANSFER_UID).is_some_and(|uid| uid == owner);
+    let Some(found) = found.filter(ours) else { return Ok(true) };
+    if found.meta().deletion_timestamp.is_some() {
+        return Ok(false);
+    }
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
+        answer => answer.map(|_| false).map_err(|error| Error::api(format!("delete {name}"), error)),
+    }
+}
+
+/// The claim that a transfer's volume comes by.
+pub(super) async fn claim<T: Exposed>(context: &Context, owner: &T, spec: Value) -> Result<(), Error> {
+    let claim =
+        json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata(owner), "spec": spec });
+    create(&api::<PersistentVolumeClaim>(context), claim).await
+}
+
+/// The pod that holds the volume, and where it is.
+pub(super) async fn pod<T: Exposed>(context: &Context, owner: &T) -> Result<Step, Error> {
+    let (pods, name) = (api::<Pod>(context), owner.name_any());
+    let found = pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {name}"), e))?;
+    let Some(pod) = found else {
+        create(&pods, pod_object(context, owner)).await?;
+        return Ok(Step::Waiting(format!("for pod {name} to be on a node")));
+    };
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+    let status = pod.status.clone().unwrap_or_default();
+    match status.phase.as_deref() {
+        Some("Running") if !node.is_empty() => return Ok(Step::Held(node)),
+        Some("Succeeded" | "Failed") => {
+            return Ok(Step::Refused(format!("pod {name} ended before its volume was there")));
+        }
+        _ => {}
+    }
+    let claims = api::<PersistentVolumeClaim>(context);
+    let claim = claims.get_opt(&name).await.map_err(|e| Error::api(format!("read claim {name}"), e))?;
+    let bound = claim.and_then(|claim| claim.status?.phase).is_some_and(|phase| phase == "Bound");
+    let stuck = |container: k8s_openapi::api::core::v1::ContainerStatus| container.state?.waiting?.message;
+    let why = status.container_statuses.unwrap_or_default().into_iter().find_map(stuck);
+    let why = why.map(|why| format!(" ({})", plimsoll_plugin::clean(&why))).unwrap_or_default();
+    Ok(Step::Waiting(match (bound, node.as_str()) {
+        (false, _) => format!("for claim {name} to get a volume{why}"),
+        (true, "") => format!("for pod {name} to be on a node{why}"),
+        (true, node) => format!("for pod {name} to start on node {node}{why}"),
+    }))
+}
+
+/// It waits for a file that nobody makes: it only has to be there.
+fn pod_object<T: Exposed>(context: &Context, owner: &T) -> Value {
+    let helper = &context.settings.restore_helper;
+    let container = json!({
+        "name": "holds-the-volume", "image": helper.image, "command": helper.command,
+        "args": [owner.uid().unwrap_or_default()],
+        "volumeMounts": [{ "name": VOLUME, "mountPath": format!("/restores/{VOLUME}") }],
+        "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
+        "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+            "seccompProfile": { "type": "RuntimeDefault" } },
+    });
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata(owner), "spec": {
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+        "enableServiceLinks": false, "containers": [container],
+        "volumes": [{ "name": VOLUME, "persistentVolumeClaim": { "claimName": owner.name_any() } }] } })
+}

@@ -1,0 +1,164 @@
+//! Volumes for the data of CSI snapshots: a transfer without a pod of its own gets one that holds its volume on some node.
+//!
+//! ```text
+//!  DataUpload   New ─▶ Accepted: snapshot ─ content and snapshot of ours ─ claim from it ─ pod ─▶ Prepared ─▶ an agent
+//!  DataDownload New ─▶ Accepted: claim like the restored one ─────────────────────────── pod ─▶ Prepared ─▶ an agent
+//!  ended ─▶ all that goes again; the volume of a download goes to the restored claim ─▶ annotation `plimsoll.dev/settled`
+//! ```
+//!
+//! Everything is named after the transfer, so that whoever takes over finds what its predecessor made, and belongs to it, so that
+//! nothing stays when it is deleted. Only the leader does this; what the agents do afterwards is in `transfer`.
+
+mod download;
+mod held;
+mod upload;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::controller::Action;
+use plimsoll_api::go::GoDuration;
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::TransferPhase;
+use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
+use plimsoll_engine::{Error, kill};
+use plimsoll_progress::{Clock, Operation};
+use serde_json::{Value, json};
+use tracing::info;
+
+use crate::context::Context;
+use crate::control::{self, api};
+use crate::transfer::kind::Transfer;
+use crate::transfer::write::Record;
+
+/// How soon is looked again at what is waited for.
+const SOON: Duration = Duration::from_millis(500);
+/// How long a volume may take to be there where the transfer asks for less.
+const LIMIT: Duration = Duration::from_mins(30);
+
+/// How far the volume of a transfer is.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// A pod holds it on this node.
+    Held(String),
+    /// It is waited for something.
+    Waiting(String),
+    /// It will not be.
+    Refused(String),
+}
+
+/// A transfer whose volume has to be made.
+trait Exposed: Transfer {
+    /// Who is asked to move it.
+    fn mover(&self) -> Option<&str>;
+    /// When it was taken up.
+    fn accepted(&self) -> Option<&Time>;
+    /// How long making the volume may take, if it says so.
+    fn limit(&self) -> Option<&GoDuration>;
+    /// Does the next thing on the way to a volume.
+    fn expose(&self, context: &Context) -> impl Future<Output = Result<Step, Error>> + Send;
+    /// Does the next thing on the way back. Whether there is nothing left to do.
+    fn settle(&self, context: &Context) -> impl Future<Output = Result<bool, Error>> + Send;
+}
+
+/// Makes the volumes of transfers, until the future is dropped.
+pub(crate) async fn control(context: Arc<Context>) {
+    tokio::join!(
+        control::control::<DataUpload, _, _>(Arc::clone(&context), reconcile),
+        control::control::<DataDownload, _, _>(context, reconcile),
+    );
+}
+
+async fn reconcile<T: Exposed>(object: Arc<T>, context: Arc<Context>) -> Result<Action, Error> {
+    // Another mover's is another one's.
+    if !matches!(object.mover(), None | Some("" | "velero")) {
+        return Ok(Action::await_change());
+    }
+    context.fence.check()?;
+    let phase = object.phase();
+    match phase {
+        TransferPhase::New | TransferPhase::Accepted if object.is_cancelled() => {
+            let now = format!("{:.0}", Timestamp::now());
+            write(
+                &context,
+                object.as_ref(),
+                &json!({ "phase": "Canceled", "message": "cancelled", "completionTimestamp": now }),
+            )
+            .await
+        }
+        TransferPhase::New => {
+            let now = format!("{:.0}", Timestamp::now());
+            let by = &context.settings.identity;
+            kill::point("exposing.accept.before");
+            write(
+                &context,
+                object.as_ref(),
+                &json!({ "phase": "Accepted", "acceptedTimestamp": now, "acceptedByNode": by }),
+            )
+            .await
+        }
+        TransferPhase::Accepted => {
+            let step = object.expose(&context).await?;
+            go_on(&context, object.as_ref(), step).await
+        }
+        _ if phase.is_ended() && !object.annotations().contains_key(labels::SETTLED) => {
+            settle(&context, object.as_ref()).await
+        }
+        _ => Ok(Action::await_change()),
+    }
+}
+
+async fn go_on<T: Exposed>(context: &Context, object: &T, step: Step) -> Result<Action, Error> {
+    let now = Timestamp::now();
+    let failed =
+        |message: String| json!({ "phase": "Failed", "message": message, "completionTimestamp": format!("{now:.0}") });
+    match step {
+        Step::Held(node) => {
+            info!("{} {}: its volume is on node {node}", T::kind(&()), object.name_any());
+            kill::point("exposing.prepared.before");
+            write(context, object, &json!({ "phase": "Prepared", "node": node, "nodeOS": "linux", "message": null }))
+                .await
+        }
+        Step::Refused(why) => write(context, object, &failed(format!("VolumeNotMade: {why}"))).await,
+        Step::Waiting(why) if is_over(object, now) => {
+            write(context, object, &failed(format!("VolumeNotMade: it took too long, waiting {why}"))).await
+        }
+        Step::Waiting(why) => {
+            let message = format!("waiting {why}");
+            if object.message() != Some(&message) {
+                write(context, object, &json!({ "message": message })).await?;
+            }
+            Ok(Action::requeue(SOON))
+        }
+    }
+}
+
+fn is_over<T: Exposed>(object: &T, now: Timestamp) -> bool {
+    let Some(since) = object.accepted() else { return false };
+    let limit = object.limit().and_then(GoDuration::as_std).unwrap_or_default().max(LIMIT);
+    now.duration_since(since.0) > SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX)
+}
+
+async fn settle<T: Exposed>(context: &Context, object: &T) -> Result<Action, Error> {
+    if !object.settle(context).await? {
+        return Ok(Action::requeue(SOON));
+    }
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { labels::SETTLED: "true" } } }));
+    match api::<T>(context).patch(&object.name_any(), &PatchParams::default(), &patch).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Action::await_change()),
+        answer => {
+            answer.map(|_| Action::await_change()).map_err(|e| Error::api(format!("write {}", object.name_any()), e))
+        }
+    }
+}
+
+async fn write<T: Exposed>(context: &Context, object: &T, status: &Value) -> Result<Action, Error> {
+    let record = Record::new(context.client.clone(), &context.settings.namespace, object);
+    let unseen = Operation::new(object.name_any(), Clock::system());
+    record.change(&unseen.root(), |_| json!({ "status": status })).await?;
+    Ok(Action::await_change())
+}
