@@ -215,10 +215,8 @@ async fn end_sandbox(client: &Client, namespace: &str) {
         groups.contains(&uid) || groups.contains(&uid.replace('-', "_"))
     };
     let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let own: Vec<i32> = processes
-        .filter(|path| is_of_pod(path))
-        .filter_map(|path| path.file_name()?.to_str()?.parse().ok())
-        .collect();
+    let own: Vec<i32> =
+        processes.filter(|path| is_of_pod(path)).filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect();
     assert!(own.len() >= 2, "its sandbox and its container: {own:?}");
     for process in own {
         // One that ended by itself meanwhile is as good.

@@ -81,8 +81,8 @@ fn waits_again(pod: &Pod) -> Option<Waiting<'_>> {
     // Either it is known how it ended before, or what comes after it was started once.
     let started = |status: &ContainerStatus| status.restart_count > 0 || status.last_state.iter().any(has_ended);
     let before = waits.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    let had_waited = before.is_some_and(|ended| ended.exit_code == 0)
-        || status.container_statuses.iter().flatten().any(started);
+    let had_waited =
+        before.is_some_and(|ended| ended.exit_code == 0) || status.container_statuses.iter().flatten().any(started);
     let containers = pod.spec.as_ref()?.init_containers.iter().flatten();
     let container = containers.into_iter().find(|container| container.name == RESTORE_WAIT)?;
     let restore = container.args.as_ref()?.last()?;

@@ -66,7 +66,9 @@ pub trait Transfer:
     /// Whether a pod is ready for it.
     fn suits(pod: &Pod) -> bool;
     /// The path below the volume that it is about, if not all of it.
-    fn inner(&self) -> Option<PathBuf>;
+    fn inner(&self) -> Option<PathBuf> {
+        None
+    }
     /// The job for a mover.
     fn work(&self, inside: &Inside) -> Result<Work, TransferError>;
     /// Fields of the status that are known once it begins.
@@ -220,10 +222,6 @@ impl Transfer for PodVolumeRestore {
         let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
         let waits = statuses.into_iter().flatten().find(|status| status.name == RESTORE_WAIT);
         waits.and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
-    }
-
-    fn inner(&self) -> Option<PathBuf> {
-        None
     }
 
     fn work(&self, inside: &Inside) -> Result<Work, TransferError> {

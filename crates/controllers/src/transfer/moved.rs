@@ -12,6 +12,7 @@ use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_mover::{Backup, Kind, Outcome, Restore, Work};
 use serde_json::{Value, json};
 
+use super::directory::Inside;
 use super::error::TransferError;
 use super::kind::Transfer;
 
@@ -84,7 +85,7 @@ impl Transfer for DataUpload {
         true
     }
 
-    fn work(&self, directory: &Path) -> Result<Work, TransferError> {
+    fn work(&self, inside: &Inside) -> Result<Work, TransferError> {
         let spec = &self.spec;
         let claim = spec.source_pvc.clone().unwrap_or_default();
         let namespace = spec.source_namespace.clone().unwrap_or_default();
@@ -93,7 +94,7 @@ impl Transfer for DataUpload {
         let claim_uid = self.labels().get(labels::PVC_UID).cloned().unwrap_or_default();
         let tags = [("backup", backup), ("backup-uid", uid), ("ns", namespace.clone()), ("pvc-uid", claim_uid)];
         let tags = tags.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        let mut work = Backup::new(directory, format!("{namespace}/{claim}"), tags);
+        let mut work = Backup::new(&inside.path, format!("{namespace}/{claim}"), tags);
         REQUESTER.clone_into(&mut work.requester);
         Ok(Work::Backup(work))
     }
@@ -161,10 +162,10 @@ impl Transfer for DataDownload {
         true
     }
 
-    fn work(&self, directory: &Path) -> Result<Work, TransferError> {
+    fn work(&self, inside: &Inside) -> Result<Work, TransferError> {
         let snapshot = self.spec.snapshot_id.clone().filter(|id| !id.is_empty());
         let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
-        Ok(Work::Restore(Restore { snapshot, directory: directory.to_owned() }))
+        Ok(Work::Restore(Restore { snapshot, directory: inside.path.clone() }))
     }
 
     fn begun(_: &Path, node: &str) -> Value {

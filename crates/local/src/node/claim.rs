@@ -1,5 +1,6 @@
 //! Claims and the directories behind them.
 
+use super::snapshot::Beginning;
 use super::{NAME, PROVISIONER, key_of, pod::items, snapshot};
 use crate::{
     Core,
@@ -64,12 +65,13 @@ async fn bind(core: &Core, key: &Key, claim: &Value) -> Result<(), Failure> {
     let ours = |class: &&Value| [PROVISIONER, snapshot::DRIVER].contains(&text(class, "/provisioner"));
     if let Some(class) = class.filter(|class| name.is_empty() && !particular && ours(class)) {
         name = format!("pvc-{}", text(claim, "/metadata/uid"));
-        let Some(source) = snapshot::source(core, claim)? else { return Ok(()) };
+        let beginning = snapshot::source(core, claim)?;
         let directory_of_it = place(core, &name);
-        match source {
+        match beginning {
+            Beginning::Later => return Ok(()),
             _ if directory_of_it.exists() => {}
-            Some(from) => snapshot::copy(&from, &directory_of_it).await?,
-            None => snapshot::make(&directory_of_it).await?,
+            Beginning::Copy(from) => snapshot::copy(&from, &directory_of_it).await?,
+            Beginning::Empty => snapshot::make(&directory_of_it).await?,
         }
         core.make("persistentvolumes", directory(core, &name, claim, class)).await?;
     }

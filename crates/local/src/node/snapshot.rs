@@ -175,18 +175,28 @@ async fn note(core: &Core, content: &Value, handle: String) -> Result<(), Failur
     .await
 }
 
-/// The directory that a claim's volume is to begin as; nothing while its snapshot is not ready. Without a source, `None` inside.
-pub(super) fn source(core: &Core, claim: &Value) -> Result<Option<Option<PathBuf>>, Failure> {
+/// What a claim's volume begins as.
+pub(super) enum Beginning {
+    /// Nothing.
+    Empty,
+    /// The content of a snapshot.
+    Copy(PathBuf),
+    /// It is not known yet: the snapshot is not ready.
+    Later,
+}
+
+/// What a claim's volume is to begin as.
+pub(super) fn source(core: &Core, claim: &Value) -> Result<Beginning, Failure> {
     let from = ["/spec/dataSourceRef", "/spec/dataSource"].iter().find_map(|at| claim.pointer(at));
-    let Some(from) = from.filter(|from| from["kind"] == "VolumeSnapshot") else { return Ok(Some(None)) };
+    let Some(from) = from.filter(|from| from["kind"] == "VolumeSnapshot") else { return Ok(Beginning::Empty) };
     let snapshot = core.read(SNAPSHOTS, text(claim, "/metadata/namespace"), text(from, "/name"))?.unwrap_or_default();
     if snapshot.pointer("/status/readyToUse") != Some(&json!(true)) {
-        return Ok(None);
+        return Ok(Beginning::Later);
     }
     let bound = text(&snapshot, "/status/boundVolumeSnapshotContentName");
     let content = core.read(CONTENTS, "", bound)?.unwrap_or_default();
     let handle = text(&content, "/status/snapshotHandle");
-    Ok(is_name(handle).then(|| Some(place(core, handle))))
+    Ok(if is_name(handle) { Beginning::Copy(place(core, handle)) } else { Beginning::Later })
 }
 
 /// An empty volume.

@@ -205,14 +205,16 @@ async fn pods(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
             PlimsollInPods::install(cluster, &arguments.plimsoll, store.endpoint(), who, &[wanted.as_str()]).await?;
         rows.push((who, load.measure(&client, ours.namespace(), who, |words| ours.cli(words)).await?));
     }
-    let figures: [(&str, fn(&Times) -> Duration); 3] = [
+    let figures: [(&str, Figure); 3] = [
         ("whole backup", |times| times.whole),
         ("second, unchanged", |times| times.again),
         ("each of 8 small volumes", |times| times.each),
     ];
     for (what, time) in figures {
         let best = rows.iter().map(|(_, times)| time(times)).min().unwrap_or_default();
-        rows.iter().for_each(|(who, times)| row(what, who, time(times), best));
+        for (who, times) in &rows {
+            row(what, who, time(times), best);
+        }
     }
     Ok(())
 }
@@ -223,6 +225,9 @@ struct Load {
     small: Namespace,
     _volumes: Vec<Volume>,
 }
+
+/// One of the times.
+type Figure = fn(&Times) -> Duration;
 
 /// How long it took.
 struct Times {
