@@ -107,7 +107,7 @@ mod real {
                 }
                 None
             };
-            let found = tokio::time::timeout(Duration::from_mins(1), listen).await;
+            let found = tokio::time::timeout(Duration::from_mins(4), listen).await;
             found.ok().flatten().unwrap_or_else(|| panic!("nobody said {what}: {:#?}", self.heard))
         }
     }
