@@ -87,12 +87,12 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
         assert_eq!(phase(&backup), "Completed", "{}", said());
         assert_eq!(list(&home, "DataUpload").await.len(), number + 1, "{}", said());
     }
-    let tidying = server(&home, &[]);
+    let mut tidying = server(&home, &[]);
     eventually("nothing of it stays", async || {
         copies(&bed).is_empty() && snapshots(&bed).await.is_empty() && contents(&bed).await.is_empty()
     })
     .await;
-    dismiss(tidying).await;
+    tidying.kill().await.unwrap();
     claim.lose().await;
     for (number, point) in
         ["download.create.after", "exposing.handover.before", "exposing.handover.after"].into_iter().enumerate()
@@ -111,7 +111,7 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
 async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
-    let claim = CsiClaim::make(&bed, "shop", 96 << 20).await;
+    let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     let before = claim.files().await;
     let (mut first_agent, mut first) = (agent(&home, &[], &[]), server(&home, &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;

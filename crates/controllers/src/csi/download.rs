@@ -91,8 +91,12 @@ impl Downloads {
             return Err(format!("the backup has no DataUpload {upload}, which its data is in"));
         };
         let snapshot = known.status.as_ref().and_then(|status| status.snapshot_id.clone()).unwrap_or_default();
-        if known.phase() != TransferPhase::Completed || snapshot.is_empty() {
+        if known.phase() != TransferPhase::Completed {
             return Err(format!("DataUpload {upload}, which its data is in, ended {}", known.phase()));
+        }
+        if snapshot.is_empty() {
+            // There is no snapshot of nothing: the volume was empty, and a new one is too.
+            return Ok(Output::of(claim));
         }
         let name = text(from_backup, "/metadata/name");
         let download = self.object(restoring, &known, from_backup, target);
@@ -107,8 +111,13 @@ impl Downloads {
     fn object(&self, restoring: &Restoring, upload: &DataUpload, claim: &Value, target: &str) -> DataDownload {
         let status = upload.status.clone().unwrap_or_default();
         let name = text(claim, "/metadata/name");
-        let (pvc, namespace) = (Some(name.to_owned()), Some(target.to_owned()));
-        let volume = TargetVolumeSpec { pvc, namespace, ..TargetVolumeSpec::default() };
+        let volume = TargetVolumeSpec {
+            pvc: Some(name.to_owned()),
+            // The definition wants one; which it will be is not known yet.
+            pv: Some(text(claim, "/spec/volumeName").to_owned()),
+            namespace: Some(target.to_owned()),
+            ..TargetVolumeSpec::default()
+        };
         let spec = DataDownloadSpec {
             target_volume: Some(volume),
             backup_storage_location: Some(restoring.location.clone()),
