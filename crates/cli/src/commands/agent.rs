@@ -70,5 +70,5 @@ fn namespace(global: &Global) -> String {
 
 /// Runs an agent with these settings.
 pub async fn serve(client: Client, settings: AgentSettings, stop: CancellationToken) -> anyhow::Result<()> {
-    transfer::Agent::new(client, settings).run(stop).await.context("the agent ended")
+    Box::pin(transfer::Agent::new(client, settings).run(stop)).await.context("the agent ended")
 }

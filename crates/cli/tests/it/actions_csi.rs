@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::actions::{Seen, ended, is_ended, make, message, state};
 use crate::bed::{Bed, Home, eventually};
 
-fn phase(func: &str, name: &str, args: Value) -> Value {
+fn phase(func: &str, name: &str, args: &Value) -> Value {
     json!({ "func": func, "name": name, "args": args })
 }
 
@@ -30,11 +30,11 @@ pub fn blueprint() -> Value {
     let restore = json!({ "name": given("name"), "pvc": "{{ .Options.claim }}", "namespace": here, "storageClass": CLASS,
         "restoreSize": given("size"), "accessModes": ["ReadWriteOnce"], "labels": { "restored": "yes" } });
     json!({ "actions": {
-        "backup": { "outputArtifacts": known("take"), "phases": [phase("CreateCSISnapshot", "take", take)] },
-        "adopt": { "outputArtifacts": known("adopt"), "phases": [phase("CreateCSISnapshotStatic", "adopt", adopt)] },
-        "restore": { "phases": [phase("RestoreCSISnapshot", "restore", restore)] },
-        "delete": { "phases": [phase("DeleteCSISnapshot", "forget", json!({ "name": given("name"), "namespace": here }))] },
-        "delete-content": { "phases": [phase("DeleteCSISnapshotContent", "erase", json!({ "name": given("content") }))] },
+        "backup": { "outputArtifacts": known("take"), "phases": [phase("CreateCSISnapshot", "take", &take)] },
+        "adopt": { "outputArtifacts": known("adopt"), "phases": [phase("CreateCSISnapshotStatic", "adopt", &adopt)] },
+        "restore": { "phases": [phase("RestoreCSISnapshot", "restore", &restore)] },
+        "delete": { "phases": [phase("DeleteCSISnapshot", "forget", &json!({ "name": given("name"), "namespace": here }))] },
+        "delete-content": { "phases": [phase("DeleteCSISnapshotContent", "erase", &json!({ "name": given("content") }))] },
     } })
 }
 

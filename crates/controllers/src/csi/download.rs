@@ -99,7 +99,7 @@ impl Downloads {
             return Ok(Output::of(claim));
         }
         let name = text(from_backup, "/metadata/name");
-        let download = self.object(restoring, &known, from_backup, target);
+        let download = Self::object(restoring, &known, from_backup, target);
         self.create(restoring, &known, &download).await.map_err(|error| error.to_string())?;
         let operation = operation(restoring, from_backup);
         let info = info(&download, &known, name, target, &operation);
@@ -108,7 +108,7 @@ impl Downloads {
         Ok(Output { item: claim, operation: Some(operation), ..Output::default() })
     }
 
-    fn object(&self, restoring: &Restoring, upload: &DataUpload, claim: &Value, target: &str) -> DataDownload {
+    fn object(restoring: &Restoring, upload: &DataUpload, claim: &Value, target: &str) -> DataDownload {
         let status = upload.status.clone().unwrap_or_default();
         let name = text(claim, "/metadata/name");
         let volume = TargetVolumeSpec {

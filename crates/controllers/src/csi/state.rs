@@ -41,8 +41,8 @@ pub(super) fn of(snapshot: &Value, content: Option<&Value>) -> State {
     let owned = |value: &Value, place: &str| text(value, place).to_owned();
     // Somebody else's words.
     let said = |object: &Value| plimsoll_plugin::clean(text(object, "/status/error/message"));
-    let errors = [Some(snapshot), content].into_iter().flatten().map(said);
-    let trouble = errors.filter(|message| !message.is_empty()).last();
+    let mut errors = [Some(snapshot), content].into_iter().flatten().map(said);
+    let trouble = errors.rfind(|message| !message.is_empty());
     if let Some(message) = trouble.as_ref().filter(|message| is_permanent(message)) {
         return State::Failed(message.clone());
     }

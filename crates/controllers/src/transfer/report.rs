@@ -240,7 +240,9 @@ mod tests {
         };
         let all: Vec<_> = (0..transfers).map(begin).collect();
         for _ in 0..tenths {
-            all.iter().for_each(|(_, _, bytes, _)| bytes.add(1 << 20));
+            for (_, _, bytes, _) in &all {
+                bytes.add(1 << 20);
+            }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let written = written.lock().unwrap().clone();
