@@ -96,7 +96,10 @@ async fn follow(address: SocketAddr, token: Token, copies: Trees) {
     }
 }
 
-async fn ask(address: SocketAddr, token: &Token) -> Result<hyper::body::Incoming, Box<dyn std::error::Error + Send + Sync>> {
+async fn ask(
+    address: SocketAddr,
+    token: &Token,
+) -> Result<hyper::body::Incoming, Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);

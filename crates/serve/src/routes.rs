@@ -163,7 +163,7 @@ impl Routes {
                 Some(reader) => {
                     let events = events::operation(Arc::clone(&self.board), reader, key);
                     event_stream(stand_in(self.leader.is_some(), events))
-                },
+                }
                 None => crowded(),
             },
             (&Method::POST, "cancel" | "retry") => self.change(&key, deed).await,

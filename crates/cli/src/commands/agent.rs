@@ -24,10 +24,9 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
         Some(address) => Some(tell(&client, &namespace, address, trees.clone()).await?),
         None => None,
     };
-    let told_at = listening.as_ref().map(|listening| SocketAddr::new(
-        options.pod_ip.unwrap_or_else(|| listening.address.ip()),
-        listening.address.port(),
-    ));
+    let told_at = listening.as_ref().map(|listening| {
+        SocketAddr::new(options.pod_ip.unwrap_or_else(|| listening.address.ip()), listening.address.port())
+    });
     let settings = AgentSettings {
         namespace,
         trees,

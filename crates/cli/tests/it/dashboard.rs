@@ -151,9 +151,8 @@ mod real {
 
         // --wait
         let held = line.inject(Requests::with_method(Method::PUT).containing("backups/b/"), Fault::Hang);
-        let mut waiting = Said::by(command(&[
-            "backup", "create", "b", "--include-namespaces", &shop, "--wait", "--events", "json",
-        ]));
+        let mut waiting =
+            Said::by(command(&["backup", "create", "b", "--include-namespaces", &shop, "--wait", "--events", "json"]));
         let from_memory = |event: &Value| event["source"] == "server" && event["phase"] == "InProgress";
         let told = waiting.until("what the server knows", from_memory).await;
         assert_eq!(told["operation"], "backup-b", "{told:#}");
@@ -164,12 +163,7 @@ mod real {
 
         // top
         let known = streams();
-        let top = format!(
-            "{} top --kubeconfig {} -n {}",
-            program.display(),
-            kubeconfig.display(),
-            home.namespace
-        );
+        let top = format!("{} top --kubeconfig {} -n {}", program.display(), kubeconfig.display(), home.namespace);
         let terminal = Terminal::run("proxy", &top, (120, 30));
         terminal.shows("backup/b").await;
         eventually("top reads the server's stream", async || streams() > known).await;

@@ -88,7 +88,8 @@ async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_
     let told_there = overview(&base, &token).await;
     assert_eq!(row(&told_there, "b").unwrap()["verdict"], "Stuck", "{told_there:#}");
     let metrics = reqwest::get(format!("{base}/metrics")).await.unwrap().text().await.unwrap();
-    let stalled = metrics.lines().find(|line| line.starts_with("plimsoll_operation_stalled{") && line.contains("\"b\""));
+    let stalled =
+        metrics.lines().find(|line| line.starts_with("plimsoll_operation_stalled{") && line.contains("\"b\""));
     assert!(stalled.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
 
     drop(stopped);

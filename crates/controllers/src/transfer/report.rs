@@ -251,7 +251,8 @@ mod tests {
     fn most_in_a_second(written: &HashMap<String, Vec<Instant>>) -> usize {
         let mut all: Vec<Instant> = written.values().flatten().copied().collect();
         all.sort_unstable();
-        let within = |from: usize| all[from..].iter().take_while(|at| **at - all[from] < Duration::from_secs(1)).count();
+        let within =
+            |from: usize| all[from..].iter().take_while(|at| **at - all[from] < Duration::from_secs(1)).count();
         (0..all.len()).map(within).max().unwrap_or(0)
     }
 

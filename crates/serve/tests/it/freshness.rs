@@ -91,7 +91,8 @@ async fn read(bed: &Bed, begun: Instant, transfers: usize) -> Vec<Duration> {
     let (mut rest, mut ages, mut last) = (String::new(), Vec::new(), BTreeMap::<String, Duration>::new());
     while begun.elapsed() < MEASURED {
         rest += &String::from_utf8_lossy(&answer.chunk().await.unwrap().expect("the stream goes on"));
-        while let Some((event, more)) = rest.split_once("\n\n").map(|(event, more)| (event.to_owned(), more.to_owned())) {
+        while let Some((event, more)) = rest.split_once("\n\n").map(|(event, more)| (event.to_owned(), more.to_owned()))
+        {
             rest = more;
             let Some(data) = event.split("data: ").nth(1) else { continue };
             let told: Value = serde_json::from_str(data).unwrap();
