@@ -187,7 +187,7 @@ fn current(told: &Explanation) -> Option<String> {
     Some(short(&joined)).filter(|text| !text.is_empty())
 }
 
-fn operation_of<'w>(object: &Object, world: &'w World) -> Option<&'w Object> {
+pub(crate) fn operation_of<'w>(object: &Object, world: &'w World) -> Option<&'w Object> {
     let uid = object.some_text("/metadata/uid")?;
     world.all(Kind::Operation).iter().find(|operation| operation.text("/spec/subject/uid") == uid)
 }

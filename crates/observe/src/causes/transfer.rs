@@ -8,6 +8,7 @@ use super::{Cause, Certainty, location, pod};
 use crate::evidence::short;
 use crate::kind::Kind;
 use crate::object::Object;
+use crate::overview::operation_of;
 use crate::transfer::Transfer;
 use crate::world::World;
 
@@ -122,9 +123,10 @@ fn agents(world: &World) -> impl Iterator<Item = &Object> {
 
 /// The node agent that has to do it.
 fn agent(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
-    // Our own agent marks what it takes up, wherever it runs, and our server names its silence.
-    let taken_up = transfer.object.some_text("/metadata/annotations/plimsoll.dev~1attempts").is_some();
-    if taken_up || !world.has_seen(Kind::Pod) || !world.has_seen(Kind::DaemonSet) {
+    // Our own server knows its agents by their Leases, wherever they run, and names one that is missing itself.
+    let parent = transfer.parent().and_then(|(kind, name)| world.find(kind, transfer.object.namespace(), name));
+    let ours = parent.is_some_and(|parent| operation_of(parent, world).is_some());
+    if ours || !world.has_seen(Kind::Pod) || !world.has_seen(Kind::DaemonSet) {
         return None;
     }
     let namespace = &world.namespace;
