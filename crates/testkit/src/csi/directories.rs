@@ -137,7 +137,7 @@ impl Directories {
     }
 }
 
-#[expect(clippy::unnecessary_box_returns, reason = "the errors of all answers are boxed")]
+#[expect(clippy::unnecessary_box_returns, reason = "it is the error of every answer here")]
 fn internal(error: impl std::fmt::Display) -> Box<Status> {
     Box::new(Status::internal(error.to_string()))
 }

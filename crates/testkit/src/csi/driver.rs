@@ -73,7 +73,7 @@ impl Driver {
             self.check_source(id, size)?;
         }
         let facts = self.directories.create_volume(&request.name, size, snapshot.as_deref())?;
-        let volume = Volume { capacity_bytes: facts.size, volume_id: request.name, content_source: source };
+        let volume = Volume { capacity_bytes: facts.size, id: request.name, content_source: source };
         Ok(CreateVolumeResponse { volume: Some(volume) })
     }
 
@@ -236,7 +236,7 @@ where
 fn entry(id: String, facts: &SnapshotFacts) -> SnapshotEntry {
     let snapshot = Snapshot {
         size_bytes: facts.size,
-        snapshot_id: id,
+        id,
         source_volume_id: facts.volume.clone(),
         creation_time: Some(facts.created.into()),
         ready_to_use: facts.is_ready(),

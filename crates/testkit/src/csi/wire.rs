@@ -98,7 +98,7 @@ pub struct Volume {
     #[prost(int64, tag = "1")]
     pub capacity_bytes: i64,
     #[prost(string, tag = "2")]
-    pub volume_id: String,
+    pub id: String,
     #[prost(message, optional, tag = "4")]
     pub content_source: Option<ContentSource>,
 }
@@ -130,7 +130,7 @@ pub struct Snapshot {
     #[prost(int64, tag = "1")]
     pub size_bytes: i64,
     #[prost(string, tag = "2")]
-    pub snapshot_id: String,
+    pub id: String,
     #[prost(string, tag = "3")]
     pub source_volume_id: String,
     #[prost(message, optional, tag = "4")]
