@@ -77,7 +77,6 @@ mod tests {
     const DISTANCE: Duration = Duration::from_millis(100);
 
     #[tokio::test(start_paused = true)]
-    #[ignore = "held back until it has passed once: it type-checks, and no machine had the time to run it"]
     async fn turns_keep_their_distance_go_in_order_and_what_is_urgent_goes_first() {
         let (writes, order) = (Writes::start(), Arc::new(Mutex::new(Vec::new())));
         let begun = Instant::now();
@@ -95,7 +94,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[ignore = "held back until it has passed once: it type-checks, and no machine had the time to run it"]
     async fn who_gave_up_costs_no_turn() {
         let writes = Writes::start();
         writes.turn(false, DISTANCE).await;

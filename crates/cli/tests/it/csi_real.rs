@@ -112,7 +112,6 @@ async fn moved_data_comes_back(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the server's own CSI backups and data movement"]
 async fn snapshots_and_moved_data_come_back_through_an_installed_server_and_agent() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let machine = require!(cluster.machine());

@@ -292,7 +292,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[ignore = "held back until it has passed once: it type-checks, and no machine had the time to run it"]
     async fn of_160_transfers_none_is_shown_older_than_two_seconds() {
         let (written, _) = run(160, Duration::from_millis(20)).await;
         assert_eq!(written.len(), 160);
@@ -300,7 +299,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[ignore = "held back until it has passed once: it type-checks, and no machine had the time to run it"]
     async fn a_thousand_transfers_cost_at_most_a_hundred_writes_a_second_and_each_is_written() {
         let (written, _) = run(1000, Duration::from_millis(20)).await;
         let most = most_in_a_second(&written);
@@ -310,7 +308,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[ignore = "held back until it has passed once: it type-checks, and no machine had the time to run it"]
     async fn an_agent_with_a_few_of_a_thousand_transfers_writes_no_more_than_its_share() {
         let (written, _) = run_here(600, 4, 1000, Duration::from_millis(20)).await;
         let writes: usize = written.values().map(Vec::len).sum();
@@ -319,7 +316,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[ignore = "held back until it has passed once: it type-checks, and no machine had the time to run it"]
     async fn an_api_server_that_takes_two_seconds_for_a_write_slows_no_transfer() {
         let (written, done) = run(20, Duration::from_secs(2)).await;
         assert_eq!(done, 600 << 20);

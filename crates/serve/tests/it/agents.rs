@@ -12,7 +12,6 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::bed::{Bed, NAMESPACE, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "held back until it has passed once: it type-checks, and no machine had the time to run it"]
 async fn the_leader_has_copies_of_the_agents_trees_while_it_works_and_nobody_else_gets_them() {
     let bed = Bed::new(false).await;
     let settings = Settings {

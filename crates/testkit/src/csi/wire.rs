@@ -2,8 +2,6 @@
 //!
 //! Written by hand, as few as possible: a field that nobody reads is left out, and readers skip what they do not know.
 
-#![expect(clippy::struct_field_names, reason = "the names of the protocol")]
-
 use std::collections::HashMap;
 
 use prost::Message;
