@@ -33,7 +33,7 @@ pub const READY_AFTER: &str = "readyAfter";
 
 const PUBLISH: &str = r#"set -e; mkdir -p "$2"; mountpoint -q "$2" && exit; mount --bind "$1" "$2"
 [ "$3" = false ] || mount -o remount,bind,ro "$2""#;
-const UNPUBLISH: &str = r#"set -e; ! mountpoint -q "$1" || umount "$1"; [ ! -d "$1" ] || rmdir "$1""#;
+const UNPUBLISH: &str = r#"while umount "$1" 2>/dev/null; do :; done; [ ! -d "$1" ] || rmdir "$1""#;
 
 type Answer<T> = Result<T, Box<Status>>;
 
@@ -144,9 +144,13 @@ impl Driver {
         self.on_the_node(UNPUBLISH, &[&request.target_path])
     }
 
+    /// In its namespace of processes too: what is mounted there is told by its own `/proc`.
     fn on_the_node(&self, script: &str, arguments: &[&str]) -> Answer<Empty> {
         let mut enter = Command::new("nsenter");
-        enter.arg("--target").arg(self.node.id().to_string()).args(["--mount", "--", "bash", "-c", script, "driver"]);
+        enter
+            .arg("--target")
+            .arg(self.node.id().to_string())
+            .args(["--mount", "--pid", "--", "bash", "-c", script, "driver"]);
         let output = enter.args(arguments).output().map_err(|error| Box::new(Status::internal(error.to_string())))?;
         if output.status.success() {
             return Ok(Empty {});
