@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, UploaderType};
 use plimsoll_api::velero::v2alpha1::DataUpload;
@@ -144,6 +144,10 @@ fn as_files(upload: &DataUpload) -> PodVolumeBackup {
     files
 }
 
+/// A content with it stays until its driver has done what it is deleted for. The controller puts it on contents that are
+/// bound only, so this one has it from the beginning.
+const PROTECTION: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+
 /// Only a driver can delete a snapshot, and only for a content: one is made that says so, and deleted.
 struct Deletion(Client);
 
@@ -171,33 +175,31 @@ impl Deletion {
             spec["volumeSnapshotClassName"] = class.clone();
         }
         let object = json!({ "apiVersion": VERSION, "kind": "VolumeSnapshotContent",
-            "metadata": { "name": name, "labels": { labels::BACKUP_NAME: labels::valid_name(backup) } }, "spec": spec });
+            "metadata": { "name": name, "labels": { labels::BACKUP_NAME: labels::valid_name(backup) },
+                "finalizers": [PROTECTION] },
+            "spec": spec });
         let object: DynamicObject = serde_json::from_value(object).map_err(|error| error.to_string())?;
         kill::point("csi.delete.before");
         match contents(&self.0).create(&PostParams::default(), &object).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             answer => drop(answer.map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))?),
         }
-        self.wait(&name, "to be taken note of", |found| found.is_none_or(|one| !one.finalizers().is_empty())).await?;
         let deleted = contents(&self.0).delete(&name, &DeleteParams::default()).await;
         absent_is_well(deleted).map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))?;
-        self.wait(&name, "to be deleted", |found| found.is_none()).await?;
+        self.wait_until_gone(&name).await?;
         kill::point("csi.delete.after");
         Ok(())
     }
 
-    async fn wait(&self, name: &str, what: &str, holds: impl Fn(Option<&DynamicObject>) -> bool) -> Result<(), String> {
+    async fn wait_until_gone(&self, name: &str) -> Result<(), String> {
         let deadline = Instant::now() + LIMIT;
-        loop {
-            let found = contents(&self.0).get_opt(name).await.map_err(|error| error.to_string())?;
-            if holds(found.as_ref()) {
-                return Ok(());
-            }
+        while contents(&self.0).get_opt(name).await.map_err(|error| error.to_string())?.is_some() {
             if Instant::now() >= deadline {
-                return Err(format!("the driver leaves VolumeSnapshotContent {name} waiting {what}"));
+                return Err(format!("the driver leaves VolumeSnapshotContent {name} waiting to be deleted"));
             }
             tokio::time::sleep(EVERY).await;
         }
+        Ok(())
     }
 }
 

@@ -68,7 +68,8 @@ pub(super) async fn reconcile(core: &Core) -> Result<(), Failure> {
 async fn look_after(core: &Core, content: &Value, snapshots: &[Value]) -> Result<(), Failure> {
     let deletes = text(content, "/spec/deletionPolicy") == "Delete";
     if is_terminating(content) {
-        let handle = text(content, "/status/snapshotHandle");
+        let noted = text(content, "/status/snapshotHandle");
+        let handle = if noted.is_empty() { text(content, "/spec/source/snapshotHandle") } else { noted };
         if deletes && is_name(handle) {
             super::remove(&place(core, handle)).await;
         }

@@ -30,7 +30,8 @@ pub struct Tally {
 impl Default for Tally {
     fn default() -> Self {
         Self {
-            since: Timestamp::now(),
+            // Ends are told in whole seconds.
+            since: Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default(),
             counted: HashSet::new(),
             durations: BTreeMap::new(),
             backup_durations: BTreeMap::new(),
