@@ -1,5 +1,9 @@
 //! The data of CSI snapshots, moved into a repository and back, with bytes that everybody can see.
 
+use http::Method;
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
@@ -184,8 +188,13 @@ async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_by
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
     let bed = Bed::local_with_pods().await;
-    let home = bed.home("home").await;
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
+    // The store takes no pack, so that the transfer cannot end before it is cancelled.
+    let _stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
     seen_moving(&home, "DataUpload").await;
