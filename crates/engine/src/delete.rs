@@ -67,8 +67,10 @@ async fn act(
     task.touch();
     let wanted: Vec<_> = actions.applying(&item.group_resource, item.namespace.as_deref(), labels).collect();
     for (name, action) in wanted {
+        let doing = format!("delete item action {name} on {} {}", item.group_resource, item.name);
+        task.say(&doing);
         if let Err(why) = action.execute(&object, backup).await {
-            failures.push(format!("delete item action {name} on {} {}: {why}", item.group_resource, item.name));
+            failures.push(format!("{doing}: {why}"));
         }
     }
 }

@@ -184,22 +184,62 @@ impl Deletion {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             answer => drop(answer.map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))?),
         }
-        let deleted = contents(&self.0).delete(&name, &DeleteParams::default()).await;
-        absent_is_well(deleted).map_err(|error| format!("VolumeSnapshotContent {name}: {error}"))?;
-        self.wait_until_gone(&name).await?;
+        self.delete_once_noted(&name).await?;
         kill::point("csi.delete.after");
         Ok(())
     }
 
-    async fn wait_until_gone(&self, name: &str) -> Result<(), String> {
+    /// Goes on wherever an earlier try has ended. A content that is deleted before the driver's sidecar has noted its
+    /// handle goes at once, and leaves the snapshot with the storage for ever.
+    async fn delete_once_noted(&self, name: &str) -> Result<(), String> {
+        let refused = |error: kube::Error| format!("VolumeSnapshotContent {name}: {error}");
         let deadline = Instant::now() + LIMIT;
-        while contents(&self.0).get_opt(name).await.map_err(|error| error.to_string())?.is_some() {
+        while let Some(content) = contents(&self.0).get_opt(name).await.map_err(refused)? {
+            let content = json!(content);
+            let standing = Standing::of(&content);
+            if standing == Standing::Noted {
+                absent_is_well(contents(&self.0).delete(name, &DeleteParams::default()).await).map_err(refused)?;
+            }
             if Instant::now() >= deadline {
-                return Err(format!("the driver leaves VolumeSnapshotContent {name} waiting to be deleted"));
+                return Err(standing.blame(name, &content));
             }
             tokio::time::sleep(EVERY).await;
         }
         Ok(())
+    }
+}
+
+/// How far a content is that was made to delete a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Standing {
+    /// The driver's sidecar has not seen it.
+    Fresh,
+    /// The sidecar knows which snapshot it stands for, or that there is none any more: it can be deleted.
+    Noted,
+    /// It is being deleted.
+    Going,
+}
+
+impl Standing {
+    fn of(content: &Value) -> Self {
+        let absent = text(content, "/status/error/message").contains("code = NotFound");
+        if !content["metadata"]["deletionTimestamp"].is_null() {
+            Self::Going
+        } else if absent || !text(content, "/status/snapshotHandle").is_empty() {
+            Self::Noted
+        } else {
+            Self::Fresh
+        }
+    }
+
+    fn blame(self, name: &str, content: &Value) -> String {
+        let (driver, said) = (text(content, "/spec/driver"), text(content, "/status/error/message"));
+        let what = match self {
+            Self::Fresh => "has not taken note of",
+            Self::Noted | Self::Going => "does not finish deleting",
+        };
+        let said = if said.is_empty() { "is its csi-snapshotter running?" } else { said };
+        format!("driver {driver} {what} VolumeSnapshotContent {name}: {said}")
     }
 }
 
@@ -213,6 +253,25 @@ mod tests {
         let of = |name: &str| json!({ "metadata": { "labels": { labels::BACKUP_NAME: name } } });
         assert!(
             is_its_own(&of("b"), &backup) && !is_its_own(&of("other"), &backup) && !is_its_own(&json!({}), &backup)
+        );
+    }
+
+    #[test]
+    fn a_content_is_deleted_once_its_driver_knows_what_it_stands_for() {
+        let of = |status: Value| Standing::of(&json!({ "metadata": {}, "status": status }));
+        assert_eq!(of(Value::Null), Standing::Fresh);
+        assert_eq!(of(json!({ "readyToUse": false })), Standing::Fresh);
+        assert_eq!(of(json!({ "snapshotHandle": "h" })), Standing::Noted);
+        let error = |message: &str| json!({ "error": { "message": message } });
+        assert_eq!(of(error("rpc error: code = NotFound desc = no such snapshot")), Standing::Noted);
+        assert_eq!(of(error("rpc error: code = Unavailable desc = down")), Standing::Fresh);
+        let going = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" }, "spec": { "driver": "d" },
+            "status": error("rpc error: code = Internal desc = busy") });
+        let standing = Standing::of(&going);
+        assert_eq!(standing, Standing::Going);
+        assert_eq!(
+            standing.blame("c", &going),
+            "driver d does not finish deleting VolumeSnapshotContent c: rpc error: code = Internal desc = busy"
         );
     }
 

@@ -68,8 +68,8 @@ pub(super) async fn reconcile(core: &Core) -> Result<(), Failure> {
 async fn look_after(core: &Core, content: &Value, snapshots: &[Value]) -> Result<(), Failure> {
     let deletes = text(content, "/spec/deletionPolicy") == "Delete";
     if is_terminating(content) {
-        let noted = text(content, "/status/snapshotHandle");
-        let handle = if noted.is_empty() { text(content, "/spec/source/snapshotHandle") } else { noted };
+        // As the real sidecar does it: what was never noted is not deleted from the storage.
+        let handle = text(content, "/status/snapshotHandle");
         if deletes && is_name(handle) {
             super::remove(&place(core, handle)).await;
         }
@@ -77,8 +77,10 @@ async fn look_after(core: &Core, content: &Value, snapshots: &[Value]) -> Result
     }
     let wanted = text(content, "/spec/volumeSnapshotRef/uid");
     let gone = !wanted.is_empty() && !snapshots.iter().any(|snapshot| text(snapshot, "/metadata/uid") == wanted);
-    if finalizers(content).is_empty() {
-        note(core, content, text(content, "/spec/source/snapshotHandle").to_owned()).await
+    let named = text(content, "/spec/source/snapshotHandle");
+    let unnoted = !named.is_empty() && text(content, "/status/snapshotHandle").is_empty();
+    if finalizers(content).is_empty() || unnoted {
+        note(core, content, named.to_owned()).await
     } else if gone && deletes {
         core.remove(&key_of(CONTENTS, content), content).await
     } else {
