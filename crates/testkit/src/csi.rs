@@ -133,6 +133,12 @@ impl Csi {
         found.into_iter().map(|(id, _)| id).collect()
     }
 
+    /// Those of one volume, by the driver's name of it.
+    pub fn snapshots_of(&self, volume: &str) -> Vec<String> {
+        let found = self.driver.directories().snapshots().unwrap_or_default();
+        found.into_iter().filter(|(_, facts)| facts.volume == volume).map(|(id, _)| id).collect()
+    }
+
     /// What controller and sidecar have printed, for a test that fails.
     pub fn logs(&self) -> String {
         let tail = |(program, kept): (&str, &Kept)| {

@@ -1,6 +1,6 @@
 //! Snapshots and moved data of real pods' volumes, through an installed server and agent under the installer's rights.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, api::ApiResource};
@@ -54,6 +54,14 @@ async fn application(bed: &Bed, namespace: &str) -> String {
     fill(&bed.client, namespace, json!({ "persistentVolumeClaim": { "claimName": "data" } })).await
 }
 
+/// The driver's name of the volume that the application's claim is bound to.
+async fn volume_of(bed: &Bed, namespace: &str) -> String {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(bed.client.clone(), namespace);
+    let volume = claims.get("data").await.unwrap().spec.unwrap().volume_name.unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(bed.client.clone());
+    volumes.get(&volume).await.unwrap().spec.unwrap().csi.unwrap().volume_handle
+}
+
 fn snapshots_in(bed: &Bed, namespace: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
     Api::namespaced_with(bed.client.clone(), namespace, &ApiResource::from_gvk(&kind))
@@ -82,24 +90,24 @@ async fn comes_back(bed: &Bed, ours: &PlimsollInPods, backup: &str, before: &str
 
 async fn snapshots_come_back(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi, before: &str) {
     let shop = home.bed.ns("shop");
-    let had = csi.snapshots().len();
+    let volume = volume_of(home.bed, &shop).await;
     backed_up(home, ours, "snapped", &shop, &[]).await;
-    assert_eq!(csi.snapshots().len(), had + 1, "the snapshot stays with the storage");
+    assert_eq!(csi.snapshots_of(&volume).len(), 1, "the snapshot stays with the storage");
     comes_back(home.bed, ours, "snapped", before).await;
     expect(ours, ours.cli(["backup", "delete", "snapped", "--confirm", "--wait"]));
-    eventually("the snapshot goes with its backup", async || csi.snapshots().len() == had).await;
+    eventually("the snapshot goes with its backup", async || csi.snapshots_of(&volume).is_empty()).await;
 }
 
 async fn moved_data_comes_back(home: &Home<'_>, ours: &PlimsollInPods, csi: &Csi, before: &str) {
     let shop = home.bed.ns("shop");
-    let had = csi.snapshots().len();
+    let volume = volume_of(home.bed, &shop).await;
     backed_up(home, ours, "moved", &shop, &["--snapshot-move-data"]).await;
     let moved = uploads(home, "DataUpload").await;
     assert_eq!(moved.len(), 1, "{moved:?}");
     let status = &moved[0]["status"];
     assert_eq!(status["phase"], "Completed", "{status:#}");
     assert_eq!(status["progress"]["bytesDone"], status["progress"]["totalBytes"], "{status:#}");
-    eventually("what was moved needs no snapshot", async || csi.snapshots().len() == had).await;
+    eventually("what was moved needs no snapshot", async || csi.snapshots_of(&volume).is_empty()).await;
     eventually("nor does anything of it stay beside the claim", async || {
         let of_backup = ListParams::default().labels("velero.io/backup-name=moved");
         snapshots_in(home.bed, &shop).list(&of_backup).await.unwrap().items.is_empty()
