@@ -25,7 +25,7 @@ use crate::writes::Writes;
 const SUBJECT_EVERY: Duration = Duration::from_secs(1);
 const OPERATION_EVERY: Duration = Duration::from_secs(5);
 /// Five operations are written once a second, which is at most two writes each; with more of them all intervals stretch alike.
-const DISTANCE: Duration = Duration::from_millis(200);
+pub const DISTANCE: Duration = Duration::from_millis(200);
 /// So much of the end of the log is shown while it grows.
 const LOG_TAIL: u64 = 16 << 10;
 
@@ -83,7 +83,7 @@ async fn run(reporting: Reporting, stop: CancellationToken) {
     loop {
         let turn = async {
             ticks.tick().await;
-            reporting.writes.turn(false, DISTANCE).await;
+            reporting.writes.turn(false).await;
         };
         tokio::select! {
             () = turn => {}

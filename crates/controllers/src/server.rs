@@ -21,8 +21,8 @@ use crate::repositories::{self, Repositories};
 use crate::sync::{self, Warnings};
 use crate::writes::Writes;
 use crate::{
-    actionsets, downloads, exposing, garbage, leader_pod, location, peers, plugins, requests, restore_files, schedule,
-    subject,
+    actionsets, downloads, exposing, garbage, leader_pod, location, peers, plugins, report, requests, restore_files,
+    schedule, subject,
 };
 
 /// The name of the Lease.
@@ -73,7 +73,7 @@ impl Server {
         let context = Arc::new(Context {
             events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
             live: LiveOperations::default(),
-            writes: Writes::start(),
+            writes: Writes::start(|| report::DISTANCE),
             repositories: Repositories::default(),
             plugins: plugins::discover(&self.settings).await,
             sync_warnings: Warnings::default(),

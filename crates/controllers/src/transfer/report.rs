@@ -32,16 +32,28 @@ const WRITES_A_SECOND: u32 = 90;
 /// How many transfers of each kind run in the cluster, as far as this agent has seen, and this agent's share of their writes.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
-    everywhere: Arc<Mutex<HashMap<String, usize>>>,
+    everywhere: Everywhere,
     /// A clone for each transfer that this agent reports on, and one of its own.
     here: Arc<()>,
     writes: Writes,
 }
 
+/// How many transfers of each kind run on all nodes.
+type Everywhere = Arc<Mutex<HashMap<String, usize>>>;
+
 impl Running {
     /// Nothing yet. Needs a Tokio runtime.
     pub fn start() -> Self {
-        Self { everywhere: Arc::default(), here: Arc::default(), writes: Writes::start() }
+        let (everywhere, here) = (Everywhere::default(), Arc::new(()));
+        // Its share is that of its transfers.
+        let share = {
+            let (everywhere, here) = (Arc::clone(&everywhere), Arc::downgrade(&here));
+            move || {
+                let here = number(here.strong_count().saturating_sub(1).max(1));
+                apart(count(&everywhere).max(here)) / here
+            }
+        };
+        Self { everywhere, here, writes: Writes::start(share) }
     }
 
     /// So many of this kind.
@@ -49,25 +61,24 @@ impl Running {
         self.everywhere.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.to_owned(), count);
     }
 
-    /// How many run here, and how many everywhere.
-    fn counts(&self) -> (u32, u32) {
-        let everywhere: usize = self.everywhere.lock().unwrap_or_else(PoisonError::into_inner).values().sum();
-        let here = Arc::strong_count(&self.here).saturating_sub(1).max(1);
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        (number(here), number(everywhere.max(here)))
-    }
-
     /// How often each of them may be written.
     fn interval(&self) -> Duration {
-        EVERY.max(Duration::from_secs(1).saturating_mul(self.counts().1) / WRITES_A_SECOND)
+        let here = number(Arc::strong_count(&self.here).saturating_sub(1));
+        EVERY.max(apart(count(&self.everywhere).max(here)))
     }
+}
 
-    /// Waits for this agent's next turn to write. Its share is that of its transfers.
-    async fn turn(&self, urgent: bool) {
-        let (here, everywhere) = self.counts();
-        let distance = Duration::from_secs(1).saturating_mul(everywhere) / WRITES_A_SECOND / here;
-        self.writes.turn(urgent, distance).await;
-    }
+fn count(everywhere: &Everywhere) -> u32 {
+    number(everywhere.lock().unwrap_or_else(PoisonError::into_inner).values().sum())
+}
+
+/// How long it takes to write so many transfers once.
+fn apart(transfers: u32) -> Duration {
+    Duration::from_secs(1).saturating_mul(transfers) / WRITES_A_SECOND
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Writes until it is stopped.
@@ -118,7 +129,7 @@ async fn report<T: Transfer>(reporting: Reporting<T>, stop: CancellationToken) {
         let urgent = stalled(&seen) != stalled(&last);
         if (Instant::now() >= due && !same(&seen, &last)) || urgent {
             tokio::select! {
-                () = reporting.running.turn(urgent) => {}
+                () = reporting.running.writes.turn(urgent) => {}
                 () = stop.cancelled() => return,
             }
             // As it is now: others may have been before it.
@@ -238,7 +249,12 @@ mod tests {
             });
             (tree, mover, bytes, reporter)
         };
-        let all: Vec<_> = (0..transfers).map(begin).collect();
+        let mut all = Vec::new();
+        for number in 0..transfers {
+            all.push(begin(number));
+            // The first ones ask for their turns while they are still few.
+            tokio::task::yield_now().await;
+        }
         for _ in 0..tenths {
             for (_, _, bytes, _) in &all {
                 bytes.add(1 << 20);
