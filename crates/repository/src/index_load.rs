@@ -59,7 +59,7 @@ impl Repository {
         cancel: &Cancel,
         mut take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
-        let files = self.list(FileKind::Index)?;
+        let files = self.list(FileKind::Index, cancel)?;
         step(0, files.len());
         self.wait(cancel, async {
             let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id).await) });
@@ -114,7 +114,8 @@ impl Repository {
 
     /// Packs that no index file names, with their blobs: what an interrupted backup had stored.
     pub(crate) fn orphan_packs(&self, index: &BlobIndex, cancel: &Cancel) -> Result<Vec<IndexedPack>> {
-        let orphans: Vec<_> = self.list(FileKind::Pack)?.into_iter().filter(|pack| !index.has_pack(&pack.id)).collect();
+        let orphans: Vec<_> =
+            self.list(FileKind::Pack, cancel)?.into_iter().filter(|pack| !index.has_pack(&pack.id)).collect();
         self.wait(cancel, async {
             let reads = orphans.iter().map(|pack| async move { (pack.id, self.read_header(pack.id, pack.size).await) });
             let mut reads = futures::stream::iter(reads).buffer_unordered(LOADS_AT_ONCE);

@@ -359,7 +359,11 @@ impl Repository {
                 return Err(error);
             }
         };
-        self.finish_backup(&run, parent, tree, start, &lock)
+        let finished = self.finish_backup(&run, parent, tree, start, &lock);
+        if finished.is_err() {
+            lock.hurry();
+        }
+        finished
     }
 
     fn begin_backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<Beginning> {

@@ -43,10 +43,11 @@ impl Repository {
     }
 
     fn other_locks(&self, own: Id) -> Result<Vec<OtherLock>> {
-        let files = self.list(FileKind::Lock)?;
+        let files = self.list(FileKind::Lock, &self.options.cancel)?;
         let now = files.iter().find(|file| file.id == own).map_or_else(SystemTime::now, |file| file.modified);
         let mut others = Vec::new();
-        for (id, loaded) in self.load_each(FileKind::Lock, files.iter().map(|file| file.id).filter(|id| *id != own)) {
+        let ids = files.iter().map(|file| file.id).filter(|id| *id != own);
+        for (id, loaded) in self.load_each(FileKind::Lock, ids, &self.options.cancel)? {
             let modified = files.iter().find(|file| file.id == id).map_or(now, |file| file.modified);
             let age = now.duration_since(modified).unwrap_or_default();
             let file = match loaded {

@@ -105,12 +105,13 @@ impl Lock {
 
     /// The second half: once another process that began at the same moment must have shown up, looks again.
     pub(crate) fn settle(&self) -> Result<()> {
-        let Some(held) = *self.shared.held() else { return Ok(()) };
-        std::thread::sleep(SETTLE.saturating_sub(self.shared.clock.now().saturating_sub(held.refreshed)));
-        match self.shared.repository.conflict(self.shared.kind, held.id)? {
-            None => Ok(()),
-            Some(holder) => Err(RepositoryError::Locked { location: self.shared.location(), holder }),
-        }
+        self.shared.settle()
+    }
+
+    /// The same, no longer than until somebody asks to stop.
+    pub(crate) fn settle_unless(&self, cancel: &Cancel) -> Result<()> {
+        let shared = self.shared.clone();
+        cancel.run(move || shared.settle())
     }
 
     /// Releasing it may not take long: somebody waits for the end.
@@ -188,6 +189,19 @@ impl Shared {
             // After a failure try again soon: there is a limit to how long that may go on.
             due = self.renew().map_or_else(|| self.clock.now() + REFRESH_AGAIN, |refreshed| refreshed + REFRESH);
         }
+    fn removed(&self) -> RepositoryError {
+        self.lost("somebody removed its file, or may have".into())
+    }
+
+    fn settle(&self) -> Result<()> {
+        let Some(held) = *self.held() else { return Ok(()) };
+        std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(held.refreshed)));
+        match self.repository.conflict(self.kind, held.id)? {
+            None => Ok(()),
+            Some(holder) => Err(RepositoryError::Locked { location: self.location(), holder }),
+        }
+    }
+
     }
 
     /// Waits a moment; says whether the lock is to be given up.

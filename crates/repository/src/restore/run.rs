@@ -103,7 +103,7 @@ impl Run<'_> {
     /// Fetches and writes all files of a portion.
     fn write_portion(&self, mut portion: Portion) -> Result<()> {
         if self.is_settled.set(()).is_ok() {
-            self.lock.settle()?;
+            self.lock.settle_unless(self.cancel)?;
         }
         let ranges = portion.ranges();
         if self.repository.store.file_of("config").is_some() {
