@@ -98,10 +98,6 @@ impl Repository {
         Self { store, runtime, key, config, options, keeps_everything: AtomicBool::new(false) }
     }
 
-    pub(crate) fn clock(&self) -> Clock {
-        self.options.clock.clone().unwrap_or_else(Clock::system)
-    }
-
     /// The repository's own random name.
     pub fn id(&self) -> Id {
         self.config.id

@@ -2,6 +2,7 @@
 //!
 //! The age of a lock is judged by the store's clock: the time the store gave to our own lock file is "now".
 
+mod clock;
 mod file;
 mod files;
 
@@ -10,7 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use file::LockFile;
-use plimsoll_progress::Clock;
+use clock::LockClock;
+use file::STALE;
 
 use crate::cancel::Cancel;
 use crate::format::id::Id;
@@ -48,12 +50,14 @@ pub struct Lock {
 struct Shared {
     repository: Arc<Repository>,
     kind: LockKind,
-    clock: Clock,
+    clock: LockClock,
     /// Nothing where the store refuses deletes: a lock that cannot be removed would only be in the way.
     held: Mutex<Option<Held>>,
     released: Condvar,
     ended: AtomicBool,
     in_a_hurry: AtomicBool,
+    /// Others may have worked as if it was not there: nothing makes it good again.
+    is_lost: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -80,7 +84,7 @@ impl Lock {
     /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle`].
     pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
         ignore_hangups(repository);
-        let clock = repository.clock();
+        let clock = LockClock::new(repository.options.clock.clone());
         let held = if repository.refuses_deletes()? {
             None
         } else {
@@ -95,6 +99,7 @@ impl Lock {
             released: Condvar::new(),
             ended: AtomicBool::new(false),
             in_a_hurry: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
         });
         if let Some(held) = held {
             let shared = shared.clone();
@@ -124,10 +129,13 @@ impl Lock {
         self.shared.held().is_some()
     }
 
-    /// An error once the lock has gone unrefreshed for so long that others may take it for dead.
+    /// An error once the lock has gone unrefreshed for so long that others may take it for dead, or somebody removed it.
     pub fn check(&self) -> Result<()> {
         let Some(held) = *self.shared.held() else { return Ok(()) };
         let age = self.shared.clock.now().saturating_sub(held.refreshed);
+        if self.shared.is_lost.load(Ordering::Acquire) {
+            return Err(self.shared.removed());
+        }
         if age <= GIVE_UP {
             return Ok(());
         }
@@ -145,7 +153,7 @@ impl Lock {
             // Unless it was replaced by a younger one meanwhile.
             let same = (*self.shared.held()).is_some_and(|held| held.id == asked.id);
             if same {
-                return Err(self.shared.lost("somebody removed its file".into()));
+                return Err(self.shared.removed());
             }
         }
     }
@@ -194,6 +202,15 @@ impl Shared {
     }
 
     fn settle(&self) -> Result<()> {
+    /// The time between two refreshes counts from the file's writing, however long that or this thread took.
+    fn keep_fresh(&self, mut due: Duration) {
+        while !self.waits_until_released() && !self.is_lost.load(Ordering::Acquire) {
+            if self.clock.now() < due {
+                continue;
+            }
+            // After a failure try again soon: there is a limit to how long that may go on.
+            due = self.renew().map_or_else(|| self.clock.now() + REFRESH_AGAIN, |refreshed| refreshed + REFRESH);
+        }
         let Some(held) = *self.held() else { return Ok(()) };
         std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(held.refreshed)));
         match self.repository.conflict(self.kind, held.id)? {
@@ -205,6 +222,13 @@ impl Shared {
     }
 
     /// Waits a moment; says whether the lock is to be given up.
+    /// Whether the lock held until now: others remove the file of one they take for dead, and a younger file would only
+    /// hide that.
+    fn held_until(&self, now: Duration) -> Result<bool> {
+        let Some(held) = *self.held() else { return Ok(true) };
+        Ok(now.saturating_sub(held.refreshed) <= STALE && self.repository.has_lock(held.id, &Cancel::default())?)
+    }
+
     fn waits_until_released(&self) -> bool {
         let held = self.held();
         if !self.ended.load(Ordering::Acquire) {
@@ -216,8 +240,17 @@ impl Shared {
     /// Writes a younger lock file, then removes the old one: the file that is held is there at any time. Says when.
     fn renew(&self) -> Option<Duration> {
         let refreshed = self.clock.now();
-        match self.repository.write_lock(self.kind) {
-            Ok(id) => {
+        let renewed = self.held_until(refreshed).and_then(|held| match held {
+            true => self.repository.write_lock(self.kind).map(Some),
+            false => Ok(None),
+        });
+        match renewed {
+            Ok(None) => {
+                let ended = self.ended.load(Ordering::Acquire);
+                self.is_lost.store(!ended, Ordering::Release);
+                None
+            }
+            Ok(Some(id)) => {
                 let mut held = self.held();
                 // Given up meanwhile: then nobody else knows the new file.
                 let ended = self.ended.load(Ordering::Acquire);
