@@ -5,13 +5,14 @@
 mod clock;
 mod file;
 mod files;
+mod refusal;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use file::LockFile;
 use clock::LockClock;
+pub use file::LockFile;
 use file::STALE;
 
 use crate::cancel::Cancel;
@@ -55,9 +56,9 @@ struct Shared {
     held: Mutex<Option<Held>>,
     released: Condvar,
     ended: AtomicBool,
-    in_a_hurry: AtomicBool,
     /// Others may have worked as if it was not there: nothing makes it good again.
     is_lost: AtomicBool,
+    in_a_hurry: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -98,8 +99,8 @@ impl Lock {
             held: Mutex::new(held),
             released: Condvar::new(),
             ended: AtomicBool::new(false),
-            in_a_hurry: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
+            in_a_hurry: AtomicBool::new(false),
         });
         if let Some(held) = held {
             let shared = shared.clone();
@@ -132,10 +133,10 @@ impl Lock {
     /// An error once the lock has gone unrefreshed for so long that others may take it for dead, or somebody removed it.
     pub fn check(&self) -> Result<()> {
         let Some(held) = *self.shared.held() else { return Ok(()) };
-        let age = self.shared.clock.now().saturating_sub(held.refreshed);
         if self.shared.is_lost.load(Ordering::Acquire) {
             return Err(self.shared.removed());
         }
+        let age = self.shared.clock.now().saturating_sub(held.refreshed);
         if age <= GIVE_UP {
             return Ok(());
         }
@@ -188,20 +189,19 @@ impl Shared {
         RepositoryError::LockLost { location: self.location(), cause }
     }
 
-    /// The time between two refreshes counts from the file's writing, however long that or this thread took.
-    fn keep_fresh(&self, mut due: Duration) {
-        while !self.waits_until_released() {
-            if self.clock.now() < due {
-                continue;
-            }
-            // After a failure try again soon: there is a limit to how long that may go on.
-            due = self.renew().map_or_else(|| self.clock.now() + REFRESH_AGAIN, |refreshed| refreshed + REFRESH);
-        }
     fn removed(&self) -> RepositoryError {
         self.lost("somebody removed its file, or may have".into())
     }
 
     fn settle(&self) -> Result<()> {
+        let Some(held) = *self.held() else { return Ok(()) };
+        std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(held.refreshed)));
+        match self.repository.conflict(self.kind, held.id)? {
+            None => Ok(()),
+            Some(holder) => Err(RepositoryError::Locked { location: self.location(), holder }),
+        }
+    }
+
     /// The time between two refreshes counts from the file's writing, however long that or this thread took.
     fn keep_fresh(&self, mut due: Duration) {
         while !self.waits_until_released() && !self.is_lost.load(Ordering::Acquire) {
@@ -211,30 +211,22 @@ impl Shared {
             // After a failure try again soon: there is a limit to how long that may go on.
             due = self.renew().map_or_else(|| self.clock.now() + REFRESH_AGAIN, |refreshed| refreshed + REFRESH);
         }
-        let Some(held) = *self.held() else { return Ok(()) };
-        std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(held.refreshed)));
-        match self.repository.conflict(self.kind, held.id)? {
-            None => Ok(()),
-            Some(holder) => Err(RepositoryError::Locked { location: self.location(), holder }),
-        }
-    }
-
     }
 
     /// Waits a moment; says whether the lock is to be given up.
-    /// Whether the lock held until now: others remove the file of one they take for dead, and a younger file would only
-    /// hide that.
-    fn held_until(&self, now: Duration) -> Result<bool> {
-        let Some(held) = *self.held() else { return Ok(true) };
-        Ok(now.saturating_sub(held.refreshed) <= STALE && self.repository.has_lock(held.id, &Cancel::default())?)
-    }
-
     fn waits_until_released(&self) -> bool {
         let held = self.held();
         if !self.ended.load(Ordering::Acquire) {
             drop(self.released.wait_timeout(held, LOOK).unwrap_or_else(PoisonError::into_inner));
         }
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Whether the lock held until now: others remove the file of one they take for dead, and a younger file would only
+    /// hide that.
+    fn held_until(&self, now: Duration) -> Result<bool> {
+        let Some(held) = *self.held() else { return Ok(true) };
+        Ok(now.saturating_sub(held.refreshed) <= STALE && self.repository.has_lock(held.id, &Cancel::default())?)
     }
 
     /// Writes a younger lock file, then removes the old one: the file that is held is there at any time. Says when.

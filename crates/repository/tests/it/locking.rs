@@ -27,9 +27,12 @@ fn lock_files(world: &World) -> Vec<PathBuf> {
 
 /// A repository on a directory with somebody meddling, and a clock that stands still.
 fn meddled(world: &World, meddle: Arc<dyn Meddle>, clock: &VirtualClock) -> Arc<Repository> {
+    meddled_with(world, meddle, OpenOptions { clock: Some(clock.clock()), ..OpenOptions::default() })
+}
+
+fn meddled_with(world: &World, meddle: Arc<dyn Meddle>, options: OpenOptions) -> Arc<Repository> {
     let disk = LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
     let store = Store::from_objects(Meddled::new(Arc::new(disk), meddle), "disk".into(), "").expect("a store");
-    let options = OpenOptions { clock: Some(clock.clock()), ..OpenOptions::default() };
     let handle = world.runtime.handle().clone();
     Arc::new(Repository::open(store, handle, PASSWORD.as_bytes(), options).expect("opens"))
 }
@@ -237,9 +240,6 @@ fn a_backup_whose_lock_file_somebody_removed_writes_no_snapshot() {
 }
 
 #[test]
-fn a_store_that_refuses_deletes_gets_no_lock_files_and_that_is_said() {
-    for only_existing in [false, true] {
-#[test]
 fn a_lock_whose_file_somebody_removed_is_lost_and_no_younger_one_hides_that() {
     let world = World::new();
     drop(world.init());
@@ -289,6 +289,9 @@ fn a_store_that_keeps_what_is_there_gets_one_lock_from_this_machine_and_no_more(
     assert_eq!(lock_files(&world), Vec::<PathBuf>::new(), "with the lock that had stayed");
 }
 
+#[test]
+fn a_store_that_refuses_deletes_gets_no_lock_files_and_that_is_said() {
+    for only_existing in [false, true] {
         let world = World::new();
         world.write("file", noise(1, 100_000));
         drop(world.init());
