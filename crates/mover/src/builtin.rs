@@ -132,6 +132,7 @@ impl Mover for BuiltIn {
     fn restore(&self, restore: &Restore, session: &Session) -> Result<RestoreOutcome> {
         require_id(&restore.snapshot)?;
         require_directory(&restore.directory)?;
+            warnings: lock_warnings(done.locked),
         require_repository(session)?;
         let engine = Engine::open(session)?;
         let (id, _) = engine.repository.find_snapshot(&restore.snapshot).map_err(|error| engine.named(&error))?;
@@ -148,7 +149,8 @@ impl Mover for BuiltIn {
             _ => counts.settled(),
         };
         let problems = problems(&done.problems, done.problem_count, &restore.directory);
-        Ok(RestoreOutcome { bytes, files: done.files + done.skipped, problems })
+        let warnings = lock_warnings(done.locked);
+        Ok(RestoreOutcome { bytes, files: done.files + done.skipped, problems, warnings })
     }
 
     fn ensure(&self, session: &Session) -> Result<Ensured> {
@@ -268,6 +270,13 @@ fn problems(found: &[plimsoll_repository::backup::Problem], count: u64, root: &P
     for problem in found {
         let path = problem.path.strip_prefix(&*root).unwrap_or(&problem.path).trim_start_matches('/');
         problems.add(path, problem.cause.clone());
+/// What the owner of a repository should know where no lock file was kept.
+fn lock_warnings(locked: bool) -> Vec<String> {
+    let warning =
+        "the repository's store lets nothing be deleted, so no lock file was kept: nobody may prune beside a transfer";
+    (!locked).then(|| warning.to_owned()).into_iter().collect()
+}
+
     }
     problems.count = problems.count.max(count);
     problems
