@@ -7,7 +7,7 @@ use plimsoll_progress::{Total, Unit};
 use plimsoll_repository::backup::{BackupOptions, Parent, Target};
 use plimsoll_repository::format::snapshot::Snapshot;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
-use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError};
+use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError, password_in_file};
 use plimsoll_store::Store;
 use tokio::runtime::Runtime;
 
@@ -33,19 +33,25 @@ struct Engine {
 
 impl Engine {
     fn open(session: &Session) -> Result<Self> {
-        Self::start(session, |store, runtime, password| {
+        Self::start(session, |store, runtime, content| {
             let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
-            plimsoll_repository::Repository::open(
-                store,
-                runtime,
-                password,
-                OpenOptions { cache, ..OpenOptions::default() },
-            )
+            let options = OpenOptions { cache, cancel: session.cancel.clone(), ..OpenOptions::default() };
+            let open = |password| {
+                plimsoll_repository::Repository::open(store.clone(), runtime.clone(), password, options.clone())
+            };
+            let password = password_in_file(content);
+            match open(password) {
+                // Made by somebody who meant every byte.
+                Err(RepositoryError::WrongPassword { .. }) if password != content => open(content),
+                opened => opened,
+            }
         })
     }
 
     fn init(session: &Session) -> Result<Self> {
-        Self::start(session, plimsoll_repository::Repository::init)
+        Self::start(session, |store, runtime, content| {
+            plimsoll_repository::Repository::init(store, runtime, password_in_file(content))
+        })
     }
 
     fn start(
@@ -126,13 +132,13 @@ impl Mover for BuiltIn {
             files,
             added: Some(done.summary.data_added),
             problems: problems(&done.problems, done.problem_count, &backup.directory),
+            warnings: lock_warnings(done.locked),
         })
     }
 
     fn restore(&self, restore: &Restore, session: &Session) -> Result<RestoreOutcome> {
         require_id(&restore.snapshot)?;
         require_directory(&restore.directory)?;
-            warnings: lock_warnings(done.locked),
         require_repository(session)?;
         let engine = Engine::open(session)?;
         let (id, _) = engine.repository.find_snapshot(&restore.snapshot).map_err(|error| engine.named(&error))?;
@@ -264,12 +270,6 @@ fn full_repository(error: &RepositoryError, engine: &Engine) -> MoverError {
     }
 }
 
-fn problems(found: &[plimsoll_repository::backup::Problem], count: u64, root: &Path) -> Problems {
-    let root = root.to_string_lossy();
-    let mut problems = Problems::default();
-    for problem in found {
-        let path = problem.path.strip_prefix(&*root).unwrap_or(&problem.path).trim_start_matches('/');
-        problems.add(path, problem.cause.clone());
 /// What the owner of a repository should know where no lock file was kept.
 fn lock_warnings(locked: bool) -> Vec<String> {
     let warning =
@@ -277,6 +277,12 @@ fn lock_warnings(locked: bool) -> Vec<String> {
     (!locked).then(|| warning.to_owned()).into_iter().collect()
 }
 
+fn problems(found: &[plimsoll_repository::backup::Problem], count: u64, root: &Path) -> Problems {
+    let root = root.to_string_lossy();
+    let mut problems = Problems::default();
+    for problem in found {
+        let path = problem.path.strip_prefix(&*root).unwrap_or(&problem.path).trim_start_matches('/');
+        problems.add(path, problem.cause.clone());
     }
     problems.count = problems.count.max(count);
     problems

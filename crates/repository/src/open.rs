@@ -17,6 +17,12 @@ use crate::{RepositoryError, Result, system};
 /// More key files than these are not tried: each costs a good part of a second.
 const MOST_KEYS: usize = 20;
 
+/// The password in the content of a file, as restic understands it: without the white space around it. Editors and
+/// `echo` leave a newline behind that nobody means.
+pub fn password_in_file(content: &[u8]) -> &[u8] {
+    std::str::from_utf8(content).map_or_else(|_| content.trim_ascii(), |text| text.trim().as_bytes())
+}
+
 impl Repository {
     /// Makes a repository of version 2 where there is none. One that an earlier call with the same password began and did
     /// not complete is completed.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use plimsoll_repository::backup::{BackupOptions, DeviceIds, Parent};
 use plimsoll_repository::restore::RestoreOptions;
-use plimsoll_repository::{Cancel, OpenOptions};
+use plimsoll_repository::{Cancel, OpenOptions, Repository, password_in_file};
 
 use crate::faithful;
 use crate::world::{PASSWORD, World, check, fingerprint, noise, task};
@@ -66,6 +66,19 @@ impl Restic<'_> {
 
     fn restore(&self, target: &Path) {
         self.run(&["restore", "latest", "--target", target.to_str().expect("text")]);
+    }
+
+    fn run_with_password_file(&self, file: &Path, arguments: &[&str]) {
+        let output = Command::new(self.program)
+            .args(["--no-cache", "--repo"])
+            .arg(self.world.path("repository"))
+            .arg("--password-file")
+            .arg(file)
+            .args(arguments)
+            .env_remove("RESTIC_PASSWORD")
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// 0.14 does not know link targets that are not text.
@@ -182,10 +195,29 @@ fn every_password_of_a_repository_opens_it_and_no_other() {
         restic.run(&["key", "add", "--new-password-file", other.to_str().expect("text")]);
         let open = |password: &str| {
             let handle = world.runtime.handle().clone();
-            plimsoll_repository::Repository::open(world.store(), handle, password.as_bytes(), OpenOptions::default())
+            Repository::open(world.store(), handle, password.as_bytes(), OpenOptions::default())
         };
         open(PASSWORD).expect("opens");
         open("second").expect("opens");
         assert_eq!(open("third").expect_err("stays closed").reason(), "WrongRepositoryPassword");
     });
 }
+#[test]
+fn a_password_with_a_newline_in_its_file_is_the_same_for_both() {
+    each_restic(|world, restic| {
+        let file = world.path("password file");
+        std::fs::write(&file, " two words\n").expect("writes");
+        let content = std::fs::read(&file).expect("reads");
+        let password = password_in_file(&content);
+        assert_eq!(password, b"two words");
+        restic.run_with_password_file(&file, &["init"]);
+        let handle = world.runtime.handle().clone();
+        let open = |password: &[u8]| Repository::open(world.store(), handle.clone(), password, OpenOptions::default());
+        open(password).expect("opens what restic made");
+        assert_eq!(open(&content).expect_err("not that").reason(), "WrongRepositoryPassword");
+        std::fs::remove_dir_all(world.path("repository")).expect("removes");
+        Repository::init(world.store(), handle.clone(), password).expect("initializes");
+        restic.run_with_password_file(&file, &["cat", "config"]);
+    });
+}
+
