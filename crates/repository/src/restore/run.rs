@@ -284,7 +284,13 @@ impl Planner<'_, '_> {
             Overwrite::IfNewer => existing.is_file() && mtime >= node.mtime,
             Overwrite::IfChanged => existing.is_file() && existing.len() == node.size && mtime.same_moment(&node.mtime),
         };
-        if !keep && let Err(error) = remove(path) {
+        let done = match self.run.options.overwrite {
+            // An earlier attempt may have been interrupted, or somebody changed no more than that.
+            Overwrite::IfChanged if keep => Metadata::of(node).apply_to_kept(path, &existing),
+            _ if keep => Ok(()),
+            _ => remove(path),
+        };
+        if let Err(error) = done {
             self.run.problem(path, &error);
         }
         keep
