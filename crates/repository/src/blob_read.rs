@@ -121,10 +121,9 @@ impl<'a> BlobReader<'a> {
                 plain.map(<[u8]>::to_vec).map_err(|cause| self.damaged(&place, cause))
             });
             match decoded {
-                Ok(plain) => return Ok(plain),
-                Err(RepositoryError::Cancelled) => return Err(RepositoryError::Cancelled),
-                Err(error) if error.is_retryable() => return Err(error),
-                Err(error) => cause = error.to_string(),
+                Ok(taken) => return Ok(taken),
+                Err(error @ RepositoryError::Corrupt { .. }) => cause = error.to_string(),
+                Err(error) => return Err(error),
             }
         }
         let what = if kind == BlobKind::Tree { "tree" } else { "data blob" };
@@ -163,11 +162,8 @@ impl<'a> BlobReader<'a> {
     fn read_tree_pack(&self, number: u32) -> Result<Bytes> {
         let key = FileKind::Pack.key_of(&self.index.pack(number));
         let store = &self.repository.store;
-        let missing = |error: StoreError| match error {
-            error if error.is_not_found() => RepositoryError::corrupt(key.clone(), "it is missing"),
-            error => error.into(),
-        };
-        let pack = self.repository.wait(&self.cancel, async { store.get(&key).await.map_err(missing) })?;
+        let pack = self.repository.wait(&self.cancel, self.repository.read(&key, || store.get(&key)));
+        let pack = pack.map_err(|error| missing(&key, error))?;
         self.trees.lock().unwrap_or_else(PoisonError::into_inner).keep(number, pack.clone());
         Ok(pack)
     }
@@ -180,15 +176,22 @@ impl Repository {
         let end = range.end;
         let failure = match self.store.get_range(&key, range).await {
             Ok(bytes) => return Ok(bytes),
-            Err(failure) if failure.is_not_found() => return Err(RepositoryError::corrupt(key, "it is missing")),
-            Err(failure) => failure,
+            Err(failure) => missing(&key, failure),
         };
         match self.store.head(&key).await {
             Ok(info) if info.size < end => {
                 let cause = format!("it ends at byte {} and should reach byte {end}", info.size);
                 Err(RepositoryError::corrupt(key, cause))
             }
-            _ => Err(failure.into()),
+            _ => Err(failure),
         }
+    }
+}
+
+/// A pack that is not there is damage.
+pub(crate) fn missing(key: &str, error: RepositoryError) -> RepositoryError {
+    match error {
+        RepositoryError::Store(StoreError::NotFound { .. }) => RepositoryError::corrupt(key, "it is missing"),
+        error => error,
     }
 }

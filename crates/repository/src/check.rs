@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
 use crate::blob_index::{BlobIndex, Marks, Place};
-use crate::blob_read::{BlobReader, Decoder};
+use crate::blob_read::{BlobReader, Decoder, missing};
 use crate::cancel::Cancel;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::id::Id;
@@ -297,8 +297,12 @@ impl Check<'_> {
 
     fn load_pack(&self, pack: &Listed, decoder: &mut Decoder) -> Result<()> {
         let key = FileKind::Pack.key_of(&pack.id);
-        let content = self.repository.wait(self.cancel, async { Ok(self.repository.store.get(&key).await?) })?;
-        self.check_pack(pack, &content, decoder)
+        let read = self.repository.read(&key, || self.repository.store.get(&key));
+        let content = self.repository.wait(self.cancel, read).map_err(|error| missing(&key, error));
+        match self.note_damage(content)? {
+            Some(content) => self.check_pack(pack, &content, decoder),
+            None => Ok(()),
+        }
     }
 
     fn check_pack(&self, pack: &Listed, content: &[u8], decoder: &mut Decoder) -> Result<()> {

@@ -15,6 +15,13 @@ pub(crate) struct PackFiles {
     buffer: Vec<u8>,
 }
 
+impl Repository {
+    /// Whether the directory as such can be read.
+    fn is_readable_here(&self) -> bool {
+        self.store.file_of("config").is_some_and(|config| File::open(config).is_ok())
+    }
+}
+
 impl PackFiles {
     /// A part of a pack. Nothing if the store is no directory of this machine.
     pub(crate) fn read(&mut self, repository: &Repository, pack: Id, range: Range<u64>) -> Option<Result<&[u8]>> {
@@ -28,6 +35,8 @@ impl PackFiles {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     return Some(Err(damaged("it is missing".into())));
                 }
+                // One that cannot be opened is like one that is missing, as long as others can be.
+                Err(error) if repository.is_readable_here() => return Some(Err(damaged(error.to_string()))),
                 Err(error) => return Some(Err(RepositoryError::local(&path, &error))),
             },
         };

@@ -145,12 +145,34 @@ impl Repository {
     pub(crate) async fn load_sealed(&self, kind: FileKind, id: Id) -> Result<Bytes> {
         let key = kind.key_of(&id);
         for _ in 0..2 {
-            let sealed = self.store.get(&key).await?;
+            let sealed = self.read(&key, || self.store.get(&key)).await?;
             if Id::of(&sealed) == id {
                 return Ok(sealed);
             }
         }
         Err(RepositoryError::corrupt(key, "its content does not have the hash that is its name"))
+    }
+
+    /// Reads a file or a part of one. Where the store fails again and again for this one only, and answers otherwise, the
+    /// file counts as damaged: everything else can still be had.
+    pub(crate) async fn read<T, F>(&self, key: &str, read: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        match read().await {
+            Ok(content) => return Ok(content),
+            Err(failure) if failure.is_not_found() || !self.answers().await => return Err(failure.into()),
+            Err(_) => {}
+        }
+        read().await.map_err(|failure| match failure {
+            StoreError::NotFound { .. } => failure.into(),
+            failure => RepositoryError::corrupt(key, failure.to_string()),
+        })
+    }
+
+    /// Whether the store gives a plain answer to a plain question.
+    async fn answers(&self) -> bool {
+        self.store.get("config").await.map_or_else(|error| error.is_not_found(), |_| true)
     }
 
     /// Seals and stores JSON under the hash of the stored bytes.
