@@ -105,20 +105,24 @@ impl<'a> BlobReader<'a> {
 
     /// A tree, from any copy of it that is good.
     pub(crate) fn tree(&self, id: &Id) -> Result<Arc<Tree>> {
-        let json = self.blob(BlobKind::Tree, id)?;
-        let tree = Tree::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("tree {id}"), cause))?;
-        Ok(Arc::new(tree))
+        let tree = self.with_blob(BlobKind::Tree, id, Tree::parse)?;
+        tree.map(Arc::new).map_err(|cause| RepositoryError::corrupt(format!("tree {id}"), cause))
     }
 
     /// The plain bytes of a blob, from any copy of it that is good.
     pub(crate) fn blob(&self, kind: BlobKind, id: &Id) -> Result<Vec<u8>> {
+        self.with_blob(kind, id, <[u8]>::to_vec)
+    }
+
+    /// What `take` makes of them.
+    fn with_blob<T>(&self, kind: BlobKind, id: &Id, take: impl Fn(&[u8]) -> T) -> Result<T> {
         let mut decoder = Decoder::new();
         let mut cause = "it is in no index file".to_owned();
         for place in self.index.places(kind, id) {
             self.cancel.check()?;
             let decoded = self.sealed(kind, &place).and_then(|sealed| {
                 let plain = decoder.decode(&self.repository.key, &sealed, place.uncompressed, id);
-                plain.map(<[u8]>::to_vec).map_err(|cause| self.damaged(&place, cause))
+                plain.map(&take).map_err(|cause| self.damaged(&place, cause))
             });
             match decoded {
                 Ok(taken) => return Ok(taken),
@@ -174,7 +178,7 @@ impl Repository {
     pub(crate) async fn read_pack_range(&self, pack: Id, range: std::ops::Range<u64>) -> Result<Bytes> {
         let key = FileKind::Pack.key_of(&pack);
         let end = range.end;
-        let failure = match self.store.get_range(&key, range).await {
+        let failure = match self.read(&key, || self.store.get_range(&key, range.clone())).await {
             Ok(bytes) => return Ok(bytes),
             Err(failure) => missing(&key, failure),
         };
