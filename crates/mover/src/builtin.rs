@@ -7,7 +7,7 @@ use plimsoll_progress::{Total, Unit};
 use plimsoll_repository::backup::{BackupOptions, Parent, Target};
 use plimsoll_repository::format::snapshot::Snapshot;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
-use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError};
+use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError, password_in_file};
 use plimsoll_store::Store;
 use tokio::runtime::Runtime;
 
@@ -33,19 +33,25 @@ struct Engine {
 
 impl Engine {
     fn open(session: &Session) -> Result<Self> {
-        Self::start(session, |store, runtime, password| {
+        Self::start(session, |store, runtime, content| {
             let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
-            plimsoll_repository::Repository::open(
-                store,
-                runtime,
-                password,
-                OpenOptions { cache, ..OpenOptions::default() },
-            )
+            let options = OpenOptions { cache, cancel: session.cancel.clone(), ..OpenOptions::default() };
+            let open = |password| {
+                plimsoll_repository::Repository::open(store.clone(), runtime.clone(), password, options.clone())
+            };
+            let password = password_in_file(content);
+            match open(password) {
+                // Made by somebody who meant every byte.
+                Err(RepositoryError::WrongPassword { .. }) if password != content => open(content),
+                opened => opened,
+            }
         })
     }
 
     fn init(session: &Session) -> Result<Self> {
-        Self::start(session, plimsoll_repository::Repository::init)
+        Self::start(session, |store, runtime, content| {
+            plimsoll_repository::Repository::init(store, runtime, password_in_file(content))
+        })
     }
 
     fn start(
@@ -126,6 +132,7 @@ impl Mover for BuiltIn {
             files,
             added: Some(done.summary.data_added),
             problems: problems(&done.problems, done.problem_count, &backup.directory),
+            warnings: lock_warnings(done.locked),
         })
     }
 
@@ -148,7 +155,8 @@ impl Mover for BuiltIn {
             _ => counts.settled(),
         };
         let problems = problems(&done.problems, done.problem_count, &restore.directory);
-        Ok(RestoreOutcome { bytes, files: done.files + done.skipped, problems })
+        let warnings = lock_warnings(done.locked);
+        Ok(RestoreOutcome { bytes, files: done.files + done.skipped, problems, warnings })
     }
 
     fn ensure(&self, session: &Session) -> Result<Ensured> {
@@ -260,6 +268,13 @@ fn full_repository(error: &RepositoryError, engine: &Engine) -> MoverError {
         MoverError::VolumeFull { .. } => MoverError::RepositoryFull { repository: engine.name.clone() },
         other => other,
     }
+}
+
+/// What the owner of a repository should know where no lock file was kept.
+fn lock_warnings(locked: bool) -> Vec<String> {
+    let warning =
+        "the repository's store lets nothing be deleted, so no lock file was kept: nobody may prune beside a transfer";
+    (!locked).then(|| warning.to_owned()).into_iter().collect()
 }
 
 fn problems(found: &[plimsoll_repository::backup::Problem], count: u64, root: &Path) -> Problems {

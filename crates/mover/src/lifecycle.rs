@@ -13,7 +13,7 @@ pub const DEFAULT_PASSWORD: &[u8] = b"static-passw0rd";
 
 /// The warning about it, if this is it.
 pub(crate) fn password_warnings(password: &[u8]) -> Vec<String> {
-    let known = password == DEFAULT_PASSWORD;
+    let known = password.trim_ascii() == DEFAULT_PASSWORD;
     let warning = "the repository's password is Velero's default, which everybody knows: whoever can read the bucket can \
                    read the backups";
     known.then(|| warning.to_owned()).into_iter().collect()

@@ -76,6 +76,9 @@ pub struct BackupOutcome {
     pub added: Option<u64>,
     /// What is not in the snapshot, or not as it was.
     pub problems: Problems,
+    /// What the repository's owner should know.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// How a restore ended.
@@ -88,6 +91,9 @@ pub struct RestoreOutcome {
     pub files: u64,
     /// What was not restored.
     pub problems: Problems,
+    /// What the repository's owner should know.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// A repository that is there and opens.

@@ -18,8 +18,10 @@ pub struct TransferProgress {
 /// appear together.
 pub fn transfer_progress(node: &Node) -> Option<TransferProgress> {
     let counts = node.counts(Unit::Bytes)?;
+    // What need not be moved again counts too.
+    let settled = counts.settled();
     if node.state == State::Done {
-        return Some(TransferProgress { total_bytes: counts.done, bytes_done: counts.done });
+        return Some(TransferProgress { total_bytes: settled, bytes_done: settled });
     }
     if node.item.as_deref() == Some(SCANNING) {
         return None;
@@ -28,10 +30,10 @@ pub fn transfer_progress(node: &Node) -> Option<TransferProgress> {
         // Nothing of nothing would look like the end.
         Total::Unknown | Total::Final(0) => return None,
         // An estimate that the work has passed already says nothing but "at least this much".
-        Total::Growing(total) => total.max(counts.done.saturating_add(1)),
+        Total::Growing(total) => total.max(settled.saturating_add(1)),
         Total::Final(total) => total,
     };
-    Some(TransferProgress { total_bytes, bytes_done: counts.done.min(total_bytes.saturating_sub(1)) })
+    Some(TransferProgress { total_bytes, bytes_done: settled.min(total_bytes.saturating_sub(1)) })
 }
 
 #[cfg(test)]

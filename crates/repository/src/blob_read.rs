@@ -105,26 +105,29 @@ impl<'a> BlobReader<'a> {
 
     /// A tree, from any copy of it that is good.
     pub(crate) fn tree(&self, id: &Id) -> Result<Arc<Tree>> {
-        let json = self.blob(BlobKind::Tree, id)?;
-        let tree = Tree::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("tree {id}"), cause))?;
-        Ok(Arc::new(tree))
+        let tree = self.with_blob(BlobKind::Tree, id, Tree::parse)?;
+        tree.map(Arc::new).map_err(|cause| RepositoryError::corrupt(format!("tree {id}"), cause))
     }
 
     /// The plain bytes of a blob, from any copy of it that is good.
     pub(crate) fn blob(&self, kind: BlobKind, id: &Id) -> Result<Vec<u8>> {
+        self.with_blob(kind, id, <[u8]>::to_vec)
+    }
+
+    /// What `take` makes of them.
+    fn with_blob<T>(&self, kind: BlobKind, id: &Id, take: impl Fn(&[u8]) -> T) -> Result<T> {
         let mut decoder = Decoder::new();
         let mut cause = "it is in no index file".to_owned();
         for place in self.index.places(kind, id) {
             self.cancel.check()?;
             let decoded = self.sealed(kind, &place).and_then(|sealed| {
                 let plain = decoder.decode(&self.repository.key, &sealed, place.uncompressed, id);
-                plain.map(<[u8]>::to_vec).map_err(|cause| self.damaged(&place, cause))
+                plain.map(&take).map_err(|cause| self.damaged(&place, cause))
             });
             match decoded {
-                Ok(plain) => return Ok(plain),
-                Err(RepositoryError::Cancelled) => return Err(RepositoryError::Cancelled),
-                Err(error) if error.is_retryable() => return Err(error),
-                Err(error) => cause = error.to_string(),
+                Ok(taken) => return Ok(taken),
+                Err(error @ RepositoryError::Corrupt { .. }) => cause = error.to_string(),
+                Err(error) => return Err(error),
             }
         }
         let what = if kind == BlobKind::Tree { "tree" } else { "data blob" };
@@ -163,11 +166,8 @@ impl<'a> BlobReader<'a> {
     fn read_tree_pack(&self, number: u32) -> Result<Bytes> {
         let key = FileKind::Pack.key_of(&self.index.pack(number));
         let store = &self.repository.store;
-        let missing = |error: StoreError| match error {
-            error if error.is_not_found() => RepositoryError::corrupt(key.clone(), "it is missing"),
-            error => error.into(),
-        };
-        let pack = self.repository.wait(&self.cancel, async { store.get(&key).await.map_err(missing) })?;
+        let pack = self.repository.wait(&self.cancel, self.repository.read(&key, || store.get(&key)));
+        let pack = pack.map_err(|error| missing(&key, error))?;
         self.trees.lock().unwrap_or_else(PoisonError::into_inner).keep(number, pack.clone());
         Ok(pack)
     }
@@ -178,17 +178,24 @@ impl Repository {
     pub(crate) async fn read_pack_range(&self, pack: Id, range: std::ops::Range<u64>) -> Result<Bytes> {
         let key = FileKind::Pack.key_of(&pack);
         let end = range.end;
-        let failure = match self.store.get_range(&key, range).await {
+        let failure = match self.read(&key, || self.store.get_range(&key, range.clone())).await {
             Ok(bytes) => return Ok(bytes),
-            Err(failure) if failure.is_not_found() => return Err(RepositoryError::corrupt(key, "it is missing")),
-            Err(failure) => failure,
+            Err(failure) => missing(&key, failure),
         };
         match self.store.head(&key).await {
             Ok(info) if info.size < end => {
                 let cause = format!("it ends at byte {} and should reach byte {end}", info.size);
                 Err(RepositoryError::corrupt(key, cause))
             }
-            _ => Err(failure.into()),
+            _ => Err(failure),
         }
+    }
+}
+
+/// A pack that is not there is damage.
+pub(crate) fn missing(key: &str, error: RepositoryError) -> RepositoryError {
+    match error {
+        RepositoryError::Store(StoreError::NotFound { .. }) => RepositoryError::corrupt(key, "it is missing"),
+        error => error,
     }
 }

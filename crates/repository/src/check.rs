@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
 use crate::blob_index::{BlobIndex, Marks, Place};
-use crate::blob_read::{BlobReader, Decoder};
+use crate::blob_read::{BlobReader, Decoder, missing};
 use crate::cancel::Cancel;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::id::Id;
@@ -81,11 +81,10 @@ impl Repository {
         say_if_not_locked(&lock, task);
         let (index, expected, outcome) = Default::default();
         let mut check = Check { repository: self, cancel, task, index, expected, outcome };
-        check.keys()?;
-        check.load_index()?;
-        let packs = check.compare_packs()?;
-        check.walk_snapshots()?;
-        check.read_packs(&choose(packs, read))?;
+        if let Err(error) = check.everything(read) {
+            lock.hurry();
+            return Err(error);
+        }
         let mut outcome = check.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         outcome.packs = check.index.packs().len();
         outcome.blobs = check.index.len();
@@ -95,6 +94,14 @@ impl Repository {
 }
 
 impl Check<'_> {
+    fn everything(&mut self, read: ReadData) -> Result<()> {
+        self.keys()?;
+        self.load_index()?;
+        let packs = self.compare_packs()?;
+        self.walk_snapshots()?;
+        self.read_packs(&choose(packs, read))
+    }
+
     fn error(&self, text: impl Into<String>) {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         outcome.errors.push(text.into());
@@ -119,7 +126,7 @@ impl Check<'_> {
 
     /// Key files have their hash as their name too.
     fn keys(&self) -> Result<()> {
-        for file in self.repository.list(FileKind::Key)? {
+        for file in self.repository.list(FileKind::Key, self.cancel)? {
             let loaded = self.repository.wait(self.cancel, self.repository.load_sealed(FileKind::Key, file.id));
             self.note_damage(loaded)?;
         }
@@ -153,7 +160,7 @@ impl Check<'_> {
 
     /// Compares the packs that are there with those that should be.
     fn compare_packs(&self) -> Result<Vec<Listed>> {
-        let packs = self.repository.list(FileKind::Pack)?;
+        let packs = self.repository.list(FileKind::Pack, self.cancel)?;
         let present: HashMap<_, _> = packs.iter().map(|pack| (pack.id, pack.size)).collect();
         for (id, expected) in &self.expected {
             match present.get(id) {
@@ -172,7 +179,7 @@ impl Check<'_> {
 
     fn walk_snapshots(&self) -> Result<()> {
         let task = self.task.child("checking snapshots and trees");
-        let snapshots = self.repository.load_all(FileKind::Snapshot)?;
+        let snapshots = self.repository.load_all(FileKind::Snapshot, self.cancel)?;
         let steps = task.meter(Unit::Items);
         steps.set_total(Total::Final(snapshots.len() as u64));
         let reader = BlobReader::new(self.repository, &self.index, self.cancel);
@@ -290,8 +297,12 @@ impl Check<'_> {
 
     fn load_pack(&self, pack: &Listed, decoder: &mut Decoder) -> Result<()> {
         let key = FileKind::Pack.key_of(&pack.id);
-        let content = self.repository.wait(self.cancel, async { Ok(self.repository.store.get(&key).await?) })?;
-        self.check_pack(pack, &content, decoder)
+        let read = self.repository.read(&key, || self.repository.store.get(&key));
+        let content = self.repository.wait(self.cancel, read).map_err(|error| missing(&key, error));
+        match self.note_damage(content)? {
+            Some(content) => self.check_pack(pack, &content, decoder),
+            None => Ok(()),
+        }
     }
 
     fn check_pack(&self, pack: &Listed, content: &[u8], decoder: &mut Decoder) -> Result<()> {

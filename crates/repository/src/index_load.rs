@@ -1,6 +1,7 @@
 //! Loading the index, from the store or from the copy on this machine's disk.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::StreamExt;
@@ -14,6 +15,9 @@ use crate::format::index::{self, IndexedPack};
 use crate::format::pack;
 use crate::repository::{FileKind, LOADS_AT_ONCE, Listed, Repository};
 use crate::{RepositoryError, Result};
+
+/// Cached files younger than this stay, whatever the repository has.
+const SPARED: Duration = Duration::from_hours(1);
 
 impl Repository {
     /// The union of all index files. One that is damaged is an error: what it lists would be missed silently.
@@ -59,7 +63,7 @@ impl Repository {
         cancel: &Cancel,
         mut take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
-        let files = self.list(FileKind::Index)?;
+        let files = self.list(FileKind::Index, cancel)?;
         step(0, files.len());
         self.wait(cancel, async {
             let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id).await) });
@@ -101,12 +105,13 @@ impl Repository {
         self.options.cache.as_ref().map(|root| root.join(self.config.id.to_string()).join("index"))
     }
 
-    /// Removes cached files that the repository no longer has.
+    /// Removes cached files that the repository no longer has. A young one may be there since it was listed: by another
+    /// transfer of this machine, which may not even have completed it.
     fn forget_cached(&self, files: &[Listed]) {
         let Some(entries) = self.cache_folder().and_then(|folder| std::fs::read_dir(folder).ok()) else { return };
         for entry in entries.flatten() {
             let known = entry.file_name().to_str().and_then(Id::parse);
-            if known.is_none_or(|id| files.iter().all(|file| file.id != id)) {
+            if known.is_none_or(|id| files.iter().all(|file| file.id != id)) && is_old(&entry) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -114,7 +119,8 @@ impl Repository {
 
     /// Packs that no index file names, with their blobs: what an interrupted backup had stored.
     pub(crate) fn orphan_packs(&self, index: &BlobIndex, cancel: &Cancel) -> Result<Vec<IndexedPack>> {
-        let orphans: Vec<_> = self.list(FileKind::Pack)?.into_iter().filter(|pack| !index.has_pack(&pack.id)).collect();
+        let orphans: Vec<_> =
+            self.list(FileKind::Pack, cancel)?.into_iter().filter(|pack| !index.has_pack(&pack.id)).collect();
         self.wait(cancel, async {
             let reads = orphans.iter().map(|pack| async move { (pack.id, self.read_header(pack.id, pack.size).await) });
             let mut reads = futures::stream::iter(reads).buffer_unordered(LOADS_AT_ONCE);
@@ -141,6 +147,11 @@ impl Repository {
         }
         pack::parse_header(&tail[tail.len() - needed..], size, &self.key).map_err(damaged)
     }
+}
+
+fn is_old(entry: &std::fs::DirEntry) -> bool {
+    let modified = entry.metadata().and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > SPARED))
 }
 
 fn read_verified(file: &Path, id: Id) -> Option<Vec<u8>> {

@@ -42,6 +42,7 @@ pub use check::{CheckOutcome, ReadData};
 pub use error::{RepositoryError, Result};
 pub use format::id::Id;
 pub use lock::{Lock, LockFile, LockKind};
+pub use open::password_in_file;
 pub use repository::{OpenOptions, Repository};
 pub use snapshots::ReadableSnapshots;
 

@@ -2,19 +2,26 @@
 
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
-use plimsoll_store::{ObjectInfo, Store, StoreError};
+use plimsoll_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
+use crate::cancel::Cancel;
 use crate::format::config::Config;
 use crate::format::crypto::Key;
 use crate::format::id::Id;
 use crate::format::key::{KeyError, KeyFile};
 use crate::format::time::Time;
-use crate::repository::{FileKind, OpenOptions, Repository, listed};
+use crate::repository::{FileKind, OpenOptions, Repository, listed, wait};
 use crate::{RepositoryError, Result, system};
 
 /// More key files than these are not tried: each costs a good part of a second.
 const MOST_KEYS: usize = 20;
+
+/// The password in the content of a file, as restic understands it: without the white space around it. Editors and
+/// `echo` leave a newline behind that nobody means.
+pub fn password_in_file(content: &[u8]) -> &[u8] {
+    std::str::from_utf8(content).map_or_else(|_| content.trim_ascii(), |text| text.trim().as_bytes())
+}
 
 impl Repository {
     /// Makes a repository of version 2 where there is none. One that an earlier call with the same password began and did
@@ -53,7 +60,7 @@ impl Repository {
     /// Opens a repository with one of its passwords.
     pub fn open(store: Store, runtime: Handle, password: &[u8], options: OpenOptions) -> Result<Self> {
         let location = store.name().to_owned();
-        let sealed = match runtime.block_on(store.get("config")) {
+        let sealed = match wait(&runtime, &options.cancel, async { Ok(store.get("config").await) })? {
             Ok(config) => config,
             Err(error) if error.is_not_found() && !options.rescue => {
                 return Err(RepositoryError::NotARepository { location });
@@ -61,7 +68,7 @@ impl Repository {
             Err(error) if error.is_not_found() => Bytes::new(),
             Err(error) => return Err(error.into()),
         };
-        let (key, plain) = find_key(&store, &runtime, password, &sealed)?;
+        let (key, plain) = find_key(&store, &runtime, password, &sealed, &options.cancel)?;
         let config = match plain {
             Some(plain) => Config::parse(&plain).map_err(|cause| RepositoryError::Unsupported { location, cause })?,
             None if options.rescue => Config::unknown(),
@@ -86,7 +93,7 @@ async fn is_taken(store: &Store) -> Result<bool> {
 /// else's beginning.
 fn begun_key(store: &Store, runtime: &Handle, password: &[u8]) -> Result<Option<Key>> {
     let location = store.name().to_owned();
-    match find_key(store, runtime, password, &[]) {
+    match find_key(store, runtime, password, &[], &Cancel::default()) {
         Ok((key, _)) => Ok(Some(key)),
         Err(RepositoryError::WrongPassword { .. }) => {
             let any = runtime.block_on(store.list(FileKind::Key.folder()).next()).transpose()?.is_some();
@@ -108,12 +115,19 @@ fn create_key(store: &Store, runtime: &Handle, password: &[u8]) -> Result<(Key, 
 
 /// The master key behind a key file that this password opens, with the opened config. Of several such keys the one that
 /// opens the config is taken; if none does, the first, without a config.
-fn find_key(store: &Store, runtime: &Handle, password: &[u8], config: &[u8]) -> Result<(Key, Option<Vec<u8>>)> {
-    let files: Vec<ObjectInfo> = runtime.block_on(store.list(FileKind::Key.folder()).try_collect())?;
+fn find_key(
+    store: &Store,
+    runtime: &Handle,
+    password: &[u8],
+    config: &[u8],
+    cancel: &Cancel,
+) -> Result<(Key, Option<Vec<u8>>)> {
+    let listing = async { Ok(store.list(FileKind::Key.folder()).try_collect::<Vec<_>>().await?) };
+    let files = wait(runtime, cancel, listing)?;
     let (mut damage, mut found) = (None, None);
     for file in files.iter().filter_map(listed).take(MOST_KEYS) {
         let name = FileKind::Key.key_of(&file.id);
-        let content = runtime.block_on(store.get(&name))?;
+        let content = wait(runtime, cancel, async { Ok(store.get(&name).await?) })?;
         match KeyFile::parse(&content).and_then(|key| key.unlock(password)) {
             Ok(key) => {
                 let mut plain = Vec::new();

@@ -56,6 +56,9 @@ pub(crate) struct Listed {
     pub modified: std::time::SystemTime,
 }
 
+/// What a file holds, or why that is not known.
+pub(crate) type Loaded = (Id, Result<Vec<u8>>);
+
 /// How a repository is opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
@@ -64,6 +67,8 @@ pub struct OpenOptions {
     pub cache: Option<PathBuf>,
     /// Go on without a `config` that can be read, only to get data back: nothing can be written then.
     pub rescue: bool,
+    /// Ends those calls that take no other, the opening among them.
+    pub cancel: Cancel,
     /// Where the age of our own lock comes from, if not from the system: a test's hand.
     pub clock: Option<Clock>,
 }
@@ -93,10 +98,6 @@ impl Repository {
         Self { store, runtime, key, config, options, keeps_everything: AtomicBool::new(false) }
     }
 
-    pub(crate) fn clock(&self) -> Clock {
-        self.options.clock.clone().unwrap_or_else(Clock::system)
-    }
-
     /// The repository's own random name.
     pub fn id(&self) -> Id {
         self.config.id
@@ -107,23 +108,28 @@ impl Repository {
         self.config.version
     }
 
-    pub(crate) fn list(&self, kind: FileKind) -> Result<Vec<Listed>> {
-        let found: Vec<ObjectInfo> = self.runtime.block_on(self.store.list(kind.folder()).try_collect())?;
-        Ok(found.into_iter().filter_map(|info| listed(&info)).collect())
+    pub(crate) fn list(&self, kind: FileKind, cancel: &Cancel) -> Result<Vec<Listed>> {
+        let listing = async { Ok(self.store.list(kind.folder()).try_collect::<Vec<_>>().await?) };
+        Ok(self.wait(cancel, listing)?.iter().filter_map(listed).collect())
     }
 
     /// The opened content of every file of a kind, several at a time.
-    pub(crate) fn load_all(&self, kind: FileKind) -> Result<Vec<(Id, Result<Vec<u8>>)>> {
-        let files = self.list(kind)?;
-        Ok(self.load_each(kind, files.iter().map(|file| file.id)))
+    pub(crate) fn load_all(&self, kind: FileKind, cancel: &Cancel) -> Result<Vec<Loaded>> {
+        let files = self.list(kind, cancel)?;
+        self.load_each(kind, files.iter().map(|file| file.id), cancel)
     }
 
-    pub(crate) fn load_each(&self, kind: FileKind, ids: impl Iterator<Item = Id>) -> Vec<(Id, Result<Vec<u8>>)> {
+    pub(crate) fn load_each(
+        &self,
+        kind: FileKind,
+        ids: impl Iterator<Item = Id>,
+        cancel: &Cancel,
+    ) -> Result<Vec<Loaded>> {
         let loads = ids.map(|id| async move { (id, self.load(kind, id).await) });
         let loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
-        let loaded: Vec<_> = self.runtime.block_on(loads.collect());
+        let loaded: Vec<_> = self.wait(cancel, async { Ok(loads.collect().await) })?;
         // A file that is gone again was deleted by somebody who may: locks come and go.
-        loaded.into_iter().filter(|(_, result)| !is_gone(result)).collect()
+        Ok(loaded.into_iter().filter(|(_, result)| !is_gone(result)).collect())
     }
 
     pub(crate) async fn load(&self, kind: FileKind, id: Id) -> Result<Vec<u8>> {
@@ -139,12 +145,34 @@ impl Repository {
     pub(crate) async fn load_sealed(&self, kind: FileKind, id: Id) -> Result<Bytes> {
         let key = kind.key_of(&id);
         for _ in 0..2 {
-            let sealed = self.store.get(&key).await?;
+            let sealed = self.read(&key, || self.store.get(&key)).await?;
             if Id::of(&sealed) == id {
                 return Ok(sealed);
             }
         }
         Err(RepositoryError::corrupt(key, "its content does not have the hash that is its name"))
+    }
+
+    /// Reads a file or a part of one. Where the store fails again and again for this one only, and answers otherwise, the
+    /// file counts as damaged: everything else can still be had.
+    pub(crate) async fn read<T, F>(&self, key: &str, read: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        match read().await {
+            Ok(content) => return Ok(content),
+            Err(failure) if failure.is_not_found() || !self.answers().await => return Err(failure.into()),
+            Err(_) => {}
+        }
+        read().await.map_err(|failure| match failure {
+            StoreError::NotFound { .. } => failure.into(),
+            failure => RepositoryError::corrupt(key, failure.to_string()),
+        })
+    }
+
+    /// Whether the store gives a plain answer to a plain question.
+    async fn answers(&self) -> bool {
+        self.store.get("config").await.map_or_else(|error| error.is_not_found(), |_| true)
     }
 
     /// Seals and stores JSON under the hash of the stored bytes.
@@ -161,12 +189,7 @@ impl Repository {
 
     /// Waits for the store, but not longer than until somebody asks to stop.
     pub(crate) fn wait<T>(&self, cancel: &Cancel, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.runtime.block_on(async {
-            tokio::select! {
-                done = work => done,
-                () = cancelled(cancel) => Err(RepositoryError::Cancelled),
-            }
-        })
+        wait(&self.runtime, cancel, work)
     }
 
     /// Refuses to write into what can only be read.
@@ -183,7 +206,17 @@ impl Repository {
     }
 }
 
-pub(crate) async fn cancelled(cancel: &Cancel) {
+/// The same before there is a repository.
+pub(crate) fn wait<T>(runtime: &Handle, cancel: &Cancel, work: impl Future<Output = Result<T>>) -> Result<T> {
+    runtime.block_on(async {
+        tokio::select! {
+            done = work => done,
+            () = cancelled(cancel) => Err(RepositoryError::Cancelled),
+        }
+    })
+}
+
+async fn cancelled(cancel: &Cancel) {
     while !cancel.is_cancelled() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }

@@ -22,8 +22,10 @@ impl Repository {
 
     fn read_snapshots(&self, wanted: impl Fn(&Id) -> bool) -> Result<ReadableSnapshots> {
         let (mut snapshots, mut damage) = (Vec::new(), Vec::new());
-        let files = self.list(FileKind::Snapshot)?;
-        for (id, loaded) in self.load_each(FileKind::Snapshot, files.iter().map(|file| file.id).filter(wanted)) {
+        let cancel = &self.options.cancel;
+        let files = self.list(FileKind::Snapshot, cancel)?;
+        let wanted = files.iter().map(|file| file.id).filter(wanted);
+        for (id, loaded) in self.load_each(FileKind::Snapshot, wanted, cancel)? {
             let snapshot = loaded.and_then(|json| {
                 Snapshot::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
             });

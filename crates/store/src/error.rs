@@ -125,6 +125,8 @@ impl StoreError {
         let (location, cause) = (location.to_owned(), describe(error));
         match error {
             E::NotFound { .. } => Self::NotFound { key, location },
+            // Azure answers with the status of a conflict: without this a refusal would pass for something that exists.
+            _ if is_protected(&cause) => Self::PermissionDenied { key, location, cause },
             E::AlreadyExists { .. } | E::Precondition { .. } => Self::AlreadyExists { key, location },
             E::Unauthenticated { .. } => Self::Unauthenticated { key, location, cause },
             E::PermissionDenied { .. } => Self::PermissionDenied { key, location, cause },
@@ -132,7 +134,7 @@ impl StoreError {
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { key, location, cause },
             E::UnknownConfigurationKey { .. } => Self::InvalidLocation { location, cause },
             _ if refuses_credentials(&cause) => Self::Unauthenticated { key, location, cause },
-            _ if cause.contains("403 Forbidden") => Self::PermissionDenied { key, location, cause },
+            _ if refuses_access(&cause) => Self::PermissionDenied { key, location, cause },
             _ => Self::from_io_kind(io_kind(error), key, location, cause),
         }
     }
@@ -158,6 +160,19 @@ impl StoreError {
 fn refuses_credentials(cause: &str) -> bool {
     let codes = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "NotSignedUp", "ExpiredToken", "InvalidToken"];
     cause.contains("401 Unauthorized") || codes.iter().any(|code| cause.contains(code))
+}
+
+/// So does the refusal of each key in a bulk delete, which is how every delete is sent: S3 gives its code there, Azure the
+/// status.
+fn refuses_access(cause: &str) -> bool {
+    let codes = ["AccessDenied", "AuthorizationPermissionMismatch", "AuthorizationFailure", "403"];
+    cause.contains("403 Forbidden") || codes.iter().any(|code| cause.contains(&format!("(code: {code})")))
+}
+
+/// Whether an object may not change because of a retention policy or a legal hold, in any store's words.
+fn is_protected(cause: &str) -> bool {
+    let words = ["BlobImmutable", "the blob is immutable due to", "ObjectLocked", "Object is WORM protected"];
+    words.iter().any(|word| cause.contains(word))
 }
 
 fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
@@ -227,6 +242,28 @@ mod tests {
             "StoreAccessDenied"
         );
         assert_eq!(refused("Server returned non-2xx status code: 500 Oops").reason(), "StoreUnavailable");
+    }
+
+    #[test]
+    fn a_delete_that_is_refused_is_not_tried_again_whoever_refuses_it() {
+        for text in [
+            "DeleteObjects request failed for key locks/1: Access Denied (code: AccessDenied)",
+            "DeleteObjects request failed for key locks/1: Object is WORM protected and cannot be overwritten (code: InvalidRequest)",
+            "Bulk delete request failed for key locks/1: This request is not authorized to perform this operation using this permission. (code: 403)",
+            "Bulk delete request failed for key locks/1: refused (code: AuthorizationPermissionMismatch)",
+            "Bulk delete request failed for key locks/1: This operation is not permitted as the blob is immutable due to a policy. (code: 409)",
+        ] {
+            let error = StoreError::from_provider(&generic(text), "locks/1", "s3://b");
+            assert_eq!((error.reason(), error.is_retryable()), ("StoreAccessDenied", false), "{text}");
+        }
+        let conflict = object_store::Error::AlreadyExists {
+            path: "locks/1".into(),
+            source: "409 Conflict: <?xml?><Error><Code>BlobImmutableDueToPolicy</Code><Message>no</Message></Error>"
+                .into(),
+        };
+        assert_eq!(StoreError::from_provider(&conflict, "locks/1", "azure").reason(), "StoreAccessDenied");
+        let slow = "DeleteObjects request failed for key locks/AccessDenied: Please reduce your rate (code: SlowDown)";
+        assert!(StoreError::from_provider(&generic(slow), "locks/1", "s3://b").is_retryable());
     }
 
     #[test]

@@ -116,7 +116,7 @@ mod tests {
     fn what_is_written_down_is_what_the_last_status_needs() {
         let problem = |path: &str| Problem { path: path.into(), cause: "denied".into() };
         let problems = Problems { named: vec![problem("a"), problem("b")], count: 2 };
-        let done = RestoreOutcome { bytes: 7, files: 3, problems };
+        let done = RestoreOutcome { bytes: 7, files: 3, problems, ..Default::default() };
         let Outcome::Restore(read) = noted(&note(&Outcome::Restore(done)).unwrap()) else { panic!() };
         assert_eq!((read.bytes, read.files, read.problems.count), (7, 3, 2));
         assert_eq!(read.problems.named, [problem("a")]);

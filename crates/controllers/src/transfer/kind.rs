@@ -166,7 +166,7 @@ impl Transfer for PodVolumeBackup {
             "incrementalBytes": done.added,
             "fileCount": done.files,
             "progress": { "totalBytes": done.bytes, "bytesDone": done.bytes },
-            "message": message,
+            "message": with_warnings(message, &done.warnings),
         })
     }
 }
@@ -244,7 +244,7 @@ impl Transfer for PodVolumeRestore {
         let Outcome::Restore(done) = outcome else { return json!({}) };
         json!({
             "progress": { "totalBytes": done.bytes, "bytesDone": done.bytes },
-            "message": incomplete(&done.problems, "were not restored as they were"),
+            "message": with_warnings(incomplete(&done.problems, "were not restored as they were"), &done.warnings),
         })
     }
 }
@@ -252,6 +252,12 @@ impl Transfer for PodVolumeRestore {
 fn incomplete(problems: &plimsoll_mover::Problems, what: &str) -> Option<String> {
     let first = problems.named.first()?;
     Some(format!("Incomplete: {} files {what}, among them {}: {}", problems.count, first.path, first.cause))
+}
+
+/// What a transfer's owner should know beside how it ended.
+fn with_warnings(message: Option<String>, warnings: &[String]) -> Option<String> {
+    let said: Vec<_> = message.into_iter().chain(warnings.iter().cloned()).collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 /// Whose transfer it is, as far as a pod tells.
@@ -298,5 +304,26 @@ mod tests {
         let ended = PodVolumeBackup::ended(&Outcome::Backup(plimsoll_mover::BackupOutcome::default()));
         assert_eq!(ended["progress"], json!({"totalBytes": 0, "bytesDone": 0}));
         assert_eq!(ended["message"], EMPTY);
+    }
+
+    #[test]
+    fn what_the_owner_of_the_repository_should_know_is_said_after_how_it_ended() {
+        let warnings = vec!["no lock file was kept".to_owned()];
+        let snapshot = Some("0123".to_owned());
+        let good = plimsoll_mover::BackupOutcome { snapshot, warnings: warnings.clone(), ..Default::default() };
+        let ended = PodVolumeBackup::ended(&Outcome::Backup(good));
+        assert_eq!(ended["message"], "no lock file was kept");
+        let problems = plimsoll_mover::Problems {
+            named: vec![plimsoll_mover::Problem { path: "a".into(), cause: "gone".into() }],
+            count: 1,
+        };
+        let bad = plimsoll_mover::RestoreOutcome { problems, warnings, ..Default::default() };
+        let message = PodVolumeRestore::ended(&Outcome::Restore(bad))["message"].to_string();
+        assert!(
+            message.starts_with("\"Incomplete: 1 files") && message.ends_with("; no lock file was kept\""),
+            "{message}"
+        );
+        let message = &PodVolumeRestore::ended(&Outcome::Restore(Default::default()))["message"];
+        assert!(message.is_null(), "{message}");
     }
 }

@@ -120,5 +120,5 @@ fn finish(
     let (bytes, files) = (summary.size, summary.files);
     meters.finish(bytes, files);
     let (snapshot, problems) = (Some(manifest.id), summary.problems());
-    Ok(BackupOutcome { snapshot, parent, bytes, files, added: None, problems })
+    Ok(BackupOutcome { snapshot, parent, bytes, files, added: None, problems, warnings: Vec::new() })
 }

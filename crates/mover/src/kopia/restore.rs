@@ -42,7 +42,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     let summary = summary.unwrap_or_else(|| counted(last.get()));
     let (bytes, files) = (summary.size, summary.files);
     meters.finish(bytes, entries(&summary));
-    Ok(RestoreOutcome { bytes, files, problems: Problems::default() })
+    Ok(RestoreOutcome { bytes, files, problems: Problems::default(), warnings: Vec::new() })
 }
 
 /// kopia counts directories and symbolic links among what it restores.

@@ -127,6 +127,6 @@ impl<'p> Progress<'p> {
         let (bytes, files) = (summary.total_bytes_processed, summary.total_files_processed);
         self.meters.finish(bytes, files);
         let (added, problems) = (summary.data_added, self.problems);
-        Ok(BackupOutcome { snapshot: Some(snapshot), parent, bytes, files, added, problems })
+        Ok(BackupOutcome { snapshot: Some(snapshot), parent, bytes, files, added, problems, warnings: Vec::new() })
     }
 }

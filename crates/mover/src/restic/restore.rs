@@ -199,7 +199,7 @@ impl<'p> Progress<'p> {
         let (stats, problems) = (counted.or(self.stats).unwrap_or(seen), self.problems);
         let (bytes, files) = (stats.total_size, stats.total_file_count);
         self.meters.finish(bytes, files);
-        Ok(RestoreOutcome { bytes, files, problems })
+        Ok(RestoreOutcome { bytes, files, problems, warnings: Vec::new() })
     }
 }
 

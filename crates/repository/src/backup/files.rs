@@ -104,7 +104,9 @@ impl<'r, 'a> Worker<'r, 'a> {
     fn give_up(&mut self, job: &FileJob, read: u64, error: &std::io::Error) -> Result<()> {
         if error.kind() != std::io::ErrorKind::NotFound || read > 0 {
             self.run.problem(&job.path, error);
-            self.run.meters.files.fail(1);
+            self.run.count_failed(job.size);
+        } else {
+            self.run.count_gone(job.size);
         }
         settle(self.run, &mut self.saver, job.directory.clone(), None)
     }
@@ -208,7 +210,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             let mut progress = open.progress.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(error) = failure {
                 self.run.problem(&job.path, &error);
-                self.run.meters.files.fail(1);
+                self.run.count_failed(job.size.saturating_sub(size));
                 progress.node = None;
             } else {
                 self.run.count_file(job.known, size);

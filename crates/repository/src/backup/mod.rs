@@ -23,3 +23,29 @@ mod walk;
 
 pub use options::{BackupOptions, Compression, DeviceIds, Parent, Target};
 pub use run::{BackupOutcome, Problem};
+
+#[cfg(test)]
+mod tests {
+    use super::packer::Saver;
+    use super::{BackupOptions, Compression, Target};
+    use crate::format::blob::BlobKind;
+    use crate::format::crypto::Key;
+    use crate::format::id::Id;
+
+    #[test]
+    fn a_blob_that_is_not_what_its_name_says_never_leaves_the_saver_unless_nobody_wants_proof() {
+        assert!(BackupOptions::new(Target::Content("/".into())).verify, "proof is the default");
+        let key = Key::random();
+        let plain = b"the same words again ".repeat(5000);
+        for compression in [Compression::Auto, Compression::Off] {
+            let seal = |verify, id| {
+                let mut saver = Saver::new(compression, verify).expect("made");
+                saver.seal(&key, BlobKind::Data, id, &mut plain.clone()).map(drop)
+            };
+            seal(true, Id::of(&plain)).expect("it is what its name says");
+            let error = seal(true, Id::of(b"another")).expect_err("it is not");
+            assert_eq!(error.reason(), "RepositoryDamaged");
+            seal(false, Id::of(b"another")).expect("nobody looked");
+        }
+    }
+}

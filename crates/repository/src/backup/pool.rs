@@ -13,6 +13,8 @@ use super::files::OpenFile;
 pub(super) struct FileJob {
     pub path: PathBuf,
     pub name: Vec<u8>,
+    /// Its size when it was found.
+    pub size: u64,
     pub directory: Arc<Directory>,
     /// Whether the parent snapshot has a file at this path.
     pub known: bool,

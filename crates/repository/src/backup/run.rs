@@ -164,8 +164,20 @@ impl Run<'_> {
     pub(super) fn count_unchanged(&self, size: u64) {
         self.counters.files_unmodified.fetch_add(1, Ordering::Relaxed);
         self.counters.total_bytes.fetch_add(size, Ordering::Relaxed);
-        self.meters.files.add(1);
-        self.meters.bytes.add(size);
+        self.meters.files.skip(1);
+        self.meters.bytes.skip(size);
+    }
+
+    /// A file of this size was left out after it was counted.
+    pub(super) fn count_failed(&self, bytes: u64) {
+        self.meters.files.fail(1);
+        self.meters.bytes.fail(bytes);
+    }
+
+    /// A file of this size is gone since it was counted.
+    pub(super) fn count_gone(&self, bytes: u64) {
+        self.meters.files.skip(1);
+        self.meters.bytes.skip(bytes);
     }
 
     pub(super) fn count_directory(&self, previous: Option<Id>, now: Id) {
@@ -359,7 +371,11 @@ impl Repository {
                 return Err(error);
             }
         };
-        self.finish_backup(&run, parent, tree, start, &lock)
+        let finished = self.finish_backup(&run, parent, tree, start, &lock);
+        if finished.is_err() {
+            lock.hurry();
+        }
+        finished
     }
 
     fn begin_backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<Beginning> {

@@ -1,5 +1,7 @@
 //! Counting beside the backup, so that there is a total to compare with. Its errors stop nothing.
 
+use std::fs::DirEntry;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::run::Run;
@@ -8,7 +10,7 @@ use super::run::Run;
 pub(super) fn scan(run: &Run<'_>) {
     for path in run.options.target.paths() {
         match path.symlink_metadata() {
-            Ok(metadata) if metadata.is_dir() => scan_directory(run, &path),
+            Ok(metadata) if metadata.is_dir() => scan_directory(run, &path, metadata.dev()),
             Ok(metadata) if metadata.is_file() => grow(run, 1, metadata.len()),
             _ => {}
         }
@@ -19,7 +21,7 @@ pub(super) fn scan(run: &Run<'_>) {
     }
 }
 
-fn scan_directory(run: &Run<'_>, path: &Path) {
+fn scan_directory(run: &Run<'_>, path: &Path, device: u64) {
     let Ok(entries) = std::fs::read_dir(path) else { return };
     let (mut files, mut bytes, mut folders) = (0, 0, Vec::new());
     for entry in entries.flatten() {
@@ -28,7 +30,9 @@ fn scan_directory(run: &Run<'_>, path: &Path) {
             continue;
         }
         if kind.is_dir() {
-            folders.push(entry.file_name());
+            if !is_foreign(run, &entry, device) {
+                folders.push(entry.file_name());
+            }
         } else if let Ok(metadata) = entry.metadata() {
             files += 1;
             bytes += metadata.len();
@@ -39,8 +43,13 @@ fn scan_directory(run: &Run<'_>, path: &Path) {
         if run.is_stopped() || run.is_over() {
             return;
         }
-        scan_directory(run, &path.join(folder));
+        scan_directory(run, &path.join(folder), device);
     }
+}
+
+/// Whether the backup leaves out what is in this directory because it is another file system's.
+fn is_foreign(run: &Run<'_>, entry: &DirEntry, device: u64) -> bool {
+    run.options.one_file_system && entry.metadata().is_ok_and(|metadata| metadata.dev() != device)
 }
 
 fn grow(run: &Run<'_>, files: u64, bytes: u64) {

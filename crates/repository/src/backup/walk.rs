@@ -229,7 +229,8 @@ impl<'r, 'a> Walker<'r, 'a> {
         }
         directory.expect();
         let known = known.is_some_and(|node| node.kind == NodeKind::File);
-        self.batch.push(FileJob { path: path.to_owned(), name: name.to_vec(), directory: directory.clone(), known });
+        let (size, directory) = (metadata.len(), directory.clone());
+        self.batch.push(FileJob { path: path.to_owned(), name: name.to_vec(), size, directory, known });
         self.batch_bytes += metadata.len();
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
             self.flush();

@@ -44,8 +44,8 @@ pub enum KeyError {
     Malformed(String),
 }
 
-/// A key file may not make us spend more memory than this: a repository is foreign input.
-const MOST_MEMORY: u64 = 512 * 1024 * 1024;
+/// A key file may not make us spend more memory than this: a repository is foreign input. restic itself stays below 64 MiB.
+const MOST_MEMORY: u64 = 128 * 1024 * 1024;
 const MOST_PASSES: u32 = 128;
 const SALT_SIZE: usize = 64;
 

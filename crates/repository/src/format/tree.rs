@@ -1,8 +1,11 @@
 //! Trees: directories as JSON, one node for each entry.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::id::Id;
@@ -124,9 +127,8 @@ impl Tree {
 
     /// Reads a tree blob.
     pub fn parse(json: &[u8]) -> Result<Self, String> {
-        let wire: WireTree<'_> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        let nodes = wire.nodes.unwrap_or_default().into_iter().map(Node::from_wire);
-        Ok(Self { nodes: nodes.collect::<Result<_, _>>()? })
+        let wire: WireTree = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        Ok(Self { nodes: wire.nodes.map(|nodes| nodes.0).unwrap_or_default() })
     }
 
     /// The entry of this name.
@@ -250,9 +252,35 @@ impl Attribute {
 type Text<'a> = std::borrow::Cow<'a, str>;
 
 #[derive(Deserialize)]
-struct WireTree<'a> {
-    #[serde(borrow)]
-    nodes: Option<Vec<WireNode<'a>>>,
+struct WireTree {
+    nodes: Option<WireNodes>,
+}
+
+/// Each node leaves its form on the wire before the next is read: a directory can have very many.
+struct WireNodes(Vec<Node>);
+
+impl<'de> Deserialize<'de> for WireNodes {
+    fn deserialize<D: Deserializer<'de>>(wire: D) -> Result<Self, D::Error> {
+        wire.deserialize_seq(NodesVisitor)
+    }
+}
+
+struct NodesVisitor;
+
+impl<'de> Visitor<'de> for NodesVisitor {
+    type Value = WireNodes;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of nodes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut wire: A) -> Result<WireNodes, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(node) = wire.next_element::<WireNode<'de>>()? {
+            nodes.push(Node::from_wire(node).map_err(A::Error::custom)?);
+        }
+        Ok(WireNodes(nodes))
+    }
 }
 
 #[derive(Deserialize)]

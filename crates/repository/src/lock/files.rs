@@ -43,10 +43,11 @@ impl Repository {
     }
 
     fn other_locks(&self, own: Id) -> Result<Vec<OtherLock>> {
-        let files = self.list(FileKind::Lock)?;
+        let files = self.list(FileKind::Lock, &self.options.cancel)?;
         let now = files.iter().find(|file| file.id == own).map_or_else(SystemTime::now, |file| file.modified);
         let mut others = Vec::new();
-        for (id, loaded) in self.load_each(FileKind::Lock, files.iter().map(|file| file.id).filter(|id| *id != own)) {
+        let ids = files.iter().map(|file| file.id).filter(|id| *id != own);
+        for (id, loaded) in self.load_each(FileKind::Lock, ids, &self.options.cancel)? {
             let modified = files.iter().find(|file| file.id == id).map_or(now, |file| file.modified);
             let age = now.duration_since(modified).unwrap_or_default();
             let file = match loaded {
@@ -80,19 +81,24 @@ impl Repository {
         let _ = removed.recv_timeout(patience);
     }
 
-    /// Removes a lock file. That the store refuses it is remembered: it will get no more of them.
-    pub(super) fn remove_lock(&self, id: Id) {
-        if let Err(error) = self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&id))) {
-            if is_refusal(&error) {
-                self.keeps_everything.store(true, Ordering::Release);
-            }
-            tracing::warn!(%error, lock = %id, "lock not removed");
+    /// Removes a lock file; says whether it is gone. That the store refuses it is remembered: it will get no more of them.
+    pub(super) fn remove_lock(&self, id: Id) -> bool {
+        let Err(error) = self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&id))) else { return true };
+        if is_refusal(&error) {
+            self.keeps_everything.store(true, Ordering::Release);
+            self.remember_refusal(id);
         }
+        tracing::warn!(%error, lock = %id, "lock not removed");
+        false
     }
 
     /// Whether this store lets nothing be deleted (append-only, object lock): asked with a name that nobody has, and,
-    /// because not every store looks at permissions before names, with the locks of processes that are gone.
+    /// because not every store looks at permissions before names, with a lock that once could not be removed from this
+    /// machine, and with those of processes that are gone.
     pub fn refuses_deletes(&self) -> Result<bool> {
+        if self.still_refuses() {
+            return Ok(true);
+        }
         match self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&Id::random()))) {
             Ok(()) => {}
             Err(error) if is_refusal(&error) => return Ok(true),
@@ -112,16 +118,19 @@ impl Repository {
         Ok(others.into_iter().filter_map(|other| Some((other.id, other.file.ok()?))).collect())
     }
 
-    /// Removes locks that nobody holds any more, or all of them; says how many.
+    /// Removes locks that nobody holds any more, or all of them; says how many. A store that refuses deletes gets no lock
+    /// for it: then this machine's clock must do.
     pub fn unlock(&self, all: bool) -> Result<usize> {
-        let own = self.write_lock(LockKind::Shared)?;
-        let others = self.other_locks(own);
-        self.remove_lock(own);
-        let stale: Vec<_> = others?.into_iter().filter(|other| all || other.is_stale()).collect();
-        for other in &stale {
-            self.remove_lock(other.id);
-        }
-        Ok(stale.len())
+        let others = if self.refuses_deletes()? {
+            self.other_locks(Id::default())
+        } else {
+            let own = self.write_lock(LockKind::Shared)?;
+            let others = self.other_locks(own);
+            self.remove_lock(own);
+            others
+        };
+        let stale = others?.into_iter().filter(|other| all || other.is_stale());
+        Ok(stale.filter(|other| self.remove_lock(other.id)).count())
     }
 }
 

@@ -2,15 +2,18 @@
 //!
 //! The age of a lock is judged by the store's clock: the time the store gave to our own lock file is "now".
 
+mod clock;
 mod file;
 mod files;
+mod refusal;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use clock::LockClock;
 pub use file::LockFile;
-use plimsoll_progress::Clock;
+use file::STALE;
 
 use crate::cancel::Cancel;
 use crate::format::id::Id;
@@ -48,11 +51,13 @@ pub struct Lock {
 struct Shared {
     repository: Arc<Repository>,
     kind: LockKind,
-    clock: Clock,
+    clock: LockClock,
     /// Nothing where the store refuses deletes: a lock that cannot be removed would only be in the way.
     held: Mutex<Option<Held>>,
     released: Condvar,
     ended: AtomicBool,
+    /// Others may have worked as if it was not there: nothing makes it good again.
+    is_lost: AtomicBool,
     in_a_hurry: AtomicBool,
 }
 
@@ -80,7 +85,7 @@ impl Lock {
     /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle`].
     pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
         ignore_hangups(repository);
-        let clock = repository.clock();
+        let clock = LockClock::new(repository.options.clock.clone());
         let held = if repository.refuses_deletes()? {
             None
         } else {
@@ -94,6 +99,7 @@ impl Lock {
             held: Mutex::new(held),
             released: Condvar::new(),
             ended: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
             in_a_hurry: AtomicBool::new(false),
         });
         if let Some(held) = held {
@@ -105,12 +111,13 @@ impl Lock {
 
     /// The second half: once another process that began at the same moment must have shown up, looks again.
     pub(crate) fn settle(&self) -> Result<()> {
-        let Some(held) = *self.shared.held() else { return Ok(()) };
-        std::thread::sleep(SETTLE.saturating_sub(self.shared.clock.now().saturating_sub(held.refreshed)));
-        match self.shared.repository.conflict(self.shared.kind, held.id)? {
-            None => Ok(()),
-            Some(holder) => Err(RepositoryError::Locked { location: self.shared.location(), holder }),
-        }
+        self.shared.settle()
+    }
+
+    /// The same, no longer than until somebody asks to stop.
+    pub(crate) fn settle_unless(&self, cancel: &Cancel) -> Result<()> {
+        let shared = self.shared.clone();
+        cancel.run(move || shared.settle())
     }
 
     /// Releasing it may not take long: somebody waits for the end.
@@ -123,9 +130,12 @@ impl Lock {
         self.shared.held().is_some()
     }
 
-    /// An error once the lock has gone unrefreshed for so long that others may take it for dead.
+    /// An error once the lock has gone unrefreshed for so long that others may take it for dead, or somebody removed it.
     pub fn check(&self) -> Result<()> {
         let Some(held) = *self.shared.held() else { return Ok(()) };
+        if self.shared.is_lost.load(Ordering::Acquire) {
+            return Err(self.shared.removed());
+        }
         let age = self.shared.clock.now().saturating_sub(held.refreshed);
         if age <= GIVE_UP {
             return Ok(());
@@ -144,7 +154,7 @@ impl Lock {
             // Unless it was replaced by a younger one meanwhile.
             let same = (*self.shared.held()).is_some_and(|held| held.id == asked.id);
             if same {
-                return Err(self.shared.lost("somebody removed its file".into()));
+                return Err(self.shared.removed());
             }
         }
     }
@@ -179,9 +189,22 @@ impl Shared {
         RepositoryError::LockLost { location: self.location(), cause }
     }
 
+    fn removed(&self) -> RepositoryError {
+        self.lost("somebody removed its file, or may have".into())
+    }
+
+    fn settle(&self) -> Result<()> {
+        let Some(held) = *self.held() else { return Ok(()) };
+        std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(held.refreshed)));
+        match self.repository.conflict(self.kind, held.id)? {
+            None => Ok(()),
+            Some(holder) => Err(RepositoryError::Locked { location: self.location(), holder }),
+        }
+    }
+
     /// The time between two refreshes counts from the file's writing, however long that or this thread took.
     fn keep_fresh(&self, mut due: Duration) {
-        while !self.waits_until_released() {
+        while !self.waits_until_released() && !self.is_lost.load(Ordering::Acquire) {
             if self.clock.now() < due {
                 continue;
             }
@@ -199,11 +222,27 @@ impl Shared {
         self.ended.load(Ordering::Acquire)
     }
 
+    /// Whether the lock held until now: others remove the file of one they take for dead, and a younger file would only
+    /// hide that.
+    fn held_until(&self, now: Duration) -> Result<bool> {
+        let Some(held) = *self.held() else { return Ok(true) };
+        Ok(now.saturating_sub(held.refreshed) <= STALE && self.repository.has_lock(held.id, &Cancel::default())?)
+    }
+
     /// Writes a younger lock file, then removes the old one: the file that is held is there at any time. Says when.
     fn renew(&self) -> Option<Duration> {
         let refreshed = self.clock.now();
-        match self.repository.write_lock(self.kind) {
-            Ok(id) => {
+        let renewed = self.held_until(refreshed).and_then(|held| match held {
+            true => self.repository.write_lock(self.kind).map(Some),
+            false => Ok(None),
+        });
+        match renewed {
+            Ok(None) => {
+                let ended = self.ended.load(Ordering::Acquire);
+                self.is_lost.store(!ended, Ordering::Release);
+                None
+            }
+            Ok(Some(id)) => {
                 let mut held = self.held();
                 // Given up meanwhile: then nobody else knows the new file.
                 let ended = self.ended.load(Ordering::Acquire);

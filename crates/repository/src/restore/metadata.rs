@@ -1,6 +1,7 @@
 //! Giving files back their owner, attributes, times and mode, in the order in which one does not undo the other.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
@@ -46,12 +47,21 @@ impl Metadata {
         for attribute in &self.attributes {
             tolerated(rustix::fs::fsetxattr(file, &attribute.name, &attribute.value, XattrFlags::empty()))?;
         }
-        rustix::fs::futimens(file, &self.times())?;
         // An ACL among the attributes changes the mode again.
-        if has_mode && self.attributes.is_empty() {
+        if !has_mode || !self.attributes.is_empty() {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(self.mode))?;
+        }
+        // The last thing: who takes up an interrupted restore knows by its time that a file is complete.
+        Ok(rustix::fs::futimens(file, &self.times())?)
+    }
+
+    /// On a file that is there already, unless it has all that can be seen at a glance. Its content and times are right.
+    pub(super) fn apply_to_kept(&self, path: &Path, existing: &std::fs::Metadata) -> std::io::Result<()> {
+        let has = (existing.mode() & 0o7777, existing.uid(), existing.gid());
+        if has == (self.mode, self.uid, self.gid) && self.attributes.is_empty() {
             return Ok(());
         }
-        Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(self.mode))?)
+        self.apply_to_path(path, false)
     }
 
     /// On a path, links not followed.

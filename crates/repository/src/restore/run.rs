@@ -103,7 +103,7 @@ impl Run<'_> {
     /// Fetches and writes all files of a portion.
     fn write_portion(&self, mut portion: Portion) -> Result<()> {
         if self.is_settled.set(()).is_ok() {
-            self.lock.settle()?;
+            self.lock.settle_unless(self.cancel)?;
         }
         let ranges = portion.ranges();
         if self.repository.store.file_of("config").is_some() {
@@ -220,7 +220,7 @@ impl Planner<'_, '_> {
             self.first_names.insert(key, path.clone());
         }
         if !fresh && self.is_kept(node, &path) {
-            return self.count_kept();
+            return self.count_kept(node.size);
         }
         self.plan(node, &path, content);
     }
@@ -229,11 +229,11 @@ impl Planner<'_, '_> {
     fn another_name(&mut self, node: &Node, first: PathBuf, path: PathBuf, fresh: bool) {
         if !fresh {
             if is_same_file(&first, &path) {
-                return self.count_kept();
+                return self.count_kept(0);
             }
             let whatever_it_is = self.run.options.overwrite != Overwrite::IfChanged;
             if whatever_it_is && self.is_kept(node, &path) {
-                return self.count_kept();
+                return self.count_kept(0);
             }
             if let Err(error) = remove(&path) {
                 self.run.problem(&path, &error);
@@ -243,7 +243,9 @@ impl Planner<'_, '_> {
         self.run.meters.files.add(1);
     }
 
-    fn count_kept(&self) {
+    fn count_kept(&self, bytes: u64) {
+        self.run.meters.bytes.grow_total(bytes);
+        self.run.meters.bytes.skip(bytes);
         self.run.meters.files.skip(1);
         self.run.skipped.fetch_add(1, Ordering::Relaxed);
     }
@@ -258,6 +260,8 @@ impl Planner<'_, '_> {
                 }
             }
             Err(missing) => {
+                self.run.meters.bytes.grow_total(node.size);
+                self.run.meters.bytes.fail(node.size);
                 self.run.meters.files.fail(1);
                 self.run.problem(path, &format!("data blob {missing} is in no index file"));
             }
@@ -284,7 +288,13 @@ impl Planner<'_, '_> {
             Overwrite::IfNewer => existing.is_file() && mtime >= node.mtime,
             Overwrite::IfChanged => existing.is_file() && existing.len() == node.size && mtime.same_moment(&node.mtime),
         };
-        if !keep && let Err(error) = remove(path) {
+        let done = match self.run.options.overwrite {
+            // An earlier attempt may have been interrupted, or somebody changed no more than that.
+            Overwrite::IfChanged if keep => Metadata::of(node).apply_to_kept(path, &existing),
+            _ if keep => Ok(()),
+            _ => remove(path),
+        };
+        if let Err(error) = done {
             self.run.problem(path, &error);
         }
         keep

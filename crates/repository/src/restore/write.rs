@@ -111,6 +111,7 @@ impl<'r, 'a> Writer<'r, 'a> {
                     if !file.damaged.swap(true, Ordering::AcqRel) {
                         self.run.problem(&file.path, &error);
                     }
+                    self.run.meters.bytes.fail(wanted.place.plain_length());
                     self.complete(wanted.file);
                 }
                 Ok(())

@@ -70,15 +70,43 @@ fn index_files_are_kept_on_this_machine_and_believed_only_if_their_hash_is_right
     assert_eq!(std::fs::read(&cached).expect("reads"), good, "and replaces the damaged copy");
 }
 
+#[test]
+fn a_cached_index_file_that_is_not_in_the_repository_goes_once_it_is_old_and_not_while_another_transfer_may_need_it() {
+    let world = World::new();
+    world.write("file", "content");
+    world.backup(&world.init());
+    let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
+    let handle = world.runtime.handle().clone();
+    let repository = Repository::open(world.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
+    let folder = world.path("cache").join(repository.id().to_string()).join("index");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let write = |name: String, minutes: u64| {
+        let file = std::fs::File::create(folder.join(name)).expect("a file");
+        let time = std::time::SystemTime::now() - std::time::Duration::from_mins(minutes);
+        file.set_modified(time).expect("a time");
+    };
+    let (young, old) =
+        (plimsoll_repository::Id::of(b"young").to_string(), plimsoll_repository::Id::of(b"old").to_string());
+    write(young.clone(), 59);
+    write("tmp-young".into(), 59);
+    write(old.clone(), 61);
+    write("tmp-old".into(), 61);
+    repository.browse(&task("browse"), &Cancel::default()).expect("browses");
+    let is_there = |name: &str| folder.join(name).exists();
+    assert!(is_there(&young) && is_there("tmp-young"), "somebody else wrote them after we had listed");
+    assert!(!is_there(&old) && !is_there("tmp-old"), "nobody needs them");
+}
+
 /// Counts what is read of the index.
 #[derive(Default)]
 struct Counting(std::sync::atomic::AtomicUsize);
 
 impl Meddle for Counting {
-    fn before_get(&self, path: &object_store::path::Path) {
+    fn before_get(&self, path: &object_store::path::Path) -> object_store::Result<()> {
         if path.as_ref().starts_with("index/") {
             self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         }
+        Ok(())
     }
 }
 

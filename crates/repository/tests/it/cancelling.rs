@@ -1,7 +1,7 @@
 //! Cancelling: soon, whatever the store does, and without losing what was stored.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::stream::{BoxStream, StreamExt};
@@ -14,10 +14,10 @@ use object_store::{
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_repository::backup::BackupOptions;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
-use plimsoll_repository::{Cancel, ReadData, Repository, RepositoryError};
+use plimsoll_repository::{Cancel, OpenOptions, ReadData, Repository, RepositoryError};
 use plimsoll_store::Store;
 
-use crate::world::{World, check, fingerprint, noise, task};
+use crate::world::{PASSWORD, World, check, fingerprint, noise, task};
 
 /// The promise. A machine that others use too may miss it once, but not every time.
 const SOON: Duration = Duration::from_secs(1);
@@ -25,9 +25,16 @@ const ATTEMPTS: usize = 4;
 
 /// Cancels work when `ready` says so; answers with how long it went on.
 fn cancelled(work: impl FnOnce(&Cancel) -> Result<(), RepositoryError> + Send, ready: impl Fn() -> bool) -> Duration {
-    let cancel = Cancel::default();
+    cancelled_by(&Cancel::default(), work, ready)
+}
+
+fn cancelled_by(
+    cancel: &Cancel,
+    work: impl FnOnce(&Cancel) -> Result<(), RepositoryError> + Send,
+    ready: impl Fn() -> bool,
+) -> Duration {
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| work(&cancel));
+        let running = scope.spawn(|| work(cancel));
         let begun = Instant::now();
         while !ready() {
             assert!(!running.is_finished(), "it ended before it was cancelled");
@@ -94,18 +101,26 @@ fn a_cancel_ends_a_restore_within_a_second_and_the_next_one_takes_it_up() {
     });
 }
 
-/// A store that answers nothing any more once it hangs.
+/// A store that answers nothing any more from a certain question on.
 #[derive(Debug)]
 struct Hanging {
     inner: LocalFileSystem,
-    hangs: Arc<AtomicBool>,
-    asked: Arc<AtomicBool>,
+    /// How that question begins: "get data" is the first pack that is read. Nothing while it behaves.
+    at: Mutex<Option<&'static str>>,
+    asked: AtomicBool,
 }
 
 impl Hanging {
-    async fn wait(&self) {
-        if self.hangs.load(Ordering::SeqCst) {
-            self.asked.store(true, Ordering::SeqCst);
+    /// Whether this question is the one, or comes after it.
+    fn hangs(&self, question: &str, path: &str) -> bool {
+        let hangs = |at: &str| format!("{question} {path}").starts_with(at);
+        let hangs = self.at.lock().expect("not poisoned").is_some_and(hangs);
+        self.asked.fetch_or(hangs, Ordering::SeqCst);
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    async fn wait(&self, question: &str, path: &Path) {
+        if self.hangs(question, path.as_ref()) {
             std::future::pending::<()>().await;
         }
     }
@@ -120,7 +135,7 @@ impl std::fmt::Display for Hanging {
 #[async_trait::async_trait]
 impl ObjectStore for Hanging {
     async fn put_opts(&self, path: &Path, content: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
-        self.wait().await;
+        self.wait("put", path).await;
         self.inner.put_opts(path, content, options).await
     }
 
@@ -133,7 +148,7 @@ impl ObjectStore for Hanging {
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> object_store::Result<GetResult> {
-        self.wait().await;
+        self.wait("get", path).await;
         self.inner.get_opts(path, options).await
     }
 
@@ -141,18 +156,14 @@ impl ObjectStore for Hanging {
         &self,
         paths: BoxStream<'static, object_store::Result<Path>>,
     ) -> BoxStream<'static, object_store::Result<Path>> {
-        let hangs = self.hangs.load(Ordering::SeqCst);
-        if hangs {
-            self.asked.store(true, Ordering::SeqCst);
+        if self.hangs("delete", "") {
             return futures::stream::pending().boxed();
         }
         self.inner.delete_stream(paths)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        let hangs = self.hangs.load(Ordering::SeqCst);
-        if hangs {
-            self.asked.store(true, Ordering::SeqCst);
+        if self.hangs("list", prefix.map_or("", |prefix| prefix.as_ref())) {
             return futures::stream::pending().boxed();
         }
         self.inner.list(prefix)
@@ -167,37 +178,54 @@ impl ObjectStore for Hanging {
     }
 }
 
-/// A repository whose store can be made to hang, and a sign that it is being asked while it does.
-fn hanging(world: &World) -> (Arc<Repository>, Arc<AtomicBool>, Arc<AtomicBool>) {
+/// A repository on such a store.
+fn hanging(world: &World, cancel: &Cancel) -> (Arc<Repository>, Arc<Hanging>) {
     let inner = LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
-    let (hangs, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let objects = Hanging { inner, hangs: hangs.clone(), asked: asked.clone() };
-    let store = Store::from_objects(Arc::new(objects), "hanging".into(), "").expect("a store");
-    (world.open_on(store), hangs, asked)
+    let hanging = Arc::new(Hanging { inner, at: Mutex::new(None), asked: AtomicBool::new(false) });
+    let store = Store::from_objects(hanging.clone(), "hanging".into(), "").expect("a store");
+    let options = OpenOptions { cancel: cancel.clone(), ..OpenOptions::default() };
+    let opened = Repository::open(store, world.runtime.handle().clone(), PASSWORD.as_bytes(), options);
+    (Arc::new(opened.expect("opens")), hanging)
 }
 
 type Work<'a> = &'a (dyn Fn(&Arc<Repository>, &Cancel) -> Result<(), RepositoryError> + Sync);
 
 #[test]
-fn a_store_that_answers_nothing_does_not_delay_a_cancel() {
+fn a_store_that_answers_nothing_any_more_does_not_delay_a_cancel_whatever_it_was_asked_last() {
     let world = World::new();
     for number in 0..8 {
         world.write(&format!("file {number}"), noise(number, 600_000));
     }
     let snapshot = world.backup(&world.init()).snapshot;
     let (task, options) = (task("hangs"), RestoreOptions::new(snapshot, world.path("restored")));
-    let works: [(&str, Work<'_>); 3] = [
-        ("backup", &|repository, cancel| repository.backup(&world.options(), &task, cancel).map(drop)),
-        ("restore", &|repository, cancel| repository.restore(&options, &task, cancel).map(drop)),
-        ("check", &|repository, cancel| repository.check(ReadData::Everything, &task, cancel).map(drop)),
+    let everything = BackupOptions { pack_size: 1 << 20, ..world.options() };
+    let backup: Work<'_> = &|repository, cancel| repository.backup(&everything, &task, cancel).map(drop);
+    let restore: Work<'_> = &|repository, cancel| repository.restore(&options, &task, cancel).map(drop);
+    let check: Work<'_> = &|repository, cancel| repository.check(ReadData::Everything, &task, cancel).map(drop);
+    let list: Work<'_> = &|repository, _| repository.snapshots().map(drop);
+    let before = ["delete", "list locks", "put locks", "list snapshots", "get snapshots", "list index", "get index"];
+    let works: [(&str, Work<'_>, &[&str]); 4] = [
+        ("backup", backup, &["list data", "get data", "put data", "put index", "get locks", "put snapshots"]),
+        ("restore", restore, &["get data"]),
+        ("check", check, &["list keys", "get keys", "list data", "get data"]),
+        ("snapshots", list, &[]),
     ];
-    for (name, work) in works {
-        soon_enough(|| {
-            let (repository, hangs, asked) = hanging(&world);
-            hangs.store(true, Ordering::SeqCst);
-            let waited = cancelled(|cancel| work(&repository, cancel), || asked.load(Ordering::SeqCst));
-            assert!(waited < Duration::from_secs(20), "{name} hangs with the store");
-            waited
-        });
+    for (name, work, during) in works {
+        let before = if name == "snapshots" { &before[3..5] } else { &before[..] };
+        for at in before.iter().chain(during) {
+            soon_enough(|| {
+                // Something new each time, or there would be nothing to store.
+                world.write("new", noise(rand::random(), 3_000_000));
+                // Locks of earlier attempts, which could not be removed.
+                let _ = std::fs::remove_dir_all(world.path("repository/locks"));
+                let cancel = Cancel::default();
+                let (repository, hanging) = hanging(&world, &cancel);
+                *hanging.at.lock().expect("not poisoned") = Some(at);
+                let waited =
+                    cancelled_by(&cancel, |cancel| work(&repository, cancel), || hanging.asked.load(Ordering::SeqCst));
+                assert!(waited < Duration::from_secs(20), "{name} hangs with the store at {at:?}");
+                waited
+            });
+        }
     }
 }

@@ -81,6 +81,11 @@ fn restic_checks(program: &Path, world: &World) {
 /// it added; nothing when the process was not killed any more.
 fn killed_at(world: &World, program: Option<&PathBuf>, at: usize, in_the_middle: bool) -> Option<u64> {
     let _ = std::fs::remove_dir_all(world.path("repository"));
+    let incremental = world.path("before").is_dir();
+    if incremental {
+        let copied = Command::new("cp").arg("-a").args([world.path("before"), world.path("repository")]).status();
+        assert!(copied.is_ok_and(|status| status.success()));
+    }
     if !run_and_kill(world, at, in_the_middle) {
         return None;
     }
@@ -91,6 +96,7 @@ fn killed_at(world: &World, program: Option<&PathBuf>, at: usize, in_the_middle:
         restic_checks(program, world);
     }
     let again = one_run(&world.store(), world.runtime.handle(), world.source()).expect(&context);
+    assert_eq!(again.summary.files_unmodified > 0, incremental || again.summary.files_new == 0, "{context}");
     let repository = world.open();
     let found = check(&repository);
     assert_eq!((found.errors, found.hints), (vec![], vec![]), "{context}");
@@ -106,15 +112,33 @@ fn a_real_kill_at_every_write_leaves_what_restic_accepts_and_the_next_run_reuses
     for number in 0..3 {
         world.write(&format!("folder {number}/file"), noise(number, 200_000));
     }
+    kill_at_every_write(&world, 10);
+}
+
+#[test]
+fn a_real_kill_at_every_write_of_an_incremental_backup_costs_neither_the_parent_nor_what_was_stored() {
+    let world = World::new();
+    for number in 0..3 {
+        world.write(&format!("folder {number}/file"), noise(number, 200_000));
+    }
+    one_run(&world.store(), world.runtime.handle(), world.source()).expect("backs up");
+    std::fs::rename(world.path("repository"), world.path("before")).expect("moves");
+    for number in 0..3 {
+        world.write(&format!("folder {number}/one more"), noise(10 + number, 200_000));
+    }
+    kill_at_every_write(&world, 8);
+}
+
+fn kill_at_every_write(world: &World, at_least: usize) {
     let programs = programs();
     for in_the_middle in [false, true] {
         let mut added = Vec::new();
         for at in 0.. {
             let program = programs.get(at % programs.len().max(1));
-            let Some(blobs) = killed_at(&world, program, at, in_the_middle) else { break };
+            let Some(blobs) = killed_at(world, program, at, in_the_middle) else { break };
             added.push(blobs);
         }
-        assert!(added.len() >= 10, "{} writes are enough to mean something", added.len());
+        assert!(added.len() >= at_least, "{} writes are enough to mean something", added.len());
         // Two packs may be under way when the end comes, and which of them is stored first differs from run to run.
         assert!(
             added.windows(3).all(|some| some[2] <= some[0] + 1),

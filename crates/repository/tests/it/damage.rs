@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_repository::backup::BackupOptions;
-use plimsoll_repository::restore::RestoreOutcome;
-use plimsoll_repository::{Cancel, OpenOptions, Repository};
+use plimsoll_repository::restore::{RestoreOptions, RestoreOutcome};
+use plimsoll_repository::{Cancel, OpenOptions, ReadData, Repository};
 
+use crate::fault::{Meddled, Withheld, denied};
 use crate::world::{PASSWORD, World, check, noise, task};
 
 /// All files below a folder of the repository.
@@ -140,6 +141,70 @@ fn a_flipped_bit_in_any_pack_or_index_or_other_snapshot_is_named_and_isolated() 
         }
     }
     assert_eq!(check(&repository).errors, Vec::<String>::new(), "every bit is back");
+}
+
+#[test]
+fn a_sample_reads_about_as_much_as_was_asked_for_and_finds_what_is_wrong_there() {
+    let world = World::new();
+    for number in 0..60 {
+        world.write(&format!("file {number}"), noise(number, 100_000));
+    }
+    let options = BackupOptions { pack_size: 50_000, ..world.options() };
+    world.init().backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    let repository = world.open();
+    let sample = |percent| repository.check(ReadData::Sample(percent), &task("check"), &Cancel::default());
+    let all: u64 = files(&world, "data").iter().map(|pack| pack.metadata().expect("is there").len()).sum();
+    let read = |percent| sample(percent).expect("checks").bytes_read;
+    assert_eq!((read(0), read(100)), (0, all));
+    let half = read(50);
+    assert!(half > all / 10 && half < all / 10 * 9, "{half} of {all}");
+    for pack in files(&world, "data") {
+        flip(&pack, 800);
+    }
+    let found = sample(50).expect("checks");
+    assert!(found.errors.iter().any(|error| error.contains("pack")), "{:?}", found.errors);
+}
+
+fn broken(_: &object_store::path::Path) -> object_store::Error {
+    crate::fault::refused("input/output error")
+}
+
+#[test]
+fn a_pack_that_the_store_does_not_give_out_is_named_and_costs_what_was_in_it() {
+    for (error, reason) in [(denied as fn(&_) -> _, "StoreAccessDenied"), (broken, "StoreUnavailable")] {
+        let world = World::new();
+        let pack = ten_files(&world);
+        world.write("small", "in another pack");
+        let snapshot = world.backup(&world.open()).snapshot;
+        let key = pack.file_name().expect("a name").to_string_lossy().into_owned();
+        let withheld = Arc::new(Withheld { key: key.clone(), error, everything: false.into() });
+        let disk = object_store::local::LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
+        let objects = Meddled::new(Arc::new(disk), withheld.clone());
+        let repository =
+            world.open_on(plimsoll_store::Store::from_objects(objects, "disk".into(), "").expect("a store"));
+        let found = check(&repository);
+        assert!(found.errors.iter().any(|error| error.contains(&key)), "{:?}", found.errors);
+        let outcome = world.restore(&repository, snapshot);
+        assert_eq!((outcome.files, outcome.problems.len()), (1, 10), "{:?}", outcome.problems);
+        assert!(outcome.problems.iter().all(|problem| problem.cause.contains(&key)), "{:?}", outcome.problems);
+        // A store that gives out nothing at all says nothing about a single pack.
+        let options = RestoreOptions::new(snapshot, world.path("again"));
+        withheld.everything.store(true, std::sync::atomic::Ordering::SeqCst);
+        let refused = repository.restore(&options, &task("restore"), &Cancel::default()).expect_err("fails");
+        assert_eq!(refused.reason(), reason);
+    }
+}
+
+#[test]
+fn a_pack_that_cannot_be_opened_on_this_machine_costs_what_was_in_it() {
+    let world = World::new();
+    let pack = ten_files(&world);
+    world.write("small", "in another pack");
+    world.backup(&world.open());
+    fs::remove_file(&pack).expect("removes");
+    std::os::unix::fs::symlink(&pack, &pack).expect("a link to itself");
+    let outcome = restore_what_is_left(&world);
+    assert_eq!((outcome.files, outcome.problems.len()), (1, 10), "{:?}", outcome.problems);
 }
 
 #[test]

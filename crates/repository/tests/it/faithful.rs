@@ -1,12 +1,14 @@
 //! What comes back is what was there.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use plimsoll_progress::{Clock, Operation, Unit};
+use plimsoll_progress::{Clock, Meter, Operation, Total, Unit};
 use plimsoll_repository::Cancel;
 use plimsoll_repository::backup::Parent;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
@@ -128,7 +130,7 @@ fn totals_are_known_and_met_at_the_end() {
             Unit::Bytes => outcome.summary.total_bytes_processed,
             _ => outcome.summary.total_files_processed,
         };
-        assert_eq!((counts.done, counts.total.value()), (expected, Some(expected)));
+        assert_eq!((counts.done, counts.settled(), counts.total.value()), (expected, expected, Some(expected)));
         assert!(counts.total.is_final());
     }
 }
@@ -151,6 +153,136 @@ fn an_interrupted_restore_is_taken_up_and_links_do_not_lead_out() {
     assert!(again.skipped >= 2, "{} were left alone", again.skipped);
     assert_eq!(fs::read_dir(&outside).expect("lists").count(), 0, "nothing was written through the link");
     assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+}
+
+#[test]
+fn a_file_that_was_complete_but_for_its_mode_gets_it_when_the_restore_is_taken_up() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let outcome = world.backup(&repository);
+    world.restore(&repository, outcome.snapshot);
+    let target = world.path("restored");
+    for name in ["text/words", "empty", "large"] {
+        fs::set_permissions(target.join(name), fs::Permissions::from_mode(0o600)).expect("a mode");
+    }
+    let _ = rustix::fs::setxattr(target.join("large"), "user.plimsoll", b"other", XattrFlags::empty());
+    let options = RestoreOptions { overwrite: Overwrite::IfChanged, ..RestoreOptions::new(outcome.snapshot, &target) };
+    let operation = Operation::new("restore", Clock::system());
+    let again = repository.restore(&options, &operation.root(), &Cancel::default()).expect("restores");
+    assert_eq!((again.files, again.problems), (0, vec![]), "nothing is written again");
+    assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+    let bytes = operation.root().meter(Unit::Bytes).counts();
+    assert_eq!(
+        (bytes.done, bytes.skipped),
+        (0, outcome.summary.total_bytes_processed - 3_000_000),
+        "a hard link counts once"
+    );
+    assert_eq!(bytes.total.value(), Some(bytes.skipped));
+}
+
+/// Called when the walk comes to `z`, after everything else, and the scan has counted all there is.
+fn when_all_is_counted(
+    bytes: Meter,
+    then: impl Fn() + Send + Sync + 'static,
+) -> Arc<dyn Fn(&Path) -> bool + Send + Sync> {
+    let walkers = Mutex::new(HashSet::new());
+    Arc::new(move |path: &Path| {
+        let this = std::thread::current().id();
+        // The scan looks at all names of a directory before it goes deeper, the walk goes deeper at once.
+        if path.ends_with("a/kept") {
+            walkers.lock().expect("not poisoned").insert(this);
+        }
+        if path.ends_with("z") && walkers.lock().expect("not poisoned").contains(&this) {
+            while !bytes.counts().total.is_final() {
+                std::thread::yield_now();
+            }
+            then();
+        }
+        false
+    })
+}
+
+#[test]
+fn what_is_unchanged_vanishes_or_cannot_be_read_is_counted_too() {
+    let world = World::new();
+    world.write("a/kept", noise(1, 50_000));
+    let repository = world.init();
+    world.backup(&repository);
+    for (name, size) in [("a/vanishing", 1000), ("a/unreadable", 20_000), ("a/new", 300_000), ("z", 4_000_000)] {
+        world.write(name, noise(2, size));
+    }
+    let (vanishing, unreadable) = (world.source().join("a/vanishing"), world.source().join("a/unreadable"));
+    let operation = Operation::new("backup", Clock::system());
+    let mut options = world.options();
+    options.exclude = Some(when_all_is_counted(operation.root().meter(Unit::Bytes), move || {
+        fs::remove_file(&vanishing).expect("removes");
+        fs::remove_file(&unreadable).expect("removes");
+        rustix::fs::mknodat(CWD, &unreadable, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a fifo");
+    }));
+    let outcome = repository.backup(&options, &operation.root(), &Cancel::default()).expect("backs up");
+    assert_eq!(outcome.problem_count, 1, "{:?}", outcome.problems);
+    let counts = |unit| {
+        let counts = operation.root().meter(unit).counts();
+        (counts.done, counts.skipped, counts.failed, counts.total.value().expect("known"))
+    };
+    assert_eq!(counts(Unit::Files), (2, 2, 1, 5));
+    assert_eq!(counts(Unit::Bytes), (4_300_000, 51_000, 20_000, 4_371_000));
+}
+
+#[test]
+fn the_total_grows_while_the_scan_goes_on_and_is_final_in_the_end() {
+    let world = World::new();
+    world.write("first", noise(1, 50_000));
+    world.write("z/last", noise(2, 30_000));
+    let repository = world.init();
+    let operation = Operation::new("backup", Clock::system());
+    let bytes = operation.root().meter(Unit::Bytes);
+    let go_on = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let waits = go_on.clone();
+    let mut options = world.options();
+    options.exclude = Some(Arc::new(move |path: &Path| {
+        while path.ends_with("z/last") && !waits.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        false
+    }));
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| repository.backup(&options, &operation.root(), &Cancel::default()));
+        while bytes.counts().total != Total::Growing(50_000) {
+            assert!(!running.is_finished(), "{:?}", bytes.counts());
+            std::thread::yield_now();
+        }
+        let root = operation.snapshot().nodes.into_iter().next().expect("the root");
+        let shown = *root.meters.iter().find(|counts| counts.unit == Unit::Bytes).expect("a meter");
+        assert_eq!(shown.total, Total::Growing(50_000));
+        go_on.store(true, std::sync::atomic::Ordering::SeqCst);
+        running.join().expect("no panic").expect("backs up");
+    });
+    assert_eq!((bytes.counts().done, bytes.counts().total), (80_000, Total::Final(80_000)));
+}
+
+#[test]
+fn another_file_system_is_neither_stored_nor_counted_where_it_is_not_wanted() {
+    let world = World::new();
+    world.write("here", noise(1, 1000));
+    let inside = world.source().join("mounted");
+    fs::create_dir(&inside).expect("a directory");
+    let flags = rustix::mount::MountFlags::empty();
+    let mounted = rustix::mount::mount("none", &inside, "tmpfs", flags, None::<&std::ffi::CStr>);
+    if mounted.is_err() {
+        // Only root may.
+        return;
+    }
+    fs::write(inside.join("there"), noise(2, 50_000)).expect("writes");
+    let repository = world.init();
+    let options = plimsoll_repository::backup::BackupOptions { one_file_system: true, ..world.options() };
+    let operation = Operation::new("backup", Clock::system());
+    let bytes = operation.root().meter(Unit::Bytes);
+    let outcome = repository.backup(&options, &operation.root(), &Cancel::default());
+    let ended = rustix::mount::unmount(&inside, rustix::mount::UnmountFlags::DETACH);
+    assert_eq!(outcome.expect("backs up").summary.total_bytes_processed, 1000);
+    assert_eq!((bytes.counts().total.value(), ended), (Some(1000), Ok(())));
 }
 
 #[test]
@@ -207,7 +339,7 @@ fn files_that_vanish_or_change_meanwhile_are_taken_as_they_are_found() {
     let _socket = std::os::unix::net::UnixListener::bind(world.source().join("socket")).expect("a socket");
     let mut options = world.options();
     // Asked about each path before it is looked at: the directory is known by then.
-    options.exclude = Some(std::sync::Arc::new(move |path: &Path| {
+    options.exclude = Some(Arc::new(move |path: &Path| {
         if path.ends_with("file 10") {
             let _ = fs::remove_file(&vanishing);
             fs::write(&shrinking, "short").expect("writes");

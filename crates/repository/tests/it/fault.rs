@@ -19,8 +19,10 @@ pub trait Meddle: Send + Sync + 'static {
     async fn before_put(&self, _path: &Path, _payload: &PutPayload) -> Result<()> {
         Ok(())
     }
-    /// Before an object or a part of it is read.
-    fn before_get(&self, _path: &Path) {}
+    /// Before an object or a part of it is read; an error prevents it.
+    fn before_get(&self, _path: &Path) -> Result<()> {
+        Ok(())
+    }
     /// After it was written.
     fn after_put(&self) {}
     /// Before an object is deleted; an error prevents it.
@@ -78,7 +80,7 @@ impl ObjectStore for Meddled {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.meddle.before_get(location);
+        self.meddle.before_get(location)?;
         self.inner.get_opts(location, options).await
     }
 
@@ -186,5 +188,19 @@ pub struct AppendOnly {
 impl Meddle for AppendOnly {
     fn before_delete(&self, path: &Path, exists: bool) -> Result<()> {
         if exists || !self.only_existing { Err(denied(path)) } else { Ok(()) }
+    }
+}
+
+/// Does not give out what has this in its key; nothing at all once told to.
+pub struct Withheld {
+    pub key: String,
+    pub error: fn(&Path) -> object_store::Error,
+    pub everything: std::sync::atomic::AtomicBool,
+}
+
+impl Meddle for Withheld {
+    fn before_get(&self, path: &Path) -> Result<()> {
+        let withheld = self.everything.load(Ordering::SeqCst) || path.as_ref().contains(&self.key);
+        if withheld { Err((self.error)(path)) } else { Ok(()) }
     }
 }

@@ -5,17 +5,34 @@ use std::process::Command;
 
 use plimsoll_repository::backup::{BackupOptions, DeviceIds, Parent};
 use plimsoll_repository::restore::RestoreOptions;
-use plimsoll_repository::{Cancel, OpenOptions};
+use plimsoll_repository::{Cancel, OpenOptions, Repository, password_in_file};
 
 use crate::faithful;
 use crate::world::{PASSWORD, World, check, fingerprint, noise, task};
 
-/// The system's restic and the current one, as far as they are installed. Where `CI` is `true` both must be.
+/// Where `hack/install` puts a program.
+pub fn installed(name: &str) -> Option<PathBuf> {
+    let own = std::env::var_os("PLIMSOLL_CACHE").filter(|cache| !cache.is_empty()).map(PathBuf::from);
+    let cache = own.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/plimsoll")))?;
+    Some(cache.join("bin").join(name)).filter(|program| program.is_file())
+}
+
+fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("version").output().expect("runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The oldest restic that knows version 2, and the current one, as far as they are installed. Where `CI` is `true` both
+/// must be.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn programs() -> Vec<PathBuf> {
-    let current = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/plimsoll/bin/restic"));
-    let known = [Some(PathBuf::from("/usr/bin/restic")), current];
-    let found: Vec<_> = known.into_iter().flatten().filter(|program| program.is_file()).collect();
+    let is_old = |program: &Path| version(program).starts_with("restic 0.14");
+    let (old, current) = (installed("restic-0.14"), installed("restic"));
+    assert!(old.as_deref().is_none_or(is_old), "it is what its name says");
+    assert!(!current.as_deref().is_some_and(is_old), "two that differ");
+    let systems = PathBuf::from("/usr/bin/restic");
+    let old = old.or_else(|| Some(systems).filter(|program| program.is_file() && is_old(program)));
+    let found: Vec<_> = [old, current].into_iter().flatten().collect();
     if found.len() < 2 {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "two versions of restic must be installed");
         eprintln!("SKIPPED in part: restic is only installed as {found:?}");
@@ -49,6 +66,19 @@ impl Restic<'_> {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{} {arguments:?}: {error}", self.program.display());
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn run_with_password_file(&self, file: &Path, arguments: &[&str]) {
+        let output = Command::new(self.program)
+            .args(["--no-cache", "--repo"])
+            .arg(self.world.path("repository"))
+            .arg("--password-file")
+            .arg(file)
+            .args(arguments)
+            .env_remove("RESTIC_PASSWORD")
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// What it complains about; it must not end well.
@@ -141,6 +171,42 @@ fn we_check_restore_and_continue_what_restic_wrote() {
     });
 }
 
+/// Without the device numbers that restic would store.
+#[test]
+fn restic_restores_what_we_write_by_default() {
+    each(|world, restic| {
+        world.backup(&world.init());
+        restic.run(&["check", "--read-data"]);
+        let target = world.path("restored");
+        restic.restore(&target);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+    });
+}
+
+#[test]
+fn what_restic_wrote_in_either_version_is_listed_searched_read_and_added_up() {
+    for version in ["1", "2"] {
+        each(|world, restic| {
+            restic.run(&["init", "--repository-version", version]);
+            restic.backup();
+            let repository = world.open();
+            let (_, snapshot) = repository.find_snapshot("latest").expect("is there");
+            let browser = repository.browse(&task("browse"), &Cancel::default()).expect("browses");
+            let found = browser.find(&snapshot, "wor*").expect("finds");
+            assert_eq!(found.iter().map(|(path, _)| path.as_path()).collect::<Vec<_>>(), [Path::new("/text/words")]);
+            for name in ["text/words", "large", "empty"] {
+                let mut content = Vec::new();
+                browser.dump(&snapshot, Path::new(name), &mut content).expect("reads");
+                assert!(content == std::fs::read(world.source().join(name)).expect("reads"), "{name}");
+            }
+            let stats = browser.stats(&[snapshot]).expect("adds up");
+            let theirs = restic.run(&["stats", "--json", "--mode", "restore-size", "latest"]);
+            let theirs: serde_json::Value = serde_json::from_str(theirs.trim()).expect("JSON");
+            assert_eq!(theirs["total_size"], stats.restore_size);
+        });
+    }
+}
+
 /// The last bytes of a file are where a cut is missed most easily.
 #[test]
 fn files_of_any_length_are_cut_where_restic_cuts_them() {
@@ -174,6 +240,25 @@ fn version_one_is_read_and_not_written() {
 }
 
 #[test]
+fn a_password_with_a_newline_in_its_file_is_the_same_for_both() {
+    each_restic(|world, restic| {
+        let file = world.path("password file");
+        std::fs::write(&file, " two words\n").expect("writes");
+        let content = std::fs::read(&file).expect("reads");
+        let password = password_in_file(&content);
+        assert_eq!(password, b"two words");
+        restic.run_with_password_file(&file, &["init"]);
+        let handle = world.runtime.handle().clone();
+        let open = |password: &[u8]| Repository::open(world.store(), handle.clone(), password, OpenOptions::default());
+        open(password).expect("opens what restic made");
+        assert_eq!(open(&content).expect_err("not that").reason(), "WrongRepositoryPassword");
+        std::fs::remove_dir_all(world.path("repository")).expect("removes");
+        Repository::init(world.store(), handle.clone(), password).expect("initializes");
+        restic.run_with_password_file(&file, &["cat", "config"]);
+    });
+}
+
+#[test]
 fn every_password_of_a_repository_opens_it_and_no_other() {
     each(|world, restic| {
         restic.run(&["init"]);
@@ -182,7 +267,7 @@ fn every_password_of_a_repository_opens_it_and_no_other() {
         restic.run(&["key", "add", "--new-password-file", other.to_str().expect("text")]);
         let open = |password: &str| {
             let handle = world.runtime.handle().clone();
-            plimsoll_repository::Repository::open(world.store(), handle, password.as_bytes(), OpenOptions::default())
+            Repository::open(world.store(), handle, password.as_bytes(), OpenOptions::default())
         };
         open(PASSWORD).expect("opens");
         open("second").expect("opens");

@@ -27,9 +27,12 @@ fn lock_files(world: &World) -> Vec<PathBuf> {
 
 /// A repository on a directory with somebody meddling, and a clock that stands still.
 fn meddled(world: &World, meddle: Arc<dyn Meddle>, clock: &VirtualClock) -> Arc<Repository> {
+    meddled_with(world, meddle, OpenOptions { clock: Some(clock.clock()), ..OpenOptions::default() })
+}
+
+fn meddled_with(world: &World, meddle: Arc<dyn Meddle>, options: OpenOptions) -> Arc<Repository> {
     let disk = LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
     let store = Store::from_objects(Meddled::new(Arc::new(disk), meddle), "disk".into(), "").expect("a store");
-    let options = OpenOptions { clock: Some(clock.clock()), ..OpenOptions::default() };
     let handle = world.runtime.handle().clone();
     Arc::new(Repository::open(store, handle, PASSWORD.as_bytes(), options).expect("opens"))
 }
@@ -234,6 +237,56 @@ fn a_backup_whose_lock_file_somebody_removed_writes_no_snapshot() {
     });
     assert_eq!(error.reason(), "RepositoryLockLost");
     assert_eq!(repository.snapshots().expect("lists").len(), 0);
+}
+
+#[test]
+fn a_lock_whose_file_somebody_removed_is_lost_and_no_younger_one_hides_that() {
+    let world = World::new();
+    drop(world.init());
+    let clock = VirtualClock::new();
+    let repository = meddled(&world, Arc::new(Nothing), &clock);
+    let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
+    for file in lock_files(&world) {
+        std::fs::remove_file(file).expect("removes");
+    }
+    lock.check().expect("nobody has looked yet");
+    clock.advance(5 * MINUTE);
+    until("the loss is noticed", || lock.check().is_err());
+    assert_eq!(lock.check().expect_err("lost").reason(), "RepositoryLockLost");
+    assert_eq!(lock_files(&world), Vec::<PathBuf>::new(), "no younger one");
+}
+
+#[test]
+fn a_lock_of_a_machine_that_slept_for_half_an_hour_is_lost_although_its_file_is_there() {
+    let world = World::new();
+    drop(world.init());
+    let clock = VirtualClock::new();
+    let repository = meddled(&world, Arc::new(Nothing), &clock);
+    let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
+    let before = lock_files(&world);
+    clock.advance(31 * MINUTE);
+    until("the refresher has woken up", || lock.check().is_err_and(|error| error.to_string().contains("may have")));
+    assert_eq!(lock_files(&world), before);
+}
+
+#[test]
+fn a_store_that_keeps_what_is_there_gets_one_lock_from_this_machine_and_no_more() {
+    let world = World::new();
+    world.write("file", noise(1, 100_000));
+    drop(world.init());
+    let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
+    let keeping = || meddled_with(&world, Arc::new(AppendOnly { only_existing: true }), options.clone());
+    let backup = |repository: &Arc<Repository>| {
+        repository.backup(&world.options(), &task("backup"), &Cancel::default()).expect("backs up").locked
+    };
+    assert!(backup(&keeping()), "only a lock that cannot be removed tells");
+    assert_eq!(lock_files(&world).len(), 1);
+    assert!(!backup(&keeping()), "another process knows");
+    assert_eq!(keeping().unlock(true).expect("asks"), 0, "nothing could be removed");
+    assert_eq!(lock_files(&world).len(), 1);
+    let letting_go = || meddled_with(&world, Arc::new(Nothing), options.clone());
+    assert!(backup(&letting_go()), "and when that is over it is noticed too");
+    assert_eq!(lock_files(&world), Vec::<PathBuf>::new(), "with the lock that had stayed");
 }
 
 #[test]

@@ -22,6 +22,8 @@ const WORK: &str = "PLIMSOLL_TEST_MEASURED_WORK";
 /// The promise: 200 MB and 60 bytes for each blob of the repository.
 const ALLOWED: u64 = 200_000_000;
 const EACH_BLOB: u64 = 60;
+/// What an entry of a large directory takes on top while its tree is made or compared with the parent's.
+const EACH_ENTRY: u64 = 1500;
 
 #[test]
 #[ignore = "only run by the tests below, as the process that is measured"]
@@ -135,4 +137,18 @@ fn a_large_index_costs_sixty_bytes_a_blob() {
         large / 1_000_000,
         small / 1_000_000
     );
+}
+
+#[test]
+fn a_directory_with_very_many_entries_costs_what_is_documented() {
+    let world = World::new();
+    let entries = 200_000;
+    for number in 0..entries {
+        std::fs::File::create(world.source().join(format!("message {number:07}"))).expect("a file");
+    }
+    drop(world.init());
+    for work in ["backup", "backup", "restore", "check"] {
+        let peak = peak_of(&world, work);
+        assert!(peak < ALLOWED + EACH_ENTRY * entries, "{work} took {} MB", peak / 1_000_000);
+    }
 }

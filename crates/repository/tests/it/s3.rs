@@ -1,7 +1,6 @@
 //! A repository on a real S3 server, where one is installed: restic reads it there too.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use plimsoll_repository::Repository;
 use plimsoll_store::{Location, Store};
 
 use crate::faithful;
+use crate::interop::installed;
 use crate::world::{PASSWORD, World, check, fingerprint};
 
 const ACCESS: &str = "test-access-key";
@@ -30,12 +30,11 @@ impl Drop for Server {
 /// Where `CI` is `true` the server must be installed.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn start(world: &World) -> Option<Server> {
-    let program = PathBuf::from(std::env::var_os("HOME")?).join(".cache/plimsoll/bin/versitygw");
-    if !program.is_file() {
+    let Some(program) = installed("versitygw") else {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "versitygw is not installed");
         eprintln!("SKIPPED: versitygw is not installed");
         return None;
-    }
+    };
     std::fs::create_dir_all(world.path("s3/bucket")).expect("a bucket");
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let process = Command::new(program)

@@ -1,6 +1,6 @@
 //! Real S3 servers, where they are installed.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -70,10 +70,14 @@ fn start_with(name: &str, options: &[&std::ffi::OsStr]) -> Option<Server> {
 }
 
 fn location(server: &Server, secret: &str) -> Location {
+    location_at(server.port, secret)
+}
+
+fn location_at(port: u16, secret: &str) -> Location {
     let config = [("region", "us-east-1"), ("s3ForcePathStyle", "true")];
     let mut location = Location { provider: "aws".into(), bucket: "bucket".into(), ..Location::default() };
     location.config.extend(config.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    location.config.insert("s3Url".into(), format!("http://127.0.0.1:{}", server.port));
+    location.config.insert("s3Url".into(), format!("http://127.0.0.1:{port}"));
     let keys = format!("[default]\naws_access_key_id={ACCESS}\naws_secret_access_key={secret}\n");
     location.credentials = Some(keys.into_bytes().into());
     location
@@ -106,6 +110,41 @@ async fn wrong_credentials_are_named_without_being_told() {
         assert!(!error.to_string().contains("not-the-secret"), "{error}");
         assert!(!error.is_retryable(), "{name}: {error}");
     }
+}
+
+/// A server that has one answer for every request.
+fn answering(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(client.try_clone().expect("a second handle"));
+            let (mut header, mut length) = (String::new(), 0);
+            while lines.read_line(&mut header).is_ok_and(|read| read > 2) {
+                let name = header.to_ascii_lowercase();
+                length = name
+                    .strip_prefix("content-length:")
+                    .map_or(length, |value| value.trim().parse().expect("a length"));
+                header.clear();
+            }
+            let _ = lines.read_exact(&mut vec![0; length]);
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", answer.len());
+            let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(answer.as_bytes()));
+        }
+    });
+    port
+}
+
+/// Every delete is sent as one of many keys, so that the whole succeeds and the key's own answer is within.
+#[tokio::test]
+async fn a_delete_that_s3_refuses_for_a_key_is_a_refusal_and_no_outage() {
+    let port = answering(
+        "<DeleteResult><Error><Key>locks/1</Key><Code>AccessDenied</Code><Message>Access Denied</Message></Error>\
+         </DeleteResult>",
+    );
+    let store = Store::open(&location_at(port, SECRET)).expect("opens");
+    let error = store.delete("locks/1").await.expect_err("refused");
+    assert_eq!((error.reason(), error.is_retryable()), ("StoreAccessDenied", false), "{error}");
 }
 
 /// A certificate for this machine by an authority that nobody knows: the authority's, and files with the server's.

@@ -1,0 +1,35 @@
+//! The fuzz targets compile and stand what they were written for. `hack/fuzz` looks for what they do not stand.
+
+#[path = "../../../../fuzz/fuzz_targets/index.rs"]
+#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+mod index;
+
+#[path = "../../../../fuzz/fuzz_targets/key.rs"]
+#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+mod key;
+
+#[path = "../../../../fuzz/fuzz_targets/pack.rs"]
+#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+mod pack;
+
+#[path = "../../../../fuzz/fuzz_targets/snapshot.rs"]
+#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+mod snapshot;
+
+#[path = "../../../../fuzz/fuzz_targets/tree.rs"]
+#[allow(unused_attributes, clippy::cast_possible_truncation, reason = "a program of its own elsewhere")]
+mod tree;
+
+const TREE: &str = include_str!("../data/tree.json");
+
+#[test]
+fn every_fuzz_target_stands_what_it_is_most_likely_to_meet() {
+    let index = r#"{"packs":[{"id":"00","blobs":[]}]}"#;
+    for bytes in [&b""[..], b"{}", TREE.as_bytes(), index.as_bytes(), &[0; 100]] {
+        index::target(bytes);
+        key::target(bytes);
+        pack::target((bytes.len() as u64, bytes.to_vec()));
+        snapshot::target(bytes);
+        tree::target(bytes);
+    }
+}
