@@ -29,6 +29,7 @@ use super::lease::AgentLease;
 use super::report::Running;
 use super::run::{attempts, end_unbegun, run};
 use crate::events::Events;
+use crate::peers::Side;
 use crate::{Error, peers};
 
 /// How an agent is set up.
@@ -101,7 +102,7 @@ impl Agent {
         let settings = &self.settings;
         let lease = AgentLease::new(self.client.clone(), settings);
         let begin = async {
-            peers::gone(&self.client, &settings.namespace).await?;
+            peers::gone(&self.client, &settings.namespace, Side::Agent).await?;
             lease.take().await
         };
         tokio::select! {
@@ -116,7 +117,7 @@ impl Agent {
             () = self.control::<DataUpload>() => Ok(()),
             () = self.control::<DataDownload>() => Ok(()),
             () = lease.keep() => Ok(()),
-            peer = peers::came(&self.client, &settings.namespace) => {
+            peer = peers::came(&self.client, &settings.namespace, Side::Agent) => {
                 Err(Error::Fenced(format!("{peer} serves namespace {} now", settings.namespace)))
             }
             () = stop.cancelled() => Ok(()),
