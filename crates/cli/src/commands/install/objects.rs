@@ -321,7 +321,9 @@ fn pod(name: &str, options: &Install, container: &Value) -> anyhow::Result<Value
     let annotations = pairs("annotation", &options.pod_annotations)?;
     let mut pod = json!({
         "metadata": { "labels": labels },
-        "spec": { "serviceAccountName": name, "containers": [container], "terminationGracePeriodSeconds": 30 },
+        // The image is of Linux: on a node of another system its pod would never be ready.
+        "spec": { "serviceAccountName": name, "containers": [container], "terminationGracePeriodSeconds": 30,
+            "nodeSelector": { "kubernetes.io/os": "linux" } },
     });
     if !annotations.is_empty() {
         pod["metadata"]["annotations"] = json!(annotations);
