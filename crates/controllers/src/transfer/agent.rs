@@ -45,6 +45,8 @@ pub struct AgentSettings {
     pub pods_directory: PathBuf,
     /// How many transfers run at the same time.
     pub concurrency: usize,
+    /// How often other movers are asked how far they are; our own tells four times as often.
+    pub progress_interval: Duration,
     /// What is worth keeping between two transfers.
     pub cache: Option<PathBuf>,
     /// What starts a mover.

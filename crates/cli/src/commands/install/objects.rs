@@ -244,13 +244,14 @@ fn collect_metrics(pod: &mut Value) {
 }
 
 fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
-    let arguments = vec![
+    let mut arguments = vec![
         "agent".to_owned(),
         format!("--namespace={namespace}"),
         "--pods-directory=/host_pods".into(),
         "--cache-dir=/scratch/cache".into(),
         format!("--progress-address=0.0.0.0:{PROGRESS}"),
     ];
+    arguments.extend(options.agent_arguments.iter().cloned());
     let mut container = container(options, "agent", &arguments);
     container["ports"] = json!([{ "name": "progress", "containerPort": PROGRESS, "protocol": "TCP" }]);
     let own = json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
