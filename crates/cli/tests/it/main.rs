@@ -60,3 +60,4 @@ mod volumes;
 mod volumes_agents;
 mod volumes_faults;
 mod volumes_killed;
+mod volumes_watched;
