@@ -17,6 +17,12 @@ wire_struct! {
         pub last_advance: Option<Time>,
         /// Path of the task that is running now.
         pub task: Option<String>,
+        /// Of a transfer: what it does or waits for right now, in words for people.
+        pub doing: Option<String>,
+        /// Of a transfer: files settled.
+        pub files_done: Option<i64>,
+        /// Of a transfer: all files, once that is known.
+        pub total_files: Option<i64>,
         /// Present while a task has not advanced for longer than it should.
         pub stalled: Option<Stall>,
     }

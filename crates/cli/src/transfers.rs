@@ -59,6 +59,13 @@ pub struct Transfer {
     pub bytes_done: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incremental_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_done: Option<u64>,
+    /// What it does or waits for right now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doing: Option<String>,
     /// Bytes a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
@@ -108,6 +115,9 @@ impl From<&PodVolumeBackup> for Transfer {
             total_bytes,
             bytes_done,
             incremental_bytes: count(status.incremental_bytes),
+            total_files: count(live.total_files),
+            files_done: count(live.files_done),
+            doing: live.doing.filter(|_| !object.phase().is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),
@@ -139,6 +149,9 @@ impl From<&PodVolumeRestore> for Transfer {
             total_bytes,
             bytes_done,
             incremental_bytes: None,
+            total_files: count(live.total_files),
+            files_done: count(live.files_done),
+            doing: live.doing.filter(|_| !object.phase().is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),
@@ -175,6 +188,9 @@ impl From<&DataUpload> for Transfer {
             total_bytes,
             bytes_done,
             incremental_bytes: count(status.incremental_bytes),
+            total_files: count(live.total_files),
+            files_done: count(live.files_done),
+            doing: live.doing.filter(|_| !object.phase().is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),
@@ -206,6 +222,9 @@ impl From<&DataDownload> for Transfer {
             total_bytes,
             bytes_done,
             incremental_bytes: None,
+            total_files: count(live.total_files),
+            files_done: count(live.files_done),
+            doing: live.doing.filter(|_| !object.phase().is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),

@@ -110,7 +110,12 @@ pub const AGENT_NAMESPACE: &[Right] = &[
     right(&[""], &["secrets"], &["get"], "the repositories' password and the location's keys"),
     right(&["coordination.k8s.io"], &["leases"], &["get", "create", "update", "patch"], "says that it lives (lease)"),
     right(&[""], &["events"], &["create", "patch", "get"], "says what happens to a transfer (events)"),
-    right(&["apps"], &["deployments"], &["list"], "whether a Velero works here: then it looks on (peers)"),
+    right(
+        &["apps"],
+        &["deployments", "daemonsets"],
+        &["list"],
+        "whether a Velero or its node agents work here: then it looks on (peers)",
+    ),
 ];
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Server {
             warn!("taking the leader's mark off pod {pod}: {error}");
         }
         let campaign = async {
-            peers::gone(&self.client, &namespace).await?;
+            peers::gone(&self.client, &namespace, peers::Side::Server).await?;
             leader::campaign(self.client.clone(), candidate, async || self.largest_epoch().await).await
         };
         let leadership = tokio::select! {
@@ -106,7 +106,7 @@ impl Server {
         };
         tokio::select! {
             _ = controllers => Ok(()),
-            peer = peers::came(&context.client, &namespace) => {
+            peer = peers::came(&context.client, &namespace, peers::Side::Server) => {
                 leadership.resign().await;
                 Err(Error::Fenced(format!("{peer} serves namespace {namespace} now")))
             }

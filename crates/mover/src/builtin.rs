@@ -162,16 +162,13 @@ impl Mover for BuiltIn {
     fn ensure(&self, session: &Session) -> Result<Ensured> {
         let (probe, name) = (Probe::open(&session.repository.place)?, session.name());
         let created = !probe.exists("config")?;
-        let engine = if created {
+        if created {
             repository::clear_interrupted(&probe, &name)?;
             session.task.say("initialising the repository");
-            let engine = Engine::init(session)?;
-            repository::require_single(&probe, &name)?;
-            drop(engine);
-            Engine::open(session)?
-        } else {
-            Engine::open(session)?
-        };
+            drop(Engine::init(session)?);
+        }
+        repository::require_single_if_unused(&probe, &name)?;
+        let engine = Engine::open(session)?;
         let warnings = password_warnings(session.repository.password.expose());
         Ok(Ensured { created, id: engine.repository.id().to_string(), warnings })
     }

@@ -51,8 +51,10 @@ pub fn orphans<'s>(
 pub enum Holder {
     /// Nothing: another cluster, or somebody's laptop.
     Unknown,
-    /// One of our pods or processes, and it lives.
+    /// A process of ours, and it lives.
     OursAlive,
+    /// A process in one of our pods: the pod lives, of the process nothing is known.
+    OursInPod,
     /// One of our pods or processes, and it is gone.
     OursGone,
 }
@@ -87,8 +89,8 @@ impl LockWatch {
             let abandoned = now.duration_since(lock.time) > OLD && looks.unchanged >= 2;
             match holder(lock) {
                 Holder::OursGone => removable.push(lock.id.clone()),
-                Holder::Unknown if abandoned => removable.push(lock.id.clone()),
-                Holder::Unknown | Holder::OursAlive => {}
+                Holder::Unknown | Holder::OursInPod if abandoned => removable.push(lock.id.clone()),
+                Holder::Unknown | Holder::OursInPod | Holder::OursAlive => {}
             }
         }
         removable
@@ -114,6 +116,14 @@ mod tests {
         for minute in [0, 40, 80, 120] {
             assert!(watch.observe(&[lock("b", 0)], at(minute), |_| Holder::OursAlive).is_empty());
         }
+    }
+
+    #[test]
+    fn a_lock_of_a_killed_process_in_a_pod_that_lives_goes_like_a_strangers() {
+        let mut watch = LockWatch::default();
+        let mut look = |minute| !watch.observe(&[lock("a", 0)], at(minute), |_| Holder::OursInPod).is_empty();
+        assert!(!look(31) && !look(38), "whoever lives writes another one every five minutes");
+        assert!(look(45));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) fn not_kept(root: PathBuf, cancel: Cancel) -> std::thread::JoinHandle
 }
 
 /// The bytes of all files, each counted once whatever its names.
-fn size(root: &Path, stop: &dyn Fn() -> bool) -> u64 {
+pub(crate) fn size(root: &Path, stop: &dyn Fn() -> bool) -> u64 {
     let mut linked = HashSet::new();
     let mut sum = 0;
     walk(root, stop, &mut |_, metadata| {
@@ -66,8 +66,7 @@ fn size(root: &Path, stop: &dyn Fn() -> bool) -> u64 {
     sum
 }
 
-/// How much a directory has grown since this was made, measured again and again without taking more than a tenth of the
-/// time.
+/// How much a directory has grown, measured again and again without taking more than a tenth of the time.
 #[derive(Debug)]
 pub(crate) struct Growth {
     grown: Arc<AtomicU64>,
@@ -75,9 +74,9 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    pub(crate) fn watch(root: PathBuf, interval: Duration) -> Self {
+    /// Beyond these bytes, which were there before anybody wrote.
+    pub(crate) fn watch(root: PathBuf, before: u64, interval: Duration) -> Self {
         let (grown, stopped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let before = size(&root, &|| false);
         let (to, stop) = (grown.clone(), stopped.clone());
         std::thread::spawn(move || {
             while !stop.load(Ordering::Acquire) {
@@ -109,10 +108,12 @@ mod tests {
     fn sizes_count_a_file_with_two_names_once_and_what_was_there_before_not_at_all() {
         let folder = tempfile::tempdir().expect("a directory");
         std::fs::write(folder.path().join("old"), [0; 100]).expect("writes");
-        let growth = Growth::watch(folder.path().to_owned(), Duration::from_millis(5));
+        let before = size(folder.path(), &|| false);
         std::fs::create_dir(folder.path().join("d")).expect("makes");
         std::fs::write(folder.path().join("d/new"), [0; 30]).expect("writes");
         std::fs::hard_link(folder.path().join("d/new"), folder.path().join("again")).expect("links");
+        // What was written before the watch began counts too.
+        let growth = Growth::watch(folder.path().to_owned(), before, Duration::from_millis(5));
         while growth.bytes() < 30 {
             std::thread::yield_now();
         }

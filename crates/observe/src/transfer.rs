@@ -119,6 +119,11 @@ impl<'w> Transfer<'w> {
             .at(self.began(), object.last_write())
             .until(object.time("/status/completionTimestamp"))
             .counting(Unit::Bytes, done, total);
+        if let Some(files) = object.number("/status/plimsoll/filesDone") {
+            let all = object.number("/status/plimsoll/totalFiles").map_or(Total::Unknown, Total::Final);
+            sketch = sketch.counting(Unit::Files, files, all);
+        }
+        sketch.item = object.some_text("/status/plimsoll/doing").filter(|_| !self.is_ended()).map(str::to_owned);
         sketch.hint = object.some_text("/status/message").map(str::to_owned);
         sketch
     }

@@ -26,7 +26,7 @@ mod upload;
 mod watch;
 
 pub use error::{Result, StoreError};
-pub use location::{AwsKeys, Location, Tuning};
+pub use location::{AwsKeys, AzureAccount, AzureIdentity, Location, Tuning};
 pub use object_store::ObjectStore;
 pub use reader::Reader;
 pub use store::{ObjectInfo, Store};

@@ -49,6 +49,35 @@ pub struct AwsKeys {
     pub token: Option<SecretString>,
 }
 
+/// What Azure asks for.
+#[derive(Clone, Debug)]
+pub struct AzureAccount {
+    /// The storage account's name, which is no secret.
+    pub name: String,
+    /// What follows the name in its address, where that is not Azure's own: `blob.core.windows.net`.
+    pub domain: Option<String>,
+    /// Who asks.
+    pub identity: AzureIdentity,
+}
+
+/// Who asks Azure for something.
+#[derive(Clone, Debug)]
+pub enum AzureIdentity {
+    /// The machine's own identity.
+    Machine,
+    /// Whoever has the account's key.
+    Key(SecretString),
+    /// A service principal.
+    Principal {
+        /// Its tenant.
+        tenant: String,
+        /// Its name.
+        client: String,
+        /// Its secret.
+        secret: SecretString,
+    },
+}
+
 /// Time limits and retries of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
@@ -105,6 +134,16 @@ impl Location {
     /// The keys for S3 that the credentials hold, for programs that open the same place by themselves.
     pub fn aws_keys(&self) -> Result<Option<AwsKeys>> {
         crate::provider::aws_keys(self)
+    }
+
+    /// The same for Azure. Other programs know accounts only as `https://ACCOUNT.DOMAIN`.
+    pub fn azure_account(&self) -> Result<AzureAccount> {
+        crate::provider::azure_account(self)
+    }
+
+    /// The same for Google Cloud Storage: the key of a service account, in JSON.
+    pub fn google_key(&self) -> Result<Option<SecretString>> {
+        crate::provider::google_key(self)
     }
 
     /// The directory that `bucket` and `config["path"]` mean together.

@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+
+use super::duration;
 
 /// `plimsoll agent`
 #[derive(Debug, Args)]
@@ -26,6 +29,9 @@ pub struct Agent {
     /// How many transfers run at the same time on this node
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub concurrency: u16,
+    /// How often restic and kopia are asked how far they are; the built-in mover tells four times as often
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    pub progress_interval: Duration,
     /// What is worth keeping between two transfers: indexes of repositories
     #[arg(long, value_name = "DIR", env = "PLIMSOLL_CACHE_DIR")]
     pub cache_dir: Option<PathBuf>,

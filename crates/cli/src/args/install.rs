@@ -137,6 +137,9 @@ pub struct Install {
     /// More arguments for the server, each with its own --server-argument=
     #[arg(long = "server-argument", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub server_arguments: Vec<String>,
+    /// More arguments for the agents, each with its own --agent-argument=, e.g. --agent-argument=--concurrency=2
+    #[arg(long = "agent-argument", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub agent_arguments: Vec<String>,
     /// Only the custom resource definitions
     #[arg(long)]
     pub crds_only: bool,

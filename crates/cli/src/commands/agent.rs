@@ -36,6 +36,7 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
         node: options.node,
         pods_directory: options.pods_directory,
         concurrency: options.concurrency.into(),
+        progress_interval: options.progress_interval,
         cache: Some(options.cache_dir.unwrap_or_else(|| std::env::temp_dir().join("plimsoll-cache"))),
         launch: Launch::this_program()?,
         restic: options.restic,

@@ -1,6 +1,7 @@
 //! `plimsoll local`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -66,6 +67,7 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
         identity: format!("{}-agent", plimsoll_local::NODE),
         pods_directory: directory.join("pods"),
         concurrency: 4,
+        progress_interval: Duration::from_secs(1),
         cache: Some(directory.join("cache")),
         launch: Launch::this_program()?,
         restic: None,

@@ -62,7 +62,10 @@ async fn get(client: &kube::Client, namespace: &str, options: &VolumeGet) -> any
 }
 
 fn table(found: &[Transfer]) -> Vec<String> {
-    let header = ["NAME", "OF", "POD", "VOLUME", "STATUS", "PROGRESS", "BYTES", "RATE", "LEFT", "NODE", "MOVER", "AGE"];
+    let header = [
+        "NAME", "OF", "POD", "VOLUME", "STATUS", "PROGRESS", "BYTES", "FILES", "RATE", "LEFT", "NODE", "MOVER", "AGE",
+        "DOING",
+    ];
     let row = |one: &Transfer| {
         vec![
             one.name.clone(),
@@ -72,11 +75,13 @@ fn table(found: &[Transfer]) -> Vec<String> {
             one.phase.clone(),
             one.percent().map(|percent| format!("{percent}%")).unwrap_or_default(),
             moved(one),
+            files(one),
             rate(one),
             left(one),
             one.node.clone(),
             one.uploader.clone(),
             age(one.created.map(|time| time.to_string()).as_deref()),
+            one.doing.clone().unwrap_or_default(),
         ]
     };
     output::table(&header.map(str::to_owned), &found.iter().map(row).collect::<Vec<_>>())
@@ -87,6 +92,15 @@ fn moved(one: &Transfer) -> String {
     match (one.bytes_done, one.total_bytes.filter(|total| *total > 0)) {
         (Some(done), Some(total)) => format!("{} of {}", view::size_text(done), view::size_text(total)),
         (Some(done), None) => view::size_text(done),
+        _ => String::new(),
+    }
+}
+
+/// `17 of 40`, as far as it is known.
+fn files(one: &Transfer) -> String {
+    match (one.files_done, one.total_files) {
+        (Some(done), Some(total)) => format!("{done} of {total}"),
+        (Some(done), None) => done.to_string(),
         _ => String::new(),
     }
 }
@@ -142,8 +156,10 @@ fn page(one: &Transfer) -> Vec<String> {
     page.section(|section| {
         section.field("Phase", &one.phase);
         section.some("Message", one.message.as_deref());
+        section.some("Doing", one.doing.as_deref());
         section.some("Progress", one.percent().map(|percent| format!("{percent} %")));
         section.some("Bytes", some(moved(one)));
+        section.some("Files", some(files(one)));
         section.some("New in the repository", one.incremental_bytes.map(view::size_text));
         section.some("Rate", some(rate(one)));
         section.some("Time left", some(left(one)));
@@ -216,7 +232,13 @@ fn fill(task: &Task, one: &Transfer) {
         meter.set_total(Total::Final(total));
     }
     meter.set_done(one.bytes_done.unwrap_or(0));
-    let details = [one.phase.clone(), rate(one), left(one)].into_iter().filter(|text| !text.is_empty());
+    if let Some(done) = one.files_done {
+        let files = task.meter(Unit::Files);
+        files.set_total(one.total_files.map_or(Total::Unknown, Total::Final));
+        files.set_done(done);
+    }
+    let doing = one.doing.clone().unwrap_or_default();
+    let details = [one.phase.clone(), rate(one), left(one), doing].into_iter().filter(|text| !text.is_empty());
     task.say(details.collect::<Vec<_>>().join(", "));
     match one.phase.as_str() {
         "Completed" => task.finish(),

@@ -415,7 +415,9 @@ impl Home<'_> {
                 ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v2alpha1", kind))
             }
             "VolumeSnapshot" => ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind)),
-            "Deployment" | "StatefulSet" => ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind)),
+            "Deployment" | "StatefulSet" | "DaemonSet" => {
+                ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind))
+            }
             "ConfigMap" | "Event" | "Secret" | "Pod" | "PersistentVolumeClaim" => {
                 ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
             }

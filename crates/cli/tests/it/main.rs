@@ -57,5 +57,7 @@ mod top_terminal;
 mod velero_cli;
 mod velero_restores;
 mod volumes;
+mod volumes_agents;
 mod volumes_faults;
 mod volumes_killed;
+mod volumes_watched;

@@ -16,10 +16,9 @@ const SCRIPT: &str = "[ -e /data/done ] || { mkdir /data/deep; head -c $SIZE /de
     echo hello > /data/hello; ln -s hello /data/link; ln /data/hello /data/second; : > /data/empty; chmod 600 /data/empty; \
     head -c 200000 /dev/urandom > /scratch/noise; touch /data/done; }; trap exit TERM; sleep 2147483647 & wait";
 
-/// A program of the test kit, in front of those of the machine.
+/// The programs of the test kit, in front of those of the machine.
 pub fn path() -> String {
-    let own = plimsoll_testkit::cache::program("kopia").unwrap();
-    format!("{}:{}", own.parent().unwrap().display(), std::env::var("PATH").unwrap())
+    format!("{}:{}", plimsoll_testkit::cache::directory().join("bin").display(), std::env::var("PATH").unwrap())
 }
 
 /// A server that moves volumes with this mover.
@@ -129,6 +128,21 @@ impl<'a> Application<'a> {
             all += &String::from_utf8(listed.stdout).unwrap();
         }
         all
+    }
+
+    /// A pod that has a claim too, asks for its backup, and has ended.
+    pub async fn finished_pod(&self, name: &str, claim: &str) {
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "annotations": { "backup.velero.io/backup-volumes": "data" } },
+            "spec": { "restartPolicy": "Never",
+                "containers": [{ "name": "main", "image": "shell", "command": ["true"],
+                    "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }],
+                "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }] } });
+        self.create(pod).await;
+        eventually("the pod has ended", async || {
+            phase(&json!(self.api("Pod").get(name).await.unwrap())) == "Succeeded"
+        })
+        .await;
     }
 
     /// Gone with everything it wrote.

@@ -1,13 +1,20 @@
 //! Repositories of volume data: made by the leader, opened by their Secret, and rid of nothing but what was named.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
 use plimsoll_mover::{Backup, Job, Kind, Launch, Outcome, Place, Repository, Secret, Work};
 use plimsoll_progress::{Clock, Operation};
+use plimsoll_repository::backup::{BackupOptions, Target};
+use plimsoll_repository::format::key::KeyFile;
+use plimsoll_repository::format::time::Time;
+use plimsoll_repository::format::unpacked;
+use plimsoll_repository::{Cancel, Id, LockFile, OpenOptions};
+use plimsoll_store::{Location, Store};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
@@ -16,6 +23,8 @@ use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
 on_both_clusters! {
     a_repository_is_made_opened_and_named_when_its_password_does_not_open_it,
     a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked,
+    an_old_orphan_is_forgotten_when_asked_and_everything_else_stays,
+    locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_removed,
 }
 
 const SECRET: &str = "velero-repo-credentials";
@@ -116,6 +125,43 @@ async fn snapshots(home: &Home<'_>, kind: Kind) -> Vec<String> {
     }
 }
 
+/// A snapshot that was made years ago, as its own record says.
+async fn old_snapshot(home: &Home<'_>) -> String {
+    let location = Location::directory(home.bucket.display().to_string(), "restic/shop");
+    let password = password(home).await;
+    let make = move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let store = {
+            let _inside = runtime.enter();
+            Store::open(&location).unwrap()
+        };
+        let options = OpenOptions::default();
+        let opened = plimsoll_repository::Repository::open(store, runtime.handle().clone(), &password, options);
+        let (repository, volume) = (Arc::new(opened.unwrap()), tempfile::tempdir().unwrap());
+        std::fs::write(volume.path().join("file"), "of old").unwrap();
+        let mut options = BackupOptions::new(Target::Content(volume.path().to_owned()));
+        options.time = Some(Time::utc(1_600_000_000, 0));
+        let operation = Operation::new("old", Clock::system());
+        let made = repository.backup(&options, &operation.root(), &Cancel::default());
+        made.unwrap().snapshot.to_string()
+    };
+    tokio::task::spawn_blocking(make).await.unwrap()
+}
+
+/// A lock of a process on some machine, written just now.
+async fn put_lock(home: &Home<'_>, hostname: &str, pid: u32) -> PathBuf {
+    let repository = home.bucket.join("restic/shop");
+    let key = std::fs::read_dir(repository.join("keys")).unwrap().next().unwrap().unwrap().path();
+    let key = KeyFile::parse(&std::fs::read(key).unwrap()).unwrap().unlock(&password(home).await).unwrap();
+    let (hostname, username) = (hostname.to_owned(), "somebody".to_owned());
+    let file = LockFile { time: Time::now(), exclusive: false, hostname, username, pid, uid: 0, gid: 0 };
+    let sealed = unpacked::seal(&serde_json::to_vec(&file).unwrap(), 2, &key).unwrap();
+    let path = repository.join("locks").join(Id::of(&sealed).to_string());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, sealed).unwrap();
+    path
+}
+
 /// Writes down that these snapshots belong to a backup, as a backup of volumes does.
 fn write_down(bucket: &Path, backup: &str, snapshots: &[(&str, &str)]) {
     let transfer = |(format, id): &(&str, &str)| {
@@ -189,6 +235,50 @@ async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when
         assert!(well && text.contains("Snapshots:") && text.contains("Ready"), "{text}");
         dismiss(server).await;
     }
+}
+
+async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &Bed) {
+    bed.application("shop", 3).await;
+    let (home, [mine, others, nobodys]) = filled(bed, "home-orphans", "restic", Kind::BuiltIn).await;
+    let old = old_snapshot(&home).await;
+    let old_and_known = old_snapshot(&home).await;
+    write_down(&home.bucket, "b", &[("restic", &mine), ("restic", &old_and_known)]);
+    let server = home.server();
+    let name = "shop-default-restic";
+    let (well, text) = plimsoll(&home, &["repo", "orphans", name, "--older-than", "720h"]).await;
+    assert!(well && text.contains("no backup refers to 1 of 5 snapshots") && text.contains(&old), "{text}");
+    assert_eq!(snapshots(&home, Kind::BuiltIn).await.len(), 5, "a report removes nothing");
+    let delete = ["repo", "orphans", name, "--delete", "--older-than", "720h", "--confirm"];
+    let (well, text) = plimsoll(&home, &delete).await;
+    assert!(well && text.contains("1 orphans are forgotten"), "{text}");
+    let left = snapshots(&home, Kind::BuiltIn).await;
+    assert!(!left.contains(&old), "{left:?}");
+    assert!([&mine, &others, &nobodys, &old_and_known].into_iter().all(|kept| left.contains(kept)), "{left:?}");
+    dismiss(server).await;
+}
+
+async fn locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_removed(bed: &Bed) {
+    let home = bed.home("home-locks").await;
+    let server = home.server();
+    let name = ask_for(&home, "restic").await;
+    becomes(&home, &name, "Ready", "").await;
+    let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // No process has this number: the system gives out smaller ones.
+    let gone = put_lock(&home, &here, 0x7fff_fff0).await;
+    let foreign = put_lock(&home, "another-machine", 7).await;
+    let (well, text) = plimsoll(&home, &["repo", "describe", &name]).await;
+    assert!(well && text.contains("ours, gone") && text.contains("another-machine process 7"), "{text}");
+    assert!(text.contains("unknown") && gone.exists() && foreign.exists(), "looking removes nothing: {text}");
+    let (well, text) = plimsoll(&home, &["repo", "unlock", &name]).await;
+    assert!(well && text.contains("2 locks, 1 removed"), "{text}");
+    assert!(!gone.exists() && foreign.exists(), "a stranger's lock has to grow old: {text}");
+    dismiss(server).await;
+    // A leader looks by itself.
+    let gone = put_lock(&home, &here, 0x7fff_fff0).await;
+    let server = home.server();
+    eventually("the leader removes the lock of a process that is gone", async || !gone.exists()).await;
+    assert!(foreign.exists());
+    dismiss(server).await;
 }
 
 /// On the embedded cluster alone: nothing here depends on which cluster it is, and the points are many.

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::access::{self, Whose, name_of, of_mover};
-use super::password;
+use super::{locks, password};
 use crate::context::Context;
 use crate::control::api;
 use crate::events::Gravity;
@@ -41,6 +41,8 @@ pub(super) struct Known {
     looked: Option<Look>,
     failures: u32,
     pub(super) locks: LockWatch,
+    /// When its locks are looked at again.
+    pub(super) locks_due: Option<Instant>,
     /// The last request that was answered: its answer is not read back in time for the next look.
     pub(super) answered: Option<String>,
 }
@@ -77,7 +79,9 @@ pub(super) async fn look(
     let version = password::read(&context.client, &context.settings.namespace).await;
     let version = version.ok().flatten().map(|password| password.version);
     if let Some(left) = due(known, version.as_deref(), &repository.spec, Instant::now()) {
-        return Ok(left);
+        // One that does not open tells nothing about its locks.
+        let locks = if known.failures == 0 { locks::look(repository, known, context).await? } else { left };
+        return Ok(left.min(locks));
     }
     let operation = Operation::new(format!("repository {}", repository.name_any()), Clock::system());
     let result = check(repository, context, &operation.root()).await;
@@ -85,7 +89,8 @@ pub(super) async fn look(
         return Err(Error::Fenced(why));
     }
     settle(repository, known, context, &result).await?;
-    Ok(pause_left(known))
+    let locks = if result.is_ok() { locks::look(repository, known, context).await? } else { GOOD };
+    Ok(pause_left(known).min(locks))
 }
 
 /// How long until it is time again.

@@ -154,14 +154,21 @@ pub(super) async fn answer(repository: &BackupRepository, known: &mut Known, con
 }
 
 /// A repository that is open to questions.
-struct Opened<'a> {
+pub(super) struct Opened<'a> {
     whose: Whose,
     repository: Repository,
     context: &'a Context,
     task: Task,
 }
 
-impl Opened<'_> {
+impl<'a> Opened<'a> {
+    pub(super) async fn of(repository: &BackupRepository, context: &'a Context, task: Task) -> Result<Self, Error> {
+        let whose = Whose::of(repository);
+        let location = find_location(context, &whose.location).await?;
+        let opened = access::open(&context.client, &context.settings.namespace, &location, &whose).await?;
+        Ok(Self { whose, repository: opened, context, task })
+    }
+
     async fn ask(&self, work: Work) -> Result<Outcome, Error> {
         let answer = run(&self.whose, self.repository.clone(), work, &self.task).await;
         answer.map_err(|error| of_mover(&error))
@@ -188,11 +195,9 @@ async fn find_answer(
     request: &Request,
     context: &Context,
 ) -> Result<Answer, Error> {
-    let whose = Whose::of(repository);
-    let location = find_location(context, &whose.location).await?;
-    let opened = access::open(&context.client, &context.settings.namespace, &location, &whose).await?;
     let operation = Operation::new(format!("repository {}", repository.name_any()), Clock::system());
-    let opened = Opened { whose, repository: opened, context, task: operation.root() };
+    let opened = Opened::of(repository, context, operation.root()).await?;
+    let location = find_location(context, &opened.whose.location).await?;
     let store = || {
         location::open_with(
             context.client.clone(),
@@ -246,7 +251,12 @@ async fn find_orphans(
     })
 }
 
-async fn report_locks(opened: &Opened<'_>, known: &mut Known, remove: bool) -> Result<Vec<LockReport>, Error> {
+/// The locks there are, and, where that is wanted, without those that nobody holds any more.
+pub(super) async fn report_locks(
+    opened: &Opened<'_>,
+    known: &mut Known,
+    remove: bool,
+) -> Result<Vec<LockReport>, Error> {
     let holders = Holders::look(opened.context).await?;
     let found = opened.locks().await?;
     let removable = known.locks.observe(&found, Timestamp::now(), |lock| holders.of(lock));

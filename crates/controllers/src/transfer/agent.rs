@@ -29,6 +29,7 @@ use super::lease::AgentLease;
 use super::report::Running;
 use super::run::{attempts, end_unbegun, run};
 use crate::events::Events;
+use crate::peers::Side;
 use crate::{Error, peers};
 
 /// How an agent is set up.
@@ -44,6 +45,8 @@ pub struct AgentSettings {
     pub pods_directory: PathBuf,
     /// How many transfers run at the same time.
     pub concurrency: usize,
+    /// How often other movers are asked how far they are; our own tells four times as often.
+    pub progress_interval: Duration,
     /// What is worth keeping between two transfers.
     pub cache: Option<PathBuf>,
     /// What starts a mover.
@@ -101,7 +104,7 @@ impl Agent {
         let settings = &self.settings;
         let lease = AgentLease::new(self.client.clone(), settings);
         let begin = async {
-            peers::gone(&self.client, &settings.namespace).await?;
+            peers::gone(&self.client, &settings.namespace, Side::Agent).await?;
             lease.take().await
         };
         tokio::select! {
@@ -116,7 +119,7 @@ impl Agent {
             () = self.control::<DataUpload>() => Ok(()),
             () = self.control::<DataDownload>() => Ok(()),
             () = lease.keep() => Ok(()),
-            peer = peers::came(&self.client, &settings.namespace) => {
+            peer = peers::came(&self.client, &settings.namespace, Side::Agent) => {
                 Err(Error::Fenced(format!("{peer} serves namespace {} now", settings.namespace)))
             }
             () = stop.cancelled() => Ok(()),

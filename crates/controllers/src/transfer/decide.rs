@@ -47,7 +47,8 @@ pub(super) fn decide(seen: &Observed) -> Decision {
     match (over, seen.running_here, seen.cancelled) {
         (true, true, _) | (false, true, true) => Decision::Stop,
         (true, false, _) | (false, true, false) => Decision::Leave,
-        (false, false, true) if seen.place == Place::Here => Decision::Cancel,
+        // Also before anybody can say whose it is: whichever agent comes first ends it.
+        (false, false, true) => Decision::Cancel,
         (false, false, _) if seen.place == Place::NotYet => Decision::Leave,
         (false, false, _) if seen.attempts >= MOST_ATTEMPTS => Decision::GiveUp,
         (false, false, _) => Decision::Run,
@@ -89,6 +90,8 @@ mod tests {
         let left = Observed { cancelled: true, ..seen(TransferPhase::InProgress, Place::Here) };
         assert_eq!(decide(&left), Decision::Cancel);
         assert_eq!(decide(&Observed { place: Place::Elsewhere, ..left }), Decision::Leave);
+        let waiting = Observed { cancelled: true, ..seen(TransferPhase::New, Place::NotYet) };
+        assert_eq!(decide(&waiting), Decision::Cancel, "its pod may never wait for it");
     }
 
     #[test]

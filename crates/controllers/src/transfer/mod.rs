@@ -20,7 +20,7 @@ mod handshake;
 pub(crate) mod kind;
 mod lease;
 pub(crate) mod moved;
-mod report;
+pub(crate) mod report;
 mod repository;
 mod run;
 pub(crate) mod write;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_api::velero::v1::TransferProgress;
 use plimsoll_mover::transfer_progress;
-use plimsoll_progress::{Observer, Snapshot};
+use plimsoll_progress::{Node, Observer, Snapshot, State, Total, Unit};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -157,7 +157,13 @@ fn stalled(status: &Value) -> Option<&Value> {
 
 /// What the custom resource shows of a tree.
 pub(super) fn status(snapshot: &Snapshot, floor: u64) -> Value {
-    let mut status = json!({ "plimsoll": nulls_for_absent(&project::summary(snapshot, Timestamp::now())) });
+    let mut summary = project::summary(snapshot, Timestamp::now());
+    summary.doing = doing(snapshot).map(str::to_owned);
+    (summary.files_done, summary.total_files) = files(snapshot);
+    let mut status = json!({ "plimsoll": nulls_for_absent(&summary) });
+    if summary.doing.is_none() {
+        status["plimsoll"]["doing"] = Value::Null;
+    }
     // The mover's own tree hangs below the root.
     let shown = snapshot.nodes.iter().skip(1).find_map(transfer_progress);
     if let Some(shown) = shown {
@@ -165,6 +171,29 @@ pub(super) fn status(snapshot: &Snapshot, floor: u64) -> Value {
         status["progress"] = json!({ "totalBytes": shown.total_bytes, "bytesDone": done });
     }
     status
+}
+
+/// What a transfer does or waits for right now, in its own words. What the whole waits for says more than its parts.
+pub(crate) fn doing(snapshot: &Snapshot) -> Option<&str> {
+    let waits = |node: &&Node| node.state == State::Waiting;
+    let whole = snapshot.root().filter(waits).and_then(|root| root.reason.as_deref());
+    let current = || {
+        let node = snapshot.current()?;
+        Some(node).filter(waits).and_then(|node| node.reason.as_deref()).or(node.item.as_deref())
+    };
+    whole.or_else(current).filter(|_| !snapshot.state().is_ended())
+}
+
+/// How many files are settled, and how many there are as far as that is known.
+pub(crate) fn files(snapshot: &Snapshot) -> (Option<i64>, Option<i64>) {
+    let number = |count: u64| i64::try_from(count).ok();
+    let counts = snapshot.nodes.iter().skip(1).find_map(|node| node.counts(Unit::Files));
+    let total = counts.and_then(|counts| match counts.total {
+        Total::Final(total) if total > 0 => number(total),
+        _ => None,
+    });
+    let done = counts.map(|counts| counts.done).filter(|done| *done > 0 || total.is_some());
+    (done.and_then(number), total)
 }
 
 /// The bytes that were shown before.
@@ -185,7 +214,7 @@ fn same(a: &Value, b: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_progress::{Clock, Operation, Total, Unit};
+    use plimsoll_progress::{Clock, Operation};
 
     use kube::Client;
     use plimsoll_api::velero::v1::PodVolumeBackup;
@@ -336,6 +365,33 @@ mod tests {
         let (written, done) = run(20, Duration::from_secs(2)).await;
         assert_eq!(done, 600 << 20);
         assert!(longest_gap(&written) <= Duration::from_secs(4), "{:?}", longest_gap(&written));
+    }
+
+    #[test]
+    fn a_transfer_says_what_it_does_and_what_it_waits_for_and_counts_files_that_are_known() {
+        let tree = Operation::new("t", Clock::system());
+        let mover = tree.root().child("built-in");
+        let files = mover.meter(Unit::Files);
+        let shown = || status(&tree.snapshot(), 0)["plimsoll"].clone();
+        assert_eq!((&shown()["doing"], &shown()["filesDone"]), (&Value::Null, &Value::Null));
+        mover.say("scanning");
+        assert_eq!(shown()["doing"], "scanning");
+        files.set_total(Total::Growing(7));
+        files.set_done(2);
+        mover.say("deep/noise");
+        assert_eq!((&shown()["filesDone"], &shown()["totalFiles"]), (&json!(2), &Value::Null), "it may still grow");
+        files.set_total(Total::Final(9));
+        let now = shown();
+        assert_eq!(
+            (&now["doing"], &now["filesDone"], &now["totalFiles"]),
+            (&json!("deep/noise"), &json!(2), &json!(9))
+        );
+        let waiting = tree.root().wait("trying again: RepositoryLocked: by somebody");
+        assert_eq!(shown()["doing"], "trying again: RepositoryLocked: by somebody");
+        drop(waiting);
+        assert_eq!(shown()["doing"], "deep/noise");
+        tree.end(plimsoll_progress::Ending::Succeeded);
+        assert_eq!(shown()["doing"], Value::Null);
     }
 
     #[test]

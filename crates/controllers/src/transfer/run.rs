@@ -30,8 +30,8 @@ use crate::events::Gravity;
 
 /// The first pause before a mover is tried again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// How often our own mover tells how far it is, in milliseconds. Other programs are asked once a second: looking costs more there.
-const OWN_INTERVAL: u64 = 250;
+/// Our own mover tells so many times as often how far it is: looking costs more with other programs.
+const OWN_OFTENER: u32 = 4;
 /// How often a pod is looked at that may have been told before.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -229,9 +229,9 @@ impl<T: Transfer> Run<'_, T> {
         let mut job = Job::new(self.record.name(), kind, opened, work);
         job.program = agent.settings.program(kind);
         job.cache = cache;
-        if kind == Kind::BuiltIn {
-            job.interval = OWN_INTERVAL;
-        }
+        let interval = agent.settings.progress_interval;
+        let interval = if kind == Kind::BuiltIn { interval / OWN_OFTENER } else { interval };
+        job.interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         Ok((directory, inside, job))
     }
 

@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use crate::Error;
+use crate::peers::{self, Peer};
 use crate::transfer::{RENEW_EVERY, lease_name};
 
 /// How often a Lease is looked at.
@@ -16,6 +17,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// What is known about agents.
 pub struct Agents {
+    client: Client,
+    namespace: String,
     api: Api<Lease>,
     /// One that was not heard of for this long is taken for dead.
     patience: Duration,
@@ -25,6 +28,8 @@ pub struct Agents {
 struct Known {
     looked: Instant,
     renewed: Option<MicroTime>,
+    /// Node agents of Velero's, which keep ours from working.
+    others: Option<Peer>,
     since: Instant,
 }
 
@@ -42,7 +47,8 @@ pub struct Silence {
 impl Agents {
     /// Looks at the Leases of one namespace.
     pub fn new(client: Client, namespace: &str, patience: Duration) -> Self {
-        Self { api: Api::namespaced(client, namespace), patience, known: HashMap::new() }
+        let api = Api::namespaced(client.clone(), namespace);
+        Self { client, namespace: namespace.to_owned(), api, patience, known: HashMap::new() }
     }
 
     /// What is wrong with the agent of a node, as far as this process has seen. Clocks of other machines do not matter.
@@ -52,18 +58,24 @@ impl Agents {
             let name = lease_name(node);
             let found = self.api.get_opt(&name).await.map_err(|e| Error::api(format!("read Lease {name}"), e))?;
             let held = found.and_then(|lease| lease.spec).filter(|spec| spec.holder_identity.is_some());
-            self.note(node, held.and_then(|spec| spec.renew_time), now);
+            let renewed = held.and_then(|spec| spec.renew_time);
+            let others = match renewed {
+                // Best effort: that the agent is missing is known without it.
+                None => peers::node_agents(&self.client, &self.namespace).await.ok().flatten(),
+                Some(_) => None,
+            };
+            self.note(node, renewed, others, now);
         }
         Ok(self.known.get(node).and_then(|known| judge(node, known, now, self.patience)))
     }
 
-    fn note(&mut self, node: &str, renewed: Option<MicroTime>, now: Instant) {
-        let fresh = Known { looked: now, renewed: renewed.clone(), since: now };
+    fn note(&mut self, node: &str, renewed: Option<MicroTime>, others: Option<Peer>, now: Instant) {
+        let fresh = Known { looked: now, renewed: renewed.clone(), others: None, since: now };
         let known = self.known.entry(node.to_owned()).or_insert(fresh);
         if known.renewed != renewed {
             (known.renewed, known.since) = (renewed, now);
         }
-        known.looked = now;
+        (known.looked, known.others) = (now, others);
     }
 }
 
@@ -73,7 +85,10 @@ fn judge(node: &str, known: &Known, now: Instant, patience: Duration) -> Option<
     match &known.renewed {
         None => Some(Silence {
             reason: "NodeAgentMissing",
-            message: format!("no agent runs on node {node}"),
+            message: match &known.others {
+                Some(peer) => format!("no agent of ours works on node {node} beside {peer}"),
+                None => format!("no agent runs on node {node}"),
+            },
             over: silent >= patience,
         }),
         // One that lives says so only so often.
@@ -95,7 +110,7 @@ mod tests {
         let (start, patience) = (Instant::now(), Duration::from_secs(40));
         let at = |renewed: Option<MicroTime>, seconds: u64| {
             let now = start + Duration::from_secs(seconds);
-            judge("n", &Known { looked: now, renewed, since: start }, now, patience)
+            judge("n", &Known { looked: now, renewed, others: None, since: start }, now, patience)
         };
         let renewed = Some(MicroTime(jiff::Timestamp::UNIX_EPOCH));
         let missing = at(None, 0).unwrap();

@@ -54,6 +54,7 @@ struct State {
     claims: HashSet<String>,
     windows: HashMap<String, bool>,
     started: Vec<Started>,
+    idle: Vec<Idle>,
     results: VolumeResults,
 }
 
@@ -70,6 +71,15 @@ struct Chosen {
     volume: String,
     claim: Option<Value>,
     claimed: Claimed,
+    /// `namespace/name` of its claim.
+    key: Option<String>,
+}
+
+/// A pod that does not run, and the claims of the volumes that it would have brought.
+struct Idle {
+    namespace: String,
+    claims: Vec<Option<String>>,
+    line: String,
 }
 
 fn text<'a>(value: &'a Value, place: &str) -> &'a str {
@@ -123,17 +133,35 @@ impl PodVolumes {
                 chosen.push(one);
             }
         }
-        if !chosen.is_empty() && text(pod, "/status/phase") != "Running" {
-            let phase = text(pod, "/status/phase");
-            self.warn(pod, format!("pod {} is {phase}, not Running: its volumes are not backed up", path(pod)));
+        // Several pods may share a claim: its files are the same. Only a pod that can bring them takes it from the others.
+        chosen.retain(|one| one.key.as_ref().is_none_or(|key| !self.brings(key)));
+        if chosen.is_empty() {
+            return Ok(chosen);
+        }
+        let (phase, node) = (text(pod, "/status/phase"), text(pod, "/spec/nodeName"));
+        if phase != "Running" {
+            let line = format!("pod {} is {phase}, not Running: its volumes are not backed up", path(pod));
+            let claims = chosen.into_iter().map(|one| one.key).collect();
+            self.state().idle.push(Idle { namespace: text(pod, "/metadata/namespace").to_owned(), claims, line });
             return Ok(Vec::new());
         }
-        if !chosen.is_empty() && self.is_windows(text(pod, "/spec/nodeName")).await? {
-            let why = windows_refused(text(pod, "/spec/nodeName"));
+        if self.is_windows(node).await? {
+            let why = windows_refused(node);
             self.error(pod, format!("volumes of pod {} are refused: {why}", path(pod)));
             return Ok(Vec::new());
         }
+        let take = |one: &Chosen| one.key.clone().is_none_or(|key| self.state().claims.insert(key));
+        chosen.retain(take);
         Ok(chosen)
+    }
+
+    /// The warnings about pods that did not run: none where another pod has brought everything they share with it.
+    fn told(&self) -> Vec<(String, String)> {
+        let mut state = self.state();
+        let idle = std::mem::take(&mut state.idle);
+        let left_out =
+            |one: &Idle| one.claims.iter().any(|key| key.as_ref().is_none_or(|key| !state.claims.contains(key)));
+        idle.into_iter().filter(left_out).map(|one| (one.namespace, one.line)).collect()
     }
 
     async fn choose_one(&self, pod: &Value, volume: &Value) -> Result<Option<Chosen>, Error> {
@@ -160,10 +188,8 @@ impl PodVolumes {
                 Ok(None)
             }
             Choice::BackUp => {
-                let of_claim = format!("{namespace}/{}", claimed.claim);
-                // Several pods may share a claim: its files are the same.
-                let first = claimed.claim.is_empty() || self.state().claims.insert(of_claim);
-                Ok(first.then_some(Chosen { volume: name, claim, claimed }))
+                let key = (!claimed.claim.is_empty()).then(|| format!("{namespace}/{}", claimed.claim));
+                Ok(Some(Chosen { volume: name, claim, claimed, key }))
             }
         }
     }
@@ -281,7 +307,9 @@ impl PodVolumes {
             infos.push(info::backed_up(&ended, &one.claimed));
             backups.push(json!(ended.as_ref()));
         }
+        let told = self.told();
         let mut results = std::mem::take(&mut self.state().results);
+        results.warnings.extend(told);
         results.infos.extend(infos);
         results.pod_volume_backups = backups;
         results

@@ -21,6 +21,7 @@ use super::obstacle::{Lasts, Obstacle, Obstructed};
 use crate::context::Context;
 use crate::control::api;
 use crate::transfer::kind::Transfer;
+use crate::transfer::report;
 use crate::transfer::write::Record;
 
 /// The agent is closer and knows why: it has said so by then, if it can say anything. Silence is judged here only afterwards.
@@ -117,6 +118,9 @@ impl<T: Obstructed> Followed<T> {
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
         let shown = object.shown().unwrap_or_default();
         let summary = object.summary().unwrap_or_default();
+        if !object.phase().is_ended() {
+            self.tell(summary.doing.as_deref(), number(summary.files_done), number(summary.total_files));
+        }
         let stalled = summary.stalled.map(|stall| stall.message.unwrap_or_default());
         let (Some(total), Some(done)) = (number(shown.total_bytes), number(shown.bytes_done)) else {
             return self.judge(stalled.as_deref());
@@ -136,7 +140,22 @@ impl<T: Obstructed> Followed<T> {
             self.bytes.set_total(if grows { Total::Growing(total) } else { Total::Final(total) });
             self.bytes.set_done(shown.bytes_done);
         }
+        let (files, all) = report::files(tree);
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        self.tell(report::doing(tree), number(files), number(all));
         self.judge(tree.stall.as_ref().map(|stall| &*stall.message));
+    }
+
+    /// What it does right now in the agent's words, and its files.
+    fn tell(&self, doing: Option<&str>, files: Option<u64>, all: Option<u64>) {
+        if let Some(doing) = doing {
+            self.task.say(doing);
+        }
+        if let Some(files) = files {
+            let meter = self.task.meter(Unit::Files);
+            meter.set_total(all.map_or(Total::Unknown, Total::Final));
+            meter.set_done(files);
+        }
     }
 
     fn judge(&self, stalled: Option<&str>) {

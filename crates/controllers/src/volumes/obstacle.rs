@@ -43,14 +43,16 @@ pub trait Obstructed: Transfer {
 
 impl Obstructed for PodVolumeBackup {
     async fn obstacle(&self, _: &Client, agents: &mut Agents) -> Result<Option<Obstacle>, Error> {
-        of_agent(Transfer::node(self).unwrap_or_default(), &Transfer::phase(self), agents).await
+        let doing = self.summary().and_then(|summary| summary.doing);
+        of_agent(Transfer::node(self).unwrap_or_default(), &Transfer::phase(self), doing.as_deref(), agents).await
     }
 }
 
 impl Obstructed for PodVolumeRestore {
     async fn obstacle(&self, client: &Client, agents: &mut Agents) -> Result<Option<Obstacle>, Error> {
         if let Some(node) = Transfer::node(self) {
-            return of_agent(node, &Transfer::phase(self), agents).await;
+            let doing = self.summary().and_then(|summary| summary.doing);
+            return of_agent(node, &Transfer::phase(self), doing.as_deref(), agents).await;
         }
         let wanted = Transfer::pod(self);
         let (namespace, name) = (wanted.namespace.unwrap_or_default(), wanted.name.unwrap_or_default());
@@ -66,20 +68,31 @@ impl Obstructed for PodVolumeRestore {
         };
         if Self::suits(&pod) {
             let node = pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
-            return of_agent(&node, &TransferPhase::New, agents).await;
+            return of_agent(&node, &TransferPhase::New, None, agents).await;
         }
         Ok(Some(of_pod(&path, &pod, last_warning(client, &pod).await.as_deref())))
     }
 }
 
-async fn of_agent(node: &str, phase: &TransferPhase, agents: &mut Agents) -> Result<Option<Obstacle>, Error> {
+/// What a node's agent, or its silence, keeps a transfer from. What the agent says itself goes before.
+async fn of_agent(
+    node: &str,
+    phase: &TransferPhase,
+    doing: Option<&str>,
+    agents: &mut Agents,
+) -> Result<Option<Obstacle>, Error> {
     if let Some(silence) = agents.silence(node).await? {
         let lasts = if silence.over { Lasts::Over } else { Lasts::AnyTime };
         return Ok(Some(Obstacle { reason: silence.reason, message: silence.message, lasts }));
     }
     let message = match phase {
         TransferPhase::New => format!("for the agent of node {node} to take it up"),
-        TransferPhase::Accepted | TransferPhase::Prepared => format!("for its turn on node {node}"),
+        TransferPhase::Accepted | TransferPhase::Prepared => {
+            match doing.and_then(|doing| doing.strip_prefix("waiting ")) {
+                Some(doing) => doing.to_owned(),
+                None => format!("for its turn on node {node}"),
+            }
+        }
         _ => return Ok(None),
     };
     Ok(Some(Obstacle { reason: "Queued", message, lasts: Lasts::AnyTime }))

@@ -52,8 +52,11 @@ fn reading<T: Transfer>(object: &T) -> Reading {
         _ => "",
     };
     let mut description = if message.is_empty() { phase.to_string() } else { message.to_owned() };
-    if let Some(percent) = object.summary().and_then(|summary| summary.percent).filter(|_| !phase.is_ended()) {
-        description = format!("{description}, {percent} %");
+    if let Some(summary) = object.summary().filter(|_| !phase.is_ended()) {
+        let percent = summary.percent.map(|percent| format!("{percent} %"));
+        for part in [percent, summary.doing].into_iter().flatten() {
+            description = format!("{description}, {part}");
+        }
     }
     Reading {
         completed: phase.is_ended(),

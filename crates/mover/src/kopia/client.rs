@@ -5,7 +5,7 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use plimsoll_store::Location;
+use plimsoll_store::{AzureIdentity, Location};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ fn storage(location: &Location, name: &str) -> Result<Value> {
             let token = keys.as_ref().and_then(|keys| keys.token.as_ref()).map(ExposeSecret::expose_secret);
             Ok(json!({ "type": "s3", "config": {
                 "bucket": location.bucket,
-                "prefix": if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
+                "prefix": folder(prefix),
                 "endpoint": endpoint.trim_end_matches('/'),
                 "doNotUseTLS": plain,
                 "doNotVerifyTLS": insecure,
@@ -123,10 +123,53 @@ fn storage(location: &Location, name: &str) -> Result<Value> {
                 "sessionToken": token.unwrap_or_default(),
             } }))
         }
+        "gcp" => {
+            if location.setting("storeEndpoint").is_some() {
+                let cause = "kopia knows Google's own storage only, and no config storeEndpoint".into();
+                return Err(MoverError::InvalidLocation { cause });
+            }
+            let key = location.google_key().map_err(unusable)?;
+            let key = key.map(|key| serde_json::from_str::<Value>(key.expose_secret()).unwrap_or_default());
+            let mut config = json!({ "bucket": location.bucket, "prefix": folder(prefix) });
+            if let Some(key) = key {
+                config["credentials"] = key;
+            }
+            Ok(json!({ "type": "gcs", "config": config }))
+        }
+        "azure" => {
+            let account = location.azure_account().map_err(unusable)?;
+            let mut config = json!({
+                "container": location.bucket, "prefix": folder(prefix), "storageAccount": account.name,
+                "storageKey": "", "sasToken": "",
+            });
+            if let Some(domain) = account.domain {
+                config["storageDomain"] = json!(domain);
+            }
+            match account.identity {
+                AzureIdentity::Key(key) => config["storageKey"] = json!(key.expose_secret()),
+                AzureIdentity::Principal { tenant, client, secret } => {
+                    config["tenantID"] = json!(tenant);
+                    config["clientID"] = json!(client);
+                    config["clientSecret"] = json!(secret.expose_secret());
+                }
+                AzureIdentity::Machine => {
+                    let cause = "kopia needs the account's key or a service principal for Azure".into();
+                    return Err(MoverError::InvalidLocation { cause });
+                }
+            }
+            Ok(json!({ "type": "azureBlob", "config": config }))
+        }
         other => Err(MoverError::InvalidLocation {
-            cause: format!("the kopia mover knows directories and S3, not provider {other:?}"),
+            cause: format!(
+                "the kopia mover knows directories, S3, Google Cloud Storage and Azure, not provider {other:?}"
+            ),
         }),
     }
+}
+
+/// A prefix as kopia puts it in front of its names.
+fn folder(prefix: &str) -> String {
+    if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
 }
 
 /// What `kopia repository connect` would write: the configuration, and the password beside it. Writing it ourselves saves
@@ -175,7 +218,38 @@ mod tests {
         assert_eq!((&config["accessKeyID"], &config["secretAccessKey"]), (&json!("A"), &json!("S")));
         s3.config.clear();
         assert_eq!(storage(&s3, "x").expect("knows")["config"]["doNotUseTLS"], false);
-        s3.provider = "azure".into();
+        s3.provider = "tape".into();
         assert_eq!(storage(&s3, "x").expect_err("does not").reason(), "InvalidStorageLocation");
+    }
+
+    #[test]
+    fn googles_and_azures_storage_are_described_in_kopias_words() {
+        let place = |provider: &str, credentials: &str| Location {
+            provider: provider.into(),
+            bucket: "b".into(),
+            prefix: "kopia/shop".into(),
+            credentials: Some(credentials.as_bytes().to_vec().into()),
+            ..Location::default()
+        };
+        let key = json!({ "type": "service_account", "private_key": "k" });
+        let google = storage(&place("gcp", &key.to_string()), "x").expect("knows");
+        let config = json!({ "bucket": "b", "prefix": "kopia/shop/", "credentials": key });
+        assert_eq!(google, json!({ "type": "gcs", "config": config }));
+
+        let mut azure = place("velero.io/azure", "AZURE_STORAGE_ACCOUNT_ACCESS_KEY=key");
+        azure.config.insert("storageAccount".into(), "shop".into());
+        let config = storage(&azure, "x").expect("knows");
+        assert_eq!((&config["type"], &config["config"]["container"]), (&json!("azureBlob"), &json!("b")));
+        assert_eq!(
+            (&config["config"]["storageAccount"], &config["config"]["storageKey"]),
+            (&json!("shop"), &json!("key"))
+        );
+        azure.config.insert("storageAccountURI".into(), "https://shop.blob.core.chinacloudapi.cn/".into());
+        assert_eq!(storage(&azure, "x").expect("knows")["config"]["storageDomain"], "blob.core.chinacloudapi.cn");
+        azure.config.insert("storageAccountURI".into(), "http://127.0.0.1:10000/shop".into());
+        assert!(storage(&azure, "x").expect_err("kopia cannot").to_string().contains("https://shop.DOMAIN"));
+        azure.config.remove("storageAccountURI");
+        azure.credentials = None;
+        assert_eq!(storage(&azure, "x").expect_err("needs a key").reason(), "InvalidStorageLocation");
     }
 }

@@ -1,10 +1,9 @@
 //! restic and one repository: which program, which address, and the files that hold what is secret.
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use plimsoll_store::{AwsKeys, Location};
-use secrecy::ExposeSecret;
+use plimsoll_store::{AwsKeys, AzureAccount, AzureIdentity, Location};
+use secrecy::{ExposeSecret, SecretString};
 
 use super::errors;
 use crate::job::Repository;
@@ -26,7 +25,8 @@ pub(super) struct Client<'a> {
     pub name: String,
     address: String,
     options: Vec<String>,
-    credentials: Option<PathBuf>,
+    /// What the child gets beside: names of files with secrets, and for Azure, which reads no file, the secret itself.
+    environment: Vec<(&'static str, SecretString)>,
 }
 
 impl<'a> Client<'a> {
@@ -43,12 +43,10 @@ impl<'a> Client<'a> {
             options.extend(["--cacert".into(), file.display().to_string()]);
         }
         options.extend(cache(session));
-        let keys = location.aws_keys().map_err(unusable)?;
-        let credentials =
-            keys.map(|keys| session.private.write("credentials", shared_file(&keys).as_bytes())).transpose()?;
         let address = address(&location)?;
+        let environment = environment(&location, session, &name)?;
         let probe = Probe::open(place)?;
-        Ok(Self { session, program, probe, name, address, options, credentials })
+        Ok(Self { session, program, probe, name, address, options, environment })
     }
 
     /// A restic command on this repository. The address is no secret.
@@ -57,9 +55,7 @@ impl<'a> Client<'a> {
         command.args(&self.options).args(arguments);
         let fps = 1000 / self.session.interval.as_millis().clamp(50, 1000);
         command.env("RESTIC_PROGRESS_FPS", (fps * 2).to_string());
-        if let Some(file) = &self.credentials {
-            command.env("AWS_SHARED_CREDENTIALS_FILE", file).env("AWS_PROFILE", "default");
-        }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value.expose_secret())));
         command
     }
 
@@ -100,12 +96,62 @@ pub(crate) fn address(location: &Location) -> Result<String> {
             let endpoint = location.setting("s3Url").map_or_else(own, ToOwned::to_owned);
             Ok(format!("s3:{}/{}/{prefix}", endpoint.trim_end_matches('/'), location.bucket))
         }
+        "gcp" if location.setting("storeEndpoint").is_some() => Err(MoverError::InvalidLocation {
+            cause: "restic knows Google's own storage only, and no config storeEndpoint; the built-in mover does"
+                .into(),
+        }),
+        "gcp" => Ok(format!("gs:{}:/{prefix}", location.bucket)),
+        "azure" => Ok(format!("azure:{}:/{prefix}", location.bucket)),
         other => Err(MoverError::InvalidLocation {
             cause: format!(
-                "the restic mover knows directories and S3, not provider {other:?}; the built-in mover does"
+                "the restic mover knows directories, S3, Google Cloud Storage and Azure, not provider {other:?}"
             ),
         }),
     }
+}
+
+/// How restic learns who it is: never by its command line.
+fn environment(location: &Location, session: &Session, name: &str) -> Result<Vec<(&'static str, SecretString)>> {
+    let unusable = |error: plimsoll_store::StoreError| MoverError::of_store(&error, name);
+    let written = |content: &str| -> Result<SecretString> {
+        Ok(session.private.write("credentials", content.as_bytes())?.display().to_string().into())
+    };
+    match location.kind() {
+        "aws" => {
+            let Some(keys) = location.aws_keys().map_err(unusable)? else { return Ok(Vec::new()) };
+            let file = written(&shared_file(&keys))?;
+            Ok(vec![("AWS_SHARED_CREDENTIALS_FILE", file), ("AWS_PROFILE", "default".into())])
+        }
+        "gcp" => {
+            let Some(key) = location.google_key().map_err(unusable)? else { return Ok(Vec::new()) };
+            Ok(vec![("GOOGLE_APPLICATION_CREDENTIALS", written(key.expose_secret())?)])
+        }
+        "azure" => azure(location.azure_account().map_err(unusable)?),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// restic puts `blob.` in front of the suffix by itself.
+fn azure(account: AzureAccount) -> Result<Vec<(&'static str, SecretString)>> {
+    let mut all = vec![("AZURE_ACCOUNT_NAME", account.name.into())];
+    if let Some(domain) = account.domain {
+        let Some(suffix) = domain.strip_prefix("blob.") else {
+            let cause =
+                format!("restic knows Azure's accounts only as https://ACCOUNT.blob.SUFFIX, not below {domain}");
+            return Err(MoverError::InvalidLocation { cause });
+        };
+        all.push(("AZURE_ENDPOINT_SUFFIX", suffix.into()));
+    }
+    match account.identity {
+        AzureIdentity::Machine => {}
+        AzureIdentity::Key(key) => all.push(("AZURE_ACCOUNT_KEY", key)),
+        AzureIdentity::Principal { tenant, client, secret } => {
+            all.push(("AZURE_TENANT_ID", tenant.into()));
+            all.push(("AZURE_CLIENT_ID", client.into()));
+            all.push(("AZURE_CLIENT_SECRET", secret));
+        }
+    }
+    Ok(all)
 }
 
 fn options(location: &Location) -> plimsoll_store::Result<Vec<String>> {
@@ -157,7 +203,28 @@ mod tests {
         assert_eq!(address(&s3).expect("knows"), "s3:https://s3.eu-west-1.amazonaws.com/b/restic/shop");
         s3.config.insert("s3Url".into(), "http://10.0.0.1:9000/".into());
         assert_eq!(address(&s3).expect("knows"), "s3:http://10.0.0.1:9000/b/restic/shop");
-        s3.provider = "gcp".into();
-        assert!(address(&s3).expect_err("does not know").to_string().contains("gcp"));
+        s3.config.clear();
+        for (provider, expected) in [("gcp", "gs:b:/restic/shop"), ("azure", "azure:b:/restic/shop")] {
+            s3.provider = provider.into();
+            assert_eq!(address(&s3).expect("knows"), expected);
+        }
+        s3.provider = "tape".into();
+        assert!(address(&s3).expect_err("does not know").to_string().contains("tape"));
+    }
+
+    #[test]
+    fn azures_key_goes_to_restic_by_its_environment() {
+        let account = |domain: Option<&str>| AzureAccount {
+            name: "shop".into(),
+            domain: domain.map(str::to_owned),
+            identity: AzureIdentity::Key("key".to_owned().into()),
+        };
+        let told = azure(account(Some("blob.core.chinacloudapi.cn"))).expect("knows");
+        let told: Vec<_> = told.iter().map(|(name, value)| (*name, value.expose_secret())).collect();
+        let suffix = ("AZURE_ENDPOINT_SUFFIX", "core.chinacloudapi.cn");
+        assert_eq!(told, [("AZURE_ACCOUNT_NAME", "shop"), suffix, ("AZURE_ACCOUNT_KEY", "key")]);
+        assert!(
+            azure(account(Some("example"))).expect_err("restic cannot").to_string().contains("https://ACCOUNT.blob.")
+        );
     }
 }

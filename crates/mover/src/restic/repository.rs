@@ -28,8 +28,8 @@ pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
         clear_interrupted(&client.probe, &client.name)?;
         client.session.task.say("initialising the repository");
         client.ask(&["init"])?;
-        require_single(&client.probe, &client.name)?;
     }
+    require_single_if_unused(&client.probe, &client.name)?;
     client.session.task.say("opening the repository");
     let said = client.ask(&["--no-lock", "cat", "config"])?;
     let config: Config = serde_json::from_str(&said)
@@ -47,6 +47,13 @@ pub(crate) fn require_single(probe: &Probe, name: &str) -> Result<()> {
     }
     let found = format!("{} keys and {} config", keys.len(), if config { "a" } else { "no" });
     Err(MoverError::InitialisedTwice { repository: name.into(), found })
+}
+
+/// The same as long as nothing refers to anything: whoever made the other one may have been slower than our first look, and
+/// keys that are added later belong to a repository that is in use.
+pub(crate) fn require_single_if_unused(probe: &Probe, name: &str) -> Result<()> {
+    let used = !probe.list("snapshots")?.is_empty() || !probe.list("index")?.is_empty();
+    if used { Ok(()) } else { require_single(probe, name) }
 }
 
 /// Keys without a config: somebody is at it right now, or was interrupted. What was interrupted long ago, and holds

@@ -11,7 +11,7 @@ use crate::job::Restore;
 use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{Problems, RestoreOutcome};
-use crate::survey::Growth;
+use crate::survey::{self, Growth};
 use crate::tool::Exit;
 use crate::{MoverError, Result};
 
@@ -27,7 +27,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     super::require_id(&restore.snapshot)?;
     require_directory(&restore.directory)?;
     client.require_repository()?;
-    let shared_volume = !crate::survey::is_empty(&restore.directory);
+    let shared_volume = !survey::is_empty(&restore.directory);
     let stats = ask_size(client, &restore.snapshot)?;
     let mut arguments = vec!["restore", &restore.snapshot];
     let speaks = client.is(0, 16);
@@ -39,7 +39,9 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     }
     let mut command = client.command(&arguments);
     command.arg("--target").arg(&restore.directory);
-    let progress = std::cell::RefCell::new(Progress::new(client, restore, stats, speaks));
+    // Measured while nobody writes yet; only a restic that does not speak may need it.
+    let before = if shared_volume && !speaks { survey::size(&restore.directory, &|| false) } else { 0 };
+    let progress = std::cell::RefCell::new(Progress::new(client, restore, stats, speaks, before));
     let exit = client.program.run(
         command,
         client.session,
@@ -119,10 +121,12 @@ struct Progress<'p> {
     summary: Option<Message>,
     problems: Problems,
     interval: std::time::Duration,
+    /// Bytes that were in the volume before.
+    before: u64,
 }
 
 impl<'p> Progress<'p> {
-    fn new(client: &Client<'_>, restore: &'p Restore, stats: Option<Stats>, speaks: bool) -> Self {
+    fn new(client: &Client<'_>, restore: &'p Restore, stats: Option<Stats>, speaks: bool, before: u64) -> Self {
         let meters = Meters::new(&client.session.task);
         if let Some(stats) = stats {
             meters.total(stats.total_size);
@@ -131,7 +135,7 @@ impl<'p> Progress<'p> {
         let (last, summary, problems) = Default::default();
         let (root, interval) = (restore.directory.as_path(), client.session.interval);
         meters.item("restoring");
-        Self { meters, root, stats, source, last, summary, problems, interval }
+        Self { meters, root, stats, source, last, summary, problems, interval, before }
     }
 
     fn hear(&mut self, line: &str) {
@@ -159,7 +163,7 @@ impl<'p> Progress<'p> {
 
     fn sample(&mut self, pid: u32) {
         if matches!(self.source, Source::Written) && written_by(pid).is_none() {
-            self.source = Source::Sizes(Growth::watch(self.root.to_owned(), self.interval));
+            self.source = Source::Sizes(Growth::watch(self.root.to_owned(), self.before, self.interval));
         }
         match &self.source {
             Source::Messages => self.sample_message(),

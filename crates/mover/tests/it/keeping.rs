@@ -64,6 +64,24 @@ fn two_restic_repositories_made_at_the_same_time_stop_before_the_first_blob() {
 }
 
 #[test]
+fn a_second_key_that_shows_up_later_stops_a_repository_as_long_as_nothing_is_in_it() {
+    for which in [Which::BuiltIn, Which::OldRestic, Which::Restic] {
+        let bed = require!(Bed::new(which, Where::Directory));
+        let keys = bed.stored.join(&bed.place.prefix).join("keys");
+        let first = std::fs::read_dir(&keys).unwrap().next().unwrap().unwrap().path();
+        let (second, content) = (keys.join("second"), std::fs::read_to_string(first).unwrap() + "\n");
+        std::fs::write(&second, content).unwrap();
+        let sum = std::process::Command::new("sha256sum").arg(&second).output().unwrap();
+        std::fs::rename(&second, keys.join(std::str::from_utf8(&sum.stdout[..64]).unwrap())).unwrap();
+        let error = ensure(&bed).unwrap_err();
+        assert_eq!(error.reason(), "RepositoryInitialisedTwice", "{which:?}: {error}");
+        // In one that is in use another key is somebody's second password.
+        std::fs::write(keys.parent().unwrap().join("snapshots").join("cd".repeat(32)), "").unwrap();
+        assert!(!ensure(&bed).unwrap().created, "{which:?}");
+    }
+}
+
+#[test]
 fn two_kopia_repositories_made_at_the_same_time_stop_before_the_first_blob() {
     let mut bed = require!(Bed::bare(Which::Kopia, Where::Directory));
     let other = require!(Bed::new(Which::Kopia, Where::Directory));

@@ -1,6 +1,6 @@
 //! What a lock file says, and what follows from it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-/// A lock that was not refreshed for so long belongs to nobody.
+/// A lock that was not refreshed for so long may be taken away by whoever is asked to.
 pub(super) const STALE: Duration = Duration::from_mins(30);
 
 impl LockFile {
@@ -68,12 +68,35 @@ pub(super) struct OtherLock {
     pub id: Id,
     /// What it says, or why that cannot be read.
     pub file: Result<LockFile, String>,
+    /// By the store's clock.
+    pub modified: SystemTime,
     pub age: Duration,
 }
 
 impl OtherLock {
+    /// Whether its holder is known to be gone: such a lock is in nobody's way. Age alone proves nothing to one who looks only
+    /// once.
+    pub(super) fn is_left_behind(&self) -> bool {
+        self.file.as_ref().is_ok_and(LockFile::holder_is_gone)
+    }
+
+    /// Whether it may go when somebody asks for it.
     pub(super) fn is_stale(&self) -> bool {
-        self.age > STALE || self.file.as_ref().is_ok_and(LockFile::holder_is_gone)
+        self.age > STALE || self.is_left_behind()
+    }
+
+    /// What it says; of one that cannot be read, when the store got it.
+    pub(super) fn known(self) -> LockFile {
+        let unknown = LockFile {
+            time: self.modified.into(),
+            exclusive: true,
+            hostname: String::new(),
+            username: String::new(),
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
+        self.file.unwrap_or(unknown)
     }
 
     /// Whether it excludes a lock of this kind. One that cannot be read may be exclusive.

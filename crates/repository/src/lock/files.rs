@@ -30,10 +30,10 @@ impl Repository {
         }
     }
 
-    /// Who else holds a lock that excludes this one. Stale locks are removed.
+    /// Who else holds a lock that excludes this one. Locks whose holder is known to be gone are removed.
     pub(super) fn conflict(&self, kind: LockKind, own: Id) -> Result<Option<String>> {
         for other in self.other_locks(own)? {
-            if other.is_stale() {
+            if other.is_left_behind() {
                 self.remove_lock(other.id);
             } else if other.excludes(kind) {
                 return Ok(Some(other.holder()));
@@ -55,7 +55,7 @@ impl Repository {
                 Err(RepositoryError::Corrupt { cause, .. }) => Err(cause),
                 Err(error) => return Err(error),
             };
-            others.push(OtherLock { id, file, age });
+            others.push(OtherLock { id, file, modified, age });
         }
         Ok(others)
     }
@@ -105,21 +105,23 @@ impl Repository {
             Err(error) => return Err(error.into()),
         }
         for other in self.other_locks(Id::default())? {
-            if other.file.as_ref().is_ok_and(LockFile::holder_is_gone) {
+            if other.is_left_behind() {
                 self.remove_lock(other.id);
             }
         }
         Ok(self.keeps_everything.load(Ordering::Acquire))
     }
 
-    /// The locks that can be read. Whoever decides about them may know more about their holders than this machine does.
+    /// All locks. Whoever decides about them may know more about their holders than this machine does. One that cannot be read
+    /// has no holder, and may be exclusive.
     pub fn locks(&self) -> Result<Vec<(Id, LockFile)>> {
         let others = self.other_locks(Id::default())?;
-        Ok(others.into_iter().filter_map(|other| Some((other.id, other.file.ok()?))).collect())
+        Ok(others.into_iter().map(|other| (other.id, other.known())).collect())
     }
 
-    /// Removes locks that nobody holds any more, or all of them; says how many. A store that refuses deletes gets no lock
-    /// for it: then this machine's clock must do.
+    /// Removes locks that nobody holds any more, as restic's `unlock` judges it: those of processes that are gone and those that
+    /// nobody renewed for half an hour; or all of them. Says how many. A store that refuses deletes gets no lock for it: then
+    /// this machine's clock must do.
     pub fn unlock(&self, all: bool) -> Result<usize> {
         let others = if self.refuses_deletes()? {
             self.other_locks(Id::default())

@@ -75,7 +75,8 @@ impl std::fmt::Debug for Lock {
 }
 
 impl Lock {
-    /// Takes a lock. Locks whose process is gone, or that are older than half an hour, are removed on the way.
+    /// Takes a lock. Locks of processes of this machine that are gone are removed on the way; others never, however old they are:
+    /// who looks only once cannot know that nobody renews them.
     pub fn take(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
         let lock = Self::write(repository, kind)?;
         lock.settle()?;

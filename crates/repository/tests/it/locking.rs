@@ -119,12 +119,14 @@ fn the_age_of_a_lock_is_what_the_stores_clock_says_not_the_holders() {
     Lock::take(&repository, LockKind::Shared).expect_err("not half an hour yet");
     repository.unlock(true).expect("unlocks");
     let old = foreign_lock(&world, true, NOW, 31 * MINUTE);
-    Lock::take(&repository, LockKind::Shared).expect("nobody refreshed it for half an hour");
-    assert!(!old.exists(), "and it is gone");
+    Lock::take(&repository, LockKind::Shared).expect_err("old, but who looks once cannot know that it is not renewed");
+    assert!(old.exists(), "and it stays until somebody decides");
+    assert_eq!(repository.unlock(false).expect("unlocks"), 1);
+    Lock::take(&repository, LockKind::Shared).expect("free");
 }
 
 #[test]
-fn a_lock_that_cannot_be_read_excludes_until_it_is_old() {
+fn a_lock_that_cannot_be_read_excludes_and_is_shown_to_whoever_decides() {
     let world = World::new();
     let repository = world.init();
     let broken = put_lock(&world, b"half of a lock", NOW);
@@ -134,7 +136,10 @@ fn a_lock_that_cannot_be_read_excludes_until_it_is_old() {
     assert_eq!(repository.unlock(false).expect("unlocks"), 0);
     std::fs::remove_file(broken).expect("removes");
     put_lock(&world, b"half of a lock", 31 * MINUTE);
-    Lock::take(&repository, LockKind::Shared).expect("old enough");
+    Lock::take(&repository, LockKind::Shared).expect_err("it may be exclusive still");
+    let shown = repository.locks().expect("lists");
+    assert_eq!((shown.len(), shown[0].1.hostname.as_str(), shown[0].1.exclusive), (1, "", true));
+    assert_eq!(repository.unlock(false).expect("unlocks"), 1, "old enough for one who asks");
     put_lock(&world, b"half of a lock", NOW);
     assert_eq!(repository.unlock(true).expect("unlocks"), 1);
 }

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{client, credentials_text};
 use crate::store::Inner;
-use crate::{Location, Result, Store};
+use crate::{AzureAccount, AzureIdentity, Location, Result, Store};
 
 const KNOWN: &[&str] = &[
     "resourceGroup",
@@ -24,8 +24,7 @@ const KNOWN: &[&str] = &[
 pub(super) fn open(location: &Location) -> Result<Store> {
     location.require_bucket()?;
     location.refuse_unknown(KNOWN)?;
-    let account =
-        location.setting("storageAccount").ok_or_else(|| location.unusable("config storageAccount is missing"))?;
+    let account = account_name(location)?;
     let client = client(location, false)?;
     let mut builder = MicrosoftAzureBuilder::from_env().with_account(account).with_container_name(&location.bucket);
     if let Some(endpoint) = location.setting("storageAccountURI") {
@@ -34,7 +33,13 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     if let Some(authority) = location.setting("activeDirectoryAuthorityURI") {
         builder = builder.with_authority_host(authority);
     }
-    builder = identity(location, builder)?;
+    builder = match identity(location)? {
+        AzureIdentity::Machine => builder,
+        AzureIdentity::Key(key) => builder.with_access_key(key.expose_secret()),
+        AzureIdentity::Principal { tenant, client, secret } => {
+            builder.with_client_secret_authorization(client, secret.expose_secret(), tenant)
+        }
+    };
     let observers = client.observers.clone();
     let objects = builder
         .with_client_options(client.options)
@@ -49,8 +54,27 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     Store::assemble(inner, &location.prefix)
 }
 
-fn identity(location: &Location, builder: MicrosoftAzureBuilder) -> Result<MicrosoftAzureBuilder> {
-    let Some(text) = credentials_text(location)? else { return Ok(builder) };
+fn account_name(location: &Location) -> Result<&str> {
+    location.setting("storageAccount").ok_or_else(|| location.unusable("config storageAccount is missing"))
+}
+
+/// The account as other programs know it.
+pub(crate) fn account(location: &Location) -> Result<AzureAccount> {
+    let name = account_name(location)?;
+    let domain = match location.setting("storageAccountURI") {
+        None => None,
+        Some(address) => {
+            let domain = address.strip_prefix("https://").and_then(|rest| rest.strip_prefix(name)?.strip_prefix('.'));
+            let domain = domain.map(|domain| domain.trim_end_matches('/')).filter(|domain| !domain.contains('/'));
+            let wrong = || location.unusable(format!("config storageAccountURI is not https://{name}.DOMAIN"));
+            Some(domain.ok_or_else(wrong)?.to_owned())
+        }
+    };
+    Ok(AzureAccount { name: name.to_owned(), domain, identity: identity(location)? })
+}
+
+fn identity(location: &Location) -> Result<AzureIdentity> {
+    let Some(text) = credentials_text(location)? else { return Ok(AzureIdentity::Machine) };
     let values = variables(text.expose_secret());
     let value = |name: &str| values.get(name).map(ExposeSecret::expose_secret);
     if matches!(value("AZURE_CLOUD_NAME"), Some(cloud) if cloud != "AzurePublicCloud")
@@ -60,13 +84,15 @@ fn identity(location: &Location, builder: MicrosoftAzureBuilder) -> Result<Micro
     }
     if let Some(variable) = location.setting("storageAccountKeyEnvVar") {
         let key = value(variable).ok_or_else(|| location.unusable(format!("the credentials have no {variable}")))?;
-        return Ok(builder.with_access_key(key));
+        return Ok(AzureIdentity::Key(key.into()));
     }
     match (value("AZURE_TENANT_ID"), value("AZURE_CLIENT_ID"), value("AZURE_CLIENT_SECRET")) {
-        (Some(tenant), Some(id), Some(secret)) => Ok(builder.with_client_secret_authorization(id, secret, tenant)),
+        (Some(tenant), Some(client), Some(secret)) => {
+            Ok(AzureIdentity::Principal { tenant: tenant.into(), client: client.into(), secret: secret.into() })
+        }
         _ => match value("AZURE_STORAGE_ACCOUNT_ACCESS_KEY") {
-            Some(key) => Ok(builder.with_access_key(key)),
-            None => Ok(builder),
+            Some(key) => Ok(AzureIdentity::Key(key.into())),
+            None => Ok(AzureIdentity::Machine),
         },
     }
 }

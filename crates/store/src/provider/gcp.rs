@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use object_store::gcp::GoogleCloudStorageBuilder;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::{client, credentials_text};
 use crate::store::Inner;
@@ -22,8 +22,8 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     if let Some(endpoint) = location.setting("storeEndpoint") {
         builder = builder.with_base_url(endpoint);
     }
-    if let Some(key) = credentials_text(location)? {
-        builder = builder.with_service_account_key(service_account(location, key.expose_secret())?);
+    if let Some(key) = key(location)? {
+        builder = builder.with_service_account_key(key.expose_secret());
     }
     let observers = client.observers.clone();
     let objects = builder
@@ -39,11 +39,18 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     Store::assemble(inner, &location.prefix)
 }
 
-fn service_account<'a>(location: &Location, text: &'a str) -> Result<&'a str> {
+/// The key in the credentials; nothing where the machine's own identity is to be used.
+pub(crate) fn key(location: &Location) -> Result<Option<SecretString>> {
+    let Some(text) = credentials_text(location)? else { return Ok(None) };
+    require_service_account(location, text.expose_secret())?;
+    Ok(Some(text))
+}
+
+fn require_service_account(location: &Location, text: &str) -> Result<()> {
     let kind =
         serde_json::from_str::<serde_json::Value>(text).ok().and_then(|key| Some(key["type"].as_str()?.to_owned()));
     match kind.as_deref() {
-        Some("service_account") => Ok(text),
+        Some("service_account") => Ok(()),
         Some(other) => Err(location.unusable(format!("credentials of type {other:?} are not supported"))),
         None => Err(location.unusable("the credentials are not a service account key")),
     }

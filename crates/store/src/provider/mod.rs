@@ -14,6 +14,8 @@ use crate::watch::{Observers, WatchedConnector};
 use crate::{Location, Result, Store};
 
 pub(crate) use aws::keys_of as aws_keys;
+pub(crate) use azure::account as azure_account;
+pub(crate) use gcp::key as google_key;
 
 pub(crate) fn open(location: &Location) -> Result<Store> {
     match location.kind() {

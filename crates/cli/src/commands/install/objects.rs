@@ -244,13 +244,14 @@ fn collect_metrics(pod: &mut Value) {
 }
 
 fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
-    let arguments = vec![
+    let mut arguments = vec![
         "agent".to_owned(),
         format!("--namespace={namespace}"),
         "--pods-directory=/host_pods".into(),
         "--cache-dir=/scratch/cache".into(),
         format!("--progress-address=0.0.0.0:{PROGRESS}"),
     ];
+    arguments.extend(options.agent_arguments.iter().cloned());
     let mut container = container(options, "agent", &arguments);
     container["ports"] = json!([{ "name": "progress", "containerPort": PROGRESS, "protocol": "TCP" }]);
     let own = json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
@@ -321,7 +322,9 @@ fn pod(name: &str, options: &Install, container: &Value) -> anyhow::Result<Value
     let annotations = pairs("annotation", &options.pod_annotations)?;
     let mut pod = json!({
         "metadata": { "labels": labels },
-        "spec": { "serviceAccountName": name, "containers": [container], "terminationGracePeriodSeconds": 30 },
+        // The image is of Linux: on a node of another system its pod would never be ready.
+        "spec": { "serviceAccountName": name, "containers": [container], "terminationGracePeriodSeconds": 30,
+            "nodeSelector": { "kubernetes.io/os": "linux" } },
     });
     if !annotations.is_empty() {
         pod["metadata"]["annotations"] = json!(annotations);

@@ -1,0 +1,70 @@
+//! Who moves the volumes of which pods: one agent at a time, and every claim by a pod that can bring it.
+
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
+
+/// Says how many of Velero's node agents are ready.
+async fn ready(home: &Home<'_>, count: u32) {
+    let status = json!({ "status": { "numberReady": count, "currentNumberScheduled": 1, "desiredNumberScheduled": 1,
+        "numberMisscheduled": 0 } });
+    let patched =
+        home.api("DaemonSet").patch_status("node-agent", &PatchParams::default(), &Patch::Merge(status)).await;
+    patched.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_beside_veleros_node_agents_looks_on_and_works_once_they_are_gone() {
+    let bed = Bed::local_with_pods().await;
+    let (application, home) = (Application::start(&bed, "shop", 100_000).await, bed.home("home").await);
+    let set = json!({ "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "name": "node-agent", "labels": { "component": "velero" } },
+        "spec": { "selector": { "matchLabels": { "name": "node-agent" } }, "template": {
+            "metadata": { "labels": { "name": "node-agent" } },
+            "spec": { "containers": [{ "name": "node-agent", "image": "velero/velero" }] } } } });
+    home.create(set).await.unwrap();
+    ready(&home, 1).await;
+    let _server = server(&home, "built-in", &["--agent-silence", "3s"]);
+    let mut agent = agent(&home, &[], &[]);
+    let words = "observing only: Velero (daemonset node-agent, which has a ready pod)";
+    eventually("our agent says that it only looks on", async || agent_log(&home).contains(words)).await;
+    let spec = json!({ "includedNamespaces": [application.namespace] });
+    home.backup("beside", spec.clone()).await;
+    home.ended("Backup", "beside").await;
+    let errors = home.messages("beside", "errors");
+    let words = "NodeAgentMissing: no agent of ours works on node local beside Velero (daemonset node-agent";
+    assert!(errors.contains(words), "{errors}\n{}", agent_log(&home));
+    assert!(!agent_log(&home).contains("at work"), "{}", agent_log(&home));
+
+    ready(&home, 0).await;
+    eventually("our agent goes to work", async || agent_log(&home).contains("at work")).await;
+    home.backup("alone", spec).await;
+    let backup = home.ended("Backup", "alone").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("alone", "errors"), agent_log(&home));
+
+    ready(&home, 1).await;
+    let ended = tokio::time::timeout(Duration::from_mins(1), agent.wait()).await.unwrap().unwrap();
+    let words = "(daemonset node-agent, which has a ready pod) serves namespace home now";
+    assert!(!ended.success() && agent_log(&home).contains(words), "{ended}: {}", agent_log(&home));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_a_finished_pod_shares_with_a_running_one_is_backed_up_by_way_of_that() {
+    let bed = Bed::local_with_pods().await;
+    let (application, home) = (Application::start(&bed, "shop", 100_000).await, bed.home("home").await);
+    // By its name it comes first.
+    application.finished_pod("a-finished", "data").await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    let found = transfer(&home, "PodVolumeBackup", "data").await.expect("the claim is backed up");
+    assert_eq!((&found["spec"]["pod"]["name"], phase(&found)), (&json!("writer"), "Completed"), "{found:#}");
+    let warnings = home.messages("b", "warnings");
+    assert!(!warnings.contains("not Running"), "everything it has is backed up: {warnings}");
+    dismiss(agent).await;
+}

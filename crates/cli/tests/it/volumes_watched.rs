@@ -1,0 +1,169 @@
+//! What people see of volumes on their way: percent, words and files, and an end that comes soon when they ask for it.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, cache, require};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::pod_volumes::{Application, agent, agent_log, path, server, transfer};
+
+async fn printed(home: &Home<'_>, arguments: &[&str]) -> String {
+    let output = home.command(arguments).output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// The two decimals behind a volume's name, as in `data (42.17%)`.
+fn percent<'t>(text: &'t str, volume: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(&format!("{volume} ("))?;
+    let (percent, _) = rest.split_once("%)")?;
+    let (_, decimals) = percent.split_once('.')?;
+    (decimals.len() == 2 && percent.parse::<f64>().is_ok_and(|percent| percent < 100.0)).then_some(percent)
+}
+
+/// The transfers of one backup or restore.
+async fn of(home: &Home<'_>, kind: &str, label: &str, name: &str) -> Vec<Value> {
+    let all = home.list(kind).await.into_iter().map(|one| json!(one));
+    all.filter(|one| one["metadata"]["labels"][label] == name).collect()
+}
+
+fn is_counted(transfer: &Value) -> bool {
+    phase(transfer) == "InProgress" && transfer["status"]["progress"]["totalBytes"].as_u64() > Some(0)
+}
+
+/// What `volume watch` has said after a while.
+async fn watched(home: &Home<'_>, words: &str) -> String {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let mut command = home.command(&["volume", "watch"]);
+    let mut watching = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut said = String::new();
+    let listen = async {
+        while let Ok(Some(line)) = lines.next_line().await {
+            said += &(line + "\n");
+            if said.contains(words) {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(20), listen).await;
+    said
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_on_their_way_show_percent_words_and_files_and_stop_soon_when_asked() {
+    let bed = Bed::local_with_pods().await;
+    require!(cache::program("s3s-fs"));
+    let application = Application::start(&bed, "shop", 96 << 20).await;
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let _server = server(&home, "built-in", &[]);
+    let stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
+
+    let many = agent(&home, &[], &[]);
+    home.backup("many", json!({ "includedNamespaces": [application.namespace] })).await;
+    eventually("both volumes are on their way at the same time", async || {
+        let all = of(&home, "PodVolumeBackup", "velero.io/backup-name", "many").await;
+        let told = |one: &Value| is_counted(one) && one["status"]["plimsoll"]["totalFiles"].is_u64();
+        all.len() == 2 && all.iter().all(told)
+    })
+    .await;
+    let text = printed(&home, &["backup", "describe", "many"]).await;
+    assert!(percent(&text, "data").is_some() && percent(&text, "scratch").is_some(), "{text}");
+    let text = printed(&home, &["volume", "describe", "--backup", "many"]).await;
+    for words in ["Phase:", "InProgress", "Progress:", "Bytes:", "Files:", "Doing:"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let text = watched(&home, "shop/writer data").await;
+    assert!(text.contains("shop/writer data"), "{text}");
+    home.patch("Operation", "backup-many", json!({ "spec": { "cancel": true } })).await;
+    home.ended("Backup", "many").await;
+    dismiss(many).await;
+
+    let one = agent(&home, &["--concurrency", "1"], &[]);
+    home.backup("one", json!({ "includedNamespaces": [application.namespace] })).await;
+    let words = "waiting for one of 1 transfers on node local to end";
+    eventually("one volume waits for the other, and says so", async || {
+        let all = of(&home, "PodVolumeBackup", "velero.io/backup-name", "one").await;
+        let waits = all.iter().any(|one| phase(one) == "Accepted" && one["status"]["plimsoll"]["doing"] == words);
+        all.iter().filter(|one| phase(one) == "InProgress").count() == 1 && waits
+    })
+    .await;
+    let text = printed(&home, &["volume", "get", "--backup", "one"]).await;
+    assert!(text.contains(words), "{text}");
+    home.patch("Operation", "backup-one", json!({ "spec": { "cancel": true } })).await;
+    home.ended("Backup", "one").await;
+    drop(stuck);
+
+    home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "good").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("good", "errors"), agent_log(&home));
+    let done = of(&home, "PodVolumeBackup", "velero.io/backup-name", "good").await;
+    let files = |one: &Value| one["status"]["plimsoll"]["filesDone"].as_u64();
+    assert!(done.iter().all(|one| files(one) > Some(0)), "{done:#?}");
+    application.lose().await;
+    let _stuck = proxy.inject(Requests::with_method(Method::GET).containing("/data/"), Fault::Hang);
+    home.restore("r", json!({ "backupName": "good" })).await;
+    let mut volume = String::new();
+    eventually("a volume comes back", async || {
+        let all = of(&home, "PodVolumeRestore", "velero.io/restore-name", "r").await;
+        let counted = all.iter().find(|one| is_counted(one));
+        volume = counted.map(|one| one["spec"]["volume"].as_str().unwrap().to_owned()).unwrap_or_default();
+        counted.is_some()
+    })
+    .await;
+    let text = printed(&home, &["restore", "describe", "r"]).await;
+    assert!(percent(&text, &volume).is_some(), "{volume}: {text}");
+    let asked = Instant::now();
+    home.patch("Operation", "restore-r", json!({ "spec": { "cancel": true } })).await;
+    home.ended("Restore", "r").await;
+    let left = of(&home, "PodVolumeRestore", "velero.io/restore-name", "r").await;
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}\n{}", asked.elapsed(), agent_log(&home));
+    assert!(left.iter().all(|one| phase(one) == "Canceled"), "{left:#?}");
+    dismiss(one).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_cannot_wait_for_the_data_is_named_in_the_transfers_status() {
+    let bed = Bed::local_with_pods().await;
+    let (application, home) = (Application::start(&bed, "shop", 100_000).await, bed.home("home").await);
+    let lost =
+        ["--volume-mover", "built-in", "--restore-helper-program", "/nowhere/plimsoll", "--resource-timeout", "6s"];
+    let search = path();
+    let _server = home.server_through(&bed.kubeconfig, &lost, &[("PATH", search.as_str())]);
+    let agent = agent(&home, &[], &[]);
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
+    let failed = transfer(&home, "PodVolumeRestore", "data").await.unwrap();
+    let message = failed["status"]["message"].as_str().unwrap_or_default();
+    let words = "InitContainerStuck: container restore-wait of pod shop/writer cannot start";
+    assert!(phase(&failed) == "Failed" && message.starts_with(words), "{failed:#}");
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_of_a_volume_whose_pod_does_not_wait_yet_is_cancelled_at_once() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let agent = agent(&home, &[], &[]);
+    let waiting = json!({ "apiVersion": "velero.io/v1", "kind": "PodVolumeRestore", "metadata": { "name": "waits" },
+        "spec": { "pod": { "kind": "Pod", "namespace": "nowhere", "name": "nobody", "uid": "none" }, "volume": "data",
+            "backupStorageLocation": "default", "repoIdentifier": "", "snapshotID": "abcdef12", "sourceNamespace": "nowhere",
+            "uploaderType": "restic" } });
+    home.create(waiting).await.unwrap();
+    eventually("the agent is at work", async || agent_log(&home).contains("at work")).await;
+    home.patch("PodVolumeRestore", "waits", json!({ "spec": { "cancel": true } })).await;
+    let ended = home.ended("PodVolumeRestore", "waits").await;
+    assert_eq!((phase(&ended), &ended["status"]["message"]), ("Canceled", &json!("cancelled")), "{ended:#}");
+    dismiss(agent).await;
+}
