@@ -40,6 +40,8 @@ pub struct Wanted {
     pub spec: Value,
     /// To tell several pods of one phase apart.
     pub part: String,
+    /// Whether it runs a command of the blueprint, which may call `kando`.
+    pub runs_a_command: bool,
 }
 
 impl Wanted {
@@ -51,13 +53,13 @@ impl Wanted {
                 "name": CONTAINER, "image": image, "imagePullPolicy": "IfNotPresent", "command": command,
             }],
         });
-        Self { prefix, namespace, spec, part: String::new() }
+        Self { prefix, namespace, spec, part: String::new(), runs_a_command: true }
     }
 
     /// A pod that does nothing but be there, with claims where they belong.
     pub fn idle(prefix: &'static str, namespace: String, image: &str, claims: &BTreeMap<String, String>) -> Self {
         let command = ["sh", "-c", "tail -f /dev/null"].map(str::to_owned);
-        let mut wanted = Self::task(prefix, namespace, image, &command);
+        let mut wanted = Self { runs_a_command: false, ..Self::task(prefix, namespace, image, &command) };
         wanted.mount(claims);
         wanted
     }
@@ -160,9 +162,8 @@ impl Call {
         {
             spec["serviceAccountName"] = json!(account);
         }
-        if let Some(tools) =
-            self.style.tools.as_ref().filter(|_| annotations.get(OWN_KANDO).map(String::as_str) != Some("true"))
-        {
+        let lent = wanted.runs_a_command && annotations.get(OWN_KANDO).map(String::as_str) != Some("true");
+        if let Some(tools) = self.style.tools.as_ref().filter(|_| lent) {
             lend(&mut spec, tools);
         }
         for (argument, patch) in [
@@ -371,4 +372,114 @@ fn bad_end(pod: &Pod) -> Option<String> {
         "failed: {}",
         if codes.is_empty() { message.unwrap_or_else(|| "no reason is given".into()) } else { codes.join(", ") }
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::future::BoxFuture;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use plimsoll_progress::{Clock, Operation};
+
+    use super::super::arguments::Arguments;
+    use super::super::call::{Host, PodStyle};
+    use super::super::table::Shown;
+    use super::*;
+    use crate::params::Params;
+
+    struct Nobody;
+
+    impl Host for Nobody {
+        fn effect(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn point(&self, _: &'static str) {}
+
+        fn recall(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn remember<'a>(&'a self, _: &'a str, _: String) -> BoxFuture<'a, Result<(), Error>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn log(&self, _: &str) {}
+    }
+
+    /// The call of a phase of the server in namespace `home`, which runs as `boss` and lends its `kando`.
+    fn call(arguments: &Value, style: PodStyle) -> Call {
+        let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let client = kube::Client::try_from(config).unwrap();
+        let tools = Some(Tools { image: "ours".into(), program: "/plimsoll".into() });
+        let (arguments, style) = (Arguments::new(arguments.as_object().unwrap().clone()), PodStyle { tools, ..style });
+        let (task, owner) = (Operation::new("set", Clock::system()).root().child("p"), OwnerReference::default());
+        let (home, label, params) = ("home".to_owned(), "act/p".to_owned(), Params::default());
+        let host = Arc::new(Nobody);
+        let mut call =
+            Call::new(client, home, &["u"], label, arguments, params, style, owner, task, Shown::Steps, host);
+        call.account = Some("boss".into());
+        call
+    }
+
+    fn dressed(call: &Call, wanted: &Wanted) -> Value {
+        let made = Made { namespace: wanted.namespace.clone(), name: "pod".into() };
+        serde_json::to_value(call.dress(wanted, &made).unwrap()).unwrap()
+    }
+
+    fn task(namespace: &str) -> Wanted {
+        Wanted::task("kanister-job-", namespace.into(), "image", &["true".to_owned()])
+    }
+
+    #[tokio::test]
+    async fn our_kando_is_lent_to_the_commands_of_blueprints_and_to_nobody_else() {
+        let lent = |pod: &Value| pod["spec"]["initContainers"][0]["image"] == "ours";
+        let call = call(&json!({}), PodStyle::default());
+        let pod = dressed(&call, &task("home"));
+        assert!(lent(&pod), "{pod:#}");
+        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], KANDO);
+        let helper = Wanted::idle("restore-data-", "home".into(), "image", &BTreeMap::new());
+        assert!(!lent(&dressed(&call, &helper)), "nobody calls it there");
+    }
+
+    #[tokio::test]
+    async fn an_annotation_keeps_the_image_s_own_kando() {
+        let off = json!({ "podAnnotations": { OWN_KANDO: "true" } });
+        let pod = dressed(&call(&off, PodStyle::default()), &task("home"));
+        assert_eq!(pod["spec"]["initContainers"], Value::Null);
+    }
+
+    #[tokio::test]
+    async fn pods_beside_the_server_have_its_account_unless_they_name_one() {
+        let account = |call: &Call, wanted: &Wanted| dressed(call, wanted)["spec"]["serviceAccountName"].clone();
+        let plain = call(&json!({}), PodStyle::default());
+        assert_eq!(account(&plain, &task("home")), "boss");
+        assert_eq!(account(&plain, &task("shop")), Value::Null);
+        let named = call(&json!({ "podOverride": { "serviceAccountName": "mine" } }), PodStyle::default());
+        assert_eq!(account(&named, &task("home")), "mine");
+    }
+
+    #[tokio::test]
+    async fn what_the_action_says_about_its_pods_is_merged_over_what_the_blueprint_says() {
+        let blueprint = json!({ "podOverride": {
+            "nodeSelector": { "disk": "fast", "zone": "a" },
+            "containers": [{ "name": CONTAINER, "env": [{ "name": "A", "value": "1" }, { "name": "B", "value": "1" }] }],
+        } });
+        let action = json!({
+            "nodeSelector": { "zone": "b" },
+            "containers": [{ "name": CONTAINER, "env": [{ "name": "B", "value": "2" }] }],
+        });
+        let style = PodStyle { overriding: Some(action), ..PodStyle::default() };
+        let pod = dressed(&call(&blueprint, style), &task("home"));
+        assert_eq!(pod["spec"]["nodeSelector"], json!({ "disk": "fast", "zone": "b" }));
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), 1);
+        let value = |name: &str| {
+            let all = containers[0]["env"].as_array().unwrap();
+            all.iter().find(|one| one["name"] == name).map(|one| one["value"].clone())
+        };
+        assert_eq!((value("A"), value("B")), (Some(json!("1")), Some(json!("2"))));
+        assert_eq!(containers[0]["image"], "image");
+    }
 }

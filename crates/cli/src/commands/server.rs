@@ -101,7 +101,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
             ..PluginSettings::default()
         },
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
-        tools: None,
+        tools: Some(tools("plimsoll".into())),
         trees: Trees::default(),
         transfers: Trees::default(),
     }
