@@ -244,6 +244,7 @@ impl Phase<'_> {
 
     /// The last value goes out together with the state.
     async fn end(&self, params: &mut Params, ended: Ended) -> Result<Result<(), PhaseError>, Error> {
+        call.account.clone_from(&job.context.settings.service_account);
         self.publisher.forget(self.place);
         let (now, label) = (Timestamp::now(), self.label());
         let answer = match ended {
