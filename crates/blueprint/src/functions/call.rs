@@ -173,8 +173,8 @@ pub struct Moved {
     pub read: u64,
     /// Bytes to look at, if that is known.
     pub total: Option<u64>,
-    /// Bytes that really went over the line.
-    pub sent: u64,
+    /// Bytes that really went over the line, once somebody says it.
+    pub sent: Option<u64>,
     /// Seconds left, at most.
     pub seconds_left: Option<u64>,
 }
@@ -238,7 +238,7 @@ impl Gauge {
             state.movers.values().filter(move |moved| moved.direction == direction).copied().collect::<Vec<_>>()
         };
         let (up, down) = (of(Direction::Up), of(Direction::Down));
-        let sent = |all: &[Moved]| all.iter().map(|moved| moved.sent).reduce(u64::saturating_add);
+        let sent = |all: &[Moved]| all.iter().filter_map(|moved| moved.sent).reduce(u64::saturating_add);
         let total =
             |all: &[Moved]| all.iter().map(|moved| moved.total).sum::<Option<u64>>().filter(|_| !all.is_empty());
         Sample {

@@ -112,7 +112,7 @@ pub fn moved(direction: Direction, tree: &Snapshot) -> Option<Moved> {
         direction,
         read: bytes.done,
         total,
-        sent: bytes.done,
+        sent: Some(bytes.done),
         seconds_left: node.left.map(|left| left.high).filter(|_| total.is_some()),
     })
 }
