@@ -117,6 +117,12 @@ impl Reader {
     }
 
     /// Keeps what may matter of a line: all of it from a marker on, otherwise its beginning and enough of its end for a marker
+    /// Forgets the line that is not complete.
+    pub fn forget_line(&mut self) {
+        self.line.clear();
+        self.dropped = 0;
+    }
+
     /// that is not complete yet.
     fn keep(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
         self.line.extend_from_slice(bytes);

@@ -10,6 +10,7 @@ mod data;
 mod exec;
 mod kube_ops;
 mod location_delete;
+mod log;
 pub mod movers;
 mod own;
 mod pods;

@@ -11,6 +11,7 @@ use plimsoll_select::strategic::{self, Hint};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::log::{Reading, each_piece, following};
 use super::call::{Call, Tools};
 use super::talk::Talk;
 use crate::Error;
@@ -231,7 +232,7 @@ impl Call {
     pub async fn listen(&self, made: &Made, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
         let api = self.pods_of(&made.namespace);
         let mut talk = Talk::new(self, container);
-        let mut heard = 0;
+        let mut heard = Reading::default();
         let pod = loop {
             let before = self.look(&api, made).await?;
             self.follow(&api, made, container, &mut heard, &mut talk).await?;
@@ -255,24 +256,41 @@ impl Call {
         api: &Api<Pod>,
         made: &Made,
         container: &str,
-        heard: &mut u64,
+        heard: &mut Reading,
         talk: &mut Talk<'_>,
     ) -> Result<(), Error> {
-        let parameters = LogParams { container: Some(container.to_owned()), follow: true, ..LogParams::default() };
-        let mut stream = match api.log_stream(&made.name, &parameters).await {
-            Ok(stream) => Box::pin(stream),
-            // The container has not started yet, or the node does not answer: the pod is looked at again.
-            Err(_) => return Ok(()),
-        };
-        let (mut piece, mut skip) = (vec![0; 32 << 10], *heard);
-        while let Ok(read @ 1..) = stream.read(&mut piece).await {
-            let known = skip.min(read as u64);
-            skip -= known;
-            let fresh = &piece[usize::try_from(known).unwrap_or(read)..read];
-            *heard += fresh.len() as u64;
-            talk.take(fresh)?;
+        if let Reading::ByTime(known) = heard {
+            let parameters = LogParams { timestamps: true, since_time: known.since(), ..following(container) };
+            match api.log_stream(&made.name, &parameters).await {
+                Ok(stream) => {
+                    let mut lines = known.open();
+                    return each_piece(stream, |piece| {
+                        let news = lines.take(piece);
+                        if news.afresh {
+                            talk.forget_line();
+                        }
+                        talk.take(&news.text)
+                    })
+                    .await;
+                }
+                Err(kube::Error::Api(status)) if status.code == 501 => *heard = Reading::ByBytes(0),
+                // The container has not started yet, or the node does not answer: the pod is looked at again.
+                Err(_) => return Ok(()),
+            }
         }
-        Ok(())
+        let (Reading::ByBytes(known), Ok(stream)) = (heard, api.log_stream(&made.name, &following(container)).await)
+        else {
+            return Ok(());
+        };
+        let mut skip = *known;
+        each_piece(stream, |piece| {
+            let old = skip.min(piece.len() as u64);
+            skip -= old;
+            let fresh = &piece[usize::try_from(old).unwrap_or(piece.len())..];
+            *known += fresh.len() as u64;
+            talk.take(fresh)
+        })
+        .await
     }
 
     /// Removes the pods of this call. What cannot be removed is named in the log: a phase does not fail for that.
