@@ -201,7 +201,11 @@ impl Run<'_> {
             self.publisher.board().end_action(self.index);
             return Ok(end);
         }
-        match render(&self.planned.action.output_artifacts, params) {
+        let rendered = render(&self.planned.action.output_artifacts, params).and_then(|artifacts| {
+            self.publisher.board().reserve_artifacts(&artifacts)?;
+            Ok(artifacts)
+        });
+        match rendered {
             Ok(artifacts) => {
                 self.publisher.board().complete_action(self.index, artifacts);
                 Ok(End::Well)

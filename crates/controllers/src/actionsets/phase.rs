@@ -136,6 +136,10 @@ impl Phase<'_> {
         let known = table::find(func).ok_or_else(missing)?;
         self.may_run(function, left, stranded)?;
         let objects = objects(self.job, self.written, params).await?;
+        let answer = answer.and_then(|outputs| {
+            self.publisher.board().reserve(&outputs)?;
+            Ok(outputs)
+        });
         params.begin(self.name(), &objects, self.is_last());
         let arguments = self.arguments(known, params)?;
         let mut call = self.call(arguments, params.clone(), known.shown, left);
