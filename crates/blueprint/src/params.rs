@@ -1,8 +1,8 @@
 //! The parameter tree that templates see: `.StatefulSet`, `.Object`, `.Profile`, `.Phases` and the rest, spelled as Kanister's
 //! `toJson` would print them.
 //!
-//! It is fetched once for an action. What belongs to the workload is [`Workload`]: after a restart it is taken from memory and
-//! not from the cluster, because a phase may have scaled the workload down since.
+//! It is fetched once for an action. What belongs to the target is [`Begun`]: after a restart it is taken from memory and not
+//! from the cluster, because a phase may have scaled the workload down since, or have deleted it.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,9 @@ use serde_json::{Map, Value, json};
 use crate::Error;
 use crate::board::Outputs;
 use crate::place::{self, Place};
+
+/// A larger target is not remembered, but read again.
+const LARGEST_TARGET: usize = 64 << 10;
 
 /// The pods of the target and what is in them, at the moment the action began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,9 @@ pub struct Begun {
     pub time: String,
     /// The workload as it was.
     pub workload: Option<Workload>,
+    /// The target as it was, unless that is too much to remember or must not be written down.
+    #[serde(default)]
+    pub target: Option<Value>,
 }
 
 /// The tree, and what must not be shown of it.
@@ -76,6 +82,16 @@ impl Params {
     /// The whole tree.
     pub fn tree(&self) -> &Value {
         &self.tree
+    }
+
+    /// What an action that began at this time has to remember of them.
+    pub fn begun(&self, time: String) -> Begun {
+        let mut target = self.tree["Object"].clone();
+        if let Some(metadata) = target["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        let kept = target["kind"] != "Secret" && target.to_string().len() <= LARGEST_TARGET;
+        Begun { time, workload: self.workload.clone(), target: kept.then_some(target) }
     }
 
     /// A phase begins: its objects can be seen from now on.
@@ -125,7 +141,10 @@ pub async fn fetch(
 ) -> Result<Params, Error> {
     let object = spec.object.clone().unwrap_or_default();
     let kind = object.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let target = read_target(client, &object).await?;
+    let target = match begun.and_then(|begun| begun.target.clone()) {
+        Some(known) => known,
+        None => read_target(client, &object).await?,
+    };
     let workload = match begun.and_then(|begun| begun.workload.clone()) {
         Some(known) => Some(known),
         None => workload(client, &kind, &target).await?,

@@ -76,6 +76,12 @@ pub struct Tools {
     pub program: String,
 }
 
+/// Set, action and phase, made unique: what pods are named after and labelled with.
+pub fn identity_of(parts: &[&str]) -> String {
+    let digest = Sha256::digest(parts.join("\n"));
+    hex::encode(&digest[..6])
+}
+
 /// One call of a function.
 pub struct Call {
     /// The cluster.
@@ -126,8 +132,7 @@ impl Call {
         shown: Shown,
         host: Arc<dyn Host>,
     ) -> Self {
-        let digest = Sha256::digest(identity.join("\n"));
-        let identity = hex::encode(&digest[..6]);
+        let identity = identity_of(identity);
         let gauge = Gauge::new(shown, task.clone());
         Self {
             client,

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{DeleteParams, LogParams, PostParams};
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use plimsoll_select::strategic::{self, Hint};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::log::{Reading, each_piece, following};
 use super::call::{Call, Tools};
+use super::log::{Reading, each_piece, following};
 use super::talk::Talk;
 use crate::Error;
 use crate::board::Outputs;
@@ -314,11 +313,45 @@ impl Call {
         }
     }
 
-    /// Remembers the pods that an earlier process made under this name, so that they are removed too.
-    pub fn expect_pod(&self, namespace: &str, name: &str) {
-        let pod = (namespace.to_owned(), name.to_owned());
-        self.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(pod);
+    /// Looks for the pods that an earlier process made for this phase, so that they are removed too. By their label and in all
+    /// namespaces: that process may have died before it could remember where it made them.
+    pub async fn find_pods(&self) {
+        match pods_of_phase(&self.client, &self.identity).await {
+            Ok(found) => self.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(found),
+            Err(error) => self.log(&format!("pods that an earlier server made cannot be looked for: {error}")),
+        }
     }
+}
+
+/// The pods of a phase, each with its namespace. An API server that does not answer is asked again.
+async fn pods_of_phase(client: &Client, identity: &str) -> Result<Vec<(String, String)>, Error> {
+    let ours = ListParams::default().labels(&format!("{PHASE}={identity}"));
+    let mut pause = LOOK;
+    loop {
+        let listed = Api::<Pod>::all(client.clone()).list_metadata(&ours).await;
+        match listed.map_err(|error| Error::api(format!("list pods with the label {PHASE}={identity}"), error)) {
+            Ok(found) => {
+                return Ok(found.iter().map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any())).collect());
+            }
+            Err(error) if error.is_retryable() && pause < Duration::from_secs(30) => tokio::time::sleep(pause).await,
+            Err(error) => return Err(error),
+        }
+        pause *= 2;
+    }
+}
+
+/// Removes whatever pods a phase has left. The first that cannot be removed is the error; the others are gone.
+pub async fn remove_pods(client: &Client, identity: &str) -> Result<(), Error> {
+    let mut answer = Ok(());
+    for (namespace, name) in pods_of_phase(client, identity).await? {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        match api.delete(&name, &DeleteParams::default().grace_period(0)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => answer = answer.and(Err(Error::api(format!("delete pod {namespace}/{name}"), error))),
+        }
+    }
+    answer
 }
 
 /// Puts our program where Kanister's images have theirs.

@@ -95,11 +95,11 @@ pub fn output(key: &str, value: &str) -> String {
     format!("echo '###Phase-output###: {{\"key\":\"{key}\",\"value\":\"{value}\"}}'")
 }
 
-fn task(name: &str, line: &str) -> Value {
+pub fn task(name: &str, line: &str) -> Value {
     json!({ "func": "KubeTask", "name": name, "args": { "image": "any", "command": shell(line) } })
 }
 
-fn note(name: &str, map: &str) -> Value {
+pub fn note(name: &str, map: &str) -> Value {
     let spec = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {map}}}}}");
     json!({ "func": "KubeOps", "name": name, "args": { "operation": "create", "namespace": "{{ .Namespace.Name }}", "spec": spec } })
 }
