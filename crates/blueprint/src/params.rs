@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ReplicationController, Secret};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
@@ -288,7 +288,11 @@ async fn workload(client: &Client, kind: &str, target: &Value) -> Result<Option<
         return Ok(None);
     }
     let (namespace, uid) = (text("/metadata/namespace"), text("/metadata/uid"));
-    let owners = if kind == "deployment" { replica_sets(client, &namespace, &uid, target).await? } else { vec![uid] };
+    let owners = match kind {
+        "deployment" => replica_sets(client, &namespace, &uid, target).await?,
+        "deploymentconfig" => replication_controllers(client, &namespace, &uid, target).await?,
+        _ => vec![uid],
+    };
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let all = pods
         .list(&ListParams::default())
@@ -307,13 +311,33 @@ async fn workload(client: &Client, kind: &str, target: &Value) -> Result<Option<
 /// The sets of a Deployment's current revision; all of its sets where revisions are not counted.
 async fn replica_sets(client: &Client, namespace: &str, uid: &str, target: &Value) -> Result<Vec<String>, Error> {
     const REVISION: &str = "deployment.kubernetes.io/revision";
-    let wanted = target["metadata"]["annotations"][REVISION].as_str();
+    let wanted = target["metadata"]["annotations"][REVISION].as_str().map(str::to_owned);
     let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
     let all = api.list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api(format!("list replicasets in namespace {namespace}"), e))?;
-    let owned = |set: &&ReplicaSet| set.owner_references().iter().any(|owner| owner.uid == uid);
-    let current = |set: &&ReplicaSet| wanted.is_none() || set.annotations().get(REVISION).map(String::as_str) == wanted;
-    Ok(all.items.iter().filter(owned).filter(current).filter_map(ResourceExt::uid).collect())
+    Ok(of_revision(&all.items, uid, REVISION, wanted.as_deref()))
+}
+
+/// The controllers of a DeploymentConfig's latest version; all of its controllers where versions are not counted.
+async fn replication_controllers(
+    client: &Client,
+    namespace: &str,
+    uid: &str,
+    target: &Value,
+) -> Result<Vec<String>, Error> {
+    const VERSION: &str = "openshift.io/deployment-config.latest-version";
+    let wanted = target["status"]["latestVersion"].as_u64().map(|version| version.to_string());
+    let api: Api<ReplicationController> = Api::namespaced(client.clone(), namespace);
+    let all = api.list(&ListParams::default()).await;
+    let all = all.map_err(|e| Error::api(format!("list replicationcontrollers in namespace {namespace}"), e))?;
+    Ok(of_revision(&all.items, uid, VERSION, wanted.as_deref()))
+}
+
+/// The uids of what belongs to an owner and has this revision in an annotation.
+fn of_revision<K: ResourceExt>(all: &[K], owner: &str, annotation: &str, wanted: Option<&str>) -> Vec<String> {
+    let owned = |one: &&K| one.owner_references().iter().any(|known| known.uid == owner);
+    let current = |one: &&K| wanted.is_none() || one.annotations().get(annotation).map(String::as_str) == wanted;
+    all.iter().filter(owned).filter(current).filter_map(ResourceExt::uid).collect()
 }
 
 fn describe(name: String, namespace: String, pods: &[Pod]) -> Workload {
