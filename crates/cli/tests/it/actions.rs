@@ -81,7 +81,7 @@ pub async fn ended(home: &Home<'_>, name: &str, seen: &mut Seen) -> Value {
     last
 }
 
-async fn completed(home: &Home<'_>, name: &str) -> Value {
+pub async fn completed(home: &Home<'_>, name: &str) -> Value {
     let set = ended(home, name, &mut Seen::default()).await;
     assert_eq!(state(&set), "complete", "{set:#}\n{}", home.log());
     set
