@@ -18,6 +18,7 @@ use plimsoll_api::kanister::v1alpha1::{
 };
 use serde_json::{Map, Value};
 
+use crate::output::{MOST_OF_A_SET, OutputError};
 use crate::percent::{self, ALMOST, Hundredths, WHOLE};
 
 /// What a phase returned.
@@ -86,6 +87,8 @@ pub struct Board {
     /// What the summary showed last, to know when it changes.
     summary: Option<(Option<Hundredths>, [u64; 4])>,
     changed: Option<Timestamp>,
+    /// Bytes that outputs and artifacts take.
+    room_taken: usize,
 }
 
 impl Board {
@@ -106,6 +109,9 @@ impl Board {
         for (row, saved) in self.actions.iter_mut().zip(&saved.actions) {
             row.resume(saved)?;
         }
+        let outputs: Vec<_> = self.actions.iter().flat_map(|row| row.phases.iter().chain(&row.defer)).collect();
+        let sizes = outputs.iter().map(|phase| serde_json::to_string(&phase.output).map_or(0, |text| text.len()));
+        self.room_taken = sizes.sum();
         self.errors.extend(saved.error.as_ref().and_then(|error| error.message.clone()).filter(|m| !m.is_empty()));
         self.changed = saved.progress.as_ref().and_then(|progress| Some(progress.last_transition_time.as_ref()?.0));
         Ok(())
@@ -143,6 +149,25 @@ impl Board {
         row.output = outputs;
         row.shown = Sample { percent: WHOLE, seconds_left: None, ..row.shown };
         row.changed = Some(now);
+    }
+
+    /// Makes room for what a phase returns; the status has to hold what all of them return, and their artifacts.
+    pub fn reserve(&mut self, outputs: &Outputs) -> Result<(), OutputError> {
+        self.take_room(serde_json::to_string(outputs).map_or(0, |text| text.len()))
+    }
+
+    /// Makes room for what an action leaves.
+    pub fn reserve_artifacts(&mut self, artifacts: &BTreeMap<String, Artifact>) -> Result<(), OutputError> {
+        self.take_room(serde_json::to_string(artifacts).map_or(0, |text| text.len()))
+    }
+
+    fn take_room(&mut self, size: usize) -> Result<(), OutputError> {
+        let taken = self.room_taken.saturating_add(size);
+        if taken > MOST_OF_A_SET {
+            return Err(OutputError::SetTooLarge { size, limit: MOST_OF_A_SET });
+        }
+        self.room_taken = taken;
+        Ok(())
     }
 
     /// A phase has ended badly.

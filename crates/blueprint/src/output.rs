@@ -19,6 +19,8 @@ pub const PROGRESS: &str = "###Phase-progress###:";
 pub const LONGEST_OUTPUT: usize = 256 << 10;
 /// All outputs of a phase together.
 pub const MOST_OUTPUT: usize = 512 << 10;
+/// All outputs and artifacts of a set together: etcd takes no larger object than about one and a half of this.
+pub const MOST_OF_A_SET: usize = 1 << 20;
 /// The longest progress frame; a longer one is dropped, since progress fails nothing.
 const LONGEST_PROGRESS: usize = 1 << 20;
 /// The longest line of a log; the rest of a longer one is dropped.
@@ -56,6 +58,17 @@ pub enum OutputError {
         /// How long it may be.
         limit: usize,
     },
+    /// More than the status can hold, together with what others have returned.
+    #[error(
+        "its {size} bytes of outputs are too many: all outputs and artifacts of an ActionSet together may have {limit} bytes; keep \
+         large results in object storage and output their path"
+    )]
+    SetTooLarge {
+        /// How many bytes it would add.
+        size: usize,
+        /// How many there may be.
+        limit: usize,
+    },
 }
 
 impl OutputError {
@@ -63,7 +76,7 @@ impl OutputError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "OutputMalformed",
-            Self::TooLong { .. } => "OutputTooLong",
+            Self::TooLong { .. } | Self::SetTooLarge { .. } => "OutputTooLong",
         }
     }
 
@@ -102,6 +115,12 @@ impl Reader {
         }
         self.keep(rest)?;
         Ok(lines)
+    }
+
+    /// Forgets the line that is not complete.
+    pub fn forget_line(&mut self) {
+        self.line.clear();
+        self.dropped = 0;
     }
 
     /// The stream has ended: what is left is a line too.

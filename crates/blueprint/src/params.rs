@@ -1,15 +1,15 @@
 //! The parameter tree that templates see: `.StatefulSet`, `.Object`, `.Profile`, `.Phases` and the rest, spelled as Kanister's
 //! `toJson` would print them.
 //!
-//! It is fetched once for an action. What belongs to the workload is [`Workload`]: after a restart it is taken from memory and
-//! not from the cluster, because a phase may have scaled the workload down since.
+//! It is fetched once for an action. What belongs to the target is [`Begun`]: after a restart it is taken from memory and not
+//! from the cluster, because a phase may have scaled the workload down since, or have deleted it.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ReplicationController, Secret};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
@@ -20,6 +20,9 @@ use serde_json::{Map, Value, json};
 use crate::Error;
 use crate::board::Outputs;
 use crate::place::{self, Place};
+
+/// A larger target is not remembered, but read again.
+const LARGEST_TARGET: usize = 64 << 10;
 
 /// The pods of the target and what is in them, at the moment the action began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,9 @@ pub struct Begun {
     pub time: String,
     /// The workload as it was.
     pub workload: Option<Workload>,
+    /// The target as it was, unless that is too much to remember or must not be written down.
+    #[serde(default)]
+    pub target: Option<Value>,
 }
 
 /// The tree, and what must not be shown of it.
@@ -76,6 +82,16 @@ impl Params {
     /// The whole tree.
     pub fn tree(&self) -> &Value {
         &self.tree
+    }
+
+    /// What an action that began at this time has to remember of them.
+    pub fn begun(&self, time: String) -> Begun {
+        let mut target = self.tree["Object"].clone();
+        if let Some(metadata) = target["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        let kept = target["kind"] != "Secret" && target.to_string().len() <= LARGEST_TARGET;
+        Begun { time, workload: self.workload.clone(), target: kept.then_some(target) }
     }
 
     /// A phase begins: its objects can be seen from now on.
@@ -125,7 +141,10 @@ pub async fn fetch(
 ) -> Result<Params, Error> {
     let object = spec.object.clone().unwrap_or_default();
     let kind = object.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let target = read_target(client, &object).await?;
+    let target = match begun.and_then(|begun| begun.target.clone()) {
+        Some(known) => known,
+        None => read_target(client, &object).await?,
+    };
     let workload = match begun.and_then(|begun| begun.workload.clone()) {
         Some(known) => Some(known),
         None => workload(client, &kind, &target).await?,
@@ -269,7 +288,11 @@ async fn workload(client: &Client, kind: &str, target: &Value) -> Result<Option<
         return Ok(None);
     }
     let (namespace, uid) = (text("/metadata/namespace"), text("/metadata/uid"));
-    let owners = if kind == "deployment" { replica_sets(client, &namespace, &uid, target).await? } else { vec![uid] };
+    let owners = match kind {
+        "deployment" => replica_sets(client, &namespace, &uid, target).await?,
+        "deploymentconfig" => replication_controllers(client, &namespace, &uid, target).await?,
+        _ => vec![uid],
+    };
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let all = pods
         .list(&ListParams::default())
@@ -288,13 +311,33 @@ async fn workload(client: &Client, kind: &str, target: &Value) -> Result<Option<
 /// The sets of a Deployment's current revision; all of its sets where revisions are not counted.
 async fn replica_sets(client: &Client, namespace: &str, uid: &str, target: &Value) -> Result<Vec<String>, Error> {
     const REVISION: &str = "deployment.kubernetes.io/revision";
-    let wanted = target["metadata"]["annotations"][REVISION].as_str();
+    let wanted = target["metadata"]["annotations"][REVISION].as_str().map(str::to_owned);
     let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
     let all = api.list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api(format!("list replicasets in namespace {namespace}"), e))?;
-    let owned = |set: &&ReplicaSet| set.owner_references().iter().any(|owner| owner.uid == uid);
-    let current = |set: &&ReplicaSet| wanted.is_none() || set.annotations().get(REVISION).map(String::as_str) == wanted;
-    Ok(all.items.iter().filter(owned).filter(current).filter_map(ResourceExt::uid).collect())
+    Ok(of_revision(&all.items, uid, REVISION, wanted.as_deref()))
+}
+
+/// The controllers of a DeploymentConfig's latest version; all of its controllers where versions are not counted.
+async fn replication_controllers(
+    client: &Client,
+    namespace: &str,
+    uid: &str,
+    target: &Value,
+) -> Result<Vec<String>, Error> {
+    const VERSION: &str = "openshift.io/deployment-config.latest-version";
+    let wanted = target["status"]["latestVersion"].as_u64().map(|version| version.to_string());
+    let api: Api<ReplicationController> = Api::namespaced(client.clone(), namespace);
+    let all = api.list(&ListParams::default()).await;
+    let all = all.map_err(|e| Error::api(format!("list replicationcontrollers in namespace {namespace}"), e))?;
+    Ok(of_revision(&all.items, uid, VERSION, wanted.as_deref()))
+}
+
+/// The uids of what belongs to an owner and has this revision in an annotation.
+fn of_revision<K: ResourceExt>(all: &[K], owner: &str, annotation: &str, wanted: Option<&str>) -> Vec<String> {
+    let owned = |one: &&K| one.owner_references().iter().any(|known| known.uid == owner);
+    let current = |one: &&K| wanted.is_none() || one.annotations().get(annotation).map(String::as_str) == wanted;
+    all.iter().filter(owned).filter(current).filter_map(ResourceExt::uid).collect()
 }
 
 fn describe(name: String, namespace: String, pods: &[Pod]) -> Workload {

@@ -60,6 +60,8 @@ pub struct Settings {
     pub identity: String,
     /// The pod this process runs in, if it does: it is marked while it leads.
     pub pod: Option<String>,
+    /// The service account of that pod, for the pods of blueprints beside it.
+    pub service_account: Option<String>,
     /// Where plugins are, and how they are started.
     pub plugins: PluginSettings,
     /// Serves the objects of directory locations to whoever has a signed link.

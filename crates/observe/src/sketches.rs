@@ -177,9 +177,12 @@ fn one_phase(phase: &Value, set: &Object, message: &str) -> Sketch {
     let progress = &phase["progress"];
     let changed = progress.get("lastTransitionTime").and_then(crate::object::time);
     let mut sketch = Sketch::new(text(phase, "name"), standing).at(changed.or(set.created()), changed);
-    let number = |field: &str| progress[field].as_u64().unwrap_or(0);
-    let done = number("sizeUploadedB").max(number("sizeDownloadedB"));
-    let total = number("estimatedUploadSizeB").max(number("estimatedDownloadSizeB"));
+    let number = |field: &str| progress[field].as_u64();
+    let total = number("estimatedUploadSizeB").max(number("estimatedDownloadSizeB")).unwrap_or(0);
+    // Who says only at the end how much was sent says in percent how much was read.
+    let percent = || progress["progressPercent"].as_str()?.split('.').next()?.parse::<u64>().ok();
+    let read = || (total / 100).saturating_mul(percent().unwrap_or(0));
+    let done = number("sizeUploadedB").max(number("sizeDownloadedB")).unwrap_or_else(read);
     if done + total > 0 {
         let total = if total > 0 { Total::Growing(total.max(done)) } else { Total::Unknown };
         sketch = sketch.counting(Unit::Bytes, done, total);

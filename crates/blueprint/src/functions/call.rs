@@ -76,6 +76,12 @@ pub struct Tools {
     pub program: String,
 }
 
+/// Set, action and phase, made unique: what pods are named after and labelled with.
+pub fn identity_of(parts: &[&str]) -> String {
+    let digest = Sha256::digest(parts.join("\n"));
+    hex::encode(&digest[..6])
+}
+
 /// One call of a function.
 pub struct Call {
     /// The cluster.
@@ -126,8 +132,7 @@ impl Call {
         shown: Shown,
         host: Arc<dyn Host>,
     ) -> Self {
-        let digest = Sha256::digest(identity.join("\n"));
-        let identity = hex::encode(&digest[..6]);
+        let identity = identity_of(identity);
         let gauge = Gauge::new(shown, task.clone());
         Self {
             client,
@@ -173,8 +178,8 @@ pub struct Moved {
     pub read: u64,
     /// Bytes to look at, if that is known.
     pub total: Option<u64>,
-    /// Bytes that really went over the line.
-    pub sent: u64,
+    /// Bytes that really went over the line, once somebody says it.
+    pub sent: Option<u64>,
     /// Seconds left, at most.
     pub seconds_left: Option<u64>,
 }
@@ -238,7 +243,7 @@ impl Gauge {
             state.movers.values().filter(move |moved| moved.direction == direction).copied().collect::<Vec<_>>()
         };
         let (up, down) = (of(Direction::Up), of(Direction::Down));
-        let sent = |all: &[Moved]| all.iter().map(|moved| moved.sent).reduce(u64::saturating_add);
+        let sent = |all: &[Moved]| all.iter().filter_map(|moved| moved.sent).reduce(u64::saturating_add);
         let total =
             |all: &[Moved]| all.iter().map(|moved| moved.total).sum::<Option<u64>>().filter(|_| !all.is_empty());
         Sample {

@@ -233,7 +233,8 @@ async fn restore(call: &Call, wanted: Restore<'_>) -> Result<Outputs, Error> {
         None => restore_paths(&restic, &snapshot, &target, mover).await?,
     }
     call.host.point("phase.restore.after");
-    let done = Moved { direction: Direction::Down, read: total, total: Some(total), sent: total, seconds_left: None };
+    let done =
+        Moved { direction: Direction::Down, read: total, total: Some(total), sent: Some(total), seconds_left: None };
     call.gauge.moved(mover, done);
     call.log(&format!("snapshot {} restored: {}", snapshot.id, size(total)));
     Ok(Outputs::new())

@@ -10,6 +10,7 @@ mod data;
 mod exec;
 mod kube_ops;
 mod location_delete;
+mod log;
 pub mod movers;
 mod own;
 mod pods;
@@ -21,8 +22,8 @@ mod talk;
 mod tasks;
 mod wait;
 
-pub use call::{Again, Call, Direction, Function, Gauge, Host, Moved, PodStyle, Tools};
-pub use pods::OWN_KANDO;
+pub use call::{Again, Call, Direction, Function, Gauge, Host, Moved, PodStyle, Tools, identity_of};
+pub use pods::{OWN_KANDO, remove_pods};
 pub use restic::Saved;
 
 /// The function of this name, if this program can run it.

@@ -101,7 +101,7 @@ impl<'a> Heard<'a> {
     fn show(&mut self, frame: &Frame) {
         let (Some(mover), Ok(_)) = (&self.mover, self.replica.apply(frame)) else { return };
         if let Some(moved) = self.replica.snapshot().as_ref().and_then(|tree| moved(Direction::Up, tree)) {
-            self.call.gauge.moved(mover, Moved { sent: 0, ..moved });
+            self.call.gauge.moved(mover, Moved { sent: None, ..moved });
         }
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{DeleteParams, LogParams, PostParams};
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use plimsoll_select::strategic::{self, Hint};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::call::{Call, Tools};
+use super::log::{Reading, each_piece, following};
 use super::talk::Talk;
 use crate::Error;
 use crate::board::Outputs;
@@ -40,6 +40,8 @@ pub struct Wanted {
     pub spec: Value,
     /// To tell several pods of one phase apart.
     pub part: String,
+    /// Whether it runs a command of the blueprint, which may call `kando`.
+    pub runs_a_command: bool,
 }
 
 impl Wanted {
@@ -51,13 +53,13 @@ impl Wanted {
                 "name": CONTAINER, "image": image, "imagePullPolicy": "IfNotPresent", "command": command,
             }],
         });
-        Self { prefix, namespace, spec, part: String::new() }
+        Self { prefix, namespace, spec, part: String::new(), runs_a_command: true }
     }
 
     /// A pod that does nothing but be there, with claims where they belong.
     pub fn idle(prefix: &'static str, namespace: String, image: &str, claims: &BTreeMap<String, String>) -> Self {
         let command = ["sh", "-c", "tail -f /dev/null"].map(str::to_owned);
-        let mut wanted = Self::task(prefix, namespace, image, &command);
+        let mut wanted = Self { runs_a_command: false, ..Self::task(prefix, namespace, image, &command) };
         wanted.mount(claims);
         wanted
     }
@@ -160,9 +162,8 @@ impl Call {
         {
             spec["serviceAccountName"] = json!(account);
         }
-        if let Some(tools) =
-            self.style.tools.as_ref().filter(|_| annotations.get(OWN_KANDO).map(String::as_str) != Some("true"))
-        {
+        let lent = wanted.runs_a_command && annotations.get(OWN_KANDO).map(String::as_str) != Some("true");
+        if let Some(tools) = self.style.tools.as_ref().filter(|_| lent) {
             lend(&mut spec, tools);
         }
         for (argument, patch) in [
@@ -230,7 +231,7 @@ impl Call {
     pub async fn listen(&self, made: &Made, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
         let api = self.pods_of(&made.namespace);
         let mut talk = Talk::new(self, container);
-        let mut heard = 0;
+        let mut heard = Reading::default();
         let pod = loop {
             let before = self.look(&api, made).await?;
             self.follow(&api, made, container, &mut heard, &mut talk).await?;
@@ -254,24 +255,41 @@ impl Call {
         api: &Api<Pod>,
         made: &Made,
         container: &str,
-        heard: &mut u64,
+        heard: &mut Reading,
         talk: &mut Talk<'_>,
     ) -> Result<(), Error> {
-        let parameters = LogParams { container: Some(container.to_owned()), follow: true, ..LogParams::default() };
-        let mut stream = match api.log_stream(&made.name, &parameters).await {
-            Ok(stream) => Box::pin(stream),
-            // The container has not started yet, or the node does not answer: the pod is looked at again.
-            Err(_) => return Ok(()),
-        };
-        let (mut piece, mut skip) = (vec![0; 32 << 10], *heard);
-        while let Ok(read @ 1..) = stream.read(&mut piece).await {
-            let known = skip.min(read as u64);
-            skip -= known;
-            let fresh = &piece[usize::try_from(known).unwrap_or(read)..read];
-            *heard += fresh.len() as u64;
-            talk.take(fresh)?;
+        if let Reading::ByTime(known) = heard {
+            let parameters = LogParams { timestamps: true, since_time: known.since(), ..following(container) };
+            match api.log_stream(&made.name, &parameters).await {
+                Ok(stream) => {
+                    let mut lines = known.open();
+                    return each_piece(stream, |piece| {
+                        let news = lines.take(piece);
+                        if news.afresh {
+                            talk.forget_line();
+                        }
+                        talk.take(&news.text)
+                    })
+                    .await;
+                }
+                Err(kube::Error::Api(status)) if status.code == 501 => *heard = Reading::ByBytes(0),
+                // The container has not started yet, or the node does not answer: the pod is looked at again.
+                Err(_) => return Ok(()),
+            }
         }
-        Ok(())
+        let (Reading::ByBytes(known), Ok(stream)) = (heard, api.log_stream(&made.name, &following(container)).await)
+        else {
+            return Ok(());
+        };
+        let mut skip = *known;
+        each_piece(stream, |piece| {
+            let old = skip.min(piece.len() as u64);
+            skip -= old;
+            let fresh = &piece[usize::try_from(old).unwrap_or(piece.len())..];
+            *known += fresh.len() as u64;
+            talk.take(fresh)
+        })
+        .await
     }
 
     /// Removes the pods of this call. What cannot be removed is named in the log: a phase does not fail for that.
@@ -295,11 +313,45 @@ impl Call {
         }
     }
 
-    /// Remembers the pods that an earlier process made under this name, so that they are removed too.
-    pub fn expect_pod(&self, namespace: &str, name: &str) {
-        let pod = (namespace.to_owned(), name.to_owned());
-        self.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(pod);
+    /// Looks for the pods that an earlier process made for this phase, so that they are removed too. By their label and in all
+    /// namespaces: that process may have died before it could remember where it made them.
+    pub async fn find_pods(&self) {
+        match pods_of_phase(&self.client, &self.identity).await {
+            Ok(found) => self.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(found),
+            Err(error) => self.log(&format!("pods that an earlier server made cannot be looked for: {error}")),
+        }
     }
+}
+
+/// The pods of a phase, each with its namespace. An API server that does not answer is asked again.
+async fn pods_of_phase(client: &Client, identity: &str) -> Result<Vec<(String, String)>, Error> {
+    let ours = ListParams::default().labels(&format!("{PHASE}={identity}"));
+    let mut pause = LOOK;
+    loop {
+        let listed = Api::<Pod>::all(client.clone()).list_metadata(&ours).await;
+        match listed.map_err(|error| Error::api(format!("list pods with the label {PHASE}={identity}"), error)) {
+            Ok(found) => {
+                return Ok(found.iter().map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any())).collect());
+            }
+            Err(error) if error.is_retryable() && pause < Duration::from_secs(30) => tokio::time::sleep(pause).await,
+            Err(error) => return Err(error),
+        }
+        pause *= 2;
+    }
+}
+
+/// Removes whatever pods a phase has left. The first that cannot be removed is the error; the others are gone.
+pub async fn remove_pods(client: &Client, identity: &str) -> Result<(), Error> {
+    let mut answer = Ok(());
+    for (namespace, name) in pods_of_phase(client, identity).await? {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        match api.delete(&name, &DeleteParams::default().grace_period(0)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => answer = answer.and(Err(Error::api(format!("delete pod {namespace}/{name}"), error))),
+        }
+    }
+    answer
 }
 
 /// Puts our program where Kanister's images have theirs.
@@ -371,4 +423,114 @@ fn bad_end(pod: &Pod) -> Option<String> {
         "failed: {}",
         if codes.is_empty() { message.unwrap_or_else(|| "no reason is given".into()) } else { codes.join(", ") }
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::future::BoxFuture;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use plimsoll_progress::{Clock, Operation};
+
+    use super::super::arguments::Arguments;
+    use super::super::call::{Host, PodStyle};
+    use super::super::table::Shown;
+    use super::*;
+    use crate::params::Params;
+
+    struct Nobody;
+
+    impl Host for Nobody {
+        fn effect(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn point(&self, _: &'static str) {}
+
+        fn recall(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn remember<'a>(&'a self, _: &'a str, _: String) -> BoxFuture<'a, Result<(), Error>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn log(&self, _: &str) {}
+    }
+
+    /// The call of a phase of the server in namespace `home`, which runs as `boss` and lends its `kando`.
+    fn call(arguments: &Value, style: PodStyle) -> Call {
+        let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let client = kube::Client::try_from(config).unwrap();
+        let tools = Some(Tools { image: "ours".into(), program: "/plimsoll".into() });
+        let (arguments, style) = (Arguments::new(arguments.as_object().unwrap().clone()), PodStyle { tools, ..style });
+        let (task, owner) = (Operation::new("set", Clock::system()).root().child("p"), OwnerReference::default());
+        let (home, label, params) = ("home".to_owned(), "act/p".to_owned(), Params::default());
+        let host = Arc::new(Nobody);
+        let mut call =
+            Call::new(client, home, &["u"], label, arguments, params, style, owner, task, Shown::Steps, host);
+        call.account = Some("boss".into());
+        call
+    }
+
+    fn dressed(call: &Call, wanted: &Wanted) -> Value {
+        let made = Made { namespace: wanted.namespace.clone(), name: "pod".into() };
+        serde_json::to_value(call.dress(wanted, &made).unwrap()).unwrap()
+    }
+
+    fn task(namespace: &str) -> Wanted {
+        Wanted::task("kanister-job-", namespace.into(), "image", &["true".to_owned()])
+    }
+
+    #[tokio::test]
+    async fn our_kando_is_lent_to_the_commands_of_blueprints_and_to_nobody_else() {
+        let lent = |pod: &Value| pod["spec"]["initContainers"][0]["image"] == "ours";
+        let call = call(&json!({}), PodStyle::default());
+        let pod = dressed(&call, &task("home"));
+        assert!(lent(&pod), "{pod:#}");
+        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], KANDO);
+        let helper = Wanted::idle("restore-data-", "home".into(), "image", &BTreeMap::new());
+        assert!(!lent(&dressed(&call, &helper)), "nobody calls it there");
+    }
+
+    #[tokio::test]
+    async fn an_annotation_keeps_the_image_s_own_kando() {
+        let off = json!({ "podAnnotations": { OWN_KANDO: "true" } });
+        let pod = dressed(&call(&off, PodStyle::default()), &task("home"));
+        assert_eq!(pod["spec"]["initContainers"], Value::Null);
+    }
+
+    #[tokio::test]
+    async fn pods_beside_the_server_have_its_account_unless_they_name_one() {
+        let account = |call: &Call, wanted: &Wanted| dressed(call, wanted)["spec"]["serviceAccountName"].clone();
+        let plain = call(&json!({}), PodStyle::default());
+        assert_eq!(account(&plain, &task("home")), "boss");
+        assert_eq!(account(&plain, &task("shop")), Value::Null);
+        let named = call(&json!({ "podOverride": { "serviceAccountName": "mine" } }), PodStyle::default());
+        assert_eq!(account(&named, &task("home")), "mine");
+    }
+
+    #[tokio::test]
+    async fn what_the_action_says_about_its_pods_is_merged_over_what_the_blueprint_says() {
+        let blueprint = json!({ "podOverride": {
+            "nodeSelector": { "disk": "fast", "zone": "a" },
+            "containers": [{ "name": CONTAINER, "env": [{ "name": "A", "value": "1" }, { "name": "B", "value": "1" }] }],
+        } });
+        let action = json!({
+            "nodeSelector": { "zone": "b" },
+            "containers": [{ "name": CONTAINER, "env": [{ "name": "B", "value": "2" }] }],
+        });
+        let style = PodStyle { overriding: Some(action), ..PodStyle::default() };
+        let pod = dressed(&call(&blueprint, style), &task("home"));
+        assert_eq!(pod["spec"]["nodeSelector"], json!({ "disk": "fast", "zone": "b" }));
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), 1);
+        let value = |name: &str| {
+            let all = containers[0]["env"].as_array().unwrap();
+            all.iter().find(|one| one["name"] == name).map(|one| one["value"].clone())
+        };
+        assert_eq!((value("A"), value("B")), (Some(json!("1")), Some(json!("2"))));
+        assert_eq!(containers[0]["image"], "image");
+    }
 }

@@ -73,7 +73,7 @@ impl Message {
             }
         }
         if direction == Direction::Down {
-            moved.sent = moved.read;
+            moved.sent = Some(moved.read);
         }
         moved
     }
@@ -104,7 +104,7 @@ pub struct Saved {
 impl Saved {
     /// All of it has been moved.
     pub fn moved(&self) -> Moved {
-        let (read, total, sent) = (self.size, Some(self.size), self.added);
+        let (read, total, sent) = (self.size, Some(self.size), Some(self.added));
         Moved { direction: Direction::Up, read, total, sent, seconds_left: None }
     }
 }
@@ -432,11 +432,12 @@ mod tests {
         let text = r#"{"message_type":"status","total_bytes":100,"bytes_done":40,"seconds_remaining":86400}"#;
         let running = up(scanning, text);
         assert_eq!((running.read, running.total, running.seconds_left), (40, Some(100), None));
+        assert_eq!(running.sent, None, "restic says at the end what it has sent");
         let text = r#"{"message_type":"summary","total_bytes_processed":100,"data_added":70,"data_added_packed":30}"#;
-        assert_eq!(up(running, text), Moved { read: 100, total: Some(100), sent: 30, ..Moved::default() });
+        assert_eq!(up(running, text), Moved { read: 100, total: Some(100), sent: Some(30), ..Moved::default() });
         let text = r#"{"message_type":"status","total_bytes":9,"bytes_restored":3,"bytes_skipped":1}"#;
         let down = after(Moved::default(), Direction::Down, text);
-        assert_eq!((down.read, down.sent, down.total, down.seconds_left), (4, 4, Some(9), None));
+        assert_eq!((down.read, down.sent, down.total, down.seconds_left), (4, Some(4), Some(9), None));
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
+    /// The line of which a part was heard is going to be said anew.
+    pub fn forget_line(&mut self) {
+        self.reader.forget_line();
+    }
+
     /// It has said everything: its outputs.
     pub fn finish(mut self) -> Result<Outputs, Error> {
         let (lines, outputs) = std::mem::take(&mut self.reader).finish()?;
@@ -112,7 +117,7 @@ pub fn moved(direction: Direction, tree: &Snapshot) -> Option<Moved> {
         direction,
         read: bytes.done,
         total,
-        sent: bytes.done,
+        sent: Some(bytes.done),
         seconds_left: node.left.map(|left| left.high).filter(|_| total.is_some()),
     })
 }

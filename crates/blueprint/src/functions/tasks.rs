@@ -89,7 +89,13 @@ impl Function for MultiContainerRun {
         Box::pin(async move {
             let arguments = &call.arguments;
             let namespace = arguments.optional_text("namespace")?.unwrap_or_else(|| call.home.clone());
-            let wanted = Wanted { prefix: "kanister-job-", namespace, spec: shared_pod(call)?, part: String::new() };
+            let wanted = Wanted {
+                prefix: "kanister-job-",
+                namespace,
+                spec: shared_pod(call)?,
+                part: String::new(),
+                runs_a_command: true,
+            };
             run_pod(call, &wanted, "output", true).await
         })
     }

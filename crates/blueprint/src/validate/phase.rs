@@ -67,13 +67,33 @@ fn check_value(findings: &mut Findings, place: &str, key: &str, value: &Value, f
     if matches!(key, "podLabels" | "podAnnotations" | "labels") && !is_map_of_text(value) {
         findings.error(place, "InvalidArgument", format!("{key} must be a map of strings"));
     }
-    // The conditions of Wait and WaitV2 are filled in by themselves, over the objects they look at.
-    if key == "conditions" && function.is_some_and(|function| !function.rendered) {
+    if let Some(function) = function.filter(|function| key == "conditions" && !function.rendered) {
+        check_conditions(findings, place, value, function);
         return;
     }
     let templates = findings.templates(place, value);
     if COMMANDS.contains(&key) {
         credentials::check(findings, place, &templates);
+    }
+}
+
+/// The conditions of Wait and WaitV2 are filled in by themselves, over the objects they look at. Those of Wait are no templates
+/// before their paths are.
+fn check_conditions(findings: &mut Findings, place: &str, value: &Value, function: &Function) {
+    let groups = ["anyOf", "allOf"].map(|group| (group, value[group].as_array().map_or(&[][..], Vec::as_slice)));
+    if groups.iter().all(|(_, conditions)| conditions.is_empty()) {
+        findings.error(place, "InvalidArgument", "conditions has neither anyOf nor allOf");
+    }
+    for (group, conditions) in groups {
+        for (at, one) in conditions.iter().enumerate() {
+            let place = format!("{place}.{group}[{at}]");
+            match one["condition"].as_str() {
+                None => findings.error(&place, "InvalidArgument", "there is no condition"),
+                Some(text) if function.name == "Wait" && (text.contains("{ $") || text.contains("{$")) => {}
+                Some(_) => drop(findings.templates(&format!("{place}.condition"), &one["condition"])),
+            }
+            findings.templates(&format!("{place}.objectReference"), &one["objectReference"]);
+        }
     }
 }
 

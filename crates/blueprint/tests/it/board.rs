@@ -291,3 +291,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_set_returns_altogether_fits_into_its_status() {
+    let (spec, action) = (spec(), action(3, false));
+    let large = |size: usize| Outputs::from_iter([("k".to_owned(), json!("x".repeat(size)))]);
+    let mut board = Board::new([(&spec, &action)]);
+    board.reserve(&large(500_000)).unwrap();
+    board.complete(core(0, 0), large(500_000), at(1));
+    board.reserve(&large(500_000)).unwrap();
+    let error = board.reserve(&large(500_000)).unwrap_err();
+    assert_eq!(error.reason(), "OutputTooLong");
+    assert!(error.to_string().contains("may have 1048576 bytes"), "{error}");
+    board.reserve(&large(1000)).expect("what is refused takes no room");
+
+    let mut next = Board::new([(&spec, &action)]);
+    next.resume(&board.status(at(2))).unwrap();
+    next.reserve(&large(500_000)).unwrap();
+    assert!(next.reserve(&large(500_000)).is_err(), "a server that takes over counts what is there");
+}

@@ -106,6 +106,35 @@ fn every_mistake_is_found_and_says_where_it_is() {
 }
 
 #[test]
+fn conditions_are_looked_into_as_far_as_they_are_templates() {
+    let wait = |func: &str, conditions: Value| {
+        blueprint(json!([{"func": func, "name": "wait", "args": {"timeout": "60s", "conditions": conditions}}]))
+    };
+    let one =
+        |text: &str| json!({"allOf": [{"condition": text, "objectReference": {"name": "{{ .Namespace.Name }}"}}]});
+    for good in ["{{ if eq .status.phase \"Ready\" }}true{{ end }}", "{{ range $.status.conditions }}true{{ end }}"] {
+        assert_eq!(validate(&wait("WaitV2", one(good))), [], "{good}");
+    }
+    let at = "action backup, phase wait, argument conditions";
+    let cases = [
+        (wait("WaitV2", one("{{ if $.status.ready }}true")), "TemplateInvalid", ".allOf[0].condition"),
+        (wait("Wait", one("{{ if }}true{{ end }}")), "TemplateInvalid", ".allOf[0].condition"),
+        (wait("WaitV2", json!({"anyOf": [{"objectReference": {}}]})), "InvalidArgument", ".anyOf[0]"),
+        (wait("WaitV2", json!({"anyOf": []})), "InvalidArgument", ""),
+        (
+            wait("Wait", json!({"anyOf": [{"condition": "{ $.a }", "objectReference": {"name": "{{ .x"}}]})),
+            "TemplateInvalid",
+            ".anyOf[0].objectReference.name",
+        ),
+    ];
+    for (blueprint, reason, below) in cases {
+        let findings = validate(&blueprint);
+        let found: Vec<_> = findings.iter().map(|finding| (finding.reason, finding.place.clone())).collect();
+        assert_eq!(found, [(reason, format!("{at}{below}"))]);
+    }
+}
+
+#[test]
 fn phase_names_are_unique_in_the_whole_blueprint() {
     assert_eq!(reasons(&blueprint(json!([dump(), dump()]))), ["DuplicatePhaseName"]);
     let mut two = blueprint(json!([dump()]));

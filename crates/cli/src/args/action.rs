@@ -45,10 +45,10 @@ pub struct CreateAction {
     /// Name of the ActionSet; by default the action, the parent and five characters
     #[arg(long, short = 'A', value_name = "NAME")]
     pub name: Option<String>,
-    /// Action of the blueprint
+    /// Action of the blueprint; by default that of the parent
     #[arg(long, short = 'a', value_name = "ACTION")]
     pub action: Option<String>,
-    /// ActionSet, complete, whose artifacts, objects and profile are taken over
+    /// ActionSet, complete, whose action, artifacts, objects and profile are taken over
     #[arg(long, short = 'f', value_name = "ACTIONSET")]
     pub from: Option<String>,
     /// Blueprint
@@ -78,7 +78,7 @@ pub struct CreateAction {
     /// Act on what has these labels
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Kind that the selector chooses from: all, deployment, statefulset or pvc
+    /// Kind that the selector chooses from: all (but namespaces), deployment, deploymentconfig, statefulset, pvc or namespace
     #[arg(long, short = 'k', value_name = "KIND", default_value = "all")]
     pub kind: String,
     /// Namespace that the selector chooses from
@@ -105,7 +105,7 @@ pub struct CreateAction {
     /// Print it as YAML and create nothing
     #[arg(long, conflicts_with_all = ["wait", "events"])]
     pub dry_run: bool,
-    /// Do not look whether blueprint and profile exist
+    /// Do not look whether blueprint, profile, objects, Secrets and ConfigMaps exist
     #[arg(long)]
     pub skip_validation: bool,
     /// Wait for the end: a live picture on a terminal, plain lines elsewhere; the exit code tells the outcome

@@ -10,6 +10,8 @@ use kube::{Api, Client, ResourceExt};
 use plimsoll_api::kanister::v1alpha1::{
     ActionSet, ActionSetSpec, ActionSpec, ActionState, Artifact, Blueprint, ObjectReference, Profile,
 };
+use plimsoll_api::plimsoll::v1alpha1::LogTail;
+use plimsoll_blueprint::params;
 
 use super::create::{pairs, reference, send};
 use super::logs;
@@ -61,11 +63,10 @@ async fn build(
     options: &CreateAction,
     parent: Option<&ActionSet>,
 ) -> anyhow::Result<ActionSet> {
-    let Some(action) = options.action.clone() else { bail!(Usage("say which action: --action NAME".into())) };
     let targets = targets(client, options).await?;
     let actions = match parent {
-        Some(parent) => from_parent(options, &action, parent, &targets, global)?,
-        None => from_scratch(options, &action, &targets, global)?,
+        Some(parent) => from_parent(options, parent, &targets, global)?,
+        None => from_scratch(options, &targets, global)?,
     };
     if actions.is_empty() {
         bail!(Usage(
@@ -74,7 +75,7 @@ async fn build(
     }
     let labels = pairs("label", &options.labels)?;
     let metadata = ObjectMeta {
-        name: Some(options.name.clone().unwrap_or_else(|| invent(&action, options.from.as_deref()))),
+        name: Some(options.name.clone().unwrap_or_else(|| invent(options.action.as_deref(), options.from.as_deref()))),
         namespace: Some(global.namespace.clone()),
         labels: Some(labels).filter(|labels| !labels.is_empty()),
         ..ObjectMeta::default()
@@ -82,20 +83,20 @@ async fn build(
     Ok(ActionSet { metadata, spec: ActionSetSpec { actions, ..ActionSetSpec::default() }, status: None })
 }
 
-/// The action, the parent and five characters that nobody else has.
-fn invent(action: &str, parent: Option<&str>) -> String {
+/// The action and the parent, as far as they are said, and five characters that nobody else has.
+fn invent(action: Option<&str>, parent: Option<&str>) -> String {
     let random = uuid::Uuid::new_v4().simple().to_string();
-    let parent = parent.map(|parent| format!("-{parent}")).unwrap_or_default();
-    format!("{}{parent}-{}", action.to_lowercase(), &random[..5])
+    let parts = [action.map(str::to_lowercase), parent.map(str::to_owned), Some(random[..5].to_owned())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("-")
 }
 
-fn common(options: &CreateAction, action: &str, global: &Global) -> anyhow::Result<ActionSpec> {
+fn common(options: &CreateAction, global: &Global) -> anyhow::Result<ActionSpec> {
     let profile = options.profile.as_ref().map(|text| {
         let (namespace, name) = text.split_once('/').unwrap_or((&global.namespace, text));
         object("Profile", namespace, name)
     });
     Ok(ActionSpec {
-        name: Some(action.to_owned()),
+        name: options.action.clone(),
         blueprint: options.blueprint.clone(),
         profile,
         options: pairs("option", &options.options)?,
@@ -109,21 +110,22 @@ fn common(options: &CreateAction, action: &str, global: &Global) -> anyhow::Resu
 
 fn from_scratch(
     options: &CreateAction,
-    action: &str,
     targets: &[ObjectReference],
     global: &Global,
 ) -> anyhow::Result<Vec<ActionSpec>> {
+    if options.action.is_none() {
+        bail!(Usage("say which action: --action NAME".into()));
+    }
     if options.blueprint.is_none() {
         bail!(Usage("say which blueprint: --blueprint NAME".into()));
     }
-    let common = common(options, action, global)?;
+    let common = common(options, global)?;
     Ok(targets.iter().map(|target| ActionSpec { object: Some(target.clone()), ..common.clone() }).collect())
 }
 
-/// What is not said is taken over from the parent: object, blueprint, profile, secrets, options, and always its artifacts.
+/// What is not said is taken over from the parent: action, object, blueprint, profile, secrets, options, and always its artifacts.
 fn from_parent(
     options: &CreateAction,
-    action: &str,
     parent: &ActionSet,
     targets: &[ObjectReference],
     global: &Global,
@@ -133,8 +135,9 @@ fn from_parent(
     for (index, old) in parent.spec.actions.iter().enumerate() {
         let artifacts: BTreeMap<String, Artifact> =
             status.actions.get(index).map(|done| done.artifacts.clone()).unwrap_or_default();
-        let given = common(options, action, global)?;
+        let given = common(options, global)?;
         let merged = ActionSpec {
+            name: given.name.clone().or_else(|| old.name.clone()),
             blueprint: given.blueprint.clone().or_else(|| old.blueprint.clone()),
             profile: given.profile.clone().or_else(|| old.profile.clone()),
             options: old.options.clone().into_iter().chain(given.options.clone()).collect(),
@@ -196,7 +199,11 @@ async fn targets(client: &Client, options: &CreateAction) -> anyhow::Result<Vec<
         all.push(other(path)?);
     }
     if let Some(selector) = &options.selector {
-        all.extend(selected(client, options, selector).await?);
+        for one in selected(client, options, selector).await? {
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
     }
     Ok(all)
 }
@@ -220,25 +227,36 @@ fn other(path: &str) -> anyhow::Result<ObjectReference> {
 }
 
 async fn selected(client: &Client, options: &CreateAction, selector: &str) -> anyhow::Result<Vec<ObjectReference>> {
-    const KINDS: [(&str, &str, &str); 3] = [
+    const NAMESPACE: &str = "namespace";
+    const KINDS: [(&str, &str, &str); 5] = [
         ("deployment", "apps", "Deployment"),
+        ("deploymentconfig", "apps.openshift.io", "DeploymentConfig"),
         ("statefulset", "apps", "StatefulSet"),
         ("pvc", "", "PersistentVolumeClaim"),
+        (NAMESPACE, "", "Namespace"),
     ];
     let wanted = options.kind.to_lowercase();
     if wanted != "all" && !KINDS.iter().any(|(word, ..)| *word == wanted) {
-        bail!(Usage(format!("--kind {wanted:?} is not all, deployment, statefulset or pvc")));
+        bail!(Usage(format!(
+            "--kind {wanted:?} is not all, deployment, deploymentconfig, statefulset, pvc or namespace"
+        )));
     }
+    let is_wanted = |word: &str| if wanted == "all" { word != NAMESPACE } else { wanted == word };
     let mut found = Vec::new();
-    for (word, group, kind) in KINDS.iter().filter(|(word, ..)| wanted == "all" || wanted == *word) {
+    for (word, group, kind) in KINDS.iter().filter(|(word, ..)| is_wanted(word)) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let api: Api<DynamicObject> = match &options.selector_namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
+            Some(namespace) if *word != NAMESPACE => Api::namespaced_with(client.clone(), namespace, &resource),
+            _ => Api::all_with(client.clone(), &resource),
         };
-        let list = api.list(&ListParams::default().labels(selector)).await;
-        let list = list.with_context(|| format!("cannot list {}", resource.plural))?;
-        found.extend(list.iter().map(|one| object(word, &one.namespace().unwrap_or_default(), &one.name_any())));
+        let list = match api.list(&ListParams::default().labels(selector)).await {
+            // Only OpenShift knows it.
+            Err(kube::Error::Api(status)) if status.code == 404 && wanted == "all" => continue,
+            list => list.with_context(|| format!("cannot list {}", resource.plural))?,
+        };
+        // A namespace is said to lie in itself.
+        let place = |one: &DynamicObject| one.namespace().unwrap_or_else(|| one.name_any());
+        found.extend(list.iter().map(|one| object(word, &place(one), &one.name_any())));
     }
     if found.is_empty() {
         bail!("nothing has the labels {selector}");
@@ -267,8 +285,26 @@ async fn check(client: &Client, namespace: &str, set: &ActionSet) -> anyhow::Res
                 bail!("there is no profile {place}/{name}");
             }
         }
+        let plain = |kind: &str, reference: &ObjectReference| ObjectReference {
+            api_version: Some("v1".into()),
+            resource: Some(format!("{}s", kind.to_lowercase())),
+            ..reference.clone()
+        };
+        let needed = action.object.iter().cloned();
+        let needed = needed.chain(action.secrets.values().map(|secret| plain("Secret", secret)));
+        for reference in needed.chain(action.config_maps.values().map(|map| plain("ConfigMap", map))) {
+            require(client, &reference).await?;
+        }
     }
     Ok(())
+}
+
+/// What the server may read need not be what its user may read.
+async fn require(client: &Client, reference: &ObjectReference) -> anyhow::Result<()> {
+    match params::read_reference(client, reference).await {
+        Err(error) if error.code() == Some(403) => Ok(()),
+        answer => answer.map(|_| ()).map_err(Into::into),
+    }
 }
 
 /// Shows it until it has ended.
@@ -284,22 +320,30 @@ pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcom
     let client = connect::client(global).await?;
     let reference = reference(Kind::Action, &options.name);
     let seen = subjects::read(&client, &global.namespace, &reference).await?;
-    let mut printed = 0;
+    let mut printed = logs::Printed::default();
     if seen.outcome().is_none() {
         if !options.follow {
             let tail = seen.operation.and_then(|operation| operation.status?.log?.text);
             output::text(tail.as_deref().unwrap_or_default());
             return Ok(Outcome::Success);
         }
-        printed = logs::follow_bytes(&client, &global.namespace, &reference).await?;
+        printed = logs::follow(&client, &global.namespace, &reference).await?;
     }
+    let ended = subjects::read(&client, &global.namespace, &reference).await?;
+    let attempt = ended.operation.and_then(|operation| operation.status?.attempt);
     let name = format!("{}-log", subjects::operation_name(&reference));
     let api: Api<ConfigMap> = Api::namespaced(client, &global.namespace);
     let found = api.get_opt(&name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
-    let Some(text) = found.and_then(|map| map.data?.remove("log")) else {
+    let mut kept = found.and_then(|map| map.data).unwrap_or_default();
+    let Some(text) = kept.remove("log") else {
         bail!("actionset {} has no log: it was refused, or another program ran it", options.name)
     };
-    let known = usize::try_from(printed).unwrap_or(usize::MAX).min(text.len());
-    output::text(text.get(known..).unwrap_or_default());
+    // Only the end of a long log is kept.
+    let offset = kept.remove("offset").and_then(|offset| offset.parse().ok());
+    let (lost, rest) = printed.rest(attempt, &LogTail { offset, text: Some(text), ..LogTail::default() });
+    if lost > 0 {
+        tracing::warn!("{lost} bytes before this are not kept");
+    }
+    output::text(&rest);
     Ok(Outcome::Success)
 }

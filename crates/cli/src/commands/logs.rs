@@ -97,12 +97,22 @@ impl<W: Write> Write for After<W> {
 
 /// How much of which attempt's log is printed.
 #[derive(Debug, Default, PartialEq)]
-struct Printed {
+pub struct Printed {
     attempt: Option<i64>,
     bytes: u64,
 }
 
 impl Printed {
+    /// What is left to print of a log of which only this end is kept, and how many bytes before it are lost.
+    pub fn rest(&mut self, attempt: Option<i64>, kept: &LogTail) -> (u64, String) {
+        if self.attempt != attempt {
+            *self = Self { attempt, bytes: 0 };
+        }
+        let before = self.bytes;
+        let offset = u64::try_from(kept.offset.unwrap_or(0)).unwrap_or(0);
+        (offset.saturating_sub(before), self.take(attempt, kept).1.to_owned())
+    }
+
     /// What to print of a tail, and what to say before it.
     fn take<'a>(&mut self, attempt: Option<i64>, tail: &'a LogTail) -> (Option<String>, &'a str) {
         let mut note = None;
@@ -123,13 +133,8 @@ impl Printed {
     }
 }
 
-/// Prints what the server tells, until it has ended; how many bytes that were.
-pub async fn follow_bytes(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<u64> {
-    Ok(follow(client, namespace, reference).await?.bytes)
-}
-
 /// Prints what the server tells, until it has ended.
-async fn follow(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Printed> {
+pub async fn follow(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Printed> {
     let api: Api<OperationObject> = Api::namespaced(client.clone(), namespace);
     let operations = watcher::watch_object(api, &subjects::operation_name(reference))
         .filter_map(|event| async { event.ok().map(|operation| News::Operation(operation.map(Box::new))) });
@@ -181,6 +186,17 @@ mod tests {
         assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, "three\n"));
         assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, ""));
         assert_eq!(printed, Printed { attempt: Some(1), bytes: 14 });
+    }
+
+    #[test]
+    fn the_end_of_a_log_whose_beginning_is_not_kept_is_printed_to_its_end() {
+        let kept = tail(100, "four\nfive\n");
+        let rest = |attempt, bytes| Printed { attempt, bytes }.rest(Some(1), &kept);
+        assert_eq!(rest(Some(1), 105), (0, "five\n".to_owned()), "the rest of what was followed");
+        assert_eq!(rest(Some(1), 110), (0, String::new()));
+        assert_eq!(rest(Some(1), 90), (10, "four\nfive\n".to_owned()));
+        assert_eq!(rest(None, 0), (100, "four\nfive\n".to_owned()), "it was not followed");
+        assert_eq!(rest(Some(7), 110), (100, "four\nfive\n".to_owned()), "of another server's log nothing is known");
     }
 
     #[test]

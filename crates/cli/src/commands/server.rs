@@ -57,7 +57,10 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],
         },
         identity: identity(),
-        pod: std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()),
+        pod: variable("POD_NAME"),
+        // Where it serves another namespace than its own, that one does not have its account.
+        service_account: variable("POD_SERVICE_ACCOUNT")
+            .filter(|_| variable("POD_NAMESPACE").as_ref() == Some(&global.namespace)),
         plugins: PluginSettings {
             directory: Some(options.plugin_dir.clone()),
             environment: options.plugin_env.clone(),
@@ -95,16 +98,22 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
         identity: identity(),
         pod: None,
+        service_account: None,
         plugins: PluginSettings {
             directory: std::env::var_os("PLIMSOLL_PLUGIN_DIR").map(PathBuf::from),
             guard: guard(),
             ..PluginSettings::default()
         },
         downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
-        tools: None,
+        tools: Some(tools("plimsoll".into())),
         trees: Trees::default(),
         transfers: Trees::default(),
     }
+}
+
+/// What the pod's own definition says about it.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn this_program() -> String {

@@ -57,16 +57,37 @@ fn phase_text(phase: &Value) -> String {
     let mut parts = vec![phase["state"].as_str().unwrap_or_default().to_owned()];
     parts.extend(progress["progressPercent"].as_str().map(|percent| format!("{percent}%")));
     let bytes = |done: &str, total: &str, word: &str| {
-        let moved = progress[done].as_u64()?;
-        let of = progress[total].as_u64().map(|total| format!(" of {total}")).unwrap_or_default();
-        Some(format!("{moved}{of} bytes {word}"))
+        let (moved, total) = (progress[done].as_u64(), progress[total].as_u64());
+        match (moved, total) {
+            (Some(moved), Some(total)) => Some(format!("{moved} of {total} bytes {word}ed")),
+            (Some(moved), None) => Some(format!("{moved} bytes {word}ed")),
+            (None, Some(total)) => Some(format!("{total} bytes to {word}")),
+            (None, None) => None,
+        }
     };
-    parts.extend(bytes("sizeUploadedB", "estimatedUploadSizeB", "uploaded"));
-    parts.extend(bytes("sizeDownloadedB", "estimatedDownloadSizeB", "downloaded"));
+    parts.extend(bytes("sizeUploadedB", "estimatedUploadSizeB", "upload"));
+    parts.extend(bytes("sizeDownloadedB", "estimatedDownloadSizeB", "download"));
     parts.extend(progress["estimatedTimeSeconds"].as_u64().map(|seconds| format!("{seconds} s left at most")));
     let mut text = parts.join(", ");
     for (key, value) in phase["output"].as_object().into_iter().flatten() {
         text += &format!("\n{key}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_nobody_has_counted_yet_are_not_shown_as_none() {
+        let text = |progress: Value| phase_text(&json!({ "state": "running", "progress": progress }));
+        assert_eq!(
+            text(json!({ "progressPercent": "90.00", "estimatedUploadSizeB": 100 })),
+            "running, 90.00%, 100 bytes to upload"
+        );
+        let both = json!({ "sizeDownloadedB": 40, "estimatedDownloadSizeB": 100 });
+        assert_eq!(text(both), "running, 40 of 100 bytes downloaded");
+        assert_eq!(text(json!({ "sizeUploadedB": 40 })), "running, 40 bytes uploaded");
+    }
 }

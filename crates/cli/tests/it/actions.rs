@@ -81,7 +81,7 @@ pub async fn ended(home: &Home<'_>, name: &str, seen: &mut Seen) -> Value {
     last
 }
 
-async fn completed(home: &Home<'_>, name: &str) -> Value {
+pub async fn completed(home: &Home<'_>, name: &str) -> Value {
     let set = ended(home, name, &mut Seen::default()).await;
     assert_eq!(state(&set), "complete", "{set:#}\n{}", home.log());
     set
@@ -95,11 +95,11 @@ pub fn output(key: &str, value: &str) -> String {
     format!("echo '###Phase-output###: {{\"key\":\"{key}\",\"value\":\"{value}\"}}'")
 }
 
-fn task(name: &str, line: &str) -> Value {
+pub fn task(name: &str, line: &str) -> Value {
     json!({ "func": "KubeTask", "name": name, "args": { "image": "any", "command": shell(line) } })
 }
 
-fn note(name: &str, map: &str) -> Value {
+pub fn note(name: &str, map: &str) -> Value {
     let spec = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {map}}}}}");
     json!({ "func": "KubeOps", "name": name, "args": { "operation": "create", "namespace": "{{ .Namespace.Name }}", "spec": spec } })
 }

@@ -321,6 +321,7 @@ async fn the_time_left_is_ours(home: &Home<'_>, directory: &Path) {
         let now = progress().await;
         let left = now["estimatedTimeSeconds"].as_u64();
         assert!(left.is_none_or(|left| (1..86_400).contains(&left)), "{now:#}");
+        assert!(now["sizeUploadedB"].is_null(), "nobody has said yet how much was sent: {now:#}");
         left.is_some()
     })
     .await;

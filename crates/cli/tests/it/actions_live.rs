@@ -144,7 +144,12 @@ async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
     );
     let name = chosen["metadata"]["name"].as_str().unwrap();
     assert!(name.starts_with("backup-") && name.len() == "backup-".len() + 5, "{name}");
+    let spaces = dry_run(&home, &["-a", "b", "-b", "bp", "-l", &mine(&home), "-k", "namespace"]).await.unwrap();
+    let itself = json!({ "kind": "namespace", "name": home.namespace, "namespace": home.namespace });
+    assert_eq!(spaces["spec"]["actions"].as_array().unwrap().len(), 1);
+    assert_eq!(spaces["spec"]["actions"][0]["object"], itself);
     let refused = [
+        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "deploymentconfig"], "cannot list deploymentconfigs"),
         (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "pvc"], "nothing has the labels"),
         (vec!["-a", "backup", "-b", "bp", "-d", "web"], "NAMESPACE/NAME"),
         (vec!["-a", "backup", "-b", "bp"], "say what to act on"),
@@ -156,6 +161,32 @@ async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
     a_child_takes_over_what_is_not_said(&home).await;
+    what_is_not_there_is_said_before_anything_is_created(&home).await;
+}
+
+/// The label that every namespace has.
+fn mine(home: &Home<'_>) -> String {
+    format!("kubernetes.io/metadata.name={}", home.namespace)
+}
+
+async fn what_is_not_there_is_said_before_anything_is_created(home: &Home<'_>) {
+    let phase = json!({ "func": "KubeTask", "name": "p", "args": { "image": "any", "command": shell("true") } });
+    make(home, "Blueprint", "bp", json!({ "actions": { "act": { "phases": [phase] } } })).await;
+    let web = format!("{}/web", home.namespace);
+    let (secret, map) = (format!("s={}/none", home.namespace), format!("c={}/none", home.namespace));
+    let missing = format!("{}/none", home.namespace);
+    let cases = [
+        (vec!["-d", &missing], "deployments"),
+        (vec!["-d", &web, "-s", &secret], "secrets"),
+        (vec!["-d", &web, "-c", &map], "configmaps"),
+    ];
+    for (arguments, expected) in cases {
+        let all = [&["action", "create", "-a", "act", "-b", "bp", "-A", "refused"], arguments.as_slice()].concat();
+        let output = home.command(&all).output().await.unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(&format!("{expected} {missing} does not exist")), "{error}");
+    }
+    assert!(home.find("ActionSet", "refused").await.is_none());
 }
 
 /// From a parent that is complete: artifacts, objects, blueprint, profile; options are added to.
@@ -180,4 +211,8 @@ async fn a_child_takes_over_what_is_not_said(home: &Home<'_>) {
     assert_eq!((&action["artifacts"], &action["object"]), (&artifacts, &object));
     assert_eq!((&action["blueprint"], &action["profile"]["name"]), (&json!("bp"), &json!("s3")));
     assert_eq!(action["options"], json!({ "a": "1", "b": "3" }));
+    let same = dry_run(home, &["-f", "parent"]).await.unwrap();
+    assert_eq!(same["spec"]["actions"][0]["name"], "backup", "what is not said is the parent's");
+    let name = same["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("parent-") && name.len() == "parent-".len() + 5, "{name}");
 }

@@ -111,6 +111,13 @@ async fn what_would_be_installed_can_be_read_beforehand_and_is_what_lies_in_depl
     let all = plimsoll().args(["install", "--dry-run", "-o", "json"]).output().await.unwrap();
     let all: Value = serde_json::from_slice(&all.stdout).unwrap();
     let kinds: Vec<&str> = all["items"].as_array().unwrap().iter().map(|item| item["kind"].as_str().unwrap()).collect();
+    let server = all["items"].as_array().unwrap().iter().find(|item| item["kind"] == "Deployment").unwrap();
+    let container = &server["spec"]["template"]["spec"]["containers"][0];
+    let variable = |name: &str| container["env"].as_array().unwrap().iter().find(|one| one["name"] == name).cloned();
+    let tools = variable("PLIMSOLL_TOOLS_IMAGE").map(|one| one["value"].clone());
+    assert_eq!(tools.as_ref(), Some(&container["image"]), "its own kando is put into the pods of blueprints");
+    let account = variable("POD_SERVICE_ACCOUNT").map(|one| one["valueFrom"]["fieldRef"]["fieldPath"].clone());
+    assert_eq!(account, Some("spec.serviceAccountName".into()));
     for kind in [
         "CustomResourceDefinition",
         "Namespace",

@@ -9,6 +9,8 @@ mod actions_database;
 mod actions_killed;
 mod actions_live;
 mod actions_real;
+mod actions_seen;
+mod actions_taken_over;
 mod api_server_restart;
 mod architecture;
 mod backup_fields;

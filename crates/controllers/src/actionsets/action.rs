@@ -24,6 +24,7 @@ use crate::subject::Job;
 
 /// The note of what an action knew when it began.
 const BEGUN: &str = "begun";
+const FAILED_BEFORE: &str = "it failed before the server was started again";
 
 /// Runs one action to its end. An error means that this process must stop, not that the action failed.
 pub async fn run(
@@ -104,8 +105,7 @@ impl Run<'_> {
         let params = self.fetch(known.as_ref(), &time).await;
         drop(reading);
         if let (Ok(params), None) = (&params, &known) {
-            let begun = Begun { time, workload: params.workload.clone() };
-            let value = serde_json::to_string(&begun).unwrap_or_default();
+            let value = serde_json::to_string(&params.begun(time)).unwrap_or_default();
             let note = Effect::Note { action: self.index, phase: String::new(), key: BEGUN.into(), value };
             self.job.journal.intend(note).await?;
         }
@@ -127,18 +127,37 @@ impl Run<'_> {
         }
     }
 
-    /// The action cannot even begin: its first phase is the one that failed.
+    /// The action cannot begin, or cannot go on after its server died: its first phase that is not complete is the one that
+    /// failed. Phases that ran are closed; the last phase is not run, since there is nothing to fill its templates with.
     async fn refuse(&self, error: &blueprint::Error, tasks: &[(Which, &BlueprintPhase, Task)]) -> Result<End, Error> {
         let text = format!("action {}: {error}", self.planned.name());
         self.publisher.log().info(&text);
-        {
-            let mut board = self.publisher.board();
-            board.fail(self.place(Which::Core(0)), &text, Timestamp::now());
-            board.end_action(self.index);
-        }
-        for (.., task) in tasks {
+        let (mut going, mut said) = (true, false);
+        for (which, written, task) in tasks {
+            let phase = self.phase(*which, written, task, &self.job.cancel);
+            match self.state_of(*which) {
+                Some(ActionState::Complete) => task.finish(),
+                Some(ActionState::Failed) => {
+                    task.fail(FAILED_BEFORE);
+                    going = false;
+                }
+                _ if phase.is_open() => {
+                    let why = blueprint::Error::Missing(error.to_string());
+                    let failed = phase.close(&mut Params::default(), why).await?.is_err();
+                    (going, said) = (going && !failed, said || failed);
+                }
+                _ if going => {
+                    self.publisher.board().fail(self.place(*which), &text, Timestamp::now());
+                    (going, said) = (false, true);
+                }
+                _ => {}
+            }
             task.skip("the action could not begin");
         }
+        if !said {
+            self.publisher.board().fail_action(self.index, &text);
+        }
+        self.publisher.board().end_action(self.index);
         self.say(Gravity::Warning, "ActionFailed", &text).await;
         self.publisher.publish(&self.job.tree.snapshot()).await?;
         Ok(End::Badly)
@@ -157,42 +176,45 @@ impl Run<'_> {
         params: &mut Params,
         cancel: &CancellationToken,
     ) -> Result<End, Error> {
-        let place = self.place(which);
-        let (state, output) = {
-            let board = self.publisher.board();
-            (board.state_of(place).cloned(), board.output_of(place).cloned())
-        };
-        match state {
+        let one = self.phase(which, phase, task, cancel);
+        match self.state_of(which) {
             Some(ActionState::Complete) => {
+                let output = self.publisher.board().output_of(self.place(which)).cloned();
                 phase::show_objects(self.job, phase, params, which == Which::Defer).await;
                 params.complete(name(phase), &output.unwrap_or_default(), which == Which::Defer);
                 task.finish();
                 return Ok(End::Well);
             }
             Some(ActionState::Failed) => {
-                task.fail("it failed before the server was started again");
+                task.fail(FAILED_BEFORE);
                 return Ok(End::Badly);
             }
-            _ if cancel.is_cancelled() => {
+            _ if cancel.is_cancelled() && !one.is_open() => {
                 self.publisher.board().fail_action(self.index, CANCELLED);
                 return Ok(End::Cancelled);
             }
             _ => {}
         }
-        let phase = Phase {
-            job: self.job,
-            publisher: self.publisher,
-            planned: self.planned,
-            place,
-            written: phase,
-            task,
-            cancel,
-        };
-        Ok(match phase.run(params).await? {
+        Ok(match one.run(params).await? {
             Ok(()) => End::Well,
             Err(blueprint::Error::Cancelled) => End::Cancelled,
             Err(_) => End::Badly,
         })
+    }
+
+    fn state_of(&self, which: Which) -> Option<ActionState> {
+        self.publisher.board().state_of(self.place(which)).cloned()
+    }
+
+    fn phase<'a>(
+        &'a self,
+        which: Which,
+        written: &'a BlueprintPhase,
+        task: &'a Task,
+        cancel: &'a CancellationToken,
+    ) -> Phase<'a> {
+        let (job, publisher, planned) = (self.job, self.publisher, self.planned);
+        Phase { job, publisher, planned, place: self.place(which), written, task, cancel }
     }
 
     /// The artifacts of an action that ended well.
@@ -201,7 +223,11 @@ impl Run<'_> {
             self.publisher.board().end_action(self.index);
             return Ok(end);
         }
-        match render(&self.planned.action.output_artifacts, params) {
+        let rendered = render(&self.planned.action.output_artifacts, params).and_then(|artifacts| {
+            self.publisher.board().reserve_artifacts(&artifacts)?;
+            Ok(artifacts)
+        });
+        match rendered {
             Ok(artifacts) => {
                 self.publisher.board().complete_action(self.index, artifacts);
                 Ok(End::Well)

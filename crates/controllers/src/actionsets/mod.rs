@@ -8,6 +8,7 @@
 //! ```
 
 mod action;
+mod broken;
 pub mod checks;
 mod host;
 mod movers;
@@ -24,10 +25,12 @@ use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_api::validate;
 use plimsoll_blueprint::board::{Board, CANCELLED};
 use plimsoll_engine::log::OperationLog;
+use plimsoll_engine::ports::Journal;
 use plimsoll_engine::{Error, kill};
 use plimsoll_progress::{Ending, Snapshot};
 use serde_json::{Value, json};
 
+use self::plan::Planned;
 use self::publish::Publisher;
 use crate::context::{Context, Settings};
 use crate::decide::Stage;
@@ -105,10 +108,14 @@ impl Kind for ActionSet {
     }
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
-        let planned = plan::load(&job.subject, &job.context.client, &job.id.namespace).await?;
-        let planned = planned.map_err(|faults| Error::Selection(faults.join("; ")))?;
+        let planned = match planned(job).await? {
+            Ok(planned) => planned,
+            Err(why) => return broken::end(job, &why).await,
+        };
         let mut board = Board::new(planned.iter().map(|one| (&one.spec, &one.action)));
-        board.resume(&job.subject.status.clone().unwrap_or_default()).map_err(Error::Selection)?;
+        if let Err(why) = board.resume(&job.subject.status.clone().unwrap_or_default()) {
+            return broken::end(job, &why).await;
+        }
         board.start();
         let log = OperationLog::create(&job.scratch.path().join("log.gz"))?;
         let publisher = Arc::new(Publisher::new(job, board, log));
@@ -129,6 +136,18 @@ impl Kind for ActionSet {
             publisher.log().info(format!("given up: {error}"));
         }
     }
+}
+
+/// What was planned when the set began counts to its end. The inner error is what is wrong with the plan.
+async fn planned(job: &Job<ActionSet>) -> Result<Result<Vec<Planned>, String>, Error> {
+    if let Some(planned) = plan::remembered(&job.known) {
+        return Ok(Ok(planned));
+    }
+    let planned = plan::load(&job.subject, &job.context.client, &job.id.namespace).await?;
+    if let Some(note) = planned.as_ref().ok().and_then(|planned| plan::note(planned)) {
+        job.journal.intend(note).await?;
+    }
+    Ok(planned.map_err(|faults| faults.join("; ")))
 }
 
 /// The set has ended, with all its actions.

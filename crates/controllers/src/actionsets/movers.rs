@@ -168,24 +168,35 @@ impl Movers for Agents {
             if call.host.recall(ASKED).is_none() {
                 return;
             }
-            let ours = ListParams::default().labels(&format!("{PHASE}={}", call.identity));
-            let transfers = api::<PodVolumeBackup>(&self.context);
-            // Both are looked for: the one may be gone already. Whoever works on a transfer that is gone stops.
-            let results = [remove_all(call, &transfers, &ours).await, remove_all(call, &self.secrets(), &ours).await];
-            for error in results.into_iter().filter_map(Result::err) {
+            let leave = || call.host.effect().map_err(|error| error.to_string());
+            if let Err(error) = self.sweep(&call.identity, &leave).await {
                 call.log(&format!("what an agent was asked for cannot be removed: {error}"));
             }
         })
     }
 }
 
-async fn remove_all<K>(call: &Call, api: &Api<K>, ours: &ListParams) -> Result<(), String>
+impl Agents {
+    /// Removes what a phase has asked agents for, with leave for each removal.
+    pub async fn sweep(&self, identity: &str, leave: &Leave<'_>) -> Result<(), String> {
+        let ours = ListParams::default().labels(&format!("{PHASE}={identity}"));
+        let transfers = api::<PodVolumeBackup>(&self.context);
+        // Both are looked for: the one may be gone already. Whoever works on a transfer that is gone stops.
+        let results = [remove_all(leave, &transfers, &ours).await, remove_all(leave, &self.secrets(), &ours).await];
+        results.into_iter().collect()
+    }
+}
+
+/// Leave to act, as it is asked for before every effect.
+type Leave<'a> = dyn Fn() -> Result<(), String> + Sync + 'a;
+
+async fn remove_all<K>(leave: &Leave<'_>, api: &Api<K>, ours: &ListParams) -> Result<(), String>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let found = api.list_metadata(ours).await.map_err(|error| error.to_string())?;
     for name in found.items.into_iter().filter_map(|one| one.metadata.name) {
-        call.host.effect().map_err(|error| error.to_string())?;
+        leave()?;
         match api.delete(&name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             answer => answer.map(|_| ()).map_err(|error| error.to_string())?,

@@ -48,6 +48,13 @@ enum Ended {
     Error(String),
 }
 
+impl Left {
+    /// How it had ended, if that is known.
+    fn ended(&self) -> Option<Ended> {
+        self.result.as_deref().and_then(|text| serde_json::from_str(text).ok())
+    }
+}
+
 /// Makes the objects of a phase that has ended visible again.
 pub async fn show_objects(job: &Job<ActionSet>, phase: &BlueprintPhase, params: &mut Params, defer: bool) {
     if let Ok(objects) = objects(job, phase, params).await {
@@ -77,12 +84,45 @@ impl Phase<'_> {
         self.place.phase == Which::Defer
     }
 
+    fn left(&self) -> Left {
+        left(&self.job.known, self.place.action, self.name())
+    }
+
+    fn is_running(&self) -> bool {
+        self.publisher.board().state_of(self.place) == Some(&ActionState::Running)
+    }
+
+    /// Whether an earlier process had begun it, and nobody has said how it ended.
+    pub fn is_open(&self) -> bool {
+        self.left().intent.is_some() || self.is_running()
+    }
+
+    /// Ends one that an earlier process had begun and that is not gone on with. If it had ended, that is how it ends.
+    pub async fn close(&self, params: &mut Params, why: PhaseError) -> Result<Result<(), PhaseError>, Error> {
+        let left = self.left();
+        let (ended, known) = match left.ended() {
+            Some(ended) => {
+                if let Ended::Outputs(outputs) = &ended {
+                    // There was room for it when it ended.
+                    let _ = self.publisher.board().reserve(outputs);
+                }
+                (ended, true)
+            }
+            None => (Ended::Error(params.redact(&why.to_string())), false),
+        };
+        if let Some(intent) = left.intent.filter(|_| !known) {
+            self.job.journal.settle(intent, serde_json::to_string(&ended).unwrap_or_default()).await?;
+        }
+        self.forget_pods(params, &left).await;
+        let answer = self.end(params, ended).await?;
+        Ok(if known { answer } else { Err(why) })
+    }
+
     /// Runs it. The inner error is how it failed, the outer one that this process must stop.
     pub async fn run(&self, params: &mut Params) -> Result<Result<(), PhaseError>, Error> {
-        let left = left(&self.job.known, self.place.action, self.name());
-        if let Some(ended) = left.result.as_deref().and_then(|text| serde_json::from_str::<Ended>(text).ok()) {
-            self.forget_pods(params, &left).await;
-            return self.end(params, ended).await;
+        let left = self.left();
+        if left.ended().is_some() || self.cancel.is_cancelled() {
+            return self.close(params, PhaseError::Cancelled).await;
         }
         let intent = if let Some(intent) = left.intent {
             intent
@@ -90,20 +130,23 @@ impl Phase<'_> {
             let effect = Effect::Phase { action: self.place.action, phase: self.name().to_owned() };
             self.job.journal.intend(effect).await?
         };
-        let stranded =
-            self.publisher.board().state_of(self.place) == Some(&ActionState::Running) && left.intent.is_none();
+        let stranded = self.is_running() && left.intent.is_none();
         self.begin().await?;
         let answer = match self.attempt(params, &left, stranded).await {
             Err(PhaseError::Host(why)) => return Err(Error::Fenced(why)),
             answer => answer,
         };
+        let answer = answer.and_then(|outputs| {
+            self.publisher.board().reserve(&outputs)?;
+            Ok(outputs)
+        });
         let (ended, cancelled) = match answer {
             Ok(outputs) => (Ended::Outputs(outputs), false),
             Err(error) => (Ended::Error(params.redact(&error.to_string())), matches!(error, PhaseError::Cancelled)),
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
         self.job.journal.settle(intent, result).await?;
-        self.clean_up().await;
+        self.clean_up(params, &left).await;
         let ended = self.end(params, ended).await?;
         Ok(if cancelled { Err(PhaseError::Cancelled) } else { ended })
     }
@@ -201,6 +244,7 @@ impl Phase<'_> {
             shown,
             Arc::new(host),
         );
+        call.account.clone_from(&job.context.settings.service_account);
         call.movers = Some(Arc::new(Agents::new(Arc::clone(&job.context))));
         call
     }
@@ -224,22 +268,21 @@ impl Phase<'_> {
         }
     }
 
-    /// The pods of the function that has just ended.
-    async fn clean_up(&self) {
-        if let Some(call) = self.publisher.call_of(self.place) {
-            call.clean_up().await;
+    /// The pods of the function that has just ended, or of one that could not even be called again.
+    async fn clean_up(&self, params: &Params, left: &Left) {
+        match self.publisher.call_of(self.place) {
+            Some(call) => call.clean_up().await,
+            None => self.forget_pods(params, left).await,
         }
     }
 
-    /// The pods of a function that had ended when its server died.
+    /// The pods of a function that ran when its server died.
     async fn forget_pods(&self, params: &Params, left: &Left) {
-        let call = self.call(Arguments::default(), params.clone(), Shown::AtTheEnd, left);
-        for (key, namespace) in &left.notes {
-            if let Some(name) = key.strip_prefix("pod/") {
-                call.expect_pod(namespace, name);
-            }
+        if left.intent.is_some() {
+            let call = self.call(Arguments::default(), params.clone(), Shown::AtTheEnd, left);
+            call.find_pods().await;
+            call.clean_up().await;
         }
-        call.clean_up().await;
     }
 
     /// The last value goes out together with the state.

@@ -9,14 +9,25 @@ use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSpec, Blueprint, Bluepri
 use plimsoll_blueprint::functions::table;
 use plimsoll_blueprint::validate::validate_action;
 use plimsoll_engine::Error;
+use plimsoll_engine::ports::Effect;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::host::left;
+use crate::journal::Known;
 
 /// Annotation on an ActionSet or a Blueprint: how long a phase may take. One time for all (`1h`), or `phase=time,…`.
 pub const TIMEOUT: &str = "plimsoll.dev/phase-timeout";
 /// Annotation on a Blueprint: phases, separated by commas, that may be run again after the server was stopped.
 pub const REPEATABLE: &str = "plimsoll.dev/repeatable-phases";
 
+/// The note of what a set was going to do when it began.
+const PLANNED: &str = "planned";
+/// A longer plan is not remembered, but made again.
+const LONGEST: usize = 256 << 10;
+
 /// One action that is going to be run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
     /// What the user asked for.
     pub spec: ActionSpec,
@@ -41,6 +52,18 @@ impl Planned {
     pub fn is_repeatable(&self, phase: &str) -> bool {
         self.repeatable.iter().any(|name| name == phase)
     }
+}
+
+/// What an earlier process was going to do: a blueprint that is changed or deleted since does not change a set that has begun.
+pub fn remembered(known: &[Known]) -> Option<Vec<Planned>> {
+    let text = left(known, 0, "").notes.remove(PLANNED)?;
+    serde_json::from_str(&text).ok()
+}
+
+/// The same for whoever takes over, if it can be kept.
+pub fn note(planned: &[Planned]) -> Option<Effect> {
+    let value = serde_json::to_string(planned).ok().filter(|text| text.len() <= LONGEST)?;
+    Some(Effect::Note { action: 0, phase: String::new(), key: PLANNED.into(), value })
 }
 
 /// Reads the blueprints of a set. What is wrong with them is the inner error.
@@ -109,7 +132,7 @@ fn version_fault(spec: &ActionSpec) -> Option<String> {
 }
 
 /// How long phases may take.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Timeouts {
     all: Option<Duration>,
     named: BTreeMap<String, Duration>,
@@ -171,6 +194,20 @@ mod tests {
             let faults = planned(&phase, version).err().unwrap_or_default().join("; ");
             assert!(faults.contains(expected), "{faults}");
         }
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_plan_is_the_plan() {
+        use plimsoll_engine::ports::IntentId;
+        use serde_json::json;
+        let phase = json!({ "name": "p", "func": "KubeTask", "args": { "image": "i", "command": ["{{ .Time }}"] } });
+        let mut one = planned(&phase, "v0.0.0").unwrap();
+        one.timeouts = Timeouts::parse("1h,p=1500ms").unwrap();
+        one.repeatable = vec!["p".into()];
+        let plan = vec![one.clone(), one];
+        let known = [Known { id: IntentId(0), effect: note(&plan).unwrap(), result: None }];
+        assert_eq!(remembered(&known), Some(plan));
+        assert_eq!(remembered(&[]), None);
     }
 
     #[test]

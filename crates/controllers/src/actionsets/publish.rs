@@ -156,7 +156,7 @@ impl Publisher {
                 owner_references: Some(vec![job.id.owner()]),
                 ..ObjectMeta::default()
             },
-            data: Some([("log".to_owned(), tail.text)].into()),
+            data: Some([("log".to_owned(), tail.text), ("offset".to_owned(), tail.offset.to_string())].into()),
             ..ConfigMap::default()
         };
         let api: Api<ConfigMap> = Api::namespaced(job.context.client.clone(), &job.id.namespace);

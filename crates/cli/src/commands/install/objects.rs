@@ -203,6 +203,12 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     ];
     arguments.extend(options.server_arguments.iter().cloned());
     let mut container = container(options, "server", &arguments);
+    let account = json!({ "name": "POD_SERVICE_ACCOUNT", "valueFrom": { "fieldRef": { "fieldPath": "spec.serviceAccountName" } } });
+    // In the environment, so that an argument of the user's counts more.
+    let tools = json!({ "name": "PLIMSOLL_TOOLS_IMAGE", "value": options.image });
+    if let Some(environment) = container["env"].as_array_mut() {
+        environment.extend([account, tools]);
+    }
     container["ports"] = json!([
         { "name": "downloads", "containerPort": DOWNLOADS, "protocol": "TCP" },
         { "name": "dashboard", "containerPort": DASHBOARD, "protocol": "TCP" },
