@@ -5,13 +5,14 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use plimsoll_api::labels;
 use tracing::{info, warn};
 
 use crate::Error;
 
 /// How soon we notice that a peer came or went.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Labels by which their installers mark the servers.
+/// Labels by which their installers mark the servers. Ours has the first too: by it the `velero` command line finds a server.
 const MARKS: [(&str, &str, &str); 3] = [
     ("Velero", "component", "velero"),
     ("Kanister", "app.kubernetes.io/name", "kanister-operator"),
@@ -75,6 +76,9 @@ async fn working(client: &Client, namespace: &str) -> Result<Option<Peer>, Error
 fn peer(deployment: &Deployment) -> Option<Peer> {
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0) > 0;
     let marked = |key: &str, value: &str| deployment.labels().get(key).is_some_and(|found| found == value);
+    if marked(labels::PART_OF, labels::OURS) {
+        return None;
+    }
     let (product, ..) = MARKS.iter().find(|(_, key, value)| ready && marked(key, value))?;
     Some(Peer { product, deployment: deployment.name_any() })
 }
@@ -97,5 +101,12 @@ mod tests {
         assert_eq!(peer(&deployment("app", "kanister-operator", 2)).unwrap().product, "Kanister");
         assert_eq!(peer(&deployment("component", "velero", 0)), None);
         assert_eq!(peer(&deployment("app", "shop", 1)), None);
+    }
+
+    #[test]
+    fn our_own_server_is_no_peer_though_it_is_marked_as_a_velero() {
+        let mut ours = deployment("component", "velero", 1);
+        ours.labels_mut().insert(labels::PART_OF.into(), labels::OURS.into());
+        assert_eq!(peer(&ours), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -168,4 +169,66 @@ async fn a_location_behind_the_plugin_for_aws_takes_a_backup_and_gives_it_back()
     assert_eq!(bed.contents("shop").await, before);
     let plugin = home.log().contains("velero-plugin-for-aws: ObjectStore velero.io/aws");
     assert!(plugin, "{}", home.log());
+}
+
+/// Runs our command line; returns what it printed. Fails if that fails.
+async fn ours(home: &Home<'_>, arguments: &[&str]) -> String {
+    let output = home.command(arguments).output().await.unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What our own installer puts into a cluster, with images that nobody has.
+async fn install(home: &Home<'_>) {
+    ours(home, &["install", "--image", "plimsoll:none", "--no-crds", "--no-default-backup-location", "--no-secret"])
+        .await;
+}
+
+/// The images that bring plugins to the installed server, and where they and the server see them.
+async fn plugins_of_the_server(home: &Home<'_>) -> Vec<String> {
+    let api: Api<Deployment> = Api::namespaced(home.bed.client.clone(), &home.namespace);
+    let pod = json!(api.get("plimsoll").await.unwrap().spec.unwrap().template.spec);
+    let mounts = |container: &Value| {
+        let all = container["volumeMounts"].as_array().into_iter().flatten();
+        let plugins = all.filter(|mount| mount["name"] == "plugins");
+        plugins.map(|mount| mount["mountPath"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let volumes = pod["volumes"].as_array().unwrap().iter().filter(|volume| volume["name"] == "plugins").count();
+    assert_eq!((volumes, mounts(&pod["containers"][0])), (1, vec!["/plugins".to_owned()]), "{pod:#}");
+    let brought = pod["initContainers"].as_array().into_iter().flatten();
+    brought
+        .map(|container| {
+            assert_eq!(mounts(container), ["/target"], "{pod:#}");
+            container["image"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_is_added_to_our_own_installation_and_removed_again() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    install(&home).await;
+    ours(&home, &["plugin", "add", "registry.example/team/one:1"]).await;
+    assert_eq!(plugins_of_the_server(&home).await, ["registry.example/team/one:1"]);
+    ours(&home, &["plugin", "remove", "team-one"]).await;
+    assert!(plugins_of_the_server(&home).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_velero_command_line_adds_plugins_to_our_installation_and_removes_them() {
+    require!(cache::program("velero"));
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    install(&home).await;
+    home.velero(&["plugin", "add", "registry.example/team/one:1"]).await;
+    ours(&home, &["plugin", "add", "registry.example/team/two:1"]).await;
+    assert_eq!(
+        plugins_of_the_server(&home).await,
+        ["registry.example/team/one:1", "registry.example/team/two:1"],
+        "each knows the other's"
+    );
+    home.velero(&["plugin", "remove", "registry.example/team/two:1"]).await;
+    ours(&home, &["plugin", "remove", "registry.example/team/one:1"]).await;
+    assert!(plugins_of_the_server(&home).await.is_empty());
 }
