@@ -323,6 +323,33 @@ async fn a_snapshot_that_goes_on_after_its_call_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_whose_plugin_could_not_answer_is_looked_for_else_named() {
+    let program = require!(example());
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let config = json!({ "root": bed.directory.path().join("here"), "pace": "60000" });
+    location(&home, "here", "plimsoll.dev/directory-snapshotter", config).await;
+    let directory = plugin_directory(&bed, &[(RUST, &program)]);
+    let _server = server(&home, &directory, &[]);
+    let claim = Claim::make(&bed, "shop", 2).await;
+    let spec = json!({ "includedNamespaces": [claim.namespace], "itemOperationTimeout": "3s" });
+    home.backup("lost", spec.clone()).await;
+    assert_eq!(phase(&home.ended("Backup", "lost").await), "PartiallyFailed");
+    let warned = home.messages("lost", "warnings");
+    let tags = format!("it may exist, with the tags velero.io/backup=lost and velero.io/pv={}", claim.volume);
+    assert!(warned.contains(&tags), "{warned}");
+
+    home.backup("b", spec).await;
+    home.create(own_record(&claim.volume, &json!({ "phase": "Completed", "snapshotID": "elsewhere" }))).await.unwrap();
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.messages("b", "errors"));
+    let warned = home.messages("b", "warnings");
+    assert!(warned.contains("snapshot elsewhere of volume") && !warned.contains("it may exist"), "{warned}");
+    let snapshots = unpacked(&home, "backups/b/b-volumesnapshots.json.gz");
+    assert_eq!(snapshots[0]["status"], json!({ "phase": "Completed", "providerSnapshotID": "elsewhere" }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_of_velero_without_progress_takes_snapshots_and_its_failures_are_named() {
     let program = require!(cache::program(GO));
     let bed = Bed::local_with_pods().await;
@@ -335,17 +362,20 @@ async fn a_plugin_of_velero_without_progress_takes_snapshots_and_its_failures_ar
     let before = claim.files(&claim.volume).await;
     let spec = |limit: &str| json!({ "includedNamespaces": [claim.namespace], "itemOperationTimeout": limit });
     let cases = [
-        ("refuse", "1m", "no  [31mwish"),
-        ("die", "1m", "these are my last words"),
-        ("hang", "2s", "VolumeSnapshotter.CreateSnapshot took longer than 2 s"),
+        ("refuse", "1m", "no  [31mwish", false),
+        ("die", "1m", "these are my last words", true),
+        ("hang", "2s", "VolumeSnapshotter.CreateSnapshot took longer than 2 s", true),
     ];
-    for (ask, limit, expected) in cases {
+    for (ask, limit, expected, in_doubt) in cases {
         home.patch("VolumeSnapshotLocation", "here", json!({ "spec": { "config": { "ask": ask } } })).await;
         home.backup(ask, spec(limit)).await;
         let backup = home.ended("Backup", ask).await;
         assert_eq!(phase(&backup), "PartiallyFailed", "{backup:#}\n{}", home.log());
         let errors = home.messages(ask, "errors");
         assert!(errors.contains(expected), "{ask}: {errors}");
+        let warned = home.messages(ask, "warnings");
+        let tags = format!("it may exist, with the tags velero.io/backup={ask} and velero.io/pv={}", claim.volume);
+        assert_eq!(warned.contains(&tags), in_doubt, "{ask}: {warned}");
         let all = list(&home, "VolumePluginBackup").await;
         let record = all.iter().find(|record| record["spec"]["backup"] == ask).unwrap();
         assert_eq!(record["status"]["phase"], "Failed", "{record:#}");
