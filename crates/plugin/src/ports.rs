@@ -8,10 +8,12 @@ use plimsoll_engine::backup::actions::{Answer, BackupItemActions, ItemId};
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::log::Level;
 use plimsoll_engine::operations::{Background, Begun};
+use plimsoll_engine::ports::{Attention, Supervised};
 use plimsoll_engine::registry::{AppliesTo, Registry, Source};
 use plimsoll_engine::restore::action::{Identifier, Input, Output, RestoreItemAction};
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::{Heard, backup, operations};
+use plimsoll_progress::Task;
 use plimsoll_select::resources::Lookup;
 use serde_json::Value;
 
@@ -197,6 +199,17 @@ impl backup::actions::BackupItemAction for BackupPort {
     fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
         Some(self)
     }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
+    }
+}
+
+impl Supervised for Action {
+    fn observe(&self, task: &Task) -> Attention {
+        Box::new(self.session().observe(task))
+    }
 }
 
 type Asked<'a, T> = BoxFuture<'a, Result<T, plimsoll_engine::Error>>;
@@ -208,6 +221,11 @@ impl Background for BackupPort {
 
     fn cancel<'a>(&'a self, operation: &'a str, backup: &'a Value) -> Asked<'a, ()> {
         Box::pin(async move { Ok(self.action.cancel(operation, backup).await?) })
+    }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
     }
 }
 
@@ -241,6 +259,11 @@ impl RestoreItemAction for RestorePort {
         Some(self)
     }
 
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
+    }
+
     fn additional_ready<'a>(
         &'a self,
         additional: &'a [Identifier],
@@ -260,6 +283,11 @@ impl Background for RestorePort {
 
     fn cancel<'a>(&'a self, operation: &'a str, restore: &'a Value) -> Asked<'a, ()> {
         Box::pin(async move { Ok(self.action.cancel(operation, restore).await?) })
+    }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
     }
 }
 

@@ -232,3 +232,26 @@ async fn the_velero_command_line_adds_plugins_to_our_installation_and_removes_th
     ours(&home, &["plugin", "remove", "registry.example/team/one:1"]).await;
     assert!(plugins_of_the_server(&home).await.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_that_hangs_is_a_quiet_task_that_names_its_plugin() {
+    let bed = Bed::local().await;
+    let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
+    let home = bed.home("home").await;
+    let _server = server(&home, &directory, &[]);
+    let shop = bed.application("shop", 3).await;
+    config_map(&bed, &shop, "stuck", &[("mark", "yes")], &[(ASK, "hang")]).await;
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let mut node = Value::Null;
+    eventually("the task is there", async || {
+        let operation = home.find("Operation", "backup-b").await.unwrap_or_default();
+        let nodes = operation["status"]["tree"]["nodes"].as_array().cloned().unwrap_or_default();
+        node = nodes.into_iter().find(|node| node["name"] == "item action test.plimsoll.dev/mark").unwrap_or_default();
+        !node.is_null()
+    })
+    .await;
+    assert_eq!((&node["quiet"], &node["item"]), (&json!(true), &json!(format!("{shop}/stuck"))), "{node:#}");
+    assert!(node["stall"].is_null(), "it answers its health check: {node:#}");
+    let cancel = home.command(&["cancel", "backup/b", "--wait"]).output().await.unwrap();
+    assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
+}

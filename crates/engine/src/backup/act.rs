@@ -12,6 +12,7 @@ use super::found::Found;
 use super::pack::item_ref;
 use super::run::BackupRun;
 use crate::Error;
+use crate::asked::asked;
 use crate::cluster::{ItemMeta, Resource, complete};
 use crate::hooks::{Hooks, PodHooks};
 use crate::outcome::{ItemOutcome, Recorder, Scope};
@@ -139,7 +140,8 @@ impl Acting<'_> {
         let item_labels = meta.labels.clone().unwrap_or_default();
         let mut changed = false;
         for (name, action) in self.run.actions.applying(&group_resource, meta.namespace.as_deref(), &item_labels) {
-            let answer = match action.execute(&object, &self.run.backup).await {
+            let answering = action.execute(&object, &self.run.backup);
+            let answer = match asked(name, &meta.path(), action.process(), task, answering).await {
                 Ok(answer) => answer,
                 Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
                 Err(error) => {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::operations::{Background, Begun};
+use crate::ports::Supervised;
 use crate::registry::{AppliesTo, Registry, Source};
 
 /// Names an object of the cluster.
@@ -63,6 +64,11 @@ pub trait BackupItemAction: Send + Sync {
 
     /// Who answers for the work that it began.
     fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+        None
+    }
+
+    /// The process that answers, if it is not this one.
+    fn process(&self) -> Option<&dyn Supervised> {
         None
     }
 }
