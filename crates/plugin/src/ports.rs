@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use plimsoll_engine::backup::actions::{Answer, BackupItemActions, ItemId};
+use plimsoll_engine::backup::actions::{Answer, BackupItemActions, ItemBlockAction, ItemBlockActions, ItemId};
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::log::Level;
 use plimsoll_engine::operations::{Background, Begun};
@@ -17,7 +17,7 @@ use plimsoll_progress::Task;
 use plimsoll_select::resources::Lookup;
 use serde_json::Value;
 
-use crate::actions::{Action, BackupAction, DeleteAction, PluginActions, RestoreAction};
+use crate::actions::{Action, BackupAction, BlockAction, DeleteAction, PluginActions, RestoreAction};
 use crate::logs::{Gravity, LogLine, LogSink};
 use crate::progress::Watch;
 use crate::wire::{OperationProgress, ResourceIdentifier, ResourceSelector};
@@ -57,6 +57,26 @@ impl PluginActions {
                 Ok(wanted) => {
                     let (source, name) = place(&action);
                     registry.register(source, &name, &applies(wanted), lookup, Arc::new(BackupPort::new(action)))
+                }
+                Err(error) => Err(error.into()),
+            };
+            problems.extend(done.err().map(|error| error.to_string()));
+        }
+        problems
+    }
+
+    /// Registers the actions that say which items of a backup belong together.
+    pub async fn register_blocks(
+        &self,
+        registry: &mut ItemBlockActions,
+        lookup: &(impl Lookup + ?Sized),
+    ) -> Vec<String> {
+        let mut problems = Vec::new();
+        for action in self.block() {
+            let done = match action.applies_to().await {
+                Ok(wanted) => {
+                    let (source, name) = place(&action);
+                    registry.register(source, &name, &applies(wanted), lookup, Arc::new(action))
                 }
                 Err(error) => Err(error.into()),
             };
@@ -209,6 +229,17 @@ impl backup::actions::BackupItemAction for BackupPort {
 impl Supervised for Action {
     fn observe(&self, task: &Task) -> Attention {
         Box::new(self.session().observe(task))
+    }
+}
+
+impl ItemBlockAction for BlockAction {
+    fn related<'a>(&'a self, item: &'a Value, backup: &'a Value) -> Asked<'a, Vec<ItemId>> {
+        Box::pin(async move { Ok(BlockAction::related(self, item, backup).await?.iter().map(item_id).collect()) })
+    }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = self;
+        Some(action)
     }
 }
 

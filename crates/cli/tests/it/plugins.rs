@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use plimsoll_testkit::peers::{S3Program, S3Server};
@@ -231,6 +231,49 @@ async fn the_velero_command_line_adds_plugins_to_our_installation_and_removes_th
     home.velero(&["plugin", "remove", "registry.example/team/two:1"]).await;
     ours(&home, &["plugin", "remove", "registry.example/team/one:1"]).await;
     assert!(plugins_of_the_server(&home).await.is_empty());
+}
+
+/// A pod that writes into a claim, which all pods of its namespace see, what its hooks do.
+async fn noting_pod(bed: &Bed, namespace: &str, name: &str, related: &str, pre: &str) {
+    let note = |what: &str| json!(["sh", "-c", format!("{what}; echo {name} >> /notes/lines")]).to_string();
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "mark": "yes" },
+        "annotations": { "test.plimsoll.dev/related": related,
+            "pre.hook.backup.velero.io/command": note(&format!("{pre}; printf 'pre ' >> /notes/lines")),
+            "post.hook.backup.velero.io/command": note("printf 'post ' >> /notes/lines") } },
+        "spec": { "containers": [{ "name": "main", "image": "none", "command": ["sleep", "3600"],
+            "volumeMounts": [{ "name": "notes", "mountPath": "/notes" }] }],
+            "volumes": [{ "name": "notes", "persistentVolumeClaim": { "claimName": "notes" } }] } });
+    let api: Api<Pod> = Api::namespaced(bed.client.clone(), namespace);
+    api.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    eventually("the pod runs", async || phase(&json!(api.get(name).await.unwrap())) == "Running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_plugin_says_belong_together_are_backed_up_between_the_hooks_of_all_of_them() {
+    let bed = Bed::local_with_pods().await;
+    let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
+    let home = bed.home("home").await;
+    let shop = bed.application("shop", 3).await;
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "notes" },
+        "spec": { "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } } });
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(bed.client.clone(), &shop);
+    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    // By way of something else that is a part of the backup; what is not there is left alone.
+    let related = [("test.plimsoll.dev/related", "pods/b,pods/nobody")];
+    config_map(&bed, &shop, "bridge", &[("mark", "yes")], &related).await;
+    noting_pod(&bed, &shop, "a", "configmaps/bridge", "true").await;
+    noting_pod(&bed, &shop, "b", "", "sleep 1").await;
+    let _server = server(&home, &directory, &[]);
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}\n{}", home.messages("b", "errors"), home.log());
+    let volume = claims.get("notes").await.unwrap().spec.unwrap().volume_name.unwrap();
+    let notes = std::fs::read_to_string(bed.volume(&volume).await.join("lines")).unwrap();
+    assert_eq!(notes.lines().collect::<Vec<_>>(), ["pre a", "pre b", "post a", "post b"]);
+    let archived = home.archived("b");
+    for name in ["a", "b"] {
+        assert!(archived.iter().any(|path| path.ends_with(&format!("/pods/namespaces/{shop}/{name}.json"))));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
