@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn the_server_that_our_installer_makes_is_found_and_has_the_place_for_plugins() {
         let typed = Arguments::try_parse_from(["plimsoll", "install", "--image", "x:1"]).unwrap();
-        let Command::Install(options) = typed.command else { panic!("{typed:?}") };
+        let Command::Install(options) = typed.command else { panic!("it is `install`") };
         let all = crate::commands::install::all("velero", &options).unwrap();
         let found: Vec<_> = all.iter().filter(|object| server_container(object).is_some()).collect();
         assert_eq!(found.iter().map(|object| &object["kind"]).collect::<Vec<_>>(), ["Deployment"]);
