@@ -345,12 +345,7 @@ impl Snapshots {
     }
 
     /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
-    async fn ask(
-        &self,
-        effect: &Effect,
-        live: &mut Live,
-        namespace: &str,
-    ) -> Result<Result<String, String>, Error> {
+    async fn ask(&self, effect: &Effect, live: &mut Live, namespace: &str) -> Result<Result<String, String>, Error> {
         let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
         let taking = &self.taking;
         taking.context.fence.check()?;
@@ -452,7 +447,10 @@ impl Snapshots {
         namespace: &str,
     ) -> Result<Result<String, PluginError>, Error> {
         Ok(if let Some(id) = self.look_for(volume).await? {
-            self.warn(namespace, format!("snapshot {id} of volume {volume} is there, by the plugin's own record: {error}"));
+            self.warn(
+                namespace,
+                format!("snapshot {id} of volume {volume} is there, by the plugin's own record: {error}"),
+            );
             Ok(id)
         } else {
             self.warn(namespace, self.possible_orphan("a plugin that could not answer was", volume));
