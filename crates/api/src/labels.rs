@@ -2,6 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
+/// Label on everything that our installer makes, with the value [`OURS`].
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// The value of [`PART_OF`].
+pub const OURS: &str = "plimsoll";
 /// Label: the backup an object belongs to.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
 /// Label: the uid of that backup.

@@ -107,10 +107,13 @@ impl PluginWork {
 
     /// Percentage, rate and time left. A record that a plugin keeps has no rate: then it is that since its beginning.
     fn estimate(&mut self, record: &Value, now: Timestamp) {
-        let done = self.bytes_done.unwrap_or(0);
-        self.percent = self
-            .total_bytes
-            .map(|total| percent_string(done.min(total), total, self.phase.eq_ignore_ascii_case("Completed")));
+        let total = self.total_bytes.unwrap_or(u64::MAX);
+        self.bytes_done = self.bytes_done.map(|done| done.min(total));
+        let (done, completed) = (self.bytes_done.unwrap_or(0), self.phase.eq_ignore_ascii_case("Completed"));
+        // What the server says of a plugin's numbers: they may go back.
+        let put_right = record.pointer("/status/plimsoll/percent").and_then(Value::as_str).filter(|_| !completed);
+        let put_right = put_right.map(|percent| clean(percent.trim_start_matches('~')));
+        self.percent = put_right.or_else(|| self.total_bytes.map(|total| percent_string(done, total, completed)));
         if self.is_ended() {
             self.rate = None;
             return;
@@ -212,8 +215,18 @@ mod tests {
         let theirs =
             backup(&json!({ "phase": "Uploading", "progress": progress, "startTimestamp": "2026-01-01T00:00:00Z" }));
         assert_eq!(theirs.line(), "pv-1: Uploading, 50.00 %, 10.0 KiB of 20.0 KiB, 1.0 KiB/s, 10s left");
-        let ended = backup(&json!({ "phase": "Completed", "progress": { "totalBytes": 9, "bytesDone": 9 } }));
+        let ended = backup(&json!({ "phase": "Completed", "progress": { "totalBytes": 9, "bytesDone": 99 } }));
         assert_eq!(ended.line(), "pv-1: Completed, 100.00 %, 9 B of 9 B");
+    }
+
+    #[test]
+    fn numbers_of_a_plugin_that_go_back_or_past_their_total_are_shown_put_right() {
+        let theirs = |done: u64, percent: &str| {
+            let progress = json!({ "totalBytes": 1000, "bytesDone": done });
+            backup(&json!({ "phase": "Uploading", "progress": progress, "plimsoll": { "percent": percent } })).line()
+        };
+        assert_eq!(theirs(200, "~60.00"), "pv-1: Uploading, 60.00 %, 200 B of 1000 B");
+        assert_eq!(theirs(5000, "~99.99"), "pv-1: Uploading, 99.99 %, 1000 B of 1000 B");
     }
 
     #[test]

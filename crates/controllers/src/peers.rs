@@ -5,13 +5,14 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use plimsoll_api::labels;
 use tracing::{info, warn};
 
 use crate::Error;
 
 /// How soon we notice that a peer came or went.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Labels by which their installers mark the servers.
+/// Labels by which their installers mark the servers. Ours has the first too: by it the `velero` command line finds a server.
 const MARKS: [(&str, &str, &str); 3] = [
     ("Velero", "component", "velero"),
     ("Kanister", "app.kubernetes.io/name", "kanister-operator"),
@@ -112,6 +113,9 @@ pub async fn node_agents(client: &Client, namespace: &str) -> Result<Option<Peer
 fn server(deployment: &Deployment) -> Option<Peer> {
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0) > 0;
     let marked = |key: &str, value: &str| deployment.labels().get(key).is_some_and(|found| found == value);
+    if marked(labels::PART_OF, labels::OURS) {
+        return None;
+    }
     let (product, ..) = MARKS.iter().find(|(_, key, value)| ready && marked(key, value))?;
     Some(Peer { product, kind: "deployment", name: deployment.name_any() })
 }
@@ -161,5 +165,12 @@ mod tests {
         let ours = json!({ "component": "velero", "app.kubernetes.io/part-of": "plimsoll" });
         assert_eq!(set("plimsoll-agent", ours, 1), None);
         assert_eq!(set("logs", json!({ "app": "logs" }), 1), None);
+    }
+
+    #[test]
+    fn our_own_server_is_no_peer_though_it_is_marked_as_a_velero() {
+        let mut ours = deployment("component", "velero", 1);
+        ours.labels_mut().insert(labels::PART_OF.into(), labels::OURS.into());
+        assert_eq!(peer(&ours), None);
     }
 }

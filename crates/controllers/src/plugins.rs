@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::velero::v1::RestoreSpec;
-use plimsoll_engine::backup::actions::BackupItemActions;
+use plimsoll_engine::backup::actions::{BackupItemActions, ItemBlockActions};
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::log::Level;
 use plimsoll_engine::operations::{OperationCounts, Operations, Owner};
@@ -76,11 +76,14 @@ pub fn lines(heard: &Arc<Heard>) -> Arc<dyn LogSink> {
 pub async fn add_backup_actions(
     context: &Context,
     actions: &mut BackupItemActions,
+    blocks: &mut ItemBlockActions,
     selecting: &Selecting,
     heard: &Arc<Heard>,
 ) -> PluginActions {
     let plugins = PluginActions::for_backup(&context.plugins, &lines(heard));
-    for problem in plugins.register_backup(actions, selecting.catalog()).await {
+    let mut problems = plugins.register_backup(actions, selecting.catalog()).await;
+    problems.extend(plugins.register_blocks(blocks, selecting.catalog()).await);
+    for problem in problems {
         heard.line(Level::Error, problem);
     }
     plugins

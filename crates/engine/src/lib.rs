@@ -11,6 +11,7 @@
 //! [`ports`] before anything that cannot be repeated. It must never hold all items in memory, never write progress to the
 //! API server itself, and never print.
 
+mod asked;
 pub mod backup;
 pub mod cluster;
 pub mod delete;

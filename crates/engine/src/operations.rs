@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::backup::actions::ItemId;
-use crate::ports::{Effect, IntentId, Journal};
+use crate::ports::{Effect, IntentId, Journal, Supervised};
 use crate::{Error, kill};
 
 /// How often is asked.
@@ -51,6 +51,11 @@ pub trait Background: Send + Sync {
     /// Whether work that a server which died had begun is taken up again by asking the action anew; otherwise it is ended first.
     fn is_found_again(&self) -> bool {
         false
+    }
+
+    /// The process that does it, if that is not this one.
+    fn process(&self) -> Option<&dyn Supervised> {
+        None
     }
 }
 
@@ -227,6 +232,7 @@ impl Operations {
         };
         let task = task.child(name);
         task.quiet();
+        let _attention = background.process().map(|process| process.observe(&task));
         let mut unanswered = 0;
         let (phase, error) = loop {
             match background.progress(&id, subject).await {

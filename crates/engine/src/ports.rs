@@ -1,5 +1,6 @@
 //! What the engine needs of whoever runs it: durable intents, and leave to act.
 
+use std::any::Any;
 use std::fmt;
 
 use futures::future::BoxFuture;
@@ -10,6 +11,15 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::exec::Command;
+
+/// Keeps a task informed about a process until it is dropped.
+pub type Attention = Box<dyn Any + Send>;
+
+/// Whoever answers from a process of its own.
+pub trait Supervised: Send + Sync {
+    /// Shows on a task how the process is: silence alone is no stall, a failed health check is one.
+    fn observe(&self, task: &Task) -> Attention;
+}
 
 /// Something that cannot be repeated or must be undone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

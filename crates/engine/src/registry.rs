@@ -126,6 +126,11 @@ impl<A: ?Sized> Registry<A> {
         self.entries.iter().filter(move |entry| entry.resources.includes(group_resource)).map(|entry| &entry.action)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// All actions, in order.
     pub fn actions(&self) -> impl Iterator<Item = &Arc<A>> {
         self.entries.iter().map(|entry| &entry.action)

@@ -168,4 +168,9 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Exited { .. } | Self::Unhealthy { .. } | Self::TimedOut { .. })
     }
+
+    /// Whether the plugin may have done what it was asked to, and could no longer say so.
+    pub fn leaves_doubt(&self) -> bool {
+        matches!(self, Self::Exited { .. } | Self::Unhealthy { .. } | Self::TimedOut { .. })
+    }
 }

@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use plimsoll_engine::backup::actions::{Answer, BackupItemActions, ItemId};
+use plimsoll_engine::backup::actions::{Answer, BackupItemActions, ItemBlockAction, ItemBlockActions, ItemId};
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::log::Level;
 use plimsoll_engine::operations::{Background, Begun};
+use plimsoll_engine::ports::{Attention, Supervised};
 use plimsoll_engine::registry::{AppliesTo, Registry, Source};
 use plimsoll_engine::restore::action::{Identifier, Input, Output, RestoreItemAction};
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::{Heard, backup, operations};
+use plimsoll_progress::Task;
 use plimsoll_select::resources::Lookup;
 use serde_json::Value;
 
-use crate::actions::{Action, BackupAction, DeleteAction, PluginActions, RestoreAction};
+use crate::actions::{Action, BackupAction, BlockAction, DeleteAction, PluginActions, RestoreAction};
 use crate::logs::{Gravity, LogLine, LogSink};
 use crate::progress::Watch;
 use crate::wire::{OperationProgress, ResourceIdentifier, ResourceSelector};
@@ -55,6 +57,26 @@ impl PluginActions {
                 Ok(wanted) => {
                     let (source, name) = place(&action);
                     registry.register(source, &name, &applies(wanted), lookup, Arc::new(BackupPort::new(action)))
+                }
+                Err(error) => Err(error.into()),
+            };
+            problems.extend(done.err().map(|error| error.to_string()));
+        }
+        problems
+    }
+
+    /// Registers the actions that say which items of a backup belong together.
+    pub async fn register_blocks(
+        &self,
+        registry: &mut ItemBlockActions,
+        lookup: &(impl Lookup + ?Sized),
+    ) -> Vec<String> {
+        let mut problems = Vec::new();
+        for action in self.block() {
+            let done = match action.applies_to().await {
+                Ok(wanted) => {
+                    let (source, name) = place(&action);
+                    registry.register(source, &name, &applies(wanted), lookup, Arc::new(action))
                 }
                 Err(error) => Err(error.into()),
             };
@@ -197,6 +219,28 @@ impl backup::actions::BackupItemAction for BackupPort {
     fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
         Some(self)
     }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
+    }
+}
+
+impl Supervised for Action {
+    fn observe(&self, task: &Task) -> Attention {
+        Box::new(self.session().observe(task))
+    }
+}
+
+impl ItemBlockAction for BlockAction {
+    fn related<'a>(&'a self, item: &'a Value, backup: &'a Value) -> Asked<'a, Vec<ItemId>> {
+        Box::pin(async move { Ok(BlockAction::related(self, item, backup).await?.iter().map(item_id).collect()) })
+    }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = self;
+        Some(action)
+    }
 }
 
 type Asked<'a, T> = BoxFuture<'a, Result<T, plimsoll_engine::Error>>;
@@ -208,6 +252,11 @@ impl Background for BackupPort {
 
     fn cancel<'a>(&'a self, operation: &'a str, backup: &'a Value) -> Asked<'a, ()> {
         Box::pin(async move { Ok(self.action.cancel(operation, backup).await?) })
+    }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
     }
 }
 
@@ -241,6 +290,11 @@ impl RestoreItemAction for RestorePort {
         Some(self)
     }
 
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
+    }
+
     fn additional_ready<'a>(
         &'a self,
         additional: &'a [Identifier],
@@ -260,6 +314,11 @@ impl Background for RestorePort {
 
     fn cancel<'a>(&'a self, operation: &'a str, restore: &'a Value) -> Asked<'a, ()> {
         Box::pin(async move { Ok(self.action.cancel(operation, restore).await?) })
+    }
+
+    fn process(&self) -> Option<&dyn Supervised> {
+        let action: &Action = &self.action;
+        Some(action)
     }
 }
 

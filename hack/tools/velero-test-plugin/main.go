@@ -244,15 +244,25 @@ type block struct{}
 func (*block) Name() string { return "test.plimsoll.dev/block" }
 
 func (*block) AppliesTo() (velero.ResourceSelector, error) {
-	return velero.ResourceSelector{IncludedResources: []string{"configmaps"}, LabelSelector: "mark=yes"}, nil
+	return velero.ResourceSelector{IncludedResources: []string{"configmaps", "pods"}, LabelSelector: "mark=yes"}, nil
 }
 
+// GetRelatedItems are those that the annotation "related" names: resource/name, with commas.
 func (*block) GetRelatedItems(item runtime.Unstructured, _ *velerov1.Backup) ([]velero.ResourceIdentifier, error) {
 	object, err := meta.Accessor(item)
 	if err != nil {
 		return nil, err
 	}
-	return []velero.ResourceIdentifier{{GroupResource: schema.GroupResource{Resource: "configmaps"}, Namespace: object.GetNamespace(), Name: object.GetName() + "-related"}}, nil
+	related := []velero.ResourceIdentifier{}
+	for _, wanted := range strings.Split(object.GetAnnotations()[marked+"related"], ",") {
+		if resource, name, is := strings.Cut(wanted, "/"); is {
+			related = append(related, velero.ResourceIdentifier{GroupResource: schema.GroupResource{Resource: resource}, Namespace: object.GetNamespace(), Name: name})
+		}
+	}
+	if item.GetObjectKind().GroupVersionKind().Kind == "ConfigMap" && len(related) == 0 {
+		related = append(related, velero.ResourceIdentifier{GroupResource: schema.GroupResource{Resource: "configmaps"}, Namespace: object.GetNamespace(), Name: object.GetName() + "-related"})
+	}
+	return related, nil
 }
 
 // snapshotter copies directories below its setting "root"; without one it makes names and nothing else. It misbehaves as its

@@ -4,20 +4,18 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
+use plimsoll_api::labels::{OURS, PART_OF};
 use serde_json::{Value, json};
 
+use super::install::{PLUGINS as VOLUME, PLUGINS_DIRECTORY as DIRECTORY, SERVER_CONTAINER};
 use super::version;
 use crate::args::Global;
 use crate::args::plugins::{AddPlugin, GetPlugins, Plugin, RemovePlugin};
 use crate::exit::Outcome;
 use crate::{connect, output};
 
-/// The volume that init containers copy plugins into.
-const VOLUME: &str = "plugins";
 /// Where the images of plugins expect it.
 const TARGET: &str = "/target";
-/// Where the server looks for them.
-const DIRECTORY: &str = "/plugins";
 
 /// Carries out a verb.
 pub async fn run(global: &Global, verb: Plugin) -> anyhow::Result<Outcome> {
@@ -104,7 +102,11 @@ fn server_container(deployment: &Value) -> Option<&Value> {
         let words = ["args", "command"].into_iter().filter_map(|field| container[field].as_array()).flatten();
         words.filter_map(Value::as_str).any(|word| word == "server")
     };
-    let is_named = |container: &Value| ["plimsoll", "velero"].iter().any(|name| container["name"] == *name);
+    let is_ours = deployment["metadata"]["labels"][PART_OF] == OURS;
+    let is_named = |container: &Value| {
+        let name = container["name"].as_str().unwrap_or_default();
+        ["plimsoll", "velero"].contains(&name) || (is_ours && name == SERVER_CONTAINER)
+    };
     containers(deployment, "containers").find(|container| is_named(container) && says_server(container))
 }
 
@@ -149,7 +151,10 @@ fn container_name(image: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::args::{Arguments, Command};
 
     #[test]
     fn a_container_is_named_after_its_image_without_registry_and_tag() {
@@ -186,5 +191,19 @@ mod tests {
         assert!(server_container(&with(json!({ "name": "plimsoll", "command": ["plimsoll", "server"] }))).is_some());
         assert!(server_container(&with(json!({ "name": "plimsoll", "args": ["node-agent"] }))).is_none());
         assert!(server_container(&with(json!({ "name": "other", "args": ["server"] }))).is_none());
+        assert!(server_container(&with(json!({ "name": "server", "args": ["server"] }))).is_none());
+    }
+
+    #[test]
+    fn the_server_that_our_installer_makes_is_found_and_has_the_place_for_plugins() {
+        let typed = Arguments::try_parse_from(["plimsoll", "install", "--image", "x:1"]).unwrap();
+        let Command::Install(options) = typed.command else { panic!("it is `install`") };
+        let all = crate::commands::install::all("velero", &options).unwrap();
+        let found: Vec<_> = all.iter().filter(|object| server_container(object).is_some()).collect();
+        assert_eq!(found.iter().map(|object| &object["kind"]).collect::<Vec<_>>(), ["Deployment"]);
+        let add = AddPlugin { image: "x/y:1".into(), image_pull_policy: "Always".into() };
+        let patch = adding(found[0], "x-y", &add);
+        let fields = patch["spec"]["template"]["spec"].as_object().unwrap().keys();
+        assert_eq!(fields.collect::<Vec<_>>(), ["initContainers"], "all else is there");
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plimsoll_api::plimsoll::v1alpha1::ReasonCount;
 use plimsoll_archive::results::Messages;
-use plimsoll_progress::view::Row;
+use plimsoll_progress::view::{self, Row};
 use serde_json::Value;
 
 use super::facts::Facts;
@@ -262,7 +262,22 @@ fn volume_line(volume: &Value) -> String {
     let text = |name: &str| volume.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let claim = text("pvcName").map(|claim| format!("{}/{claim}", text("pvcNamespace").unwrap_or_default()));
     let claim = claim.or_else(|| text("pvName").map(str::to_owned)).unwrap_or_else(|| "<unnamed>".into());
-    format!("{claim} ({})", text("backupMethod").or_else(|| text("restoreMethod")).unwrap_or("unknown method"))
+    let method = text("backupMethod").or_else(|| text("restoreMethod")).unwrap_or("unknown method");
+    let parts: Vec<_> = std::iter::once(method.to_owned()).chain(snapshot_parts(volume)).collect();
+    format!("{claim} ({})", parts.join(", "))
+}
+
+/// Size and readiness of a snapshot, whoever has it.
+fn snapshot_parts(volume: &Value) -> Vec<String> {
+    let kinds = ["csiSnapshotInfo", "snapshotDataMovementInfo", "nativeSnapshotInfo"];
+    let Some(info) = kinds.into_iter().find_map(|kind| volume.get(kind).filter(|info| info.is_object())) else {
+        return Vec::new();
+    };
+    let size = info.get("size").and_then(Value::as_u64).filter(|size| *size > 0).map(view::size_text);
+    let ready = info.get("ReadyToUse").and_then(Value::as_bool);
+    let ready = ready.map(|ready| if ready { "ready to use" } else { "not ready to use" }.to_owned());
+    let phase = info.get("Phase").and_then(Value::as_str).filter(|phase| !phase.is_empty()).map(str::to_owned);
+    [size, ready, phase].into_iter().flatten().collect()
 }
 
 fn task_line(row: &Row) -> String {
@@ -279,4 +294,29 @@ fn stage_line(stage: &Value) -> String {
 pub fn time(text: &str) -> String {
     let Ok(time) = text.parse::<Timestamp>() else { return text.to_owned() };
     time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_shows_how_large_its_snapshot_is_and_whether_it_is_ready() {
+        let line = |method: &str, field: &str, info: Value| {
+            volume_line(&json!({ "pvcName": "data", "pvcNamespace": "n", "backupMethod": method, field: info }))
+        };
+        let ready = |ready: bool| json!({ "snapshotHandle": "h", "size": 2048, "ReadyToUse": ready });
+        assert_eq!(line("CSISnapshot", "csiSnapshotInfo", ready(true)), "n/data (CSISnapshot, 2.0 KiB, ready to use)");
+        assert_eq!(
+            line("CSISnapshot", "csiSnapshotInfo", ready(false)),
+            "n/data (CSISnapshot, 2.0 KiB, not ready to use)"
+        );
+        let moved = json!({ "size": 1024, "Phase": "Completed" });
+        assert_eq!(line("CSISnapshot", "snapshotDataMovementInfo", moved), "n/data (CSISnapshot, 1.0 KiB, Completed)");
+        let native = json!({ "snapshotHandle": "h", "Phase": "Failed" });
+        assert_eq!(line("NativeSnapshot", "nativeSnapshotInfo", native), "n/data (NativeSnapshot, Failed)");
+        assert_eq!(line("PodVolumeBackup", "pvbInfo", json!({})), "n/data (PodVolumeBackup)");
+    }
 }

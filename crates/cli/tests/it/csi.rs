@@ -97,6 +97,10 @@ async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value) {
         "{info:#}"
     );
     assert!(info["csiSnapshotInfo"]["size"].as_u64().unwrap() >= 100_000, "{info:#}");
+    let shown = home.command(&["describe", "backup", "b", "--details"]).output().await.unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let line = shown.lines().find(|line| line.contains("/data (CSISnapshot, ")).unwrap_or_else(|| panic!("{shown}"));
+    assert!(line.contains(" KiB, ready to use)"), "{line}");
     if cache::program("velero").is_ok() {
         let shown = home.velero(&["backup", "describe", "b", "--details"]).await;
         assert!(shown.contains("CSI Snapshots:") && shown.contains(handle), "{shown}");
@@ -104,7 +108,7 @@ async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value) {
 }
 
 /// A bound claim of a driver that nobody runs.
-async fn of_nobodys_driver(bed: &Bed, namespace: &str) {
+pub async fn of_nobodys_driver(bed: &Bed, namespace: &str) {
     create_namespace(&bed.client, namespace).await;
     let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{namespace}-disk") },
         "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
@@ -119,7 +123,7 @@ async fn of_nobodys_driver(bed: &Bed, namespace: &str) {
         .await;
 }
 
-async fn class(bed: &Bed, name: &str) {
+pub async fn class(bed: &Bed, name: &str) {
     let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
         "metadata": { "name": name }, "driver": "nobody.example.com", "deletionPolicy": "Delete" });
     create(bed, "snapshot.storage.k8s.io", None, class).await;

@@ -1,13 +1,15 @@
 //! The data of CSI snapshots, moved into a repository and back, with bytes that everybody can see.
 
 use http::Method;
+use kube::api::{Patch, PatchParams};
 use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::csi_volumes::{CsiClaim, api, contents, copies, snapshots};
+use crate::csi::{class, of_nobodys_driver};
+use crate::csi_volumes::{CsiClaim, api, contents, copies, create, snapshots};
 use crate::pod_volumes::{agent, agent_log, server, unpacked};
 
 pub async fn list(home: &Home<'_>, kind: &str) -> Vec<Value> {
@@ -212,4 +214,124 @@ async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
     .await;
     nothing_stays(&home).await;
     dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_restore_stops_the_data_that_comes_back_and_nothing_stays() {
+    let bed = Bed::local_with_pods().await;
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
+    home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}\n{}", home.log(), agent_log(&home));
+    claim.lose().await;
+    // Every pack takes its time, so that the transfer moves and cannot end before it is cancelled.
+    let slow = Fault::Latency(std::time::Duration::from_secs(2));
+    let _slow = proxy.inject(Requests::with_method(Method::GET).containing("/data/"), slow);
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let moving = seen_moving(&home, "DataDownload").await;
+    let progress = &moving["status"]["progress"];
+    assert!(progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{moving:#}");
+    let cancel = home.command(&["cancel", "restore/r", "--wait"]).output().await.unwrap();
+    assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
+    let restore = home.get("Restore", "r").await;
+    assert_eq!(
+        (phase(&restore), restore["status"]["failureReason"].as_str()),
+        ("Failed", Some("Cancelled")),
+        "{restore:#}"
+    );
+    eventually("the download is cancelled", async || {
+        list(&home, "DataDownload").await.iter().all(|one| phase(one) == "Canceled")
+    })
+    .await;
+    nothing_stays(&home).await;
+    dismiss(agent).await;
+}
+
+const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
+
+async fn write_status(bed: &Bed, kind: &str, namespace: Option<&str>, name: &str, status: Value) {
+    let patch = Patch::Merge(json!({ "status": status }));
+    api(bed, SNAPSHOT_GROUP, kind, namespace).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Does what a driver does when it has a snapshot that cannot be used yet; returns the snapshot's name.
+async fn give_handle(bed: &Bed, namespace: &str) -> String {
+    let mut snapshot = Value::Null;
+    eventually("a snapshot is asked for", async || {
+        let all = snapshots(bed).await;
+        snapshot = all.into_iter().find(|one| one["metadata"]["namespace"] == namespace).unwrap_or_default();
+        !snapshot.is_null()
+    })
+    .await;
+    let name = snapshot["metadata"]["name"].as_str().unwrap().to_owned();
+    let content = format!("content-{namespace}");
+    let reference = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "name": name,
+        "namespace": namespace, "uid": snapshot["metadata"]["uid"] });
+    let object = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+        "metadata": { "name": content },
+        "spec": { "deletionPolicy": "Delete", "driver": "nobody.example.com", "source": { "volumeHandle": "1" },
+            "volumeSnapshotRef": reference } });
+    create(bed, SNAPSHOT_GROUP, None, object).await;
+    write_status(bed, "VolumeSnapshotContent", None, &content, json!({ "snapshotHandle": "h", "restoreSize": 7 }))
+        .await;
+    let bound = json!({ "boundVolumeSnapshotContentName": content, "readyToUse": false });
+    write_status(bed, "VolumeSnapshot", Some(namespace), &name, bound).await;
+    name
+}
+
+/// The upload of a claim, once its phase and message are these.
+async fn upload_says(home: &Home<'_>, namespace: &str, expected: &str, message: &str) -> Value {
+    let mut upload = Value::Null;
+    eventually(&format!("the upload of {namespace} is {expected}: {message}"), async || {
+        let all = list(home, "DataUpload").await;
+        upload = all.into_iter().find(|one| one["spec"]["sourceNamespace"] == namespace).unwrap_or_default();
+        phase(&upload) == expected && upload["status"]["message"].as_str().unwrap_or_default().contains(message)
+    })
+    .await;
+    upload
+}
+
+async fn warn_about(home: &Home<'_>, claim: &str, second: u32, message: &str) {
+    let found = json!(api(home.bed, "", "PersistentVolumeClaim", Some(&home.namespace)).get(claim).await.unwrap());
+    let time = format!("2026-01-01T00:00:{second:02}Z");
+    let event = json!({ "apiVersion": "v1", "kind": "Event", "metadata": { "name": format!("{claim}.{second}") },
+        "type": "Warning", "reason": "ProvisioningFailed", "message": message, "lastTimestamp": time,
+        "involvedObject": { "kind": "PersistentVolumeClaim", "namespace": home.namespace, "name": claim,
+            "uid": found["metadata"]["uid"] } });
+    create(home.bed, "", Some(&home.namespace), event).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_wait_for_their_snapshots_side_by_side_and_what_a_driver_refuses_ends_them_at_once() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let _server = server(&home, "built-in", &[]);
+    let (one, two) = (bed.ns("one"), bed.ns("two"));
+    for namespace in [&one, &two] {
+        of_nobodys_driver(&bed, namespace).await;
+    }
+    class(&bed, "nobodys").await;
+    home.backup("b", json!({ "includedNamespaces": [one, two], "snapshotMoveData": true })).await;
+    // Neither is ready, and the second one is asked for all the same.
+    let (first, second) = tokio::join!(give_handle(&bed, &one), give_handle(&bed, &two));
+    for (namespace, name) in [(&one, &first), (&two, &second)] {
+        upload_says(&home, namespace, "Accepted", &format!("waiting for snapshot {name} to be ready")).await;
+    }
+    let broken = json!({ "error": { "message": "rpc error: code = InvalidArgument desc = broken" } });
+    write_status(&bed, "VolumeSnapshot", Some(&one), &first, broken).await;
+    upload_says(&home, &one, "Failed", "VolumeNotMade: snapshot").await;
+
+    write_status(&bed, "VolumeSnapshot", Some(&two), &second, json!({ "readyToUse": true })).await;
+    let upload = upload_says(&home, &two, "Accepted", "to get a volume").await;
+    let claim = upload["metadata"]["name"].as_str().unwrap();
+    warn_about(&home, claim, 1, "rpc error: code = ResourceExhausted desc = later").await;
+    upload_says(&home, &two, "Accepted", "to get a volume: rpc error: code = ResourceExhausted desc = later").await;
+    warn_about(&home, claim, 2, "rpc error: code = InvalidArgument desc = too small").await;
+    upload_says(&home, &two, "Failed", "gets no volume: rpc error: code = InvalidArgument desc = too small").await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "PartiallyFailed", "{backup:#}\n{}", home.log());
 }

@@ -230,7 +230,7 @@ async fn check_backup(home: &Home<'_>, claim: &Claim<'_>, backup: &Value) {
 /// The record comes with the backup into other clusters.
 async fn others_see_it(home: &Home<'_>, other: &Home<'_>, directory: &Path, volume: &str) {
     let place = json!({ "spec": { "objectStorage": { "bucket": home.bucket } } });
-    other.patch("BackupStorageLocation", "default", place).await;
+    other.patch("BackupStorageLocation", "default", place.clone()).await;
     let server = server(other, directory, &[]);
     eventually("the backup and its record are synced", async || {
         other.find("Backup", "b").await.is_some() && !list(other, "VolumePluginBackup").await.is_empty()
@@ -242,6 +242,32 @@ async fn others_see_it(home: &Home<'_>, other: &Home<'_>, directory: &Path, volu
     assert_eq!(all[0]["metadata"]["ownerReferences"][0]["uid"], backup["metadata"]["uid"]);
     assert_eq!(all[0]["status"]["phase"], "Completed", "{all:#?}");
     dismiss(server).await;
+
+    // What is there is never overwritten, and a damaged list costs the records, not the backup.
+    let mut mine = own_record(volume, &json!({ "phase": "Failed", "message": "mine" }));
+    mine["metadata"]["name"] = json!(format!("b-{volume}"));
+    let file = home.bucket.join("backups/b/b-volumepluginbackups.json.gz");
+    let whole = std::fs::read(&file).unwrap();
+    for (name, content, expected) in [("occupied", &whole[..], 1), ("damaged", &whole[..9], 0)] {
+        let third = home.bed.home(name).await;
+        third.patch("BackupStorageLocation", "default", place.clone()).await;
+        if expected == 1 {
+            third.create(mine.clone()).await.unwrap();
+        }
+        std::fs::write(&file, content).unwrap();
+        let server = self::server(&third, directory, &[]);
+        eventually("the backup is synced to its end", async || {
+            let backup = third.find("Backup", "b").await;
+            backup.is_some_and(|backup| backup["metadata"]["annotations"]["plimsoll.dev/syncing"].is_null())
+        })
+        .await;
+        let all = list(&third, "VolumePluginBackup").await;
+        assert_eq!(all.len(), expected, "{all:#?}");
+        assert!(all.iter().all(|record| record["status"]["message"] == "mine"), "{all:#?}");
+        assert_eq!(third.log().contains("the volume backups of backup b are not synced"), expected == 0);
+        dismiss(server).await;
+    }
+    std::fs::write(&file, whole).unwrap();
 }
 
 /// A VolumePluginBackup as a plugin that knows Kubernetes writes it.
@@ -273,12 +299,18 @@ async fn a_plugins_own_record_takes_the_place_of_ours_and_is_waited_for() {
         phase(&home.get("Backup", "b").await) == "WaitingForPluginOperations"
     })
     .await;
+    says(&home, "of-the-plugin", "~60.00").await;
     let shown = describe(&home, &["backup", "b", "--details"]).await;
     assert!(shown.contains(&format!("{}: Uploading, 60.00 %, 600 B of 1000 B", claim.volume)), "{shown}");
     assert!(shown.contains("pool: p [31m1"), "{shown}");
     // Whatever it says, what is shown does not go back, nor past its total.
-    for done in [200, 5000] {
+    for (done, percent, expected) in
+        [(200, "~60.00", "60.00 %, 200 B of 1000 B"), (5000, "~99.99", "99.99 %, 1000 B of 1000 B")]
+    {
         home.patch("VolumePluginBackup", "of-the-plugin", json!({ "status": count(done) })).await;
+        says(&home, "of-the-plugin", percent).await;
+        let shown = describe(&home, &["backup", "b"]).await;
+        assert!(shown.contains(&format!("{}: Uploading, {expected}", claim.volume)), "{shown}");
     }
     let end = json!({ "status": { "phase": "Completed", "snapshotID": "elsewhere" } });
     home.patch("VolumePluginBackup", "of-the-plugin", end).await;
@@ -292,6 +324,131 @@ async fn a_plugins_own_record_takes_the_place_of_ours_and_is_waited_for() {
     );
     assert_eq!(kept[0]["status"]["phase"], "Completed");
     assert!(kept[0]["status"]["completionTimestamp"].is_string(), "the server's clock fills it in: {kept:#}");
+    assert_eq!(kept[0]["status"]["plimsoll"]["percent"], "100.00", "{kept:#}");
+}
+
+/// Waits until the server says about a plugin's own record how far its work is.
+async fn says(home: &Home<'_>, name: &str, percent: &str) {
+    let mut record = Value::Null;
+    eventually(&format!("the server says {percent} of {name}"), async || {
+        record = home.get("VolumePluginBackup", name).await;
+        record["status"]["plimsoll"]["percent"] == percent
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugins_own_record_is_known_by_the_snapshots_name_and_a_deleted_one_is_not_waited_for() {
+    let program = require!(example());
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let config = json!({ "root": bed.directory.path().join("here"), "pace": "20" });
+    location(&home, "here", "plimsoll.dev/directory-snapshotter", config).await;
+    let directory = plugin_directory(&bed, &[(RUST, &program)]);
+    let _server = server(&home, &directory, &[]);
+    let claim = Claim::make(&bed, "shop", 5).await;
+    let id = format!("b-{}", claim.volume);
+    // Its spec is about something else: only the name says which snapshot is meant.
+    let status = json!({ "phase": "Uploading", "progress": { "totalBytes": 1000, "bytesDone": 600 } });
+    let mut record = own_record("elsewhere", &status);
+    record["metadata"]["name"] = json!(id);
+    home.create(record).await.unwrap();
+    home.backup("b", json!({ "includedNamespaces": [claim.namespace] })).await;
+    eventually("the backup waits for it", async || {
+        phase(&home.get("Backup", "b").await) == "WaitingForPluginOperations"
+    })
+    .await;
+    let all = list(&home, "VolumePluginBackup").await;
+    assert_eq!((all.len(), &all[0]["spec"]["volume"]), (1, &json!("elsewhere")), "{all:#?}");
+    assert_eq!(all[0]["metadata"]["labels"]["velero.io/backup-name"], "b", "{all:#?}");
+    // The plugin answers when it is asked, and that it is done: nobody waits for a record that is gone.
+    home.delete("VolumePluginBackup", &id).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
+    let kept = unpacked(&home, "backups/b/b-volumepluginbackups.json.gz");
+    assert_eq!(
+        (&kept[0]["spec"]["volume"], &kept[0]["status"]["phase"], &kept[0]["status"]["snapshotID"]),
+        (&json!(claim.volume), &json!("Completed"), &json!(id)),
+        "ours takes its place: {kept:#}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_while_a_snapshot_moves_is_followed_by_one_that_waits_on() {
+    let program = require!(example());
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let root = bed.directory.path().join("here");
+    location(&home, "here", "plimsoll.dev/directory-snapshotter", json!({ "root": root, "pace": "100" })).await;
+    let directory = plugin_directory(&bed, &[(RUST, &program)]);
+    let mut killed = server(&home, &directory, &[]);
+    let claim = Claim::make(&bed, "shop", 20).await;
+    home.backup("b", json!({ "includedNamespaces": [claim.namespace] })).await;
+    home.create(own_record(&claim.volume, &json!({ "phase": "Uploading" }))).await.unwrap();
+    let waits = async || phase(&home.get("Backup", "b").await) == "WaitingForPluginOperations";
+    eventually("the backup waits for it", waits).await;
+    killed.kill().await.unwrap();
+    let next = server(&home, &directory, &[]);
+    eventually("another server took it up", async || attempts(&home, "backup-b").await == 2 && waits().await).await;
+    home.patch("VolumePluginBackup", "of-the-plugin", json!({ "status": { "phase": "Completed" } })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.log());
+    assert_eq!(std::fs::read_dir(root.join("snapshots")).unwrap().count(), 1, "no second snapshot");
+    let all = list(&home, "VolumePluginBackup").await;
+    assert_eq!((all.len(), &all[0]["metadata"]["name"]), (1, &json!("of-the-plugin")), "{all:#?}");
+    eventually("everything is tidy", async || is_tidy(&home).await).await;
+    dismiss_if_alive(next).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugins_own_record_of_a_volume_takes_the_place_of_ours_and_an_older_one_does_not() {
+    let program = require!(example());
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let config = |pace: &str| json!({ "root": bed.directory.path().join("here"), "pace": pace });
+    location(&home, "here", "plimsoll.dev/directory-snapshotter", config("0")).await;
+    let directory = plugin_directory(&bed, &[(RUST, &program)]);
+    let server = server(&home, &directory, &[]);
+    let claim = Claim::make(&bed, "shop", 60).await;
+    home.backup("b", json!({ "includedNamespaces": [claim.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", home.log());
+    claim.lose().await;
+    home.patch("VolumeSnapshotLocation", "here", json!({ "spec": { "config": config("100") } })).await;
+    eventually("everything is tidy", async || is_tidy(&home).await).await;
+    dismiss(server).await;
+
+    let own = |name: &str, status: Value| {
+        json!({ "apiVersion": "velero.io/v1", "kind": "VolumePluginRestore", "metadata": { "name": name },
+            "spec": { "snapshotID": format!("b-{}", claim.volume), "plugin": "x.io/own" }, "status": status })
+    };
+    // Made after the Restore and before the call: it is about something else.
+    home.restore("r", json!({ "backupName": "b" })).await;
+    home.create(own("older", json!({ "phase": "Uploading" }))).await.unwrap();
+    let made = jiff::Timestamp::now();
+    eventually("the clock of the API shows another second", async || {
+        made.duration_until(jiff::Timestamp::now()).as_secs() >= 1
+    })
+    .await;
+    let _server = self::server(&home, &directory, &[]);
+    seen_moving(&home, "VolumePluginRestore").await;
+    home.create(own("of-the-plugin", json!({ "phase": "Copying" }))).await.unwrap();
+    eventually("ours gives way", async || {
+        let all = list(&home, "VolumePluginRestore").await;
+        !all.iter().any(|record| record["metadata"]["annotations"]["plimsoll.dev/kept-by-server"].is_string())
+    })
+    .await;
+    let record = home.get("VolumePluginRestore", "of-the-plugin").await;
+    assert_eq!(record["metadata"]["labels"]["velero.io/restore-name"], "r", "{record:#}");
+    assert_eq!(
+        (&record["spec"]["backup"], &record["status"]["volumeID"]),
+        (&json!("b"), &json!(claim.volume)),
+        "{record:#}"
+    );
+    let older = home.get("VolumePluginRestore", "older").await;
+    assert!(older["metadata"]["labels"].is_null(), "{older:#}");
+    home.patch("VolumePluginRestore", "of-the-plugin", json!({ "status": { "phase": "Completed" } })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", home.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -323,6 +480,33 @@ async fn a_snapshot_that_goes_on_after_its_call_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_whose_plugin_could_not_answer_is_looked_for_else_named() {
+    let program = require!(example());
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let config = json!({ "root": bed.directory.path().join("here"), "pace": "60000" });
+    location(&home, "here", "plimsoll.dev/directory-snapshotter", config).await;
+    let directory = plugin_directory(&bed, &[(RUST, &program)]);
+    let _server = server(&home, &directory, &[]);
+    let claim = Claim::make(&bed, "shop", 2).await;
+    let spec = json!({ "includedNamespaces": [claim.namespace], "itemOperationTimeout": "3s" });
+    home.backup("lost", spec.clone()).await;
+    assert_eq!(phase(&home.ended("Backup", "lost").await), "PartiallyFailed");
+    let warned = home.messages("lost", "warnings");
+    let tags = format!("it may exist, with the tags velero.io/backup=lost and velero.io/pv={}", claim.volume);
+    assert!(warned.contains(&tags), "{warned}");
+
+    home.backup("b", spec).await;
+    home.create(own_record(&claim.volume, &json!({ "phase": "Completed", "snapshotID": "elsewhere" }))).await.unwrap();
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}", home.messages("b", "errors"));
+    let warned = home.messages("b", "warnings");
+    assert!(warned.contains("snapshot elsewhere of volume") && !warned.contains("it may exist"), "{warned}");
+    let snapshots = unpacked(&home, "backups/b/b-volumesnapshots.json.gz");
+    assert_eq!(snapshots[0]["status"], json!({ "phase": "Completed", "providerSnapshotID": "elsewhere" }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_of_velero_without_progress_takes_snapshots_and_its_failures_are_named() {
     let program = require!(cache::program(GO));
     let bed = Bed::local_with_pods().await;
@@ -335,17 +519,20 @@ async fn a_plugin_of_velero_without_progress_takes_snapshots_and_its_failures_ar
     let before = claim.files(&claim.volume).await;
     let spec = |limit: &str| json!({ "includedNamespaces": [claim.namespace], "itemOperationTimeout": limit });
     let cases = [
-        ("refuse", "1m", "no  [31mwish"),
-        ("die", "1m", "these are my last words"),
-        ("hang", "2s", "VolumeSnapshotter.CreateSnapshot took longer than 2 s"),
+        ("refuse", "1m", "no  [31mwish", false),
+        ("die", "1m", "these are my last words", true),
+        ("hang", "2s", "VolumeSnapshotter.CreateSnapshot took longer than 2 s", true),
     ];
-    for (ask, limit, expected) in cases {
+    for (ask, limit, expected, in_doubt) in cases {
         home.patch("VolumeSnapshotLocation", "here", json!({ "spec": { "config": { "ask": ask } } })).await;
         home.backup(ask, spec(limit)).await;
         let backup = home.ended("Backup", ask).await;
         assert_eq!(phase(&backup), "PartiallyFailed", "{backup:#}\n{}", home.log());
         let errors = home.messages(ask, "errors");
         assert!(errors.contains(expected), "{ask}: {errors}");
+        let warned = home.messages(ask, "warnings");
+        let tags = format!("it may exist, with the tags velero.io/backup={ask} and velero.io/pv={}", claim.volume);
+        assert_eq!(warned.contains(&tags), in_doubt, "{ask}: {warned}");
         let all = list(&home, "VolumePluginBackup").await;
         let record = all.iter().find(|record| record["spec"]["backup"] == ask).unwrap();
         assert_eq!(record["status"]["phase"], "Failed", "{record:#}");

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use plimsoll_testkit::peers::{S3Program, S3Server};
@@ -168,4 +169,132 @@ async fn a_location_behind_the_plugin_for_aws_takes_a_backup_and_gives_it_back()
     assert_eq!(bed.contents("shop").await, before);
     let plugin = home.log().contains("velero-plugin-for-aws: ObjectStore velero.io/aws");
     assert!(plugin, "{}", home.log());
+}
+
+/// Runs our command line; returns what it printed. Fails if that fails.
+async fn ours(home: &Home<'_>, arguments: &[&str]) -> String {
+    let output = home.command(arguments).output().await.unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What our own installer puts into a cluster, with images that nobody has.
+async fn install(home: &Home<'_>) {
+    ours(home, &["install", "--image", "plimsoll:none", "--no-crds", "--no-default-backup-location", "--no-secret"])
+        .await;
+}
+
+/// The images that bring plugins to the installed server, and where they and the server see them.
+async fn plugins_of_the_server(home: &Home<'_>) -> Vec<String> {
+    let api: Api<Deployment> = Api::namespaced(home.bed.client.clone(), &home.namespace);
+    let pod = json!(api.get("plimsoll").await.unwrap().spec.unwrap().template.spec);
+    let mounts = |container: &Value| {
+        let all = container["volumeMounts"].as_array().into_iter().flatten();
+        let plugins = all.filter(|mount| mount["name"] == "plugins");
+        plugins.map(|mount| mount["mountPath"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let volumes = pod["volumes"].as_array().unwrap().iter().filter(|volume| volume["name"] == "plugins").count();
+    assert_eq!((volumes, mounts(&pod["containers"][0])), (1, vec!["/plugins".to_owned()]), "{pod:#}");
+    let brought = pod["initContainers"].as_array().into_iter().flatten();
+    brought
+        .map(|container| {
+            assert_eq!(mounts(container), ["/target"], "{pod:#}");
+            container["image"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_is_added_to_our_own_installation_and_removed_again() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    install(&home).await;
+    ours(&home, &["plugin", "add", "registry.example/team/one:1"]).await;
+    assert_eq!(plugins_of_the_server(&home).await, ["registry.example/team/one:1"]);
+    ours(&home, &["plugin", "remove", "team-one"]).await;
+    assert!(plugins_of_the_server(&home).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_velero_command_line_adds_plugins_to_our_installation_and_removes_them() {
+    require!(cache::program("velero"));
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    install(&home).await;
+    home.velero(&["plugin", "add", "registry.example/team/one:1"]).await;
+    ours(&home, &["plugin", "add", "registry.example/team/two:1"]).await;
+    assert_eq!(
+        plugins_of_the_server(&home).await,
+        ["registry.example/team/one:1", "registry.example/team/two:1"],
+        "each knows the other's"
+    );
+    home.velero(&["plugin", "remove", "registry.example/team/two:1"]).await;
+    ours(&home, &["plugin", "remove", "registry.example/team/one:1"]).await;
+    assert!(plugins_of_the_server(&home).await.is_empty());
+}
+
+/// A pod that writes into a claim, which all pods of its namespace see, what its hooks do.
+async fn noting_pod(bed: &Bed, namespace: &str, name: &str, related: &str, pre: &str) {
+    let note = |what: &str| json!(["sh", "-c", format!("{what}; echo {name} >> /notes/lines")]).to_string();
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "mark": "yes" },
+        "annotations": { "test.plimsoll.dev/related": related,
+            "pre.hook.backup.velero.io/command": note(&format!("{pre}; printf 'pre ' >> /notes/lines")),
+            "post.hook.backup.velero.io/command": note("printf 'post ' >> /notes/lines") } },
+        "spec": { "containers": [{ "name": "main", "image": "none", "command": ["sleep", "3600"],
+            "volumeMounts": [{ "name": "notes", "mountPath": "/notes" }] }],
+            "volumes": [{ "name": "notes", "persistentVolumeClaim": { "claimName": "notes" } }] } });
+    let api: Api<Pod> = Api::namespaced(bed.client.clone(), namespace);
+    api.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    eventually("the pod runs", async || phase(&json!(api.get(name).await.unwrap())) == "Running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_plugin_says_belong_together_are_backed_up_between_the_hooks_of_all_of_them() {
+    let bed = Bed::local_with_pods().await;
+    let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
+    let home = bed.home("home").await;
+    let shop = bed.application("shop", 3).await;
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "notes" },
+        "spec": { "accessModes": ["ReadWriteMany"], "resources": { "requests": { "storage": "1Gi" } } } });
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(bed.client.clone(), &shop);
+    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    // By way of something else that is a part of the backup; what is not there is left alone.
+    let related = [("test.plimsoll.dev/related", "pods/b,pods/nobody")];
+    config_map(&bed, &shop, "bridge", &[("mark", "yes")], &related).await;
+    noting_pod(&bed, &shop, "a", "configmaps/bridge", "true").await;
+    noting_pod(&bed, &shop, "b", "", "sleep 1").await;
+    let _server = server(&home, &directory, &[]);
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}\n{}", home.messages("b", "errors"), home.log());
+    let volume = claims.get("notes").await.unwrap().spec.unwrap().volume_name.unwrap();
+    let notes = std::fs::read_to_string(bed.volume(&volume).await.join("lines")).unwrap();
+    assert_eq!(notes.lines().collect::<Vec<_>>(), ["pre a", "pre b", "post a", "post b"]);
+    let archived = home.archived("b");
+    for name in ["a", "b"] {
+        assert!(archived.iter().any(|path| path.ends_with(&format!("/pods/namespaces/{shop}/{name}.json"))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_that_hangs_is_a_quiet_task_that_names_its_plugin() {
+    let bed = Bed::local().await;
+    let directory = require!(directory_with(&bed, &["velero-test-plugin"]));
+    let home = bed.home("home").await;
+    let _server = server(&home, &directory, &[]);
+    let shop = bed.application("shop", 3).await;
+    config_map(&bed, &shop, "stuck", &[("mark", "yes")], &[(ASK, "hang")]).await;
+    home.backup("b", json!({ "includedNamespaces": [shop] })).await;
+    let mut node = Value::Null;
+    eventually("the task is there", async || {
+        let operation = home.find("Operation", "backup-b").await.unwrap_or_default();
+        let nodes = operation["status"]["tree"]["nodes"].as_array().cloned().unwrap_or_default();
+        node = nodes.into_iter().find(|node| node["name"] == "item action test.plimsoll.dev/mark").unwrap_or_default();
+        !node.is_null()
+    })
+    .await;
+    assert_eq!((&node["quiet"], &node["item"]), (&json!(true), &json!(format!("{shop}/stuck"))), "{node:#}");
+    assert!(node["stall"].is_null(), "it answers its health check: {node:#}");
+    let cancel = home.command(&["cancel", "backup/b", "--wait"]).output().await.unwrap();
+    assert_eq!(cancel.status.code(), Some(0), "{}", String::from_utf8_lossy(&cancel.stderr));
 }

@@ -231,6 +231,12 @@ async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when
         let (well, text) =
             plimsoll(&home, &["repo", "orphans", &name, "--delete", "--older-than", "1s", "--confirm"]).await;
         assert!(!well && text.contains("younger than one hour"), "{text}");
+        let (well, text) = plimsoll(&home, &["repo", "get"]).await;
+        assert!(well && text.lines().any(|line| line.contains(&name) && line.contains("Ready")), "{text}");
+        if plimsoll_testkit::cache::program("velero").is_ok() {
+            let text = home.velero(&["repo", "get"]).await;
+            assert!(text.lines().any(|line| line.contains(&name) && line.contains("Ready")), "{text}");
+        }
         let (well, text) = plimsoll(&home, &["repo", "describe", &name]).await;
         assert!(well && text.contains("Snapshots:") && text.contains("Ready"), "{text}");
         dismiss(server).await;

@@ -28,6 +28,9 @@ async fn velero_knows_our_version_and_what_is_built_in(bed: &Bed) {
         ("plimsoll.dev/directory", "ObjectStore"),
         ("velero.io/pod", "BackupItemAction"),
         ("velero.io/service", "RestoreItemAction"),
+        ("velero.io/csi-pvc-backupper", "BackupItemActionV2"),
+        ("velero.io/csi-pvc-restorer", "RestoreItemActionV2"),
+        ("velero.io/csi-volumesnapshotcontent-delete", "DeleteItemAction"),
     ] {
         assert!(plugins.lines().any(|line| line.contains(name) && line.contains(kind)), "{plugins}");
     }

@@ -234,7 +234,7 @@ impl Csi {
 
     async fn make(&self, claim: &Value, class: &str, task: &Task) -> Result<Dealt, Error> {
         let Wanting { context, name, uid, limit, .. } = &self.wanting;
-        let taker = Taker { context, backup: name, uid, limit: *limit, until_ready: self.uploads.is_some(), task };
+        let taker = Taker { context, backup: name, uid, limit: *limit, task };
         match &self.uploads {
             None => Ok(Dealt::Snapshot(taker.take(claim, class).await?)),
             Some(uploads) => Ok(Dealt::Upload(uploads.begin(claim, class, &taker).await?)),
@@ -276,7 +276,7 @@ impl Csi {
     /// Whether the snapshot of an operation is ready; then its size is known.
     async fn ready(&self, operation: &str) -> Result<Reading, Error> {
         let Wanting { context, name, uid, limit, task, .. } = &self.wanting;
-        let taker = Taker { context, backup: name, uid, limit: *limit, until_ready: true, task };
+        let taker = Taker { context, backup: name, uid, limit: *limit, task };
         let (namespace, snapshot) = operation.split_once('/').unwrap_or_default();
         let (reading, taken) = taker.read(namespace, snapshot).await?;
         if let Some(taken) = taken {

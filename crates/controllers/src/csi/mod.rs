@@ -21,6 +21,7 @@ mod upload;
 pub(crate) use backup::{Csi, Moving, Wanting};
 pub(crate) use delete::{Forgetting, register_deletion, retain, withdraw};
 pub(crate) use restore::{CsiRestore, Restoring, register_restore};
+pub(crate) use state::{is_permanent, refusal};
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;

@@ -32,8 +32,17 @@ pub(super) struct Taken {
 /// Codes of drivers that do not go away by trying again.
 const PERMANENT: [&str; 5] = ["InvalidArgument", "NotFound", "PermissionDenied", "Unimplemented", "OutOfRange"];
 
-fn is_permanent(message: &str) -> bool {
+/// Whether what a driver says is wrong stays wrong, however often it is asked.
+pub(crate) fn is_permanent(message: &str) -> bool {
     PERMANENT.iter().any(|code| message.contains(&format!("code = {code}"))) || message.contains("does not support")
+}
+
+/// What a driver says about a snapshot that will never be ready.
+pub(crate) fn refusal(snapshot: &Value, content: Option<&Value>) -> Option<String> {
+    match of(snapshot, content) {
+        State::Failed(why) => Some(why),
+        State::Pending(_) | State::Taken(_) => None,
+    }
 }
 
 /// From a VolumeSnapshot and, once it has one, its content.

@@ -42,8 +42,6 @@ pub(super) struct Taker<'a> {
     pub uid: &'a str,
     /// How long a driver may take.
     pub limit: Duration,
-    /// Whether it has to be ready to use, or only there.
-    pub until_ready: bool,
     pub task: &'a Task,
 }
 
@@ -105,11 +103,10 @@ impl Taker<'_> {
         loop {
             let trouble =
                 match Patience::default().run(self.task, || look(&self.context.client, namespace, name)).await? {
-                    State::Taken(taken) if taken.ready || !self.until_ready => {
+                    State::Taken(taken) => {
                         self.show(&taken);
                         return Ok(taken);
                     }
-                    State::Taken(taken) => taken.trouble,
                     State::Failed(why) => return Err(failed("SnapshotFailed", why)),
                     State::Pending(trouble) => trouble,
                 };

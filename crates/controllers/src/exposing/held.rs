@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use super::{Exposed, Step};
 use crate::context::Context;
 use crate::control::api;
+use crate::csi::is_permanent;
 use crate::transfer::moved::VOLUME;
+use crate::volumes::last_warning;
 
 /// Metadata of what belongs to a transfer.
 pub(super) fn metadata<T: Exposed>(owner: &T) -> Value {
@@ -86,7 +88,18 @@ pub(super) async fn pod<T: Exposed>(context: &Context, owner: &T) -> Result<Step
     }
     let claims = api::<PersistentVolumeClaim>(context);
     let claim = claims.get_opt(&name).await.map_err(|e| Error::api(format!("read claim {name}"), e))?;
-    let bound = claim.and_then(|claim| claim.status?.phase).is_some_and(|phase| phase == "Bound");
+    let phase = claim.as_ref().and_then(|claim| claim.status.as_ref()?.phase.as_deref());
+    let bound = phase == Some("Bound");
+    if let Some(claim) = claim.as_ref().filter(|_| !bound)
+        && let Some(warning) = last_warning(&context.client, claim).await
+    {
+        let warning = plimsoll_plugin::clean(&warning);
+        return Ok(if is_permanent(&warning) {
+            Step::Refused(format!("claim {name} gets no volume: {warning}"))
+        } else {
+            Step::Waiting(format!("for claim {name} to get a volume: {warning}"))
+        });
+    }
     let stuck = |container: k8s_openapi::api::core::v1::ContainerStatus| container.state?.waiting?.message;
     let why = status.container_statuses.unwrap_or_default().into_iter().find_map(stuck);
     let why = why.map(|why| format!(" ({})", plimsoll_plugin::clean(&why))).unwrap_or_default();

@@ -14,7 +14,7 @@ use super::held::{claim, create, metadata, pod, remove};
 use super::{Exposed, Step};
 use crate::context::Context;
 use crate::control::api;
-use crate::csi::{GROUP, VERSION, contents, snapshots};
+use crate::csi::{GROUP, VERSION, contents, refusal, snapshots};
 
 /// Says who may delete a snapshot, where that needs a secret.
 const SECRETS: &str = "snapshot.storage.kubernetes.io/deletion-secret";
@@ -129,6 +129,9 @@ impl Source {
     /// Makes a content of our own for what the driver has. From then on that is the one that counts.
     async fn take_over(&self, context: &Context, upload: &DataUpload) -> Result<Result<Value, Step>, Error> {
         let name = text(&self.snapshot, "/metadata/name");
+        if let Some(why) = refusal(&self.snapshot, self.content.as_ref()) {
+            return Ok(Err(Step::Refused(format!("snapshot {name}: {why}"))));
+        }
         let Some(content) = &self.content else {
             return Ok(Err(Step::Waiting(format!("for the driver to take snapshot {name}"))));
         };

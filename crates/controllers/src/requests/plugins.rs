@@ -10,8 +10,14 @@ const OBJECT_STORES: [&str; 4] = ["plimsoll.dev/directory", "velero.io/aws", "ve
 const BACKUP_ITEM_ACTIONS: [&str; 4] =
     ["velero.io/crd-remap-version", "velero.io/pod", "velero.io/pv", "velero.io/service-account"];
 
+/// Those that know work in the background.
+const BACKUP_ITEM_ACTIONS_V2: [&str; 1] = ["velero.io/csi-pvc-backupper"];
+
+/// The item actions of deletions that are built in.
+const DELETE_ITEM_ACTIONS: [&str; 2] = ["velero.io/csi-volumesnapshotcontent-delete", "velero.io/dataupload-delete"];
+
 /// The item actions of restores that are built in.
-const RESTORE_ITEM_ACTIONS: [&str; 15] = [
+const RESTORE_ITEM_ACTIONS: [&str; 16] = [
     "velero.io/add-pvc-from-pod",
     "velero.io/admission-webhook-configuration",
     "velero.io/apiservice",
@@ -19,6 +25,7 @@ const RESTORE_ITEM_ACTIONS: [&str; 15] = [
     "velero.io/change-storage-class",
     "velero.io/cluster-role-bindings",
     "velero.io/crd-preserve-fields",
+    "velero.io/dataupload",
     "velero.io/init-restore-hook",
     "velero.io/job",
     "velero.io/pod",
@@ -29,12 +36,22 @@ const RESTORE_ITEM_ACTIONS: [&str; 15] = [
     "velero.io/service-account",
 ];
 
+/// Those that know work in the background.
+const RESTORE_ITEM_ACTIONS_V2: [&str; 3] = [
+    "velero.io/csi-pvc-restorer",
+    "velero.io/csi-volumesnapshot-restorer",
+    "velero.io/csi-volumesnapshotcontent-restorer",
+];
+
 /// Everything that is built in and everything that plugins offer, by kind and name.
 pub fn installed(catalog: &Catalog) -> Vec<PluginInfo> {
-    let kinds: [(&str, &[&str]); 3] = [
+    let kinds: [(&str, &[&str]); 6] = [
         ("BackupItemAction", &BACKUP_ITEM_ACTIONS),
+        ("BackupItemActionV2", &BACKUP_ITEM_ACTIONS_V2),
+        ("DeleteItemAction", &DELETE_ITEM_ACTIONS),
         ("ObjectStore", &OBJECT_STORES),
         ("RestoreItemAction", &RESTORE_ITEM_ACTIONS),
+        ("RestoreItemActionV2", &RESTORE_ITEM_ACTIONS_V2),
     ];
     let plugin = |kind: &str, name: &str| PluginInfo {
         name: Some(name.to_owned()),

@@ -17,7 +17,7 @@ use plimsoll_engine::operations::Operations;
 use plimsoll_engine::ports::{Effect, Journal, VolumeResults, Volumes};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_plugin::{LogSink, Snapshotter, Subject};
+use plimsoll_plugin::{Error as PluginError, LogSink, Snapshotter, Subject};
 use plimsoll_progress::Task;
 use plimsoll_select::policies::{ActionKind, Policies, Volume};
 use serde_json::Value;
@@ -324,7 +324,7 @@ impl Snapshots {
         let (effect, answer) = if let Some(asked) = earlier {
             (asked.effect, Ok(asked.name.unwrap_or_default()))
         } else {
-            let answer = self.ask(&effect, &mut live).await?;
+            let answer = self.ask(&effect, &mut live, &claimed.namespace).await?;
             (effect, answer)
         };
         self.record(effect, answer, live, claimed, started).await
@@ -345,7 +345,7 @@ impl Snapshots {
     }
 
     /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
-    async fn ask(&self, effect: &Effect, live: &mut Live) -> Result<Result<String, String>, Error> {
+    async fn ask(&self, effect: &Effect, live: &mut Live, namespace: &str) -> Result<Result<String, String>, Error> {
         let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
         let taking = &self.taking;
         taking.context.fence.check()?;
@@ -358,6 +358,10 @@ impl Snapshots {
             never = live.follow() => match never {},
         };
         kill::point("snapshot.create.after");
+        let answer = match answer {
+            Err(error) if error.leaves_doubt() => self.made_all_the_same(error, volume, namespace).await?,
+            said => said,
+        };
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
         taking.journal.settle(intent, result).await?;
         kill::point("snapshot.recorded.after");
@@ -434,6 +438,34 @@ impl Snapshots {
         Ok(found)
     }
 
+    /// A snapshot of a plugin that could not say whether it has made it: the one that its own record names. What may be there
+    /// all the same is named.
+    async fn made_all_the_same(
+        &self,
+        error: PluginError,
+        volume: &str,
+        namespace: &str,
+    ) -> Result<Result<String, PluginError>, Error> {
+        Ok(if let Some(id) = self.look_for(volume).await? {
+            self.warn(
+                namespace,
+                format!("snapshot {id} of volume {volume} is there, by the plugin's own record: {error}"),
+            );
+            Ok(id)
+        } else {
+            self.warn(namespace, self.possible_orphan("a plugin that could not answer was", volume));
+            Err(error)
+        })
+    }
+
+    fn possible_orphan(&self, whoever: &str, volume: &str) -> String {
+        format!(
+            "{whoever} asked for a snapshot of volume {volume}, and its name is not known: it may exist, with the tags \
+             velero.io/backup={} and velero.io/pv={volume}, and belong to no backup",
+            self.taking.name
+        )
+    }
+
     async fn look_for(&self, volume: &str) -> Result<Option<String>, Error> {
         let records = self.records();
         let all = Patience::default().run(&self.taking.task, || records.list()).await?;
@@ -449,12 +481,7 @@ impl Snapshots {
     }
 
     async fn name_orphan(&self, asked: &Asked, volume: &str, namespace: &str) -> Result<(), Error> {
-        let line = format!(
-            "a server that died had asked for a snapshot of volume {volume} and not learnt its name: it may exist, with the \
-             tags velero.io/backup={} and velero.io/pv={volume}, and belong to no backup",
-            self.taking.name
-        );
-        self.warn(namespace, line);
+        self.warn(namespace, self.possible_orphan("a server that died had", volume));
         self.taking.journal.settle(asked.intent, "possible orphan".to_owned()).await
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct About {
     pub parent: String,
     pub parent_uid: String,
     pub owner: OwnerReference,
-    /// When the Backup or Restore was made: no record of it is older.
+    /// When the Backup was made, or the call for a volume: no record of it is older.
     pub since: Timestamp,
     /// The backup that the snapshot belongs to.
     pub backup: String,
@@ -120,17 +120,27 @@ impl Live {
         let all = Patience::default().run(&self.task, || self.records.list()).await?;
         if let Some(left) = all.iter().find(|record| self.is_left(record)) {
             self.whose = Whose::Ours(text(left, "/metadata/name").to_owned());
+            self.begun(left);
             self.write(&json!({ "phase": "InProgress", "completionTimestamp": null })).await;
             return Ok(());
         }
         loop {
-            let name = format!("{}-{:05x}", shortened(&self.about.parent), rand::random::<u32>() & 0xf_ffff);
+            let name = self.new_name();
             let record = self.record(&name, &json!({ "phase": "InProgress", "startTimestamp": now() }));
             let create = || self.records.create(&record);
-            if Patience::default().run(&self.task, create).await?.is_some() {
+            if let Some(made) = Patience::default().run(&self.task, create).await? {
                 self.whose = Whose::Ours(name);
+                self.begun(&made);
                 return Ok(());
             }
+        }
+    }
+
+    /// Of records that say nothing about a restore only those can be meant that are no older than the call, by the clock that
+    /// dates them.
+    fn begun(&mut self, own: &Value) {
+        if let (Sort::Restore, Ok(made)) = (self.records.sort, text(own, "/metadata/creationTimestamp").parse()) {
+            self.about.since = made;
         }
     }
 
@@ -192,7 +202,11 @@ impl Live {
     /// Looks once how far it is, and shows that.
     pub async fn look(&mut self) -> Seen {
         if let Some(theirs) = self.theirs().await {
-            return self.show_theirs(&theirs);
+            let seen = self.show_theirs(&theirs);
+            if matches!(seen, Seen::Moving(_)) {
+                self.write(&json!({ "plimsoll": self.summary() })).await;
+            }
+            return seen;
         }
         match self.snapshotter.progress(&self.subject).await {
             Ok(Some(report)) => {
@@ -236,10 +250,12 @@ impl Live {
         }
     }
 
+    fn summary(&self) -> Value {
+        nulls_for_absent(&project::summary(&self.own.snapshot(), Timestamp::now()))
+    }
+
     fn status(&self, reading: &Reading) -> Value {
-        let summary = project::summary(&self.own.snapshot(), Timestamp::now());
-        let mut status = json!({ "phase": "InProgress", "message": reading.description,
-            "plimsoll": nulls_for_absent(&summary) });
+        let mut status = json!({ "phase": "InProgress", "message": reading.description, "plimsoll": self.summary() });
         if let Some(started) = reading.started {
             status["startTimestamp"] = json!(format!("{started:.0}"));
         }
@@ -252,9 +268,10 @@ impl Live {
         status
     }
 
-    /// Writes into our own record what has changed. One that does not arrive is followed by a newer one.
+    /// Writes into the record what has changed: all of it into ours, what only we know into a plugin's own. One that does not
+    /// arrive is followed by a newer one.
     async fn write(&mut self, status: &Value) {
-        let Whose::Ours(name) = &self.whose else { return };
+        let (Whose::Ours(name) | Whose::Plugins(name)) = &self.whose else { return };
         let plain = without_times(status);
         if self.written == plain {
             return;
@@ -267,13 +284,45 @@ impl Live {
 
     /// The plugin's own record, if there is one: ours gives way to it.
     async fn theirs(&mut self) -> Option<Value> {
-        if let Whose::Plugins(name) = &self.whose {
-            let found = self.records.find(|record| text(record, "/metadata/name") == name);
-            return found.or_else(|| Some(json!({})));
+        if let Whose::Plugins(name) = self.whose.clone() {
+            if let Some(found) = self.records.find(|record| text(record, "/metadata/name") == name) {
+                return Some(found);
+            }
+            // The watch may be reading all of them anew.
+            match self.records.get(&name).await {
+                Ok(None) => self.take_back().await,
+                Ok(found) => return found,
+                Err(error) => {
+                    debug!("record {name}: {error}");
+                    return Some(json!({}));
+                }
+            }
         }
         let found = self.records.find(|record| self.is_plugins(record))?;
         self.give_way(&found).await;
         Some(found)
+    }
+
+    /// The plugin's own record was deleted, and its work may go on: ours is there again.
+    async fn take_back(&mut self) {
+        self.task.hint("the plugin's own record was deleted");
+        let id = &self.subject.snapshot;
+        let named = self.records.sort == Sort::Backup && is_object_name(id);
+        let name = if named { id.clone() } else { self.new_name() };
+        let mut status = json!({ "phase": "InProgress", "startTimestamp": now() });
+        if self.records.sort == Sort::Backup && !id.is_empty() {
+            status["snapshotID"] = json!(id);
+        }
+        match self.records.create(&self.record(&name, &status)).await {
+            Ok(Some(_)) => (self.whose, self.written) = (Whose::Ours(name), Value::Null),
+            // The plugin has made it again: it is seen next time.
+            Ok(None) => {}
+            Err(error) => debug!("record {name}: {error}"),
+        }
+    }
+
+    fn new_name(&self) -> String {
+        format!("{}-{:05x}", shortened(&self.about.parent), rand::random::<u32>() & 0xf_ffff)
     }
 
     /// Whether a record is the plugin's own about this work.
@@ -307,9 +356,14 @@ impl Live {
         if self.records.sort == Sort::Restore && text(theirs, "/spec/backup").is_empty() {
             patch["spec"] = json!({ "backup": self.about.backup });
         }
+        let mut status = json!({});
         if text(theirs, "/status/startTimestamp").is_empty() {
-            patch["status"] = json!({ "startTimestamp": now() });
+            status["startTimestamp"] = json!(now());
         }
+        if self.records.sort == Sort::Restore && text(theirs, "/status/volumeID").is_empty() {
+            status["volumeID"] = json!(self.about.volume);
+        }
+        patch["status"] = status;
         if let Err(error) = self.records.patch(&name, &patch).await {
             debug!("record {name}: {error}");
             return;
@@ -409,7 +463,7 @@ impl Live {
             Whose::Nobodys => None,
             Whose::Plugins(name) => {
                 let record = self.records.find(|record| text(record, "/metadata/name") == name).unwrap_or_default();
-                let mut status = json!({});
+                let mut status = json!({ "plimsoll": self.last_summary(how).0 });
                 if text(&record, "/status/completionTimestamp").is_empty() {
                     status["completionTimestamp"] = json!(now());
                 }
@@ -420,16 +474,26 @@ impl Live {
                 Some((name.clone(), json!({ "status": status })))
             }
             Whose::Ours(name) => {
+                let (summary, total) = self.last_summary(how);
                 let mut status = json!({ "phase": phase, "completionTimestamp": now(), "message": how.as_ref().err(),
-                    "plimsoll": { "rate": null, "secondsLeft": null, "stalled": null, "task": null } });
-                let counted = self.own.root().meter(Unit::Bytes).counts();
-                if let (Ok(()), Some(total)) = (how, counted.total.value().filter(|total| *total > 0)) {
+                    "plimsoll": summary });
+                if let Some(total) = total {
                     status["progress"] = json!({ "totalBytes": signed(total), "bytesDone": signed(total) });
-                    status["plimsoll"]["percent"] = json!("100.00");
                 }
                 Some((name.clone(), json!({ "status": status })))
             }
         }
+    }
+
+    /// What we say about it once it has ended, and how many bytes it was if it ended well.
+    fn last_summary(&self, how: &Result<(), String>) -> (Value, Option<u64>) {
+        let mut summary = json!({ "rate": null, "secondsLeft": null, "stalled": null, "task": null });
+        let total = self.own.root().meter(Unit::Bytes).counts().total.value();
+        let total = total.filter(|total| how.is_ok() && *total > 0);
+        if total.is_some() {
+            summary["percent"] = json!("100.00");
+        }
+        (summary, total)
     }
 
     /// The record, as it is now.

@@ -151,14 +151,18 @@ impl FromSnapshots {
         let known = self.earlier().take_named(volume);
         let open = self.earlier().take_open(volume);
         for asked in open {
-            let line = format!(
-                "a server that died had asked for a volume from snapshot {snapshot} of {volume} and not learnt its name: it may \
-                 exist and belong to nobody"
-            );
-            self.making.heard.line(Level::Warning, line);
+            self.name_orphan("a server that died had", volume, snapshot);
             self.making.journal.settle(asked.intent, "possible orphan".to_owned()).await?;
         }
         Ok(known.and_then(|asked| asked.name))
+    }
+
+    fn name_orphan(&self, whoever: &str, volume: &str, snapshot: &str) {
+        let line = format!(
+            "{whoever} asked for a volume from snapshot {snapshot} of {volume}, and its name is not known: it may exist and \
+             belong to nobody"
+        );
+        self.making.heard.line(Level::Warning, line);
     }
 
     /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
@@ -181,6 +185,9 @@ impl FromSnapshots {
             never = live.follow() => match never {},
         };
         kill::point("snapshot.restore.after");
+        if answer.as_ref().is_err_and(plimsoll_plugin::Error::leaves_doubt) {
+            self.name_orphan("a plugin that could not answer was", &spec.persistent_volume_name, id);
+        }
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
         making.journal.settle(intent, result).await?;
         kill::point("snapshot.restored.after");

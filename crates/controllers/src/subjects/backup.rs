@@ -13,7 +13,7 @@ use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLoc
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_api::{labels, validate};
 use plimsoll_archive::volumes::BackupVolumeInfo;
-use plimsoll_engine::backup::actions::{BackupItemAction, built_in};
+use plimsoll_engine::backup::actions::{BackupItemAction, ItemBlockActions, built_in};
 use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
 use plimsoll_engine::hooks::{self, HookCounts, HookRules, OpenPair};
 use plimsoll_engine::operations::Operations;
@@ -397,7 +397,8 @@ async fn run(
     let actions = || built_in(&job.context.cluster, selecting.catalog());
     let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
     let heard = Arc::new(Heard::default());
-    let adding = plugins::add_backup_actions(&job.context, &mut actions, &selecting, &heard);
+    let mut blocks = ItemBlockActions::default();
+    let adding = plugins::add_backup_actions(&job.context, &mut actions, &mut blocks, &selecting, &heard);
     let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
     let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
     let locations = snapshots::choose(&job.context, spec).await?.map_err(Error::Selection)?;
@@ -417,6 +418,7 @@ async fn run(
         hooks: HookRules::compile(spec.hooks.as_ref(), selecting.catalog())?,
         selecting,
         actions,
+        blocks,
         operations: Arc::clone(operations),
         heard,
         volumes: Some(Arc::new(AllVolumes {

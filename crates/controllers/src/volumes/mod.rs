@@ -30,6 +30,7 @@ pub(crate) use choose::claims_of;
 pub(crate) use follow::Follower;
 pub(crate) use info::{Claimed, skipped};
 pub use mover::MoverChoice;
+pub(crate) use obstacle::last_warning;
 pub use plan::{Method, PlannedVolume, plan};
 pub(crate) use restore::{PodData, Source};
 pub(crate) use watchful::Watchful;

@@ -134,10 +134,10 @@ fn is_stuck(waiting: &ContainerStateWaiting) -> bool {
     !matches!(waiting.reason.as_deref(), None | Some("" | "PodInitializing" | "ContainerCreating"))
 }
 
-/// The last thing that somebody warned about in a pod. Best effort.
-async fn last_warning(client: &Client, pod: &Pod) -> Option<String> {
-    let events: Api<Event> = Api::namespaced(client.clone(), &pod.namespace()?);
-    let about = ListParams::default().fields(&format!("involvedObject.uid={}", pod.uid()?));
+/// The last thing that somebody warned about in a pod or a claim. Best effort.
+pub(crate) async fn last_warning<K: ResourceExt>(client: &Client, object: &K) -> Option<String> {
+    let events: Api<Event> = Api::namespaced(client.clone(), &object.namespace()?);
+    let about = ListParams::default().fields(&format!("involvedObject.uid={}", object.uid()?));
     let mut found = events.list(&about).await.ok()?.items;
     found.retain(|event| event.type_.as_deref() == Some("Warning"));
     found.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use plimsoll_api::labels;
 use plimsoll_progress::{Task, Unit};
 use serde_json::Value;
@@ -12,6 +13,7 @@ use super::found::Found;
 use super::pack::item_ref;
 use super::run::BackupRun;
 use crate::Error;
+use crate::asked::asked;
 use crate::cluster::{ItemMeta, Resource, complete};
 use crate::hooks::{Hooks, PodHooks};
 use crate::outcome::{ItemOutcome, Recorder, Scope};
@@ -34,9 +36,9 @@ pub(super) enum Acted {
 
 /// A pod that is a task of its own.
 pub(super) struct Pod {
-    meta: ItemMeta,
+    pub(super) meta: ItemMeta,
     bytes: Bytes,
-    object: Value,
+    pub(super) object: Value,
     hooks: PodHooks,
 }
 
@@ -55,6 +57,7 @@ impl Acting<'_> {
         let is_pod = self.resource.group.is_empty() && self.resource.plural == "pods";
         let group_resource = self.resource.group_resource();
         let volume = group_resource == VOLUMES && self.run.volumes.is_some();
+        let blocks = is_pod && !self.run.blocks.is_empty();
         if !is_pod && !volume && !self.run.actions.touches(&group_resource) {
             return Ok(Acted::Ready(meta, bytes));
         }
@@ -68,7 +71,7 @@ impl Acting<'_> {
         };
         if is_pod {
             let hooks = self.run.hooks.of_pod(&object);
-            if !hooks.is_empty() || self.wants_volumes(&object) {
+            if !hooks.is_empty() || self.wants_volumes(&object) || blocks {
                 return Ok(Acted::Apart(Box::new(Pod { meta, bytes, object, hooks })));
             }
         }
@@ -97,34 +100,46 @@ impl Acting<'_> {
         }
     }
 
-    /// Backs up a pod between its pre-hooks and its post-hooks.
-    pub(super) async fn back_up_pod(&self, pod: Box<Pod>, task: &Task) -> Result<Option<(ItemMeta, Bytes)>, Error> {
-        let Pod { meta, bytes, object, hooks } = *pod;
-        let task = task.child(meta.path());
-        for warning in &hooks.warnings {
-            let scope = Scope::Namespace(meta.namespace.clone().unwrap_or_default());
-            self.recorder.warn(&scope, format!("pod {}: {warning}", meta.path()));
+    /// Backs up pods that belong together, most often one alone, between the pre-hooks and the post-hooks of all of them. The
+    /// post-hooks run whatever happens before them.
+    pub(super) async fn back_up_pods(&self, block: Vec<Pod>, task: &Task) -> Result<Vec<(ItemMeta, Bytes)>, Error> {
+        let still = block.iter().any(|pod| !pod.hooks.is_empty());
+        let mut opened = Vec::with_capacity(block.len());
+        for pod in &block {
+            let task = task.child(pod.meta.path());
+            for warning in &pod.hooks.warnings {
+                let scope = Scope::Namespace(pod.meta.namespace.clone().unwrap_or_default());
+                self.recorder.warn(&scope, format!("pod {}: {warning}", pod.meta.path()));
+            }
+            let open = self.hooks.before(&pod.object, &pod.hooks, &task, self.recorder).await?;
+            opened.push((open, task));
         }
-        let (kept, pod) = (meta.clone(), object.clone());
-        let still = !hooks.is_empty();
-        let work = async || {
-            let item = self.apply(kept, bytes, object, &task).await?;
+        let works = block.iter().zip(&opened).map(|(pod, (open, task))| async move {
+            if open.problem.is_some() {
+                return Ok(None);
+            }
+            let item = self.apply(pod.meta.clone(), pod.bytes.clone(), pod.object.clone(), task).await?;
             if let Some(volumes) = &self.run.volumes {
-                volumes.back_up(&pod, still, &task).await?;
+                volumes.back_up(&pod.object, still, task).await?;
             }
             Ok(item)
-        };
-        match self.hooks.around(&pod, &hooks, work, &task, self.recorder).await? {
-            Ok(item) => {
-                task.finish();
-                Ok(item)
-            }
-            Err(problem) => {
-                task.fail(&problem);
-                self.fail(&meta, "HookFailed", problem);
-                Ok(None)
+        });
+        let done: Result<Vec<_>, Error> = join_all(works.collect::<Vec<_>>()).await.into_iter().collect();
+        if matches!(done, Err(Error::Fenced(_))) {
+            return done.map(|_| Vec::new());
+        }
+        for (pod, (open, task)) in block.iter().zip(opened) {
+            let problem = open.problem.clone();
+            self.hooks.after(open, &pod.hooks, &task, self.recorder).await?;
+            match problem {
+                None => task.finish(),
+                Some(problem) => {
+                    task.fail(&problem);
+                    self.fail(&pod.meta, "HookFailed", problem);
+                }
             }
         }
+        Ok(done?.into_iter().flatten().collect())
     }
 
     /// Runs the item actions.
@@ -139,7 +154,8 @@ impl Acting<'_> {
         let item_labels = meta.labels.clone().unwrap_or_default();
         let mut changed = false;
         for (name, action) in self.run.actions.applying(&group_resource, meta.namespace.as_deref(), &item_labels) {
-            let answer = match action.execute(&object, &self.run.backup).await {
+            let answering = action.execute(&object, &self.run.backup);
+            let answer = match asked(name, &meta.path(), action.process(), task, answering).await {
                 Ok(answer) => answer,
                 Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
                 Err(error) => {

@@ -1,19 +1,22 @@
 //! Reading: a few resources at a time, page by page; a page is filtered, acted on and handed on at once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use plimsoll_progress::{Task, Unit};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::act::{Acted, Acting};
+use super::act::{Acted, Acting, Pod};
 use super::actions::ItemId;
 use super::found::Found;
 use super::pack::{Batch, item_ref};
 use super::plan::{PlannedResource, is_namespaces};
 use super::run::BackupRun;
-use crate::cluster::{ItemMeta, PageQuery, Resource, pages};
+use crate::asked::asked;
+use crate::cluster::{ItemMeta, PageQuery, Resource, complete, pages};
 use crate::hooks::Hooks;
 use crate::outcome::{ItemOutcome, Recorder, Scope};
 use crate::{Error, Patience, kill};
@@ -24,6 +27,10 @@ const PARALLEL_RESOURCES: usize = 3;
 const PARALLEL_PODS: usize = 4;
 /// Single objects read at the same time.
 const PARALLEL_OBJECTS: usize = 8;
+
+/// No block has more items.
+const LARGEST_BLOCK: usize = 1000;
+const PODS: &str = "pods";
 
 type Batches = mpsc::Sender<Batch>;
 
@@ -167,7 +174,7 @@ impl<'a> Reader<'a> {
             let Some(meta) = self.admit(resource, &group_resource, &item) else { continue };
             match acting.act(meta, item, task).await? {
                 Acted::Ready(meta, object) => ready.push((meta, object)),
-                Acted::Apart(pod) => apart.push(pod),
+                Acted::Apart(pod) => apart.push(*pod),
                 Acted::Gone => {}
             }
         }
@@ -175,11 +182,10 @@ impl<'a> Reader<'a> {
             task.say(last.path());
         }
         send(batches, resource, ready).await?;
-        let pods = apart.into_iter().map(|pod| async {
-            match acting.back_up_pod(pod, task).await? {
-                Some(item) => send(batches, resource, vec![item]).await,
-                None => Ok(()),
-            }
+        let blocks = self.blocks(&acting, apart, task).await?;
+        let pods = blocks.into_iter().map(|block| async {
+            let items = acting.back_up_pods(block, task).await?;
+            send(batches, resource, items).await
         });
         stream::iter(pods.collect::<Vec<_>>()).buffer_unordered(PARALLEL_PODS).try_collect().await
     }
@@ -200,6 +206,88 @@ impl<'a> Reader<'a> {
         let taken = self.keeps(resource, group_resource, &meta)
             && self.found.take(group_resource, meta.namespace.as_deref(), &meta.name);
         taken.then_some(meta)
+    }
+
+    /// Pods in blocks: those that plugins say belong together, and that are a part of the backup.
+    async fn blocks(&self, acting: &Acting<'_>, pods: Vec<Pod>, task: &Task) -> Result<Vec<Vec<Pod>>, Error> {
+        if self.run.blocks.is_empty() {
+            return Ok(pods.into_iter().map(|pod| vec![pod]).collect());
+        }
+        let (mut left, mut blocks) = (VecDeque::from(pods), Vec::new());
+        while let Some(first) = left.pop_front() {
+            let related = self.related_pods(&first, task).await?;
+            let mut block = vec![first];
+            for item in related {
+                let place =
+                    left.iter().position(|pod| pod.meta.namespace == item.namespace && pod.meta.name == item.name);
+                match place {
+                    Some(place) => block.extend(left.remove(place)),
+                    None => block.extend(self.fetch_pod(acting, &item, task).await?),
+                }
+            }
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+
+    /// The other pods that belong to a pod, by way of whatever belongs to it and is a part of the backup.
+    async fn related_pods(&self, pod: &Pod, task: &Task) -> Result<Vec<ItemId>, Error> {
+        let mut known = vec![ItemId::new(PODS, pod.meta.namespace.as_deref(), &pod.meta.name)];
+        let mut object = Some(pod.object.clone());
+        let mut next = 0;
+        while let Some(item) = known.get(next).cloned() {
+            if next > 0 {
+                object = self.selected(&item, task).await?;
+            }
+            next += 1;
+            let Some(object) = &object else { continue };
+            for wanted in self.related(&item, object, task).await? {
+                if known.len() < LARGEST_BLOCK && !known.contains(&wanted) {
+                    known.push(wanted);
+                }
+            }
+        }
+        Ok(known.into_iter().skip(1).filter(|item| item.group_resource == PODS).collect())
+    }
+
+    /// What belongs to an item, as the actions that want to see it say.
+    async fn related(&self, item: &ItemId, object: &Value, task: &Task) -> Result<Vec<ItemId>, Error> {
+        let labels = object.pointer("/metadata/labels").cloned().unwrap_or_default();
+        let mut found = Vec::new();
+        for (name, action) in self.run.blocks.applying(&item.group_resource, item.namespace.as_deref(), &labels) {
+            let answering = action.related(object, &self.run.backup);
+            match asked(name, &item.to_string(), action.process(), task, answering).await {
+                Ok(related) => found.extend(related),
+                Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
+                // What it would have kept together is backed up all the same.
+                Err(error) => {
+                    let scope = Scope::within(item.namespace.as_deref().unwrap_or_default());
+                    self.recorder.warn(&scope, format!("what belongs to {item} is not known: {error}"));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// An item that belongs to another one, if it is a part of the backup and an action may want to see it.
+    async fn selected(&self, item: &ItemId, task: &Task) -> Result<Option<Value>, Error> {
+        let served = self.run.plan.served.get(&item.group_resource);
+        let Some(resource) = served.filter(|_| self.run.blocks.touches(&item.group_resource)) else { return Ok(None) };
+        let path = format!("{}/{}", resource.path(item.namespace.as_deref()), item.name);
+        let Some(bytes) = Patience::default().run(task, || self.run.cluster.get(&path)).await? else { return Ok(None) };
+        let kept = ItemMeta::of(&bytes).is_ok_and(|meta| self.keeps(resource, &item.group_resource, &meta));
+        Ok(serde_json::from_slice(&complete(&bytes, resource)).ok().filter(|_| kept))
+    }
+
+    /// A pod that its own list has not brought yet, if it is a part of the backup.
+    async fn fetch_pod(&self, acting: &Acting<'_>, item: &ItemId, task: &Task) -> Result<Option<Pod>, Error> {
+        let path = format!("{}/{}", acting.resource.path(item.namespace.as_deref()), item.name);
+        let Some(bytes) = Patience::default().run(task, || self.run.cluster.get(&path)).await? else { return Ok(None) };
+        let Some(meta) = self.admit(acting.resource, PODS, &bytes) else { return Ok(None) };
+        match acting.act(meta, bytes, task).await? {
+            Acted::Apart(pod) => Ok(Some(*pod)),
+            Acted::Ready(..) | Acted::Gone => Ok(None),
+        }
     }
 
     fn keeps(&self, resource: &Resource, group_resource: &str, meta: &ItemMeta) -> bool {
@@ -267,12 +355,12 @@ impl<'a> Reader<'a> {
         batches: &Batches,
     ) -> Result<(), Error> {
         let acting = self.acting(resource);
-        let item = match acting.act(meta, object, task).await? {
-            Acted::Ready(meta, object) => Some((meta, object)),
-            Acted::Apart(pod) => acting.back_up_pod(pod, task).await?,
-            Acted::Gone => None,
+        let items = match acting.act(meta, object, task).await? {
+            Acted::Ready(meta, object) => vec![(meta, object)],
+            Acted::Apart(pod) => acting.back_up_pods(vec![*pod], task).await?,
+            Acted::Gone => Vec::new(),
         };
-        send(batches, resource, item.into_iter().collect()).await
+        send(batches, resource, items).await
     }
 
     /// Definitions of the custom resources that were kept, unless the user decided about definitions.

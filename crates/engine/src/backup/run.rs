@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::actions::BackupItemActions;
+use super::actions::{BackupItemActions, ItemBlockActions};
 use super::pack::Packing;
 use super::plan::BackupPlan;
 use super::read::Reader;
@@ -39,6 +39,8 @@ pub struct BackupRun {
     pub selecting: Arc<Selecting>,
     /// What is done to items on their way.
     pub actions: BackupItemActions,
+    /// What belongs together.
+    pub blocks: ItemBlockActions,
     /// What actions began in the background.
     pub operations: Arc<Operations>,
     /// What plugins say.

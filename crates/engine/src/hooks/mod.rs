@@ -8,5 +8,5 @@
 mod pair;
 mod rules;
 
-pub use pair::{HookCounts, Hooks, OpenPair, close_left_open};
+pub use pair::{HookCounts, Hooks, OpenPair, Opened, close_left_open};
 pub use rules::{Hook, HookRules, PodHooks};

@@ -34,6 +34,13 @@ pub struct OpenPair {
     pub post: Vec<Command>,
 }
 
+/// A pod whose pre-hooks have run.
+pub struct Opened {
+    intent: Option<IntentId>,
+    /// A pre-hook failed that the pod depends on: it is not to be backed up.
+    pub problem: Option<String>,
+}
+
 impl OpenPair {
     fn pod(&self) -> String {
         self.post.first().map(|command| format!("{}/{}", command.namespace, command.pod)).unwrap_or_default()
@@ -95,35 +102,31 @@ impl Hooks {
         HookCounts { attempted: self.attempted.load(Ordering::Relaxed), failed: self.failed.load(Ordering::Relaxed) }
     }
 
-    /// Runs `work` between the pre-hooks and the post-hooks of a pod. The post-hooks run whatever happens before them. The
-    /// inner error is a pre-hook's that the pod depends on: then the work was not done.
-    pub async fn around<T>(
+    /// Runs the pre-hooks of a pod. What is returned is to be closed whatever happens, unless somebody else works already.
+    pub async fn before(
         &self,
         pod: &Value,
         hooks: &PodHooks,
-        work: impl AsyncFnOnce() -> Result<T, Error>,
         task: &Task,
         recorder: &Recorder,
-    ) -> Result<Result<T, String>, Error> {
+    ) -> Result<Opened, Error> {
         let intent = self.begin(pod, hooks).await?;
         kill::point("hook.pre.before");
-        let ready = self.run_all(&hooks.pre, Side::Pre, task, recorder).await?;
+        let problem = self.run_all(&hooks.pre, Side::Pre, task, recorder).await?;
         kill::point("hook.pre.after");
-        let done = match ready {
-            None => work().await.map(Ok),
-            Some(problem) => Ok(Err(problem)),
-        };
-        if matches!(done, Err(Error::Fenced(_))) {
-            return done;
-        }
+        Ok(Opened { intent, problem })
+    }
+
+    /// Runs the post-hooks of a pod.
+    pub async fn after(&self, opened: Opened, hooks: &PodHooks, task: &Task, recorder: &Recorder) -> Result<(), Error> {
         if let Some(problem) = self.run_all(&hooks.post, Side::Post, task, recorder).await? {
             recorder.error(&Scope::Namespace(hooks.post[0].command.namespace.clone()), problem);
         }
         kill::point("hook.post.after");
-        if let Some(intent) = intent {
-            self.settle(intent, "closed").await?;
+        match opened.intent {
+            Some(intent) => self.settle(intent, "closed").await,
+            None => Ok(()),
         }
-        done
     }
 
     /// A pair with something to undo is written down before it is opened.

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::operations::Background;
+use crate::ports::Supervised;
 
 /// Names an object of the backup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,6 +100,11 @@ pub trait RestoreItemAction: Send + Sync {
 
     /// Who answers for the work that it began.
     fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+        None
+    }
+
+    /// The process that answers, if it is not this one.
+    fn process(&self) -> Option<&dyn Supervised> {
         None
     }
 

@@ -16,6 +16,7 @@ use super::ownership::Ownership;
 use super::run::{POLL, RestoreRun, failed};
 use super::volumes::{Decision, release_volume};
 use crate::Error;
+use crate::asked::asked;
 use crate::backup::actions::ItemId;
 use crate::cluster::collection_path;
 use crate::operations::Begun;
@@ -116,7 +117,8 @@ impl RestoreRun {
         let labels = object.pointer("/metadata/labels").cloned().unwrap_or_default();
         for (name, action) in self.rules.actions.applying(resource, namespace.as_deref(), &labels) {
             let input = Input { item: object, from_backup, restore: &self.rules.restore };
-            let mut output = match action.execute(input).await {
+            let called = from_backup.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            let mut output = match asked(name, called, action.process(), task, action.execute(input)).await {
                 Ok(output) => output,
                 Err(problem) => return Ok(Step::End(failed("ActionFailed", format!("item action {name}: {problem}")))),
             };
@@ -124,7 +126,6 @@ impl RestoreRun {
                 self.recorder.log().info(format!("item action {name} began operation {operation}"));
                 if let Some(background) = Arc::clone(action).background() {
                     let at = from_backup.pointer("/metadata/namespace").and_then(Value::as_str);
-                    let called = from_backup.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
                     let begun = Begun { id: operation, post: Vec::new() };
                     self.operations.begin(name, ItemId::new(resource, at, called), begun, background).await?;
                 }

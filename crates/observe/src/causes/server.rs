@@ -31,7 +31,9 @@ pub(super) fn pods(world: &World) -> impl Iterator<Item = &Object> {
 
 fn deployment(world: &World) -> Option<&Object> {
     let here = world.all(Kind::Deployment).iter().filter(|deployment| deployment.namespace() == world.namespace);
-    here.into_iter().find(|it| it.name() == "velero" || it.label("component") == "velero")
+    // Ours is marked so too, and may stand beside it.
+    let marked = |it: &Object| it.label("component") == "velero" && it.label("app.kubernetes.io/part-of") != "plimsoll";
+    here.into_iter().find(|it| it.name() == "velero" || marked(it))
 }
 
 fn look(world: &World) -> String {

@@ -17,7 +17,9 @@ use crate::exit::Outcome;
 use crate::picture::Picture;
 use crate::{connect, output};
 
-pub use self::objects::{object, removable};
+#[cfg(test)]
+pub use self::objects::all;
+pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, object, removable};
 
 /// Whose fields these are, for the API server.
 const MANAGER: &str = "plimsoll-install";

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use k8s_openapi::ByteString;
+use plimsoll_api::labels::{OURS, PART_OF};
 use plimsoll_controllers::LEADER_LABEL;
 use plimsoll_controllers::rights::{AGENT, AGENT_NAMESPACE, Right, SERVER, SERVER_NAMESPACE};
 use serde_json::{Value, json};
@@ -24,8 +25,13 @@ const DASHBOARD: u16 = 8086;
 const PROGRESS: u16 = 8087;
 /// The volume of a location in a directory.
 const LOCATION: &str = "location";
-const PART_OF: &str = "app.kubernetes.io/part-of";
 const NAME: &str = "app.kubernetes.io/name";
+/// The container of the server.
+pub const SERVER_CONTAINER: &str = "server";
+/// The volume that init containers copy plugins into, called as Velero calls it.
+pub const PLUGINS: &str = "plugins";
+/// Where the server looks for them.
+pub const PLUGINS_DIRECTORY: &str = "/plugins";
 
 /// Everything, in the order in which it is applied.
 pub fn all(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
@@ -70,7 +76,7 @@ pub fn removable(namespace: &str) -> Vec<Value> {
 /// An object with a name and our marks.
 pub fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
     let mut object =
-        json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "labels": { PART_OF: "plimsoll" } } });
+        json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "labels": { PART_OF: OURS } } });
     if let Some(namespace) = namespace {
         object["metadata"]["namespace"] = json!(namespace);
     }
@@ -202,7 +208,7 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         format!("--dashboard-address=0.0.0.0:{DASHBOARD}"),
     ];
     arguments.extend(options.server_arguments.iter().cloned());
-    let mut container = container(options, "server", &arguments);
+    let mut container = container(options, SERVER_CONTAINER, &arguments);
     let account = json!({ "name": "POD_SERVICE_ACCOUNT", "valueFrom": { "fieldRef": { "fieldPath": "spec.serviceAccountName" } } });
     // In the environment, so that an argument of the user's counts more.
     let tools = json!({ "name": "PLIMSOLL_TOOLS_IMAGE", "value": options.image });
@@ -213,14 +219,15 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         { "name": "downloads", "containerPort": DOWNLOADS, "protocol": "TCP" },
         { "name": "dashboard", "containerPort": DASHBOARD, "protocol": "TCP" },
     ]);
-    container["volumeMounts"] = json!([mount("/scratch", "scratch"), mount("/tmp", "tmp")]);
+    container["volumeMounts"] =
+        json!([mount("/scratch", "scratch"), mount("/tmp", "tmp"), mount(PLUGINS_DIRECTORY, PLUGINS)]);
     container["resources"] = requests(&options.server_cpu_request, &options.server_mem_request);
     container["securityContext"] = json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
     });
     let mut pod = pod(SERVER_NAME, options, &container)?;
     collect_metrics(&mut pod);
-    pod["spec"]["volumes"] = json!([empty("scratch"), empty("tmp")]);
+    pod["spec"]["volumes"] = json!([empty("scratch"), empty("tmp"), empty(PLUGINS)]);
     pod["spec"]["securityContext"] = json!({
         "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
         "seccompProfile": { "type": "RuntimeDefault" },
@@ -232,6 +239,8 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     mount_location(&mut pod, options);
     let mut deployment = object("apps/v1", "Deployment", SERVER_NAME, Some(namespace));
     deployment["metadata"]["labels"][NAME] = json!(SERVER_NAME);
+    // By this `velero plugin add` and `remove` find it.
+    deployment["metadata"]["labels"]["component"] = json!("velero");
     deployment["spec"] = json!({
         "replicas": options.replicas, "selector": { "matchLabels": { NAME: SERVER_NAME } }, "template": pod,
     });
@@ -324,7 +333,7 @@ fn container(options: &Install, name: &str, arguments: &[String]) -> Value {
 fn pod(name: &str, options: &Install, container: &Value) -> anyhow::Result<Value> {
     let mut labels = pairs("label", &options.pod_labels)?;
     labels.insert(NAME.into(), name.into());
-    labels.insert(PART_OF.into(), "plimsoll".into());
+    labels.insert(PART_OF.into(), OURS.into());
     let annotations = pairs("annotation", &options.pod_annotations)?;
     let mut pod = json!({
         "metadata": { "labels": labels },

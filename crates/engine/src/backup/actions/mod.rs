@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::cluster::Cluster;
 use crate::operations::{Background, Begun};
+use crate::ports::Supervised;
 use crate::registry::{AppliesTo, Registry, Source};
 
 /// Names an object of the cluster.
@@ -65,10 +66,29 @@ pub trait BackupItemAction: Send + Sync {
     fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
         None
     }
+
+    /// The process that answers, if it is not this one.
+    fn process(&self) -> Option<&dyn Supervised> {
+        None
+    }
 }
 
 /// Actions for items of a backup.
 pub type BackupItemActions = Registry<dyn BackupItemAction>;
+
+/// Says which items belong together: pods among them are backed up between the hooks of all of them.
+pub trait ItemBlockAction: Send + Sync {
+    /// What belongs to an item.
+    fn related<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<Vec<ItemId>, Error>>;
+
+    /// The process that answers, if it is not this one.
+    fn process(&self) -> Option<&dyn Supervised> {
+        None
+    }
+}
+
+/// Actions that say which items of a backup belong together.
+pub type ItemBlockActions = Registry<dyn ItemBlockAction>;
 
 /// The built-in actions, for a cluster whose resources `lookup` knows.
 pub async fn built_in(cluster: &Cluster, lookup: &(impl Lookup + ?Sized)) -> Result<BackupItemActions, Error> {
