@@ -91,14 +91,14 @@ fn moved(one: &Transfer) -> String {
     }
 }
 
-/// What it moves in a second: by its own word, or, where nobody says, since it began.
+/// What it moves in a second by its own word; once it has ended, what it moved on average.
 fn rate(one: &Transfer) -> String {
     let measured = || {
         let (from, to) = (one.started?, one.completed.unwrap_or_else(jiff::Timestamp::now));
         let seconds = u64::try_from(to.duration_since(from).as_secs()).ok().filter(|seconds| *seconds > 0)?;
         Some(one.bytes_done? / seconds)
     };
-    let rate = if one.is_ended() { measured() } else { one.rate.or_else(measured) };
+    let rate = if one.is_ended() { measured() } else { one.rate };
     rate.map(|rate| format!("{}/s", view::size_text(rate))).unwrap_or_default()
 }
 

@@ -421,7 +421,7 @@ impl Live {
             }
             Whose::Ours(name) => {
                 let mut status = json!({ "phase": phase, "completionTimestamp": now(), "message": how.as_ref().err(),
-                    "plimsoll": { "rate": null, "secondsLeft": null, "stalled": null, "task": null } });
+                    "plimsoll": { "rate": null, "unit": null, "secondsLeft": null, "stalled": null, "task": null } });
                 let counted = self.own.root().meter(Unit::Bytes).counts();
                 if let (Ok(()), Some(total)) = (how, counted.total.value().filter(|total| *total > 0)) {
                     status["progress"] = json!({ "totalBytes": signed(total), "bytesDone": signed(total) });
