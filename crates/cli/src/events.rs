@@ -7,9 +7,8 @@ use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::output;
 use crate::subjects::{Seen, operation_name};
-use crate::wait;
+use crate::{observed as looking_on, output, wait};
 
 /// Raised when a field changes its meaning or goes. New fields may come at any time.
 const VERSION: u32 = 1;
@@ -73,11 +72,14 @@ pub struct Events {
 
 impl Events {
     /// Prints what is new in this, if anything is. With the tree in the server's memory, where that can be had.
-    pub fn tell(&mut self, seen: &Seen, tree: Option<&Snapshot>) {
+    pub fn tell(&mut self, seen: &Seen, tree: Option<&Snapshot>, told: Option<&Explanation>) {
         let now = Timestamp::now();
         let mut event = event(seen, now);
         if let Some(tree) = tree.filter(|_| seen.outcome().is_none()) {
             refresh(&mut event, tree, now);
+        }
+        if let (Some(stalled), Some(cause)) = (&mut event.stalled, told.and_then(looking_on::main_cause)) {
+            stalled["next"] = json!(cause.next);
         }
         self.tell_event(event);
     }

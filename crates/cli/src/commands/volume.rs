@@ -181,7 +181,7 @@ async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) ->
             return Ok(outcome(&found));
         }
         let tree = tree(&found);
-        picture.show(&view::rows_within(&tree.snapshot(), draw::MOST_ROWS));
+        picture.show(&view::rows_within(&tree.snapshot(), draw::most_rows()));
         // Not every change is drawn: a burst of them is one picture.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let next = tokio::time::timeout(Duration::from_secs(2), news.next()).await;
