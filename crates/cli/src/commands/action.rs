@@ -15,7 +15,7 @@ use super::create::{pairs, reference, send};
 use super::logs;
 use crate::args::Global;
 use crate::args::action::{CreateAction, LogsAction, WatchAction};
-use crate::args::names::Kind;
+use crate::args::names::{Kind, Reference};
 use crate::args::options::ObjectFormat;
 use crate::exit::{Outcome, Usage};
 use crate::{connect, output, subjects, wait};
@@ -293,13 +293,19 @@ pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcom
         }
         printed = logs::follow_bytes(&client, &global.namespace, &reference).await?;
     }
-    let name = format!("{}-log", subjects::operation_name(&reference));
-    let api: Api<ConfigMap> = Api::namespaced(client, &global.namespace);
-    let found = api.get_opt(&name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
-    let Some(text) = found.and_then(|map| map.data?.remove("log")) else {
-        bail!("actionset {} has no log: it was refused, or another program ran it", options.name)
-    };
+    let text = whole_log(&client, &global.namespace, &reference).await?;
     let known = usize::try_from(printed).unwrap_or(usize::MAX).min(text.len());
     output::text(text.get(known..).unwrap_or_default());
     Ok(Outcome::Success)
+}
+
+/// The log of one that has ended.
+pub async fn whole_log(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<String> {
+    let name = format!("{}-log", subjects::operation_name(reference));
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(&name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
+    let Some(text) = found.and_then(|map| map.data?.remove("log")) else {
+        bail!("actionset {} has no log: it was refused, or another program ran it", reference.name)
+    };
+    Ok(text)
 }

@@ -200,3 +200,26 @@ async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_
     .await;
     assert_eq!(said().await.matches("stuck: there is no").count(), 1, "it is said once: {}", said().await);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_the_log_of_one_of_ours_that_has_ended() {
+    require!(cache::system_program("tmux"));
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    home.backup("done", json!({ "includedNamespaces": ["shop"] })).await;
+    home.ended("Backup", "done").await;
+    let logs = home.command(&["logs", "backup/done"]).output().await.unwrap();
+    let logs = String::from_utf8_lossy(&logs.stdout).into_owned();
+    let last = logs.lines().rfind(|line| !line.trim().is_empty()).unwrap();
+    let line = format!(
+        "{} top --kubeconfig {} -n {}",
+        env!("CARGO_BIN_EXE_plimsoll"),
+        bed.kubeconfig.display(),
+        home.namespace
+    );
+    let terminal = Terminal::run("log", &line, (200, 30));
+    terminal.shows("backup/done").await;
+    terminal.press(&["l"]);
+    terminal.shows(&last.chars().take(60).collect::<String>()).await;
+}
