@@ -139,8 +139,14 @@ fn schedules(page: &mut Page, world: &World, due: Due) {
         "gauge",
         "How long ago a schedule should have made a backup that it has not made; 0 if all is well or it is paused.",
     );
-    for schedule in known {
+    for schedule in &known {
         let missed = turn(schedule, world.now, due).and_then(|turn| turn.missed);
         family.add(&[("schedule", schedule.name())], missed.map_or(0.0, |missed| world.age(missed).as_secs_f64()));
+    }
+    let help = "How long ago a schedule was made; none for one that is paused.";
+    let mut family = page.family("plimsoll_schedule_age_seconds", "gauge", help);
+    for schedule in known.into_iter().filter(|schedule| !schedule.flag("/spec/paused")) {
+        let age = schedule.created().map(|then| world.age(then)).unwrap_or_default();
+        family.add(&[("schedule", schedule.name())], age.as_secs_f64());
     }
 }
