@@ -135,6 +135,18 @@ pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -
         .collect()
 }
 
+/// The same for one that ended before it began: whoever waits for its end does not wait for ever.
+pub fn conditions_unbegun(reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
+    let fact = |kind, holds, reason: &str, message: &str| {
+        condition(&[], now, kind, holds, reason.to_owned(), message.to_owned())
+    };
+    vec![
+        fact(PROGRESSING, false, "Ended", ""),
+        fact(STALLED, false, "Advancing", ""),
+        fact(COMPLETE, true, reason, message),
+    ]
+}
+
 fn condition(
     previous: &[Condition],
     now: Timestamp,
