@@ -65,8 +65,8 @@ pub(super) fn unfinished(object: &Object, world: &World) -> Vec<Cause> {
     if silence < SILENCE || moving {
         return Vec::new();
     }
-    let (since, namespace, name) = (duration_text(silence), object.namespace(), object.name());
-    let logs = format!("kubectl -n {namespace} logs deployment/velero --since 1h | grep {name}");
+    let since = duration_text(silence);
+    let logs = format!("{} --since 1h | grep {}", super::server::logs(world), object.name());
     match object.phase() {
         phase if phase.starts_with("WaitingForPluginOperations") => vec![plugins(object, &since, logs)],
         phase if phase.starts_with("Finalizing") => {

@@ -318,6 +318,61 @@ fn actions_that_are_stranded_quiet_failed_or_wait_for_a_pod() {
     insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::ActionSet, "dump")).join("\n\n"));
 }
 
+fn action_set(state: &str, created: i64) -> Value {
+    with(
+        object("velero", "dump", created, created.min(20)),
+        json!({ "status": { "state": state, "actions": [{ "name": "backup", "phases": [{ "name": "dump", "state": state }] }] } }),
+    )
+}
+
+#[test]
+fn an_action_of_our_own_server_needs_no_kanister() {
+    let working = healthy_of_ours()
+        .with(Kind::ActionSet, action_set("running", 60))
+        .with(Kind::Operation, operation("run", "dump", 2));
+    let pending = healthy_of_ours().with(Kind::ActionSet, action_set("pending", 2));
+    // A server of ours beside the cluster has no Deployment.
+    let mut beside = working.clone();
+    beside.put(Kind::Deployment, Vec::new());
+    let stopped = replaced(
+        healthy_of_ours()
+            .with(Kind::ActionSet, action_set("running", 60))
+            .with(Kind::Operation, operation("run", "dump", 45)),
+        Kind::Deployment,
+        our_server(0, 0),
+    );
+    let mut unseen = World::new("velero", now()).with(Kind::ActionSet, action_set("running", 60));
+    unseen.put(Kind::Deployment, Vec::new());
+    unseen.miss("deployments", "forbidden to this user");
+    let worlds = [working, pending, beside, stopped, unseen];
+    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::ActionSet, "dump")).join("\n\n"));
+}
+
+#[test]
+fn a_server_of_ours_that_is_stopped_missing_silent_or_was_killed_for_its_memory() {
+    let working = |written: i64| {
+        healthy_of_ours()
+            .with(Kind::Backup, backup("nightly", "InProgress", 620, 590))
+            .with(Kind::Operation, operation("backup", "nightly", written))
+    };
+    let stopped = replaced(working(45), Kind::Deployment, our_server(0, 0));
+    let crash = json!({ "phase": "Running", "containerStatuses": [{ "name": "plimsoll", "restartCount": 4,
+        "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": { "terminated": { "reason": "Error", "exitCode": 1 } } }] });
+    let mark = json!({ "app.kubernetes.io/name": "plimsoll" });
+    let crashing = replaced(
+        replaced(working(45), Kind::Deployment, our_server(0, 1)),
+        Kind::Pod,
+        pod("velero", "plimsoll-1", mark.clone(), "node-1", crash),
+    );
+    let mut missing = working(45);
+    missing.put(Kind::Deployment, Vec::new());
+    let killed = json!({ "phase": "Running", "containerStatuses": [{ "name": "plimsoll", "restartCount": 1,
+        "state": { "running": {} }, "lastState": { "terminated": { "reason": "OOMKilled", "exitCode": 137, "finishedAt": ago(200) } } }] });
+    let killed = replaced(working(2), Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", killed));
+    let worlds = [stopped, crashing, missing, working(45), killed];
+    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+}
+
 #[test]
 fn what_may_not_be_read_is_said_and_nothing_is_concluded_from_it() {
     let mut world = World::new("velero", now())
