@@ -220,7 +220,9 @@ fn a_plugin_that_says_nothing_and_an_item_that_takes_for_ever() {
     );
     let mut hooks = backup("nightly", "InProgress", 620, 590);
     hooks["spec"]["hooks"] = json!({ "resources": [{ "name": "freeze" }] });
-    let worlds = [healthy().with(Kind::Backup, waiting), healthy().with(Kind::Backup, hooks)];
+    let mut late = waiting.clone();
+    late["spec"]["itemOperationTimeout"] = json!("16m0s");
+    let worlds = [waiting, late, hooks].map(|backup| healthy().with(Kind::Backup, backup));
     insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
 }
 
