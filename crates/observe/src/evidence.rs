@@ -208,8 +208,8 @@ pub(crate) fn namespaces_of(object: &Object, world: &World) -> Vec<String> {
         let mapped = |name: String| mapping.and_then(|to| to[&name].as_str()).map(str::to_owned).unwrap_or(name);
         names = names.into_iter().map(mapped).collect();
     }
-    let pods = Transfer::of(object, world);
-    names.extend(pods.iter().filter_map(Transfer::pod).map(|(namespace, _)| namespace.to_owned()));
+    let transfers = Transfer::of(object, world);
+    names.extend(transfers.iter().filter_map(Transfer::namespace).map(str::to_owned));
     names.sort();
     names.dedup();
     names

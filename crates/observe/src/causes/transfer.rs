@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_progress::view::duration_text;
 
-use super::{Cause, Certainty, location, pod};
+use super::{Cause, Certainty, location, pod, repository};
 use crate::evidence::{Maker, maker, short};
 use crate::kind::Kind;
 use crate::object::Object;
@@ -33,6 +33,7 @@ pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
     let mut found = one(transfer, world);
     found.extend(super::server::causes(object, world));
     found.extend(location::named(object.some_text("/spec/backupStorageLocation"), false, object.namespace(), world));
+    found.extend(repository::of(transfer, world));
     found
 }
 

@@ -376,6 +376,42 @@ fn a_server_of_ours_that_is_stopped_missing_silent_or_was_killed_for_its_memory(
 }
 
 #[test]
+fn a_repository_is_named_for_a_single_transfer_too() {
+    let repository = with(
+        object("velero", "shop-default-kopia", 90_000, 60),
+        json!({ "spec": { "volumeNamespace": "shop", "backupStorageLocation": "default" },
+            "status": { "phase": "NotReady", "message": "unable to create lock in backend: repository is already locked by PID 7 on node-2" } }),
+    );
+    let upload = with(
+        object("velero", "moved", 600, 500),
+        json!({ "spec": { "sourceNamespace": "shop", "sourcePVC": "data", "backupStorageLocation": "default" },
+            "labels": { "velero.io/backup-name": "nightly" }, "status": { "phase": "InProgress", "node": "node-1" } }),
+    );
+    let mut elsewhere = repository.clone();
+    elsewhere["spec"]["backupStorageLocation"] = json!("other");
+    let mut all = backup("nightly", "InProgress", 620, 590);
+    all["spec"]["includedNamespaces"] = json!(["*"]);
+    let world = |repository: &Value| {
+        healthy()
+            .with(Kind::Backup, all.clone())
+            .with(Kind::Repository, repository.clone())
+            .with(Kind::DataUpload, upload.clone())
+            .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "other", "InProgress", 300, 900, 4000))
+    };
+    let reasons = |world: &World, kind: Kind, name: &str| {
+        told(world, kind, name).causes.iter().map(|cause| cause.reason).collect::<Vec<_>>()
+    };
+    let locked = world(&repository);
+    assert!(reasons(&locked, Kind::PodVolumeBackup, "nightly-x1").contains(&"RepositoryLocked"));
+    assert!(reasons(&locked, Kind::DataUpload, "moved").contains(&"RepositoryLocked"));
+    assert!(
+        reasons(&locked, Kind::Backup, "nightly").contains(&"RepositoryLocked"),
+        "its namespace is only in the upload"
+    );
+    assert!(!reasons(&world(&elsewhere), Kind::DataUpload, "moved").contains(&"RepositoryLocked"));
+}
+
+#[test]
 fn what_may_not_be_read_is_said_and_nothing_is_concluded_from_it() {
     let mut world = World::new("velero", now())
         .with(Kind::Backup, backup("nightly", "InProgress", 620, 590))
