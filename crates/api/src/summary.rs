@@ -11,6 +11,8 @@ wire_struct! {
         pub percent: Option<String>,
         /// Units settled per second over the last while.
         pub rate: Option<i64>,
+        /// What the rate counts: `bytes`, `items`, `files` or `steps`.
+        pub unit: Option<String>,
         /// Seconds left as a range: at least, at most.
         pub seconds_left: Option<[i64; 2]>,
         /// When the work last advanced.

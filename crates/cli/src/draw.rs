@@ -1,28 +1,54 @@
 //! Rows of a tree, on a terminal.
 
+use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use plimsoll_progress::view::{Look, Row};
+use rustix::termios::tcgetwinsize;
 
 const BAR: usize = 24;
-/// More rows than this push the first ones off a small screen.
-pub const MOST_ROWS: usize = 16;
+/// Wipes the screen, and goes to its first line.
+const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+/// So many rows are drawn where nobody knows how high the terminal is.
+pub const USUAL_ROWS: usize = 16;
+/// More rows than this nobody reads.
+const MOST_ROWS: usize = 40;
+/// Fewer than this say nothing.
+const FEWEST_ROWS: usize = 3;
+
+/// So many rows fit on the terminal and leave room for the line that was typed: what does not fit cannot be drawn over again.
+pub fn most_rows() -> usize {
+    size().map_or(USUAL_ROWS, |(_, height)| usize::from(height).saturating_sub(2).clamp(FEWEST_ROWS, MOST_ROWS))
+}
+
+/// Width and height of the terminal that is drawn on.
+fn size() -> Option<(u16, u16)> {
+    let size = tcgetwinsize(std::io::stderr()).ok()?;
+    Some((size.ws_col, size.ws_row)).filter(|(_, height)| *height > 0)
+}
 
 /// Draws rows, and draws them again.
 pub struct Canvas {
     all: MultiProgress,
     bars: Vec<ProgressBar>,
+    size: Option<(u16, u16)>,
 }
 
 impl Canvas {
     /// Draws on standard error, if that is a terminal.
     pub fn new() -> Self {
-        Self { all: MultiProgress::new(), bars: Vec::new() }
+        Self { all: MultiProgress::new(), bars: Vec::new(), size: size() }
     }
 
     /// Shows these rows in place of the last ones.
     pub fn show(&mut self, rows: &[Row]) {
+        let size = size();
+        if size != self.size {
+            self.size = size;
+            // The terminal has broken the old lines anew, and nobody knows where they are: the whole screen begins again.
+            let _ = std::io::stderr().write_all(CLEAR);
+        }
         while self.bars.len() > rows.len() {
             if let Some(bar) = self.bars.pop() {
                 self.all.remove(&bar);

@@ -7,9 +7,8 @@ use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::output;
 use crate::subjects::{Seen, operation_name};
-use crate::wait;
+use crate::{observed as looking_on, output, wait};
 
 /// Raised when a field changes its meaning or goes. New fields may come at any time.
 const VERSION: u32 = 1;
@@ -33,6 +32,8 @@ struct Event {
     total: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<Unit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds_left: Option<[u64; 2]>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,11 +72,14 @@ pub struct Events {
 
 impl Events {
     /// Prints what is new in this, if anything is. With the tree in the server's memory, where that can be had.
-    pub fn tell(&mut self, seen: &Seen, tree: Option<&Snapshot>) {
+    pub fn tell(&mut self, seen: &Seen, tree: Option<&Snapshot>, told: Option<&Explanation>) {
         let now = Timestamp::now();
         let mut event = event(seen, now);
         if let Some(tree) = tree.filter(|_| seen.outcome().is_none()) {
             refresh(&mut event, tree, now);
+        }
+        if let (Some(stalled), Some(cause)) = (&mut event.stalled, told.and_then(looking_on::main_cause)) {
+            stalled["next"] = json!(cause.next);
         }
         self.tell_event(event);
     }
@@ -122,6 +126,7 @@ fn event(seen: &Seen, now: Timestamp) -> Event {
         failed: items.failed,
         total: items.total.value(),
         rate: live("/status/plimsoll/rate").and_then(Value::as_u64),
+        unit: live("/status/plimsoll/unit").and_then(|unit| serde_json::from_value(unit.clone()).ok()),
         seconds_left: live("/status/plimsoll/secondsLeft").and_then(|left| serde_json::from_value(left.clone()).ok()),
         waits,
         current: live("/status/plimsoll/task").and_then(Value::as_str).map(str::to_owned),
@@ -144,9 +149,10 @@ fn refresh(event: &mut Event, tree: &Snapshot, now: Timestamp) {
         (event.done, event.skipped, event.failed) = (counts.done, counts.skipped, counts.failed);
         event.total = counts.total.value().or(event.total);
     }
-    let metered = tree.nodes.iter().find(|node| node.state.is_active() && node.rate.is_some());
-    event.rate = metered.and_then(|node| node.rate);
-    event.seconds_left = metered.and_then(|node| node.left).map(|left| [left.low, left.high]);
+    let speed = tree.speed();
+    event.rate = speed.rate;
+    event.unit = speed.rate.map(|_| speed.unit);
+    event.seconds_left = speed.left.map(|left| [left.low, left.high]);
     event.waits = waits(tree);
     event.current = tree.current().map(|node| node.label().to_string());
     event.stalled = tree.stall.as_ref().map(|stall| {
@@ -165,7 +171,7 @@ fn waits(tree: &Snapshot) -> Vec<String> {
 
 fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
     let ended = told.verdict.is_ended();
-    let root = told.tree.root();
+    let (root, speed) = (told.tree.root(), told.tree.speed());
     let items = told.tree.sum(Unit::Items).unwrap_or_else(|| Counts::zero(Unit::Items));
     let cause = told.causes.first();
     let stalled = (told.verdict == Verdict::Stuck).then(|| {
@@ -193,8 +199,9 @@ fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
         skipped: items.skipped,
         failed: items.failed,
         total: items.total.value(),
-        rate: told.tree.current().and_then(|node| node.rate).filter(|_| !ended),
-        seconds_left: root.and_then(|root| root.left).filter(|_| !ended).map(|left| [left.low, left.high]),
+        rate: speed.rate.filter(|_| !ended),
+        unit: speed.rate.filter(|_| !ended).map(|_| speed.unit),
+        seconds_left: speed.left.filter(|_| !ended).map(|left| [left.low, left.high]),
         waits: if ended { Vec::new() } else { waits(&told.tree) },
         current: told.tree.current().filter(|_| !ended).map(|node| node.label().to_string()),
         stalled,
@@ -204,6 +211,22 @@ fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
         warnings: outcome.map(|_| object.number("/status/warnings").unwrap_or(0)),
         exit_code: outcome.map(crate::exit::Outcome::code),
     }
+}
+
+/// An event about this, with the tree in the server's memory or without.
+#[cfg(test)]
+pub fn as_value(seen: &Seen, tree: Option<&Snapshot>) -> Value {
+    let mut told = event(seen, Timestamp::UNIX_EPOCH);
+    if let Some(tree) = tree {
+        refresh(&mut told, tree, Timestamp::UNIX_EPOCH);
+    }
+    serde_json::to_value(told).unwrap_or_default()
+}
+
+/// An event about something that is looked at from outside.
+#[cfg(test)]
+pub fn observed_as_value(object: &Object, told: &Explanation) -> Value {
+    serde_json::to_value(observed(object, told, Timestamp::UNIX_EPOCH)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ mod picture;
 mod plugin_work;
 mod reference;
 mod remote;
+#[cfg(test)]
+mod same_numbers;
 mod selectors;
 mod subjects;
 mod transfers;

@@ -6,16 +6,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use kube::Client;
-use plimsoll_observe::{Cause, Certainty, Explanation, Gatherer, Kind, Live, Object, Scope, Verdict, World};
-use plimsoll_progress::Trees;
+use plimsoll_observe::{Cause, Certainty, Explanation, Gatherer, Kind, Live, Object, Overview, Scope, Verdict, World};
 use plimsoll_progress::view::{self, Look, Row};
+use plimsoll_progress::{Snapshot, Trees};
+use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::Global;
 use crate::exit::Usage;
+use crate::output;
 
 /// The leader's trees are looked at this often.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(400);
+/// What does not go on is asked about this often.
+const BETWEEN_QUESTIONS: Duration = Duration::from_secs(5);
 
 /// `podvolumebackup/x`, as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,14 +104,24 @@ pub fn find<'w>(world: &'w World, watched: &Watched) -> anyhow::Result<&'w Objec
 
 /// The rows of a tree; for one that is stuck with the cause and the next command below.
 pub fn rows(told: &Explanation, most: usize) -> Vec<Row> {
-    let mut rows = view::rows_within(&told.tree, most);
-    if told.verdict == Verdict::Stuck {
-        for cause in told.causes.iter().filter(|cause| cause.certainty < Certainty::Possible).take(2) {
-            rows.push(note("why", &cause.text));
-            rows.extend(cause.next.first().map(|command| note("next", command)));
-        }
-    }
+    with_notes(&told.tree, &notes(told), most)
+}
+
+/// The rows of a tree with what there is to say about it below, all of it in so many rows.
+pub fn with_notes(tree: &Snapshot, notes: &[Row], most: usize) -> Vec<Row> {
+    let mut rows = view::rows_within(tree, most.saturating_sub(notes.len()).max(1));
+    rows.extend_from_slice(notes);
     rows
+}
+
+/// Why it is stuck and what to do, if it is.
+pub fn notes(told: &Explanation) -> Vec<Row> {
+    let sure = |cause: &&Cause| told.verdict == Verdict::Stuck && cause.certainty < Certainty::Possible;
+    let said = told.causes.iter().filter(sure).take(2).flat_map(|cause| {
+        let next = cause.next.first().map(|command| note("next", command));
+        std::iter::once(note("why", &cause.text)).chain(next)
+    });
+    said.collect()
 }
 
 fn note(label: &str, text: &str) -> Row {
@@ -125,6 +139,62 @@ fn note(label: &str, text: &str) -> Row {
         elapsed: String::new(),
         detail: text.to_owned(),
     }
+}
+
+/// In plain lines the cause is said once, when it becomes known.
+pub fn say_cause(said: &mut String, told: Option<&Explanation>) {
+    let stuck = told.filter(|told| told.verdict == Verdict::Stuck);
+    let cause = stuck.and_then(main_cause);
+    let text = cause.map(|cause| cause.text.clone()).unwrap_or_default();
+    if text != *said {
+        if let Some(cause) = cause {
+            output::line(format!("stuck: {}", cause.text));
+            cause.next.iter().for_each(|command| output::line(format!("  next: {command}")));
+        }
+        *said = text;
+    }
+}
+
+/// Looks for the cause once something has not gone on for a while: until then nobody needs to know more, and what explains it is not
+/// read.
+pub struct Doctor {
+    gatherer: Gatherer,
+    overview: Option<Overview>,
+    asked: Option<Instant>,
+    look: Option<JoinHandle<(Overview, Option<Explanation>)>>,
+    told: Option<Explanation>,
+}
+
+impl Doctor {
+    /// One that reads with the rights of whoever runs this.
+    pub fn new(client: &Client, namespace: &str, trees: Trees) -> Self {
+        let gatherer = Gatherer::new(client.clone(), Scope { namespace: namespace.to_owned() });
+        Self { gatherer, overview: Some(Overview::with(trees)), asked: None, look: None, told: None }
+    }
+
+    /// What is known by now of why this does not go on. Never waits.
+    pub async fn ask(&mut self, kind: Kind, name: &str, goes_on: bool) -> Option<&Explanation> {
+        if let Some(look) = self.look.take_if(|look| look.is_finished())
+            && let Ok((overview, told)) = look.await
+        {
+            (self.overview, self.told) = (Some(overview), told);
+        }
+        if goes_on {
+            self.told = None;
+        } else if self.asked.is_none_or(|asked| asked.elapsed() >= BETWEEN_QUESTIONS)
+            && let Some(overview) = self.overview.take()
+        {
+            self.asked = Some(Instant::now());
+            self.look = Some(tokio::spawn(look(self.gatherer.clone(), overview, kind, name.to_owned())));
+        }
+        self.told.as_ref()
+    }
+}
+
+async fn look(gatherer: Gatherer, mut overview: Overview, kind: Kind, name: String) -> (Overview, Option<Explanation>) {
+    let world = gatherer.gather().await;
+    let told = find(&world, &Watched { kind, name }).ok().map(|object| overview.explain(object, &world));
+    (overview, told)
 }
 
 /// The cause to tell first, if it is more than a guess.

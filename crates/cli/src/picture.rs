@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use plimsoll_progress::Operation;
 use plimsoll_progress::view::{self, Look, Row};
 
-use crate::draw::{self, Canvas, MOST_ROWS};
+use crate::draw::{self, Canvas};
 use crate::output;
 
 /// Plain lines come this often at most.
@@ -82,7 +82,7 @@ impl Picture {
                 }
                 _ = ticks.tick() => {
                     if begun.elapsed() >= WORTH_SHOWING {
-                        self.show(&view::rows_within(&operation.snapshot(), MOST_ROWS));
+                        self.show(&view::rows_within(&operation.snapshot(), draw::most_rows()));
                     }
                 }
             }

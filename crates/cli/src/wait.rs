@@ -4,7 +4,7 @@
 //! subject, whose own counters are at most a second old, and its Operation, whose tree says what it is doing but is written less
 //! often. The picture is then the tree with the subject's numbers put in.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use futures::{Stream, StreamExt, stream};
@@ -12,17 +12,18 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
+use plimsoll_observe::Explanation;
 use plimsoll_progress::view::{self, Row};
-use plimsoll_progress::{Percent, Snapshot, Trees, Unit};
+use plimsoll_progress::{Percent, Snapshot, Unit};
 
-use crate::args::names::Reference;
+use crate::args::names::{Kind, Reference};
 use crate::args::options::EventFormat;
-use crate::draw::MOST_ROWS;
 use crate::events::Events;
 use crate::exit::Outcome;
+use crate::observed::Doctor;
 use crate::picture::Picture;
 use crate::subjects::{Seen, operation_name};
-use crate::{observed, output};
+use crate::{draw, observed, output};
 
 enum News {
     Subject(Option<Box<DynamicObject>>),
@@ -33,27 +34,47 @@ enum News {
 
 /// How waiting is shown.
 enum Show {
-    Picture(Picture, Trees),
-    Events(Box<Events>, Trees),
+    Picture { picture: Picture, said: String },
+    Events(Box<Events>),
 }
 
 impl Show {
-    fn news(&mut self, seen: &Seen) {
+    fn news(&mut self, seen: &Seen, leaders: Option<&Snapshot>, told: Option<&Explanation>) {
         match self {
-            Self::Picture(picture, trees) => picture.show(&leaders_rows(seen, trees).unwrap_or_else(|| rows(seen))),
-            Self::Events(events, trees) => events.tell(seen, leaders_tree(seen, trees).as_ref()),
+            Self::Picture { picture, said } => {
+                let notes = told.map(observed::notes).unwrap_or_default();
+                picture.show(&drawn(seen, leaders, &notes, draw::most_rows()));
+                if !picture.is_drawn() {
+                    observed::say_cause(said, told);
+                }
+            }
+            Self::Events(events) => events.tell(seen, leaders, told),
         }
     }
 
     fn end(self, seen: &Seen) {
         match self {
-            Self::Picture(picture, _) => {
+            Self::Picture { picture, .. } => {
                 picture.wipe();
                 output::line(verdict(seen));
             }
-            Self::Events(mut events, _) => events.tell(seen, None),
+            Self::Events(mut events) => events.tell(seen, None, None),
         }
     }
+}
+
+/// What has not advanced for this long is asked about.
+const SUSPICIOUS: Duration = Duration::from_secs(10);
+
+/// Whether there is no need to ask what holds it up. A tree that was written does not grow older by itself: nothing new is as bad.
+fn goes_on(seen: &Seen, leaders: Option<&Snapshot>, silence: Duration) -> bool {
+    let advance = |tree: &Snapshot| tree.root().map_or(Duration::ZERO, |root| root.ages.advance);
+    let (stands, stalled) = match (leaders, seen.tree()) {
+        (Some(tree), _) => (advance(tree), tree.stall.is_some()),
+        (None, Some(tree)) => (advance(&tree).max(silence), tree.stall.is_some()),
+        (None, None) => (silence, false),
+    };
+    stands < SUSPICIOUS && !stalled
 }
 
 /// Waits until it has ended and tells how.
@@ -65,12 +86,17 @@ pub async fn until_ended(
 ) -> anyhow::Result<Outcome> {
     let (trees, _following) = observed::leaders_trees(client, namespace);
     let mut show = match events {
-        Some(EventFormat::Json) => Show::Events(Box::default(), trees),
-        None => Show::Picture(Picture::new(), trees),
+        Some(EventFormat::Json) => Show::Events(Box::default()),
+        None => Show::Picture { picture: Picture::new(), said: String::new() },
     };
+    let mut doctor = Doctor::new(client, namespace, trees.clone());
+    let mut heard = Instant::now();
     let mut seen: Option<Seen> = None;
     let mut news = std::pin::pin!(news(client, namespace, reference));
     while let Some(item) = news.next().await {
+        if matches!(item, News::Subject(_) | News::Operation(_)) {
+            heard = Instant::now();
+        }
         match item {
             News::Subject(Some(object)) => {
                 let operation = seen.take().and_then(|seen| seen.operation);
@@ -92,7 +118,13 @@ pub async fn until_ended(
             show.end(seen);
             return Ok(outcome);
         }
-        show.news(seen);
+        let leaders = trees.snapshot(seen.text("/metadata/uid").unwrap_or_default());
+        let goes_on = goes_on(seen, leaders.as_ref(), heard.elapsed());
+        let told = match observed_kind(reference.kind) {
+            Some(kind) => doctor.ask(kind, &reference.name, goes_on).await,
+            None => None,
+        };
+        show.news(seen, leaders.as_ref(), told);
     }
     bail!("the watch ended before {} {} did", reference.kind.word(), reference.name)
 }
@@ -115,23 +147,31 @@ fn news(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<
     stream::select(stream::select(subject.boxed(), operation.boxed()), ticks.boxed())
 }
 
-/// The tree in the leader's memory, if it can be asked.
-fn leaders_tree(seen: &Seen, trees: &Trees) -> Option<Snapshot> {
-    trees.snapshot(seen.text("/metadata/uid")?)
-}
-
-fn leaders_rows(seen: &Seen, trees: &Trees) -> Option<Vec<Row>> {
-    let tree = leaders_tree(seen, trees)?;
-    let mut rows = view::rows_within(&tree, MOST_ROWS);
-    rows.first_mut()?.label = format!("{} {}", seen.kind.word(), seen.name());
-    Some(rows)
+/// How those who look on call a kind.
+fn observed_kind(kind: Kind) -> Option<plimsoll_observe::Kind> {
+    match kind {
+        Kind::Backup => Some(plimsoll_observe::Kind::Backup),
+        Kind::Restore => Some(plimsoll_observe::Kind::Restore),
+        Kind::Action => Some(plimsoll_observe::Kind::ActionSet),
+        _ => None,
+    }
 }
 
 /// The tree with the subject's own, fresher numbers in it.
 pub fn rows(seen: &Seen) -> Vec<Row> {
-    let Some(mut tree) = seen.tree() else { return vec![subject_row(seen)] };
-    refresh(&mut tree, seen);
-    let mut rows = view::rows_within(&tree, MOST_ROWS);
+    drawn(seen, None, &[], draw::USUAL_ROWS)
+}
+
+/// The leader's tree if it can be had, else the one that it wrote; and below it what there is to say.
+fn drawn(seen: &Seen, leaders: Option<&Snapshot>, notes: &[Row], most: usize) -> Vec<Row> {
+    let written = || {
+        let mut tree = seen.tree()?;
+        refresh(&mut tree, seen);
+        Some(tree)
+    };
+    let tree = leaders.cloned().or_else(written);
+    let Some(tree) = tree else { return std::iter::once(subject_row(seen)).chain(notes.iter().cloned()).collect() };
+    let mut rows = observed::with_notes(&tree, notes, most);
     if let Some(root) = rows.first_mut() {
         root.label = format!("{} {}", seen.kind.word(), seen.name());
     }

@@ -6,6 +6,7 @@ use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRE
 use plimsoll_api::summary::{ProgressSummary, Stall};
 use plimsoll_engine::log::Tail;
 use plimsoll_engine::outcome::Results;
+use plimsoll_progress::view::unit_word;
 use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde_json::{Value, json};
 
@@ -15,11 +16,12 @@ use crate::floor::Shown;
 pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
     let root = snapshot.root();
     let current = snapshot.current();
-    let metered = metered(snapshot);
+    let speed = snapshot.speed();
     ProgressSummary {
         percent: snapshot.percent().map(|percent| percent.to_string()),
-        rate: metered.and_then(|node| node.rate).and_then(|rate| i64::try_from(rate).ok()),
-        seconds_left: metered.and_then(|node| node.left).map(|left| [seconds(left.low), seconds(left.high)]),
+        rate: speed.rate.and_then(|rate| i64::try_from(rate).ok()),
+        unit: speed.rate.map(|_| unit_word(speed.unit, 0).to_owned()),
+        seconds_left: speed.left.map(|left| [seconds(left.low), seconds(left.high)]),
         last_advance: root.map(|root| ago(now, root.ages.advance)),
         task: current.map(|node| node.label().to_string()),
         stalled: snapshot.stall.as_ref().map(|stall| Stall {
@@ -31,11 +33,6 @@ pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
         }),
         ..ProgressSummary::default()
     }
-}
-
-/// The active task whose rate and time left speak for the whole: the first one that counts.
-fn metered(snapshot: &Snapshot) -> Option<&plimsoll_progress::Node> {
-    snapshot.nodes.iter().find(|node| node.state.is_active() && node.rate.is_some())
 }
 
 fn seconds(seconds: u64) -> i64 {
@@ -136,6 +133,18 @@ pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -
         .into_iter()
         .map(|(kind, holds, reason, message)| condition(previous, now, kind, holds, reason, message))
         .collect()
+}
+
+/// The same for one that ended before it began: whoever waits for its end does not wait for ever.
+pub fn conditions_unbegun(reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
+    let fact = |kind, holds, reason: &str, message: &str| {
+        condition(&[], now, kind, holds, reason.to_owned(), message.to_owned())
+    };
+    vec![
+        fact(PROGRESSING, false, "Ended", ""),
+        fact(STALLED, false, "Advancing", ""),
+        fact(COMPLETE, true, reason, message),
+    ]
 }
 
 fn condition(

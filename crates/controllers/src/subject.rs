@@ -316,7 +316,8 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
         Decision::Leave => {}
         Decision::Refuse(faults) => {
             info!("{} {}: refused: {}", K::VERB, id.name, faults.join("; "));
-            write_unless_changed(context, &id, object, &K::refused(&faults)).await?;
+            let status = ended_unbegun(K::refused(&faults), "FailedValidation", &faults.join("; "));
+            write_unless_changed(context, &id, object, &status).await?;
             context.events.say(&id.reference(), Gravity::Warning, "FailedValidation", &faults.join("; ")).await;
         }
         Decision::Queue(blocked) => return waiting::wait_in_queue::<K>(&id, object, &blocked, context).await,
@@ -331,7 +332,8 @@ async fn act<K: Kind>(decision: Decision, object: &DynamicObject, context: &Arc<
         }
         Decision::Stop => context.runs.cancel(&id.uid),
         Decision::CancelUnbegun => {
-            write_unless_changed(context, &id, object, &K::failed("Cancelled")).await?;
+            let status = ended_unbegun(K::failed("Cancelled"), "Cancelled", "cancelled before it began");
+            write_unless_changed(context, &id, object, &status).await?;
             context.events.say(&id.reference(), Gravity::Normal, "Cancelled", "cancelled before it began").await;
         }
         Decision::Tidy => tidy::<K>(&id, context, object).await?,
@@ -358,6 +360,12 @@ async fn write_status(context: &Context, id: &Subject, status: &Value) -> Result
         Err(error) if error.code() == Some(404) => Ok(()),
         answer => answer.map(|_| ()),
     }
+}
+
+/// A last status with the conditions that `kubectl wait` asks for.
+fn ended_unbegun(mut status: Value, reason: &str, message: &str) -> Value {
+    status["conditions"] = json!(project::conditions_unbegun(reason, message, Timestamp::now()));
+    status
 }
 
 /// A watch may lag behind our own writes: what was decided on an old version of the object is not written over a new one.

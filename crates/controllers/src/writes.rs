@@ -121,7 +121,7 @@ mod tests {
         let alone = Arc::new(Mutex::new(true));
         let writes = Writes::start({
             let alone = Arc::clone(&alone);
-            move || if *alone.lock().unwrap() { Duration::from_secs(60) } else { DISTANCE }
+            move || if *alone.lock().unwrap() { Duration::from_mins(1) } else { DISTANCE }
         });
         writes.turn(false).await;
         *alone.lock().unwrap() = false;

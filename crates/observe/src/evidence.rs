@@ -18,6 +18,77 @@ const MISSED_LOOKS: u32 = 3;
 const SHORTEST_SILENCE: Duration = Duration::from_secs(45);
 /// Our own server writes the Operation at least every five seconds.
 const OPERATION_SILENCE: Duration = Duration::from_secs(30);
+/// What our own server is called: its Deployment, and the mark of its pods.
+const OUR_SERVER: &str = "plimsoll";
+/// The label of that mark.
+const NAME_LABEL: &str = "app.kubernetes.io/name";
+
+/// Who made the server that serves a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// A stock Velero.
+    Velero,
+    /// Our own.
+    Plimsoll,
+}
+
+impl Maker {
+    /// How its product is called.
+    pub(crate) fn product(self) -> &'static str {
+        match self {
+            Self::Velero => "Velero",
+            Self::Plimsoll => "Plimsoll",
+        }
+    }
+
+    /// How its Deployment is called where nobody has chosen another name.
+    pub(crate) fn deployment(self) -> &'static str {
+        match self {
+            Self::Velero => "velero",
+            Self::Plimsoll => OUR_SERVER,
+        }
+    }
+
+    fn of(deployment: &Object) -> Option<Self> {
+        if deployment.name() == OUR_SERVER || deployment.label(NAME_LABEL) == OUR_SERVER {
+            return Some(Self::Plimsoll);
+        }
+        (deployment.name() == "velero" || deployment.label("component") == "velero").then_some(Self::Velero)
+    }
+
+    /// Whether this is a pod of its server, not of its agents.
+    pub(crate) fn runs(self, pod: &Object) -> bool {
+        let named = pod.label(NAME_LABEL);
+        match self {
+            Self::Plimsoll => named == OUR_SERVER,
+            Self::Velero => {
+                let agent = pod.label("name") == "node-agent" || pod.label("role") == "node-agent";
+                (pod.label("deploy") == "velero" || named == "velero") && !agent
+            }
+        }
+    }
+}
+
+/// The Deployment that serves the namespace. Of two it is Velero's while that works: ours only looks on then.
+pub(crate) fn servers_deployment(world: &World) -> Option<(Maker, &Object)> {
+    let here = world.all(Kind::Deployment).iter().filter(|deployment| deployment.namespace() == world.namespace);
+    let known = here.filter_map(|deployment| Some((Maker::of(deployment)?, deployment)));
+    known.min_by_key(|(maker, deployment)| match maker {
+        Maker::Velero if deployment.number("/status/readyReplicas").unwrap_or(0) > 0 => 0,
+        Maker::Plimsoll => 1,
+        Maker::Velero => 2,
+    })
+}
+
+/// Who serves the namespace. A server of ours beside the cluster has no Deployment, but leaves Operations.
+pub(crate) fn maker(world: &World) -> Maker {
+    let ours = || world.all(Kind::Operation).iter().any(|operation| operation.namespace() == world.namespace);
+    match servers_deployment(world) {
+        Some((maker, _)) => maker,
+        None if ours() => Maker::Plimsoll,
+        None => Maker::Velero,
+    }
+}
 
 /// Another one that runs, so that this one has to wait for its turn.
 pub(crate) fn ahead_in_queue<'w>(object: &Object, world: &'w World) -> Option<&'w Object> {
@@ -45,19 +116,20 @@ pub(crate) enum Pulse {
 /// The server checks its locations again and again, and writes down when: that is its pulse.
 pub(crate) fn pulse(world: &World) -> Pulse {
     let here = |object: &&Object| object.namespace() == world.namespace;
+    let running = world.all(Kind::Operation).iter().filter(here).filter(|operation| is_running(operation));
+    let words: Vec<_> =
+        running.filter_map(|operation| Some((operation.last_write()?, operation.reference()))).collect();
+    // Where our server works it writes every few seconds: a look at a location a minute ago does not make up for that.
+    let works = !words.is_empty() && maker(world) == Maker::Plimsoll;
     let beats = world.all(Kind::Location).iter().filter(here).filter_map(|location| {
         let every = location.duration("/spec/validationFrequency").unwrap_or(USUAL_FREQUENCY);
         let last = location.time("/status/lastValidationTime").filter(|_| !every.is_zero())?;
         let how = format!("it looks at {} every {} and did so last", location.reference(), duration_text(every));
-        Some((last, (every * MISSED_LOOKS).max(SHORTEST_SILENCE), how))
+        let longest = if works { OPERATION_SILENCE } else { (every * MISSED_LOOKS).max(SHORTEST_SILENCE) };
+        Some((last, longest, how))
     });
-    let running = world.all(Kind::Operation).iter().filter(here).filter(|operation| is_running(operation));
-    let words = running.filter_map(|operation| {
-        Some((
-            operation.last_write()?,
-            OPERATION_SILENCE,
-            format!("it writes {} and did so last", operation.reference()),
-        ))
+    let words = words.iter().map(|(last, operation)| {
+        (*last, OPERATION_SILENCE, format!("it writes {operation} every few seconds and did so last"))
     });
     let all: Vec<(Timestamp, Duration, String)> = beats.chain(words).collect();
     if all.iter().any(|(last, longest, _)| world.age(*last) <= *longest) {
@@ -136,8 +208,8 @@ pub(crate) fn namespaces_of(object: &Object, world: &World) -> Vec<String> {
         let mapped = |name: String| mapping.and_then(|to| to[&name].as_str()).map(str::to_owned).unwrap_or(name);
         names = names.into_iter().map(mapped).collect();
     }
-    let pods = Transfer::of(object, world);
-    names.extend(pods.iter().filter_map(Transfer::pod).map(|(namespace, _)| namespace.to_owned()));
+    let transfers = Transfer::of(object, world);
+    names.extend(transfers.iter().filter_map(Transfer::namespace).map(str::to_owned));
     names.sort();
     names.dedup();
     names

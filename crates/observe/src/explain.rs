@@ -160,7 +160,6 @@ fn headline(object: &Object, verdict: Verdict, tree: &Snapshot, causes: &[Cause]
 
 fn numbers(tree: &Snapshot) -> String {
     let percent = tree.percent().map(|percent| format!(", {percent} %")).unwrap_or_default();
-    let left =
-        tree.root().and_then(|root| root.left).map(|left| format!(", {} left", left_text(left))).unwrap_or_default();
+    let left = tree.speed().left.map(|left| format!(", {} left", left_text(left))).unwrap_or_default();
     format!("{percent}{left}")
 }

@@ -222,7 +222,7 @@ fn own_tree(object: &Object, world: &World) -> Option<Snapshot> {
 impl Serialize for Line {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let root = self.told.tree.root();
+        let (root, speed) = (self.told.tree.root(), self.told.tree.speed());
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("operation", &self.reference)?;
         map.serialize_entry("namespace", &self.reference.namespace)?;
@@ -232,8 +232,9 @@ impl Serialize for Line {
         map.serialize_entry("ageSeconds", &self.age.as_secs())?;
         map.serialize_entry("endedSecondsAgo", &self.ended.map(|ended| ended.ago.as_secs()))?;
         map.serialize_entry("percent", &root.and_then(|root| root.percent))?;
-        map.serialize_entry("rate", &root.and_then(|root| root.rate))?;
-        map.serialize_entry("secondsLeft", &root.and_then(|root| root.left).map(|left| [left.low, left.high]))?;
+        map.serialize_entry("rate", &speed.rate)?;
+        map.serialize_entry("unit", &speed.rate.map(|_| speed.unit))?;
+        map.serialize_entry("secondsLeft", &speed.left.map(|left| [left.low, left.high]))?;
         map.serialize_entry("causes", &self.told.causes)?;
         map.end()
     }

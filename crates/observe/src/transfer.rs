@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_api::labels;
-use plimsoll_progress::{Total, Unit};
+use plimsoll_progress::{Percent, Total, Unit};
 
 use crate::kind::Kind;
 use crate::object::Object;
@@ -55,6 +55,21 @@ impl<'w> Transfer<'w> {
         Some((namespace, name))
     }
 
+    /// The namespace that the volume is in, or will be.
+    pub fn namespace(&self) -> Option<&'w str> {
+        let place = match self.object.kind() {
+            Kind::DataUpload => "/spec/sourceNamespace",
+            Kind::DataDownload => "/spec/targetVolume/namespace",
+            _ => "/spec/pod/namespace",
+        };
+        self.object.some_text(place)
+    }
+
+    /// The namespace under which its repository is kept: the one that the data came from, wherever it goes.
+    pub fn repository(&self) -> Option<&'w str> {
+        self.object.some_text("/spec/sourceNamespace").or_else(|| self.namespace())
+    }
+
     /// The node on which it must be done or is done.
     pub fn node(&self) -> Option<&'w str> {
         ["/spec/node", "/status/node", "/status/acceptedByNode"].iter().find_map(|place| self.object.some_text(place))
@@ -86,6 +101,19 @@ impl<'w> Transfer<'w> {
             None => Total::Unknown,
         };
         (done, total)
+    }
+
+    /// How far it is, as it is shown everywhere: by its server's own word, or from its bytes.
+    pub fn percent(&self) -> Option<Percent> {
+        if self.object.phase() == "Completed" {
+            return Some(Percent::COMPLETE);
+        }
+        let said = self.object.some_text("/status/plimsoll/percent").and_then(|text| text.parse().ok());
+        let counted = || {
+            let (done, total) = self.bytes();
+            total.value().map(|known| Percent::of(done, known).approximately(!total.is_final()))
+        };
+        said.or_else(counted)
     }
 
     /// When work on it began.

@@ -24,6 +24,10 @@ const NARROWEST: f64 = 0.1;
 const WIDEST: f64 = 0.6;
 /// An estimated total makes it so much wider.
 const FOR_ESTIMATED_TOTAL: f64 = 0.2;
+/// An estimated total is believed once it has stayed the same for this long and through so many moves: one that is told seldom stays the
+/// same between two words, and means nothing by it.
+const BELIEVED_AFTER: Duration = Duration::from_secs(5);
+const BELIEVED_MOVES: u32 = 3;
 /// A time left beyond this is no information.
 const LONGEST_LEFT: f64 = 30.0 * 86_400.0;
 
@@ -70,14 +74,18 @@ pub(crate) struct Window {
     pace: Pace,
     total: Option<u64>,
     total_since: Duration,
+    /// How often it has moved since.
+    moves: u32,
 }
 
 impl Window {
     /// Takes a sample; old ones leave, but one from before the window stays as its edge.
     pub(crate) fn push(&mut self, at: Duration, settled: u64, total: Option<u64>) {
+        let moved = self.samples.back().is_some_and(|newest| settled > newest.settled);
         if self.total != total {
-            self.total = total;
-            self.total_since = at;
+            (self.total, self.total_since, self.moves) = (total, at, 0);
+        } else if moved {
+            self.moves = self.moves.saturating_add(1);
         }
         self.pace.push(at, settled);
         let sample = Sample { at, settled };
@@ -114,9 +122,11 @@ impl Window {
         (elapsed >= shortest).then(|| as_f64(newest.settled.saturating_sub(oldest.settled)) / elapsed.as_secs_f64())
     }
 
-    /// Whether the total has stayed the same all through the window, or since the first look at it.
+    /// Whether the total has stayed the same for long enough, or since the first look at it.
     fn total_is_steady(&self) -> bool {
-        self.samples.front().is_some_and(|oldest| self.total_since <= oldest.at)
+        let (Some(oldest), Some(newest)) = (self.samples.front(), self.samples.back()) else { return false };
+        let believed = newest.at.saturating_sub(self.total_since) >= BELIEVED_AFTER && self.moves >= BELIEVED_MOVES;
+        self.total_since <= oldest.at || believed
     }
 
     /// The time for what remains at the pace it has.

@@ -8,6 +8,7 @@ use crate::counts::{Counts, Total, Unit};
 use crate::cut::{Limits, cut};
 use crate::rate::TimeLeft;
 use crate::snapshot::{Folded, Node, Snapshot, depths, gather};
+use crate::speed::Speed;
 use crate::state::State;
 
 /// One line to draw.
@@ -90,16 +91,26 @@ impl Look {
     }
 }
 
-/// A row for every node.
+/// A row for every node. The first one speaks for the whole.
 pub fn rows(snapshot: &Snapshot) -> Vec<Row> {
-    let nodes = &snapshot.nodes;
-    let bytes = gather(nodes, Unit::Bytes);
-    nodes.iter().zip(depths(nodes)).zip(bytes).map(|((node, depth), bytes)| row(node, depth, bytes)).collect()
+    spoken(snapshot, snapshot.speed())
 }
 
 /// At most `most` rows, the most important ones; the rest is counted in them.
 pub fn rows_within(snapshot: &Snapshot, most: usize) -> Vec<Row> {
-    rows(&cut(snapshot, Limits { nodes: most, bytes: usize::MAX }))
+    // What is not shown counts all the same.
+    spoken(&cut(snapshot, Limits { nodes: most, bytes: usize::MAX }), snapshot.speed())
+}
+
+fn spoken(snapshot: &Snapshot, speed: Speed) -> Vec<Row> {
+    let nodes = &snapshot.nodes;
+    let bytes = gather(nodes, Unit::Bytes);
+    let each = nodes.iter().zip(depths(nodes)).zip(bytes);
+    let mut rows: Vec<Row> = each.map(|((node, depth), bytes)| row(node, depth, bytes)).collect();
+    if let Some(root) = rows.first_mut() {
+        (root.rate, root.left) = (speed.rate_text(), speed.left_text());
+    }
+    rows
 }
 
 fn row(node: &Node, depth: usize, bytes: Option<Counts>) -> Row {
@@ -112,7 +123,7 @@ fn row(node: &Node, depth: usize, bytes: Option<Counts>) -> Row {
         percent: node.percent.map(|percent| format!("{percent} %")).unwrap_or_default(),
         counts: counts_text(node),
         bytes: bytes.map(|counts| bytes_text(&counts)).unwrap_or_default(),
-        rate: rate_text(node),
+        rate: node.rate.zip(node.primary()).map(|(rate, counts)| rate_text(rate, counts.unit)).unwrap_or_default(),
         left: node.left.map(left_text).unwrap_or_default(),
         elapsed: node.ages.elapsed.map(duration_text).unwrap_or_default(),
         detail: detail(node),
@@ -160,11 +171,11 @@ fn bytes_text(counts: &Counts) -> String {
     }
 }
 
-fn rate_text(node: &Node) -> String {
-    match (node.rate, node.primary()) {
-        (Some(rate), Some(Counts { unit: Unit::Bytes, .. })) => format!("{}/s", size_text(rate)),
-        (Some(rate), Some(counts)) => format!("{rate} {}/s", unit_word(counts.unit, rate)),
-        _ => String::new(),
+/// So many a second: `35.1 MiB/s`, `12 items/s`.
+pub fn rate_text(rate: u64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes => format!("{}/s", size_text(rate)),
+        unit => format!("{rate} {}/s", unit_word(unit, rate)),
     }
 }
 

@@ -75,7 +75,8 @@ impl Dashboard {
         Self { trees, ..self }
     }
 
-    /// With the leader's answers in the place of own ones, for as long as it answers: only the page is ours then.
+    /// With the leader's answers in the place of own ones, for as long as it answers: only the page is ours then, and what is changed is
+    /// changed with this client's rights.
     #[must_use]
     pub fn through(self, leader: Leader) -> Self {
         Self { leader: Some(leader), ..self }

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_observe::{Cause, Certainty, Kind, Line, Object, Verdict};
+use plimsoll_progress::Unit;
 use plimsoll_progress::view::{self, Look};
-use plimsoll_progress::{Node, Snapshot, Unit};
 use serde::Serialize;
 
 use crate::trail::Point;
@@ -99,12 +99,11 @@ pub fn key(line: &Line) -> String {
 pub fn row(line: &Line, object: Option<&Object>, now: Timestamp) -> Row {
     let tree = &line.told.tree;
     let drawn = view::rows(tree);
-    let spoken = spokesman(tree).and_then(|node| drawn.iter().find(|row| row.path == *node.path));
     let root = drawn.first();
     let text = |pick: fn(&view::Row) -> &String| {
-        let found = [root, spoken].into_iter().flatten().map(pick).find(|text| !text.is_empty());
-        found.cloned().unwrap_or_default()
+        drawn.iter().map(pick).find(|text| !text.is_empty()).cloned().unwrap_or_default()
     };
+    let speed = tree.speed();
     let ended = line.told.verdict.is_ended();
     let past = |ago: std::time::Duration| now.checked_sub(ago).map_or(0, seconds);
     Row {
@@ -123,9 +122,9 @@ pub fn row(line: &Line, object: Option<&Object>, now: Timestamp) -> Row {
         bar: root.and_then(|root| root.bar),
         counts: text(|row| &row.counts),
         bytes: text(|row| &row.bytes),
-        rate: if ended { String::new() } else { text(|row| &row.rate) },
-        left: if ended { String::new() } else { text(|row| &row.left) },
-        bytes_rate: if ended { 0 } else { bytes_rate(tree) },
+        rate: if ended { String::new() } else { speed.rate_text() },
+        left: if ended { String::new() } else { speed.left_text() },
+        bytes_rate: speed.rate.filter(|_| !ended && speed.unit == Unit::Bytes).unwrap_or(0),
         since: tree.stall.as_ref().filter(|_| !ended).map(|stall| past(stall.age)),
         cause: main_cause(line).cloned(),
         schedule: object.map(|object| object.label(labels::SCHEDULE_NAME).to_owned()).unwrap_or_default(),
@@ -143,7 +142,7 @@ pub fn detail(line: &Line, row: Row, trail: &[Point]) -> Detail {
         headline: told.headline.clone(),
         causes: told.causes.clone(),
         tree: view::rows_within(&told.tree, MOST_ROWS),
-        unit: unit(&told.tree),
+        unit: view::unit_word(told.tree.speed().unit, 0),
         trail: trail.to_vec(),
         unseen: told.unseen.clone(),
     }
@@ -152,48 +151,13 @@ pub fn detail(line: &Line, row: Row, trail: &[Point]) -> Detail {
 /// The numbers of an operation now, for its trail.
 pub fn point(line: &Line, now: Timestamp) -> Point {
     let tree = &line.told.tree;
-    let spoken = spokesman(tree);
-    let rate = match unit(tree) {
-        "bytes" => bytes_rate(tree),
-        _ => spoken.and_then(|node| node.rate).unwrap_or(0),
-    };
-    let left = tree.root().and_then(|root| root.left).or_else(|| spoken.and_then(|node| node.left));
+    let speed = tree.speed();
     Point {
         at: now.as_millisecond(),
-        rate,
-        left: left.map(|left| [left.low, left.high]),
+        rate: speed.rate.unwrap_or(0),
+        left: speed.left.map(|left| [left.low, left.high]),
         percent: tree.percent().map(plimsoll_progress::Percent::hundredths),
     }
-}
-
-/// The task whose speed speaks for the whole: the root if it has one, else the first at work that has.
-pub fn spokesman(tree: &Snapshot) -> Option<&Node> {
-    let root = tree.root()?;
-    let works = |node: &&Node| node.state.is_active() && node.rate.is_some();
-    Some(root).filter(|root| root.rate.is_some()).or_else(|| tree.nodes.iter().find(works))
-}
-
-/// What is counted, in one word.
-fn unit(tree: &Snapshot) -> &'static str {
-    if tree.sum(Unit::Bytes).is_some() {
-        return "bytes";
-    }
-    match spokesman(tree).and_then(Node::primary).map(|counts| counts.unit) {
-        Some(Unit::Files) => "files",
-        Some(Unit::Steps) => "steps",
-        _ => "items",
-    }
-}
-
-/// Bytes a second, all transfers together; what is below a task that counts bytes is not counted again.
-pub fn bytes_rate(tree: &Snapshot) -> u64 {
-    let counts_bytes = |node: &Node| node.primary().is_some_and(|counts| counts.unit == Unit::Bytes);
-    let under = |node: &Node| {
-        let parent = node.parent_path();
-        parent.is_some_and(|parent| tree.node(parent).is_some_and(counts_bytes))
-    };
-    let working = tree.nodes.iter().filter(|node| node.state.is_active() && counts_bytes(node) && !under(node));
-    working.filter_map(|node| node.rate).sum()
 }
 
 fn main_cause(line: &Line) -> Option<&Cause> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use kube::Client;
 use plimsoll_progress::Trees;
@@ -63,16 +64,11 @@ impl Routes {
         if !open && !self.is_allowed(&parts.headers).await {
             return problem(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong");
         }
-        if let Some(leader) = self.leader.as_ref().filter(|_| path.starts_with("/api/")) {
-            match leader.forward(&parts).await {
-                Some(answer) => return answer,
-                // What is to be changed is changed by the one that was asked, or not at all.
-                None if !get => {
-                    let how = "the server cannot be reached through the API server: try again";
-                    return problem(StatusCode::BAD_GATEWAY, "LeaderUnreachable", how);
-                }
-                None => {}
-            }
+        // Only questions go on: what is to be changed is changed here, with the rights of whoever started this, or not at all.
+        if let Some(leader) = self.leader.as_ref().filter(|_| get && path.starts_with("/api/"))
+            && let Some(answer) = self.ask_leader(leader, &parts).await
+        {
+            return answer;
         }
         match (get, path.as_str()) {
             (true, "/api/trees") => self.own_trees(parts.uri.query()),
@@ -85,6 +81,19 @@ impl Routes {
                 None => problem(StatusCode::NOT_FOUND, "NotFound", "there is nothing here"),
             },
         }
+    }
+
+    /// The leader's answer, if it gives one. Whether anything may be changed is for this process to say.
+    async fn ask_leader(&self, leader: &Leader, parts: &http::request::Parts) -> Option<Answer> {
+        let answer = leader.forward(parts).await?;
+        if parts.uri.path() != "/api/overview" || !answer.status().is_success() {
+            return Some(answer);
+        }
+        let status = answer.status();
+        let Ok(bytes) = answer.into_body().collect().await;
+        let mut told: serde_json::Value = serde_json::from_slice(&bytes.to_bytes()).ok()?;
+        told.get_mut("facts")?.as_object_mut()?.insert("mayChange".to_owned(), json!(self.settings.may_change));
+        Some(value(status, &told))
     }
 
     async fn is_allowed(&self, headers: &HeaderMap) -> bool {

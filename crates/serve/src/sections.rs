@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::labels;
 use plimsoll_observe::{Kind, Object, Transfer, World};
+use plimsoll_progress::Percent;
 use serde_json::{Value, json};
 
 use crate::feed::Due;
@@ -35,7 +36,9 @@ fn volume(transfer: Transfer<'_>) -> Value {
     let object = transfer.object;
     let (done, total) = transfer.bytes();
     let parent = transfer.parent().map(|(kind, name)| format!("{}/{}/{name}", kind.word(), object.namespace()));
+    let percent = transfer.percent();
     json!({
+        "percent": percent.map(|percent| format!("{percent} %")), "bar": percent.map(Percent::fraction),
         "key": format!("{}/{}/{}", object.kind().word(), object.namespace(), object.name()),
         "volume": transfer.label(), "node": transfer.node(), "parent": parent, "phase": object.phase(),
         "done": done, "total": total.value(), "final": total.is_final(),

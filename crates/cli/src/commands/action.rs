@@ -17,7 +17,7 @@ use super::create::{pairs, reference, send};
 use super::logs;
 use crate::args::Global;
 use crate::args::action::{CreateAction, LogsAction, WatchAction};
-use crate::args::names::Kind;
+use crate::args::names::{Kind, Reference};
 use crate::args::options::ObjectFormat;
 use crate::exit::{Outcome, Usage};
 use crate::{connect, output, subjects, wait};
@@ -331,19 +331,24 @@ pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcom
     }
     let ended = subjects::read(&client, &global.namespace, &reference).await?;
     let attempt = ended.operation.and_then(|operation| operation.status?.attempt);
-    let name = format!("{}-log", subjects::operation_name(&reference));
-    let api: Api<ConfigMap> = Api::namespaced(client, &global.namespace);
-    let found = api.get_opt(&name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
-    let mut kept = found.and_then(|map| map.data).unwrap_or_default();
-    let Some(text) = kept.remove("log") else {
-        bail!("actionset {} has no log: it was refused, or another program ran it", options.name)
-    };
-    // Only the end of a long log is kept.
-    let offset = kept.remove("offset").and_then(|offset| offset.parse().ok());
-    let (lost, rest) = printed.rest(attempt, &LogTail { offset, text: Some(text), ..LogTail::default() });
+    let kept = kept_log(&client, &global.namespace, &reference).await?;
+    let (lost, rest) = printed.rest(attempt, &kept);
     if lost > 0 {
         tracing::warn!("{lost} bytes before this are not kept");
     }
     output::text(&rest);
     Ok(Outcome::Success)
+}
+
+/// The log of one that has ended. Only the end of a long one is kept.
+pub async fn kept_log(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<LogTail> {
+    let name = format!("{}-log", subjects::operation_name(reference));
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(&name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
+    let mut kept = found.and_then(|map| map.data).unwrap_or_default();
+    let Some(text) = kept.remove("log") else {
+        bail!("actionset {} has no log: it was refused, or another program ran it", reference.name)
+    };
+    let offset = kept.remove("offset").and_then(|offset| offset.parse().ok());
+    Ok(LogTail { offset, text: Some(text), ..LogTail::default() })
 }

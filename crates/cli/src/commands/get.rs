@@ -1,6 +1,8 @@
 //! `plimsoll get`.
 
 use jiff::Timestamp;
+use plimsoll_progress::TimeLeft;
+use plimsoll_progress::view;
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -158,7 +160,9 @@ pub fn bucket(seen: &Seen) -> String {
 fn left(seen: &Seen) -> String {
     let seconds = seen.object.pointer("/status/plimsoll/secondsLeft").and_then(Value::as_array).map(Vec::as_slice);
     match seconds {
-        Some([low, high]) => format!("{low}-{high}s"),
+        Some([low, high]) => {
+            view::left_text(TimeLeft { low: low.as_u64().unwrap_or(0), high: high.as_u64().unwrap_or(0) })
+        }
         _ => String::new(),
     }
 }

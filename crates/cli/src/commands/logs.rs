@@ -4,6 +4,7 @@
 //! Operation, with the offset of that text in the whole: what was missed is said, and the file has it in the end.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use flate2::write::MultiGzDecoder;
@@ -17,12 +18,15 @@ use plimsoll_progress::{Clock, Operation};
 use crate::args::Global;
 use crate::args::action::LogsAction;
 use crate::args::names::{Kind, Reference};
-use crate::args::options::LogsOptions;
+use crate::args::options::{LogsOptions, Trust};
 use crate::exit::{Outcome, Usage};
 use crate::picture::Picture;
 use crate::remote::{Missing, Remote};
 use crate::subjects::{self, Seen};
 use crate::{connect, output};
+
+/// So long the server may take to answer with a link, where nobody says how long.
+const FOR_A_LINK: Duration = Duration::from_secs(30);
 
 /// Prints the log; with `--follow` from before there is a file of it.
 pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) -> anyhow::Result<Outcome> {
@@ -58,11 +62,28 @@ pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) 
     Ok(Outcome::Success)
 }
 
-async fn print_rest(remote: &Remote, reference: &Reference, skip: u64) -> anyhow::Result<()> {
-    let file = match reference.kind {
+/// The whole log of a backup or restore that has ended.
+pub async fn whole(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<String> {
+    let remote = Remote::of(client, namespace, reference, &Trust::default(), FOR_A_LINK).await?;
+    let operation = Operation::new(format!("log of {reference}"), Clock::system());
+    let mut unpacked = MultiGzDecoder::new(Vec::new());
+    match remote.fetch(&file_of(reference), &operation.root(), |piece| unpacked.write_all(piece)).await {
+        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before there was one"),
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    Ok(String::from_utf8_lossy(&unpacked.finish().context("the log is damaged")?).into_owned())
+}
+
+fn file_of(reference: &Reference) -> DownloadTargetKind {
+    match reference.kind {
         Kind::Restore => DownloadTargetKind::RestoreLog,
         _ => DownloadTargetKind::BackupLog,
-    };
+    }
+}
+
+async fn print_rest(remote: &Remote, reference: &Reference, skip: u64) -> anyhow::Result<()> {
+    let file = file_of(reference);
     let operation = Operation::new(format!("log of {reference}"), Clock::system());
     let root = operation.root();
     let mut unpacked = MultiGzDecoder::new(After { skip, out: std::io::stdout() });

@@ -21,6 +21,8 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::app::{App, Deed};
+#[cfg(test)]
+pub use self::list::Cells;
 use self::terminal::{Screen, Taken};
 use crate::args::{Global, Top, TopFormat};
 use crate::exit::Outcome;

@@ -105,14 +105,14 @@ fn files(one: &Transfer) -> String {
     }
 }
 
-/// What it moves in a second: by its own word, or, where nobody says, since it began.
+/// What it moves in a second by its own word; once it has ended, what it moved on average.
 fn rate(one: &Transfer) -> String {
     let measured = || {
         let (from, to) = (one.started?, one.completed.unwrap_or_else(jiff::Timestamp::now));
         let seconds = u64::try_from(to.duration_since(from).as_secs()).ok().filter(|seconds| *seconds > 0)?;
         Some(one.bytes_done? / seconds)
     };
-    let rate = if one.is_ended() { measured() } else { one.rate.or_else(measured) };
+    let rate = if one.is_ended() { measured() } else { one.rate };
     rate.map(|rate| format!("{}/s", view::size_text(rate))).unwrap_or_default()
 }
 
@@ -197,7 +197,7 @@ async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) ->
             return Ok(outcome(&found));
         }
         let tree = tree(&found);
-        picture.show(&view::rows_within(&tree.snapshot(), draw::MOST_ROWS));
+        picture.show(&view::rows_within(&tree.snapshot(), draw::most_rows()));
         // Not every change is drawn: a burst of them is one picture.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let next = tokio::time::timeout(Duration::from_secs(2), news.next()).await;

@@ -1,17 +1,16 @@
 //! `plimsoll watch`.
 
 use anyhow::bail;
-use plimsoll_observe::{Explanation, Overview, Verdict};
+use plimsoll_observe::{Explanation, Overview};
 use plimsoll_progress::view::Row;
 
 use crate::args::options::EventFormat;
 use crate::args::{Global, Watch};
-use crate::draw::MOST_ROWS;
 use crate::events::{Events, Source};
 use crate::exit::Outcome;
 use crate::observed::Worlds;
 use crate::picture::Picture;
-use crate::{connect, observed, output};
+use crate::{connect, draw, observed, output};
 
 /// Draws the tree of one operation until it has ended.
 pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
@@ -52,10 +51,10 @@ impl Show {
     fn news(&mut self, object: &plimsoll_observe::Object, told: &Explanation, source: Source) {
         match self {
             Self::Picture { picture, said } => {
-                let rows: Vec<Row> = observed::rows(told, MOST_ROWS);
+                let rows: Vec<Row> = observed::rows(told, draw::most_rows());
                 picture.show(&rows);
                 if !picture.is_drawn() {
-                    say_cause(said, told);
+                    observed::say_cause(said, Some(told));
                 }
             }
             Self::Events(events) => events.tell_observed(object, told, source),
@@ -67,18 +66,5 @@ impl Show {
             picture.wipe();
             super::why::text(told).iter().for_each(output::line);
         }
-    }
-}
-
-/// In plain lines the cause is said once, when it becomes known.
-fn say_cause(said: &mut String, told: &Explanation) {
-    let cause = observed::main_cause(told).filter(|_| told.verdict == Verdict::Stuck);
-    let text = cause.map(|cause| cause.text.clone()).unwrap_or_default();
-    if text != *said {
-        if let Some(cause) = cause {
-            output::line(format!("stuck: {}", cause.text));
-            cause.next.iter().for_each(|command| output::line(format!("  next: {command}")));
-        }
-        *said = text;
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_api::plimsoll::v1alpha1::ReasonCount;
 use plimsoll_archive::results::Results;
+use plimsoll_progress::Unit;
 use plimsoll_progress::view::Row;
 use serde::Serialize;
 use serde_json::Value;
@@ -101,6 +102,8 @@ pub struct Progress {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Unit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<[u64; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_advance: Option<String>,
@@ -177,6 +180,7 @@ fn progress(seen: &Seen, running: bool, backup_items: Option<u64>) -> Progress {
         excluded: backup_items.and_then(|all| Some(all.saturating_sub(total?))),
         backup_items,
         rate: live("/status/plimsoll/rate").and_then(|rate| rate.as_u64()),
+        unit: live("/status/plimsoll/unit").and_then(|unit| serde_json::from_value(unit).ok()),
         seconds_left: live("/status/plimsoll/secondsLeft").and_then(|left| serde_json::from_value(left).ok()),
         last_advance: live("/status/plimsoll/lastAdvance").and_then(|time| time.as_str().map(Into::into)),
         doing: live("/status/plimsoll/task").and_then(|task| task.as_str().map(Into::into)),

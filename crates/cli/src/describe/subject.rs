@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plimsoll_api::plimsoll::v1alpha1::ReasonCount;
 use plimsoll_archive::results::Messages;
+use plimsoll_progress::Unit;
 use plimsoll_progress::view::{self, Row};
 use serde_json::Value;
 
@@ -79,7 +80,7 @@ fn phase(section: &mut Section, facts: &Facts) {
 fn live(section: &mut Section, facts: &Facts) {
     let progress = &facts.progress;
     section.some("Progress", progress.percent.as_ref().map(|percent| format!("{percent} %")));
-    section.some("Rate", progress.rate.map(|rate| format!("{rate} items/s")));
+    section.some("Rate", progress.rate.map(|rate| view::rate_text(rate, progress.unit.unwrap_or(Unit::Items))));
     if let Some([low, high]) = progress.seconds_left.map(|left| left.map(|seconds| draw::duration(seconds_of(seconds))))
     {
         section.field("Time left", if low == high { low } else { format!("{low} to {high}") });

@@ -85,6 +85,32 @@ async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
     assert_eq!(set["status"]["progress"]["sizeUploadedB"], WHOLE + 5000);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_action_of_ours_at_work_is_not_called_stuck_by_whoever_looks_on() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    let gate = bed.directory.path().join("gate");
+    std::fs::create_dir_all(&gate).unwrap();
+    let pod = json!({ "volumes": [{ "name": "gate", "hostPath": { "path": gate } }],
+        "containers": [{ "name": "container", "volumeMounts": [{ "name": "gate", "mountPath": "/gate" }] }] });
+    let wait = "until [ -e /gate/open ]; do sleep 0.1; done";
+    let task = json!({ "func": "KubeTask", "name": "wait", "args": { "image": "any", "podOverride": pod, "command": shell(wait) } });
+    make(&home, "Blueprint", "waits", json!({ "actions": { "act": { "phases": [task] } } })).await;
+    let object = json!({ "kind": "Namespace", "name": home.namespace, "namespace": home.namespace });
+    let action = json!({ "name": "act", "blueprint": "waits", "object": object });
+    make(&home, "ActionSet", "set", json!({ "spec": { "actions": [action] } })).await;
+    eventually("it is at work", async || state(&home.get("ActionSet", "set").await) == "running").await;
+    let output = home.command(&["top", "-o", "json"]).output().await.unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let line = &told["operations"][0];
+    assert_eq!(output.status.code(), Some(0), "{told:#}");
+    assert!(line["verdict"] != "Stuck" && line["causes"].as_array().is_some_and(Vec::is_empty), "{told:#}");
+    std::fs::write(gate.join("open"), "").unwrap();
+    let set = ended(&home, "set", &mut Seen::default()).await;
+    assert_eq!(state(&set), "complete", "{}\n{}", message(&set), home.log());
+}
+
 /// What would be made, or why not.
 async fn dry_run(home: &Home<'_>, arguments: &[&str]) -> Result<Value, String> {
     let all = [&["action", "create", "--dry-run"], arguments].concat();

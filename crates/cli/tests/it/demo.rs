@@ -49,5 +49,6 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
     ] {
         assert!(text.contains(part), "nobody said {part:?}:\n{text}");
     }
+    assert_eq!(text.matches("the server was killed at").count(), 2, "{text}");
     assert!(!text.contains("~100.00"), "something was complete before its end:\n{text}");
 }

@@ -3,29 +3,35 @@
 use std::process::Output;
 use std::time::Duration;
 
+use http::Method;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_testkit::cluster::NODE;
 use plimsoll_testkit::image::BUSYBOX;
 use plimsoll_testkit::peers::{S3Program, S3Server, VeleroInPods};
-use plimsoll_testkit::{Cluster, cache, require};
+use plimsoll_testkit::proxy::Requests;
+use plimsoll_testkit::{Proxy, cache, require};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::plimsoll;
 
-struct Scene<'c> {
-    cluster: &'c Cluster,
+struct Scene {
+    /// Whoever looks on goes through this: it sees every request.
+    door: Proxy,
     client: Client,
     velero: VeleroInPods,
     shop: String,
 }
 
-impl Scene<'_> {
+impl Scene {
     async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = plimsoll();
-        command.args(arguments).args(["-n", self.velero.namespace(), "--kubeconfig"]).arg(self.cluster.kubeconfig());
+        command
+            .args(arguments)
+            .args(["-n", self.velero.namespace(), "--kubeconfig"])
+            .arg(self.door.kubeconfig().unwrap());
         command.output().await.unwrap()
     }
 
@@ -105,7 +111,7 @@ impl Scene<'_> {
     }
 }
 
-async fn an_operation_that_goes_well(scene: &Scene<'_>) {
+async fn an_operation_that_goes_well(scene: &Scene) {
     let empty = scene.run(&["top", "--once"]).await;
     let text = String::from_utf8_lossy(&empty.stdout);
     // Actions are in namespaces of their own: another test may have some.
@@ -127,7 +133,7 @@ async fn an_operation_that_goes_well(scene: &Scene<'_>) {
 }
 
 /// The case of our baselines: Velero shows `InProgress` and nothing else, for hours.
-async fn an_init_container_that_cannot_start_and_what_waits_behind_it(scene: &Scene<'_>) {
+async fn an_init_container_that_cannot_start_and_what_waits_behind_it(scene: &Scene) {
     let helper = json!({ "metadata": { "name": "helper", "labels": { "velero.io/plugin-config": "", "velero.io/pod-volume-restore": "RestoreItemAction" } },
         "data": { "image": BUSYBOX } });
     scene.create("", "ConfigMap", scene.velero.namespace(), helper).await;
@@ -155,7 +161,35 @@ async fn an_init_container_that_cannot_start_and_what_waits_behind_it(scene: &Sc
     assert!(text.lines().nth(1).unwrap().contains("STUCK"), "what is stuck comes first: {text}");
 }
 
-async fn a_node_agent_that_is_down(scene: &Scene<'_>) {
+/// Volume restores into pods that cannot start, as a restore into another cluster meets them.
+async fn a_pod_without_an_image_and_one_that_fits_nowhere(scene: &Scene) {
+    let volume = json!([{ "name": "data", "emptyDir": {} }]);
+    let container = |image: &str, wants: Value| json!([{ "name": "main", "image": image, "imagePullPolicy": "Never", "resources": wants }]);
+    let plenty = json!({ "requests": { "memory": "100Ti" } });
+    let cases = [
+        ("no-image", container("nobody.invalid/nothing:1", json!({})), "ImageMissing"),
+        ("no-room", container(BUSYBOX, plenty), "PodUnschedulable"),
+    ];
+    for (name, containers, reason) in cases {
+        let spec = json!({ "restartPolicy": "Never", "volumes": volume, "containers": containers });
+        scene.create("", "Pod", &scene.shop, json!({ "metadata": { "name": name }, "spec": spec })).await;
+        let uid = scene.api("", "Pod", &scene.shop).get(name).await.unwrap().metadata.uid;
+        let restore = json!({ "metadata": { "name": name }, "spec": { "volume": "data", "backupStorageLocation": "default",
+            "pod": { "kind": "Pod", "namespace": scene.shop, "name": name, "uid": uid }, "repoIdentifier": "none",
+            "snapshotID": "none", "sourceNamespace": scene.shop, "uploaderType": "kopia" } });
+        scene.create("velero.io", "PodVolumeRestore", scene.velero.namespace(), restore).await;
+        let (code, told) = scene.named(&format!("pvr/{name}"), reason).await;
+        assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
+        scene
+            .api("velero.io", "PodVolumeRestore", scene.velero.namespace())
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+        scene.api("", "Pod", &scene.shop).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+async fn a_node_agent_that_is_down(scene: &Scene) {
     let nowhere = json!({ "spec": { "template": { "spec": { "nodeSelector": { "nowhere": "to-be-found" } } } } });
     scene.patch("apps", "DaemonSet", "node-agent", nowhere).await;
     let pods = scene.api("", "Pod", scene.velero.namespace());
@@ -172,7 +206,7 @@ async fn a_node_agent_that_is_down(scene: &Scene<'_>) {
     assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
 }
 
-async fn a_location_that_is_unavailable(scene: &Scene<'_>) {
+async fn a_location_that_is_unavailable(scene: &Scene) {
     let dead = json!({ "spec": { "config": { "s3Url": "http://127.0.0.1:9" } } });
     scene.patch("velero.io", "BackupStorageLocation", "default", dead).await;
     let (code, told) = scene.named("bsl/default", "LocationUnavailable").await;
@@ -182,7 +216,7 @@ async fn a_location_that_is_unavailable(scene: &Scene<'_>) {
     assert!(["Stuck", "Refused"].map(Value::from).contains(&told["verdict"]), "{told:#}");
 }
 
-async fn a_server_that_is_stopped_in_the_middle(scene: &Scene<'_>) {
+async fn a_server_that_is_stopped_in_the_middle(scene: &Scene) {
     let server = scene.server();
     kill_process(server, Signal::STOP).unwrap();
     let (code, told) = scene.named("restore/hangs", "ServerSilent").await;
@@ -201,14 +235,21 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
     let velero = VeleroInPods::install(cluster, store.endpoint(), "observed").await.unwrap();
     let namespace = cluster.namespace("observed").await.unwrap();
     let client = cluster.client().await.unwrap();
-    let scene = Scene { cluster, client, velero, shop: namespace.name().to_owned() };
+    let door = Proxy::before_api_server(cluster).await.unwrap();
+    let scene = Scene { door, client, velero, shop: namespace.name().to_owned() };
     let often = json!({ "spec": { "validationFrequency": "5s" } });
     scene.patch("velero.io", "BackupStorageLocation", "default", often).await;
     scene.application().await;
 
     an_operation_that_goes_well(&scene).await;
     an_init_container_that_cannot_start_and_what_waits_behind_it(&scene).await;
+    a_pod_without_an_image_and_one_that_fits_nowhere(&scene).await;
     a_node_agent_that_is_down(&scene).await;
     a_location_that_is_unavailable(&scene).await;
     a_server_that_is_stopped_in_the_middle(&scene).await;
+
+    assert!(scene.door.seen(&Requests::with_method(Method::GET)) > 100, "it looked through another door");
+    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+        assert_eq!(scene.door.seen(&Requests::with_method(method.clone())), 0, "{method} from whoever only looks on");
+    }
 }

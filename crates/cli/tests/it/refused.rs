@@ -17,6 +17,12 @@ async fn refused(home: &Home<'_>, kind: &str, name: &str, spec: Value) -> String
         .unwrap();
     let object = home.ended(kind, name).await;
     assert_eq!(phase(&object), "FailedValidation", "{object:#}");
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let complete = conditions.iter().find(|condition| condition["type"] == "Complete");
+    assert!(
+        complete.is_some_and(|it| it["status"] == "True" && it["reason"] == "FailedValidation"),
+        "whoever waits for its end waits for ever: {object:#}"
+    );
     object["status"]["validationErrors"]
         .as_array()
         .unwrap()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_testkit::{cache, require};
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Home, eventually};
 
 pub struct Terminal {
     socket: String,
@@ -114,4 +114,112 @@ async fn top_gives_the_terminal_back_when_it_is_asked_to_end() {
     rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), rustix::process::Signal::TERM).unwrap();
     let after = terminal.shows("icanon").await;
     assert!(after.contains("ended with 0") && !after.contains("-icanon"), "{after}");
+}
+
+/// An Operation with so many tasks at work, as our server writes it.
+async fn plant(home: &Home<'_>, name: &str, tasks: usize) {
+    home.backup(name, json!({ "includedNamespaces": ["shop"] })).await;
+    home.patch("Backup", name, json!({ "status": { "phase": "InProgress" } })).await;
+    let uid = home.get("Backup", name).await["metadata"]["uid"].clone();
+    let operation = format!("backup-{name}");
+    home.create(json!({ "apiVersion": "plimsoll.dev/v1alpha1", "kind": "Operation", "metadata": { "name": operation },
+        "spec": { "verb": "backup", "subject": { "apiVersion": "velero.io/v1", "kind": "Backup", "name": name, "uid": uid } } }))
+        .await
+        .unwrap();
+    let task = |number: usize| {
+        json!({ "path": format!("task-{number:02}"), "name": format!("task-{number:02}"), "state": "running", "percent": "~10.00",
+            "ages": { "elapsedMs": 1000, "advanceMs": 10 } })
+    };
+    let root = json!({ "path": "", "name": operation, "state": "running", "percent": "~43.33", "ages": { "elapsedMs": 1000, "advanceMs": 10 } });
+    let nodes: Vec<_> = std::iter::once(root).chain((0..tasks).map(task)).collect();
+    let status = json!({ "status": { "state": "Running", "tree": { "operation": operation, "nodes": nodes } } });
+    let parameters = kube::api::PatchParams::default();
+    home.api("Operation").patch_status(&operation, &parameters, &kube::api::Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_is_drawn_in_the_height_of_the_terminal_and_survives_resizing() {
+    require!(cache::system_program("tmux"));
+    let bed = Bed::local().await;
+    let home = bed.home("watched").await;
+    plant(&home, "nightly", 30).await;
+    let line = format!(
+        "{} watch backup/nightly --kubeconfig {} -n {}; echo ended with $?; sleep 600",
+        env!("CARGO_BIN_EXE_plimsoll"),
+        bed.kubeconfig.display(),
+        home.namespace
+    );
+    let terminal = Terminal::run("tree", &line, (100, 12));
+    let is_whole = |screen: &str, width: usize| {
+        let roots = screen.lines().filter(|line| line.contains("backup/nightly")).count();
+        let tasks: Vec<&str> = screen.lines().filter(|line| line.contains("task-")).collect();
+        let twice = tasks.windows(2).any(|pair| pair[0].get(..20) == pair[1].get(..20));
+        roots == 1 && !tasks.is_empty() && !twice && screen.lines().all(|line| line.chars().count() <= width)
+    };
+    terminal.shows("task-00").await;
+    assert!(is_whole(&terminal.screen(), 100), "{}", terminal.screen());
+    for (width, height) in [(60_u16, 8_u16), (140, 30), (50, 20)] {
+        terminal.tmux(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
+        eventually("the tree is drawn anew", async || is_whole(&terminal.screen(), usize::from(width))).await;
+    }
+    home.patch("Backup", "nightly", json!({ "status": { "phase": "Completed" } })).await;
+    terminal.shows("ended with 0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_pipe() {
+    require!(cache::system_program("tmux"));
+    let bed = Bed::local().await;
+    let home = bed.home("nobody").await;
+    let note = bed.directory.path().join("plain");
+    let create = |name: &str| {
+        format!(
+            "{} backup create {name} --include-namespaces shop --wait --kubeconfig {} -n {}",
+            env!("CARGO_BIN_EXE_plimsoll"),
+            bed.kubeconfig.display(),
+            home.namespace
+        )
+    };
+    // No server: nobody takes it up.
+    let line = format!("{} > {} 2>&1 & {}; sleep 600", create("piped"), note.display(), create("drawn"));
+    let terminal = Terminal::run("wait", &line, (120, 20));
+    terminal.shows("there is no").await;
+    let screen = terminal.shows("get deployments,pods").await;
+    assert!(screen.contains("backup drawn") && screen.contains("why") && screen.contains("next"), "{screen}");
+    terminal.tmux(&["resize-window", "-x", "70", "-y", "10"]);
+    eventually("it is drawn anew, once", async || {
+        let screen = terminal.screen();
+        screen.lines().filter(|line| line.contains("there is no")).count() == 1 && screen.contains("backup drawn")
+    })
+    .await;
+    let said = async || tokio::fs::read_to_string(&note).await.unwrap_or_default();
+    eventually("a pipe is told, too", async || {
+        let said = said().await;
+        said.contains("stuck: there is no") && said.contains("next: kubectl -n")
+    })
+    .await;
+    assert_eq!(said().await.matches("stuck: there is no").count(), 1, "it is said once: {}", said().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_the_log_of_one_of_ours_that_has_ended() {
+    require!(cache::system_program("tmux"));
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let _server = home.server();
+    home.backup("done", json!({ "includedNamespaces": ["shop"] })).await;
+    home.ended("Backup", "done").await;
+    let logs = home.command(&["logs", "backup/done"]).output().await.unwrap();
+    let logs = String::from_utf8_lossy(&logs.stdout).into_owned();
+    let last = logs.lines().rfind(|line| !line.trim().is_empty()).unwrap();
+    let line = format!(
+        "{} top --kubeconfig {} -n {}",
+        env!("CARGO_BIN_EXE_plimsoll"),
+        bed.kubeconfig.display(),
+        home.namespace
+    );
+    let terminal = Terminal::run("log", &line, (200, 30));
+    terminal.shows("backup/done").await;
+    terminal.press(&["l"]);
+    terminal.shows(&last.chars().take(60).collect::<String>()).await;
 }

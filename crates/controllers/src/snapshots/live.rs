@@ -487,7 +487,7 @@ impl Live {
 
     /// What we say about it once it has ended, and how many bytes it was if it ended well.
     fn last_summary(&self, how: &Result<(), String>) -> (Value, Option<u64>) {
-        let mut summary = json!({ "rate": null, "secondsLeft": null, "stalled": null, "task": null });
+        let mut summary = json!({ "rate": null, "unit": null, "secondsLeft": null, "stalled": null, "task": null });
         let total = self.own.root().meter(Unit::Bytes).counts().total.value();
         let total = total.filter(|total| how.is_ok() && *total > 0);
         if total.is_some() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_progress::view::duration_text;
 
 use super::{Cause, Certainty, transfer};
-use crate::evidence::short;
+use crate::evidence::{Maker, maker, short};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::sketches::errors;
@@ -14,6 +14,10 @@ use crate::world::World;
 
 /// The server may need this long between two words.
 const SILENCE: Duration = Duration::from_secs(30);
+/// The server gives operations of plugins this long, unless it is told otherwise.
+const PLUGIN_LIMIT: Duration = Duration::from_hours(4);
+/// Silence for this part of that is more than a plugin's nature.
+const NEAR_THE_LIMIT: f64 = 0.9;
 
 /// Why it ended as it did; nothing if it has not ended.
 pub(super) fn causes(object: &Object, world: &World) -> Option<Vec<Cause>> {
@@ -65,10 +69,10 @@ pub(super) fn unfinished(object: &Object, world: &World) -> Vec<Cause> {
     if silence < SILENCE || moving {
         return Vec::new();
     }
-    let (since, namespace, name) = (duration_text(silence), object.namespace(), object.name());
-    let logs = format!("kubectl -n {namespace} logs deployment/velero --since 1h | grep {name}");
+    let since = duration_text(silence);
+    let logs = format!("{} --since 1h | grep {}", super::server::logs(world), object.name());
     match object.phase() {
-        phase if phase.starts_with("WaitingForPluginOperations") => vec![plugins(object, &since, logs)],
+        phase if phase.starts_with("WaitingForPluginOperations") => vec![plugins(object, world, silence, logs)],
         phase if phase.starts_with("Finalizing") => {
             let text =
                 format!("the server has been finishing it for {since}: hooks in restored pods, or volumes to be bound");
@@ -87,20 +91,24 @@ pub(super) fn unfinished(object: &Object, world: &World) -> Vec<Cause> {
     }
 }
 
-fn plugins(object: &Object, since: &str, logs: String) -> Cause {
+/// A plugin tells the server how far it is, and the server tells nobody: its silence is in order until the server is about to give up.
+fn plugins(object: &Object, world: &World, silence: Duration, logs: String) -> Cause {
     let prefix = if object.kind() == Kind::Restore { "restore" } else { "backup" };
     let field = |what: &str| object.number(&format!("/status/{prefix}ItemOperations{what}")).unwrap_or(0);
     let left = field("Attempted").saturating_sub(field("Completed") + field("Failed"));
+    let since = duration_text(silence);
     let text =
         format!("{left} of {} operations of plugins have not ended, and none has for {since}", field("Attempted"));
-    let limit = object.some_text("/spec/itemOperationTimeout").unwrap_or("4h0m0s");
-    Cause::new("PluginOperationSilent", Certainty::Likely, text)
-        .because(format!("the server gives up after {limit}"))
-        .then(format!(
-            "velero {prefix} describe {} --details -n {}  # the operations and what their plugins say",
-            object.name(),
-            object.namespace()
-        ))
+    let limit = object.duration("/spec/itemOperationTimeout").filter(|limit| !limit.is_zero()).unwrap_or(PLUGIN_LIMIT);
+    let certainty = if silence >= limit.mul_f64(NEAR_THE_LIMIT) { Certainty::Likely } else { Certainty::Possible };
+    let (namespace, name) = (object.namespace(), object.name());
+    let describe = match maker(world) {
+        Maker::Velero => format!("velero {prefix} describe {name} --details -n {namespace}"),
+        Maker::Plimsoll => format!("plimsoll describe {prefix}/{name} --details -n {namespace}"),
+    };
+    Cause::new("PluginOperationSilent", certainty, text)
+        .because(format!("the server gives up after {}", duration_text(limit)))
+        .then(format!("{describe}  # the operations and what their plugins say"))
         .then(logs)
 }
 

@@ -3,10 +3,11 @@
 use plimsoll_progress::view::duration_text;
 use serde_json::Value;
 
-use super::{Cause, Certainty, pod};
-use crate::evidence::{event_text, last_event, short};
+use super::{Cause, Certainty, pod, server};
+use crate::evidence::{Maker, event_text, last_event, maker, short};
 use crate::kind::Kind;
 use crate::object::Object;
+use crate::overview::operation_of;
 use crate::world::World;
 
 /// What keeps an ActionSet, or made it fail.
@@ -32,6 +33,24 @@ fn phases(set: &Object) -> impl Iterator<Item = &Value> {
     actions.flat_map(|action| action["phases"].as_array().into_iter().flatten().chain(action.get("deferPhase")))
 }
 
+/// Whether our own server works on this: it has an Operation, or our server is the one that serves its namespace.
+fn is_ours(set: &Object, world: &World) -> bool {
+    let serves = || {
+        let peer = deployments(world).any(|it| it.namespace() == set.namespace() && is_ready(it));
+        set.namespace() == world.namespace && maker(world) == Maker::Plimsoll && !peer
+    };
+    operation_of(set, world).is_some() || serves()
+}
+
+/// What is wrong with whoever has to work on it.
+fn controller(set: &Object, world: &World) -> Vec<Cause> {
+    if is_ours(set, world) { server::causes(set, world) } else { down(world).into_iter().collect() }
+}
+
+fn is_ready(deployment: &Object) -> bool {
+    deployment.number("/status/readyReplicas").unwrap_or(0) > 0
+}
+
 /// The pods of the controller: by the names and labels that its charts use.
 fn controllers(world: &World) -> impl Iterator<Item = &Object> {
     let marked = |pod: &&Object| {
@@ -51,8 +70,10 @@ fn deployments(world: &World) -> impl Iterator<Item = &Object> {
 }
 
 fn down(world: &World) -> Option<Cause> {
-    let seen = world.has_seen(Kind::Deployment);
-    if deployments(world).any(|it| it.number("/status/readyReplicas").unwrap_or(0) > 0) {
+    // It may be in any namespace: one that may not be looked into may have it.
+    let unseen = world.unseen.iter().any(|unseen| unseen.what == Kind::Deployment.plural());
+    let seen = world.has_seen(Kind::Deployment) && !unseen;
+    if deployments(world).any(is_ready) {
         return None;
     }
     let Some(deployment) = deployments(world).next() else {
@@ -70,7 +91,7 @@ fn down(world: &World) -> Option<Cause> {
 }
 
 fn pending(set: &Object, world: &World, describe: &str) -> Vec<Cause> {
-    let mut found: Vec<Cause> = down(world).into_iter().collect();
+    let mut found = controller(set, world);
     let age = world.age(set.created().unwrap_or(world.now));
     if found.is_empty() && age.as_secs() >= 30 {
         let text = format!("the controller has not taken it up for {}", duration_text(age));
@@ -80,11 +101,12 @@ fn pending(set: &Object, world: &World, describe: &str) -> Vec<Cause> {
 }
 
 fn running(set: &Object, world: &World, describe: &str) -> Vec<Cause> {
-    let mut found: Vec<Cause> = down(world).into_iter().collect();
-    found.extend(stranded(set, world, describe));
+    let (ours, mut found) = (is_ours(set, world), controller(set, world));
+    // Ours takes up what was running, and its tree says which phase is quiet.
+    found.extend(stranded(set, world, describe).filter(|_| !ours));
     found.extend(task_pods(set, world));
     let phase = phases(set).find(|phase| phase["state"] == "running").and_then(|phase| phase["name"].as_str());
-    if let Some(phase) = phase.filter(|_| found.is_empty()) {
+    if let Some(phase) = phase.filter(|_| found.is_empty() && !ours) {
         let text = format!("phase {phase} is at work, and its function says nothing before it has ended");
         found.push(Cause::new("QuietPhase", Certainty::Possible, text).orderly().then(describe));
     }

@@ -9,14 +9,32 @@ use crate::world::World;
 
 /// What is wrong with the repositories that the volumes of this operation use.
 pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
-    let namespaces = namespaces_of(object, world);
-    let waits = Transfer::of(object, world).iter().any(|transfer| !transfer.is_ended());
+    let transfers = Transfer::of(object, world);
+    let mut namespaces = namespaces_of(object, world);
+    namespaces.extend(transfers.iter().filter_map(Transfer::repository).map(str::to_owned));
+    let waits = transfers.iter().any(|transfer| !transfer.is_ended());
     let mine = |repository: &&Object| {
         repository.namespace() == object.namespace()
             && namespaces.iter().any(|name| name == repository.text("/spec/volumeNamespace"))
     };
-    let broken = world.all(Kind::Repository).iter().filter(mine).filter(|it| it.phase() == "NotReady");
-    broken.map(|repository| cause(repository, waits)).collect()
+    broken(world).filter(mine).map(|repository| cause(repository, waits)).collect()
+}
+
+/// What is wrong with the repository that this transfer writes to or reads from.
+pub(super) fn of(transfer: Transfer<'_>, world: &World) -> Vec<Cause> {
+    let object = transfer.object;
+    let Some(namespace) = transfer.repository() else { return Vec::new() };
+    let location = object.some_text("/spec/backupStorageLocation");
+    let mine = |repository: &&Object| {
+        repository.namespace() == object.namespace()
+            && repository.text("/spec/volumeNamespace") == namespace
+            && repository.some_text("/spec/backupStorageLocation").is_none_or(|kept| Some(kept) == location)
+    };
+    broken(world).filter(mine).map(|repository| cause(repository, true)).collect()
+}
+
+fn broken(world: &World) -> impl Iterator<Item = &Object> {
+    world.all(Kind::Repository).iter().filter(|repository| repository.phase() == "NotReady")
 }
 
 fn cause(repository: &Object, waits: bool) -> Cause {

@@ -3,7 +3,7 @@
 use plimsoll_progress::view::duration_text;
 
 use super::{Cause, Certainty, pod};
-use crate::evidence::{Pulse, pulse};
+use crate::evidence::{Maker, Pulse, maker, pulse, servers_deployment};
 use crate::kind::Kind;
 use crate::object::{Object, time};
 use crate::world::World;
@@ -13,45 +13,48 @@ pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
     let mut found: Vec<Cause> = restarted(object, world).into_iter().collect();
     match pulse(world) {
         Pulse::Alive => {}
-        Pulse::Silent { since, how } => found.push(
-            silent(world, &how).through(format!("no sign of life of the server for {}: {how}", duration_text(since))),
-        ),
+        Pulse::Silent { since, how } => found
+            .push(silent(world).through(format!("no sign of life of the server for {}: {how}", duration_text(since)))),
         Pulse::Unknown => found.extend(down(world)),
     }
     found
 }
 
 /// The pods of the server.
-pub(super) fn pods(world: &World) -> impl Iterator<Item = &Object> {
-    let marked = |pod: &&Object| pod.label("deploy") == "velero" || pod.label("app.kubernetes.io/name") == "velero";
-    let agent = |pod: &&Object| pod.label("name") == "node-agent" || pod.label("role") == "node-agent";
+fn pods(world: &World) -> impl Iterator<Item = &Object> {
+    let maker = maker(world);
     let here = world.all(Kind::Pod).iter().filter(|pod| pod.namespace() == world.namespace);
-    here.filter(move |pod| marked(pod) && !agent(pod))
-}
-
-fn deployment(world: &World) -> Option<&Object> {
-    let here = world.all(Kind::Deployment).iter().filter(|deployment| deployment.namespace() == world.namespace);
-    // Ours is marked so too, and may stand beside it.
-    let marked = |it: &Object| it.label("component") == "velero" && it.label("app.kubernetes.io/part-of") != "plimsoll";
-    here.into_iter().find(|it| it.name() == "velero" || marked(it))
+    here.filter(move |pod| maker.runs(pod))
 }
 
 fn look(world: &World) -> String {
     format!("kubectl -n {} get deployments,pods", world.namespace)
 }
 
-fn logs(world: &World) -> String {
-    format!("kubectl -n {} logs deployment/velero --tail 50", world.namespace)
+/// The server's Deployment, as `kubectl` calls it.
+fn called(world: &World) -> String {
+    let found = servers_deployment(world).map(|(_, deployment)| deployment.name());
+    format!("deployment/{}", found.unwrap_or_else(|| maker(world).deployment()))
+}
+
+/// The command that shows what the server says.
+pub(super) fn logs(world: &World) -> String {
+    format!("kubectl -n {} logs {}", world.namespace, called(world))
 }
 
 /// It has been silent for too long: its deployment may tell why.
-fn silent(world: &World, _how: &str) -> Cause {
+fn silent(world: &World) -> Cause {
     down(world).unwrap_or_else(|| {
         let text = "the server runs, but gives no sign of life: it hangs, is cut off, or is starved";
-        let restart = format!("kubectl -n {} rollout restart deployment/velero", world.namespace);
-        Cause::new("ServerSilent", Certainty::Likely, text)
-            .then(logs(world))
-            .then(format!("{restart}  # whatever runs then is marked Failed by Velero"))
+        let after = match maker(world) {
+            Maker::Velero => "whatever runs then is marked Failed by Velero",
+            Maker::Plimsoll => "whatever runs then is taken up where it was",
+        };
+        Cause::new("ServerSilent", Certainty::Likely, text).then(format!("{} --tail 50", logs(world))).then(format!(
+            "kubectl -n {} rollout restart {}  # {after}",
+            world.namespace,
+            called(world)
+        ))
     })
 }
 
@@ -60,9 +63,10 @@ fn down(world: &World) -> Option<Cause> {
     if !world.has_seen(Kind::Deployment) {
         return None;
     }
-    let Some(deployment) = deployment(world) else {
+    let Some((_, deployment)) = servers_deployment(world) else {
+        let product = maker(world).product();
         let text =
-            format!("there is no Velero server in namespace {namespace}: nobody works on what is asked for here");
+            format!("there is no {product} server in namespace {namespace}: nobody works on what is asked for here");
         return Some(Cause::new("ServerMissing", Certainty::Likely, text).then(look(world)));
     };
     let ready = deployment.number("/status/readyReplicas").unwrap_or(0);
@@ -82,7 +86,8 @@ fn down(world: &World) -> Option<Cause> {
     })
 }
 
-/// A server that was started again since has forgotten what it was doing; Velero marks that as failed, at its start.
+/// A server that was started again since has forgotten what it was doing; Velero marks that as failed, at its start. Ours takes it
+/// up again, so that alone explains nothing unless it keeps happening.
 fn restarted(object: &Object, world: &World) -> Option<Cause> {
     let since = object.time("/status/startTimestamp")?;
     let ends = pods(world).flat_map(|pod| pod.list("/status/containerStatuses").iter().map(move |it| (pod, it)));
@@ -92,8 +97,12 @@ fn restarted(object: &Object, world: &World) -> Option<Cause> {
     let reason = end["reason"].as_str().unwrap_or("Error");
     let ago = end.get("finishedAt").and_then(time).map(|at| duration_text(world.age(at))).unwrap_or_default();
     let name = if reason == "OOMKilled" { "ServerOutOfMemory" } else { "ServerRestarted" };
-    let text = format!("the server ended {ago} ago ({reason}) and was started again: what it was doing is lost");
-    let cause = Cause::new(name, Certainty::Certain, text).because(format!("{} has restarted", pod::called(pod)));
-    let memory = format!("kubectl -n {} set resources deployment/velero --limits memory=2Gi", world.namespace);
-    Some(if reason == "OOMKilled" { cause.then(memory) } else { cause.then(logs(world) + " --previous") })
+    let (certainty, fate) = match maker(world) {
+        Maker::Velero => (Certainty::Certain, "what it was doing is lost"),
+        Maker::Plimsoll => (Certainty::Possible, "it takes up what it was doing"),
+    };
+    let text = format!("the server ended {ago} ago ({reason}) and was started again: {fate}");
+    let cause = Cause::new(name, certainty, text).because(format!("{} has restarted", pod::called(pod)));
+    let memory = format!("kubectl -n {} set resources {} --limits memory=2Gi", world.namespace, called(world));
+    Some(cause.then(if reason == "OOMKilled" { memory } else { format!("{} --tail 50 --previous", logs(world)) }))
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use plimsoll_progress::view::duration_text;
 
-use super::{Cause, Certainty, location, pod};
-use crate::evidence::short;
+use super::{Cause, Certainty, location, pod, repository};
+use crate::evidence::{Maker, maker, short};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::overview::operation_of;
@@ -33,6 +33,7 @@ pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
     let mut found = one(transfer, world);
     found.extend(super::server::causes(object, world));
     found.extend(location::named(object.some_text("/spec/backupStorageLocation"), false, object.namespace(), world));
+    found.extend(repository::of(transfer, world));
     found
 }
 
@@ -200,6 +201,7 @@ fn silent(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
             format!("volume {} has been {} for {since}, and nobody says why", transfer.label(), object.phase()),
         )
     };
-    let agents = format!("kubectl -n {} logs daemonset/node-agent --tail 50", world.namespace);
+    let agent = if maker(world) == Maker::Plimsoll { OUR_AGENT } else { "node-agent" };
+    let agents = format!("kubectl -n {} logs daemonset/{agent} --tail 50", world.namespace);
     Some(Cause::new(reason, Certainty::Likely, text).then(get(object)).then(agents))
 }

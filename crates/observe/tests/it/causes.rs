@@ -220,7 +220,9 @@ fn a_plugin_that_says_nothing_and_an_item_that_takes_for_ever() {
     );
     let mut hooks = backup("nightly", "InProgress", 620, 590);
     hooks["spec"]["hooks"] = json!({ "resources": [{ "name": "freeze" }] });
-    let worlds = [healthy().with(Kind::Backup, waiting), healthy().with(Kind::Backup, hooks)];
+    let mut late = waiting.clone();
+    late["spec"]["itemOperationTimeout"] = json!("16m0s");
+    let worlds = [waiting, late, hooks].map(|backup| healthy().with(Kind::Backup, backup));
     insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
 }
 
@@ -316,6 +318,97 @@ fn actions_that_are_stranded_quiet_failed_or_wait_for_a_pod() {
         healthy().with(Kind::ActionSet, set("", "pending", "")),
     ];
     insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::ActionSet, "dump")).join("\n\n"));
+}
+
+fn action_set(state: &str, created: i64) -> Value {
+    with(
+        object("velero", "dump", created, created.min(20)),
+        json!({ "status": { "state": state, "actions": [{ "name": "backup", "phases": [{ "name": "dump", "state": state }] }] } }),
+    )
+}
+
+#[test]
+fn an_action_of_our_own_server_needs_no_kanister() {
+    let working = healthy_of_ours()
+        .with(Kind::ActionSet, action_set("running", 60))
+        .with(Kind::Operation, operation("run", "dump", 2));
+    let pending = healthy_of_ours().with(Kind::ActionSet, action_set("pending", 2));
+    // A server of ours beside the cluster has no Deployment.
+    let mut beside = working.clone();
+    beside.put(Kind::Deployment, Vec::new());
+    let stopped = replaced(
+        healthy_of_ours()
+            .with(Kind::ActionSet, action_set("running", 60))
+            .with(Kind::Operation, operation("run", "dump", 45)),
+        Kind::Deployment,
+        our_server(0, 0),
+    );
+    let mut unseen = World::new("velero", now()).with(Kind::ActionSet, action_set("running", 60));
+    unseen.put(Kind::Deployment, Vec::new());
+    unseen.miss("deployments", "forbidden to this user");
+    let worlds = [working, pending, beside, stopped, unseen];
+    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::ActionSet, "dump")).join("\n\n"));
+}
+
+#[test]
+fn a_server_of_ours_that_is_stopped_missing_silent_or_was_killed_for_its_memory() {
+    let working = |written: i64| {
+        healthy_of_ours()
+            .with(Kind::Backup, backup("nightly", "InProgress", 620, 590))
+            .with(Kind::Operation, operation("backup", "nightly", written))
+    };
+    let stopped = replaced(working(45), Kind::Deployment, our_server(0, 0));
+    let crash = json!({ "phase": "Running", "containerStatuses": [{ "name": "plimsoll", "restartCount": 4,
+        "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": { "terminated": { "reason": "Error", "exitCode": 1 } } }] });
+    let mark = json!({ "app.kubernetes.io/name": "plimsoll" });
+    let crashing = replaced(
+        replaced(working(45), Kind::Deployment, our_server(0, 1)),
+        Kind::Pod,
+        pod("velero", "plimsoll-1", mark.clone(), "node-1", crash),
+    );
+    let mut missing = working(45);
+    missing.put(Kind::Deployment, Vec::new());
+    let killed = json!({ "phase": "Running", "containerStatuses": [{ "name": "plimsoll", "restartCount": 1,
+        "state": { "running": {} }, "lastState": { "terminated": { "reason": "OOMKilled", "exitCode": 137, "finishedAt": ago(200) } } }] });
+    let killed = replaced(working(2), Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", killed));
+    let worlds = [stopped, crashing, missing, working(45), killed];
+    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+}
+
+#[test]
+fn a_repository_is_named_for_a_single_transfer_too() {
+    let repository = with(
+        object("velero", "shop-default-kopia", 90_000, 60),
+        json!({ "spec": { "volumeNamespace": "shop", "backupStorageLocation": "default" },
+            "status": { "phase": "NotReady", "message": "unable to create lock in backend: repository is already locked by PID 7 on node-2" } }),
+    );
+    let upload = with(
+        object("velero", "moved", 600, 500),
+        json!({ "spec": { "sourceNamespace": "shop", "sourcePVC": "data", "backupStorageLocation": "default" },
+            "labels": { "velero.io/backup-name": "nightly" }, "status": { "phase": "InProgress", "node": "node-1" } }),
+    );
+    let mut elsewhere = repository.clone();
+    elsewhere["spec"]["backupStorageLocation"] = json!("other");
+    let mut all = backup("nightly", "InProgress", 620, 590);
+    all["spec"]["includedNamespaces"] = json!(["*"]);
+    let world = |repository: &Value| {
+        healthy()
+            .with(Kind::Backup, all.clone())
+            .with(Kind::Repository, repository.clone())
+            .with(Kind::DataUpload, upload.clone())
+            .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "other", "InProgress", 300, 900, 4000))
+    };
+    let reasons = |world: &World, kind: Kind, name: &str| {
+        told(world, kind, name).causes.iter().map(|cause| cause.reason).collect::<Vec<_>>()
+    };
+    let locked = world(&repository);
+    assert!(reasons(&locked, Kind::PodVolumeBackup, "nightly-x1").contains(&"RepositoryLocked"));
+    assert!(reasons(&locked, Kind::DataUpload, "moved").contains(&"RepositoryLocked"));
+    assert!(
+        reasons(&locked, Kind::Backup, "nightly").contains(&"RepositoryLocked"),
+        "its namespace is only in the upload"
+    );
+    assert!(!reasons(&world(&elsewhere), Kind::DataUpload, "moved").contains(&"RepositoryLocked"));
 }
 
 #[test]

@@ -26,17 +26,10 @@ fn what_is_stuck_comes_first_then_what_moves_waits_and_has_ended() {
 
 #[test]
 fn our_own_operation_is_shown_by_the_tree_that_its_server_wrote_and_a_dead_server_is_named() {
-    let operation = |written: i64| {
-        let tree = json!({ "operation": "backup-nightly", "nodes": [
-            { "path": "", "name": "backup-nightly", "state": "running", "percent": "~43.33", "ages": { "elapsedMs": 60000, "advanceMs": 100 } },
-            { "path": "reading", "name": "reading", "state": "running", "item": "secrets in shop", "ages": { "elapsedMs": 50000, "advanceMs": 100 } }] });
-        with(
-            object("velero", "backup-nightly", 60, written),
-            json!({ "spec": { "subject": { "uid": "uid-nightly" } }, "status": { "state": "Running", "tree": tree } }),
-        )
-    };
     let world = |written: i64| {
-        healthy().with(Kind::Backup, backup("nightly", "InProgress", 60, 50)).with(Kind::Operation, operation(written))
+        healthy()
+            .with(Kind::Backup, backup("nightly", "InProgress", 60, 50))
+            .with(Kind::Operation, operation("backup", "nightly", written))
     };
     let lively = &Overview::default().look(&world(2))[0];
     assert_eq!(

@@ -112,3 +112,37 @@ pub fn healthy() -> World {
     }
     world
 }
+
+/// The Deployment of our own server.
+pub fn our_server(ready: u64, replicas: u64) -> Value {
+    with(
+        object("velero", "plimsoll", 90_000, 90_000),
+        json!({ "labels": { "app.kubernetes.io/name": "plimsoll" }, "spec": { "replicas": replicas }, "status": { "readyReplicas": ready } }),
+    )
+}
+
+/// Our own server in good health, in the place of Velero's.
+pub fn healthy_of_ours() -> World {
+    let mut world = healthy();
+    for kind in [Kind::Deployment, Kind::DaemonSet] {
+        world.put(kind, Vec::new());
+    }
+    let others = world.all(Kind::Pod).iter().filter(|pod| pod.namespace() == "shop").cloned().collect();
+    world.put(Kind::Pod, others);
+    let mark = json!({ "app.kubernetes.io/name": "plimsoll" });
+    // Longer ago than a server at work may be silent, and not so long that anybody would call it late.
+    world.add(plimsoll_observe::Object::new(Kind::Location, location("Available", "", 50)));
+    world.with(Kind::Deployment, our_server(1, 1)).with(Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", ready()))
+}
+
+/// What our own server wrote so many seconds ago about something that it works on.
+pub fn operation(verb: &str, subject: &str, written: i64) -> Value {
+    let name = format!("{verb}-{subject}");
+    let tree = json!({ "operation": name, "nodes": [
+        { "path": "", "name": name, "state": "running", "percent": "~43.33", "ages": { "elapsedMs": 60000, "advanceMs": 100 } },
+        { "path": "reading", "name": "reading", "state": "running", "item": "secrets in shop", "ages": { "elapsedMs": 50000, "advanceMs": 100 } }] });
+    with(
+        object("velero", &name, 60, written),
+        json!({ "spec": { "subject": { "uid": format!("uid-{subject}") } }, "status": { "state": "Running", "tree": tree } }),
+    )
+}

@@ -24,6 +24,7 @@ fn none_of_ten_thousand_healthy_runs_is_called_stalled() {
 fn no_recorded_run_is_called_stalled_and_each_of_them_ends_at_its_total() {
     let runs = trace::recorded();
     assert!(runs.len() >= 7, "restic, kopia and our engine");
+    assert!(["objects backup", "objects restore"].iter().all(|name| runs.iter().any(|run| run.name == *name)));
     for run in runs {
         assert!(play::play(&run).iter().all(|look| !look.stalled), "{}", run.name);
         let last = run.readings.last().expect("a run has readings");

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use plimsoll_api::labels;
 use plimsoll_observe::{Kind, Line, Object, Verdict, World};
+use plimsoll_progress::view::unit_word;
 use plimsoll_progress::{Counts, Snapshot, Unit};
 
 use super::format::{Page, number};
 use super::tally::{Tally, end, outcome};
 use super::{MOST_NAMED, MOST_SERIES};
 use crate::feed::Due;
-use crate::model::spokesman;
 use crate::sections::turn;
 
 /// Everything of ours.
@@ -54,18 +54,10 @@ fn counts(page: &mut Page, lines: &[&Line]) {
 
 /// The meter that tells how far an operation is: bytes if it moves any.
 fn counted(tree: &Snapshot) -> Option<Counts> {
-    let speaker = || spokesman(tree).and_then(|node| node.primary()).copied();
-    tree.sum(Unit::Bytes).or_else(speaker).or_else(|| tree.sum(Unit::Items))
+    tree.sum(Unit::Bytes).or_else(|| tree.sum(tree.speed().unit)).or_else(|| tree.sum(Unit::Items))
 }
 
-fn unit(counts: &Counts) -> &'static str {
-    match counts.unit {
-        Unit::Bytes => "bytes",
-        Unit::Files => "files",
-        Unit::Steps => "steps",
-        Unit::Items => "items",
-    }
-}
+const RATE: &str = "plimsoll_operation_rate";
 
 /// Something to say about a running operation.
 type Gauge = (&'static str, &'static str, fn(&Line) -> Option<f64>);
@@ -77,7 +69,7 @@ const GAUGES: [Gauge; 6] = [
     ("plimsoll_operation_total", "What there is to do, once that is known.", |line| {
         counted(&line.told.tree).and_then(|counts| counts.total.value()).map(number)
     }),
-    ("plimsoll_operation_rate", "What is done in a second.", |line| rate(&line.told.tree)),
+    (RATE, "What is done in a second.", |line| line.told.tree.speed().rate.map(number)),
     ("plimsoll_operation_progress_ratio", "How far it is, from 0 to 1, as it is shown everywhere.", |line| {
         line.told.tree.percent().map(plimsoll_progress::Percent::fraction)
     }),
@@ -87,28 +79,22 @@ const GAUGES: [Gauge; 6] = [
     ("plimsoll_operation_age_seconds", "How long ago it was asked for.", |line| Some(line.age.as_secs_f64())),
 ];
 
-fn rate(tree: &Snapshot) -> Option<f64> {
-    match counted(tree)?.unit {
-        Unit::Bytes => Some(number(crate::model::bytes_rate(tree))),
-        _ => spokesman(tree)?.rate.map(number),
-    }
-}
-
 fn operations(page: &mut Page, named: &[&Line]) {
     for (name, help, pick) in GAUGES {
         let mut family = page.family(name, "gauge", help);
         for line in named {
             let Some(value) = pick(line) else { continue };
-            let unit = counted(&line.told.tree).map_or("items", |counts| unit(&counts));
+            let tree = &line.told.tree;
+            let counted = || counted(tree).map_or(Unit::Items, |counts| counts.unit);
+            let unit = if name == RATE { tree.speed().unit } else { counted() };
+            let unit = unit_word(unit, 0);
             family.add(&[identity(line).as_slice(), &[("unit", unit)]].concat(), value);
         }
     }
     let mut left =
         page.family("plimsoll_operation_seconds_left", "gauge", "How long it will take, at least and at most.");
     for line in named {
-        let tree = &line.told.tree;
-        let known = tree.root().and_then(|root| root.left).or_else(|| spokesman(tree).and_then(|node| node.left));
-        let Some(known) = known else { continue };
+        let Some(known) = line.told.tree.speed().left else { continue };
         for (bound, seconds) in [("low", known.low), ("high", known.high)] {
             left.add(&[identity(line).as_slice(), &[("bound", bound)]].concat(), number(seconds));
         }
@@ -153,8 +139,14 @@ fn schedules(page: &mut Page, world: &World, due: Due) {
         "gauge",
         "How long ago a schedule should have made a backup that it has not made; 0 if all is well or it is paused.",
     );
-    for schedule in known {
+    for schedule in &known {
         let missed = turn(schedule, world.now, due).and_then(|turn| turn.missed);
         family.add(&[("schedule", schedule.name())], missed.map_or(0.0, |missed| world.age(missed).as_secs_f64()));
+    }
+    let help = "How long ago a schedule was made; none for one that is paused.";
+    let mut family = page.family("plimsoll_schedule_age_seconds", "gauge", help);
+    for schedule in known.into_iter().filter(|schedule| !schedule.flag("/spec/paused")) {
+        let age = schedule.created().map(|then| world.age(then)).unwrap_or_default();
+        family.add(&[("schedule", schedule.name())], age.as_secs_f64());
     }
 }

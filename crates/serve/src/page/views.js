@@ -41,8 +41,8 @@ export function volumes(state) {
   const open = (v) => !["Completed", "Failed", "Canceled"].includes(v.phase);
   return [el("h1", {}, "Volumes"), table("Volumes", ["Volume", "Operation", "Node", "Progress", "Bytes", "Phase"],
     all.slice(0, MOST).map((v) => {
-      const gauge = bar(v.volume), part = v.total ? v.done / v.total : v.phase === "Completed" ? 1 : null;
-      gauge.set(part, part === null ? "" : `${Math.floor(part * 100)} %`, v.phase === "Failed" ? "bad" : open(v) ? "run" : "good");
+      const gauge = bar(v.volume);
+      gauge.set(v.bar, v.percent || "", v.phase === "Failed" ? "bad" : open(v) ? "run" : "good");
       const words = v.total ? `${bytes(v.done)} of ${v.final ? "" : "~"}${bytes(v.total)}` : bytes(v.done);
       return [v.volume, v.parent ? link(v.parent, v.parent.split("/").filter((_, i) => i !== 1).join("/")) : "", v.node || "", gauge.node, words,
         el("span", { title: v.message }, tag(v.phase, v.phase === "Failed" ? "bad" : v.phase === "Completed" ? "good" : v.phase === "Canceled" ? "dim" : "run"))];

@@ -1,16 +1,20 @@
 //! The embedded cluster with a dashboard beside it, and a line between the two and a browser that can be cut.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client};
 use plimsoll_observe::Kind;
 use plimsoll_progress::Trees;
-use plimsoll_serve::{Dashboard, Listening, Settings, Token};
+use plimsoll_serve::{Dashboard, Leader, Listening, Settings, Token};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,7 +27,7 @@ pub struct Bed {
     pub trees: Trees,
     pub token: Token,
     pub listening: Listening,
-    _api: plimsoll_local::Api,
+    api: plimsoll_local::Api,
     _directory: TempDir,
 }
 
@@ -31,6 +35,17 @@ pub struct Bed {
 fn due(_: &str, after: Timestamp) -> Option<Timestamp> {
     let second = after.as_second();
     Timestamp::from_second(second - second.rem_euclid(3600) + 3600).ok()
+}
+
+fn settings(token: &Token, may_change: bool) -> Settings {
+    Settings {
+        address: ([127, 0, 0, 1], 0).into(),
+        token: token.clone(),
+        open_metrics: true,
+        may_change,
+        namespace: NAMESPACE.to_owned(),
+        due,
+    }
 }
 
 impl Bed {
@@ -46,19 +61,46 @@ impl Bed {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         namespaces.create(&PostParams::default(), &object(namespace)).await.unwrap();
         let (trees, token) = (Trees::default(), Token::random());
-        let settings = Settings {
-            address: ([127, 0, 0, 1], 0).into(),
-            token: token.clone(),
-            open_metrics: true,
-            may_change,
-            namespace: NAMESPACE.to_owned(),
-            due,
-        };
+        let settings = settings(&token, may_change);
         let listening = Dashboard::new(client.clone(), settings).with_trees(trees.clone()).listen().await.unwrap();
-        Self { client, trees, token, listening, _api: api, _directory: directory }
+        Self { client, trees, token, listening, api, _directory: directory }
     }
 
-    fn api(&self, kind: Kind) -> Api<DynamicObject> {
+    /// A dashboard of somebody else that shows what this one says, as `plimsoll ui` does; and its token.
+    pub async fn ui(&self, may_change: bool) -> (Listening, Token) {
+        let service = json!({ "metadata": { "name": "plimsoll", "namespace": NAMESPACE },
+            "spec": { "ports": [{ "name": "dashboard", "port": 8086 }] } });
+        let services: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let _ = services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await;
+        let leader = Leader::find(&self.proxying(), NAMESPACE, Some(self.token.clone())).await.unwrap();
+        let token = Token::random();
+        let dashboard = Dashboard::new(self.client.clone(), settings(&token, may_change)).through(leader);
+        (dashboard.listen().await.unwrap(), token)
+    }
+
+    /// A client of an API server whose service proxy leads to this dashboard.
+    fn proxying(&self) -> Client {
+        const PROXY: &str = "/services/http:plimsoll:dashboard/proxy";
+        let (api, address) = (self.api.clone(), self.listening.address);
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let api = api.clone();
+            async move {
+                let path = request.uri().path_and_query().unwrap().as_str().to_owned();
+                let Some((_, path)) = path.split_once(PROXY) else {
+                    return Ok::<_, Infallible>(api.handle(request).await);
+                };
+                let asked = reqwest::Client::new().request(request.method().clone(), format!("http://{address}{path}"));
+                let answer = asked.headers(request.headers().clone()).send().await.unwrap();
+                let mut told = Response::builder().status(answer.status());
+                told.headers_mut().unwrap().extend(answer.headers().clone());
+                let body = Full::new(answer.bytes().await.unwrap()).map_err(|never| match never {}).boxed_unsync();
+                Ok(told.body(body).unwrap())
+            }
+        });
+        Client::new(service, NAMESPACE)
+    }
+
+    fn resource(&self, kind: Kind) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), NAMESPACE, &kind.resource())
     }
 
@@ -67,16 +109,16 @@ impl Bed {
         let mut wanted = object(value);
         wanted.types =
             Some(kube::core::TypeMeta { api_version: kind.resource().api_version, kind: kind.resource().kind });
-        self.api(kind).create(&PostParams::default(), &wanted).await.unwrap().metadata.uid.unwrap()
+        self.resource(kind).create(&PostParams::default(), &wanted).await.unwrap().metadata.uid.unwrap()
     }
 
     pub async fn names(&self, kind: Kind) -> Vec<String> {
-        let all = self.api(kind).list(&kube::api::ListParams::default()).await.unwrap();
+        let all = self.resource(kind).list(&kube::api::ListParams::default()).await.unwrap();
         all.items.into_iter().filter_map(|object| object.metadata.name).collect()
     }
 
     pub async fn get(&self, kind: Kind, name: &str) -> Value {
-        serde_json::to_value(self.api(kind).get(name).await.unwrap()).unwrap()
+        serde_json::to_value(self.resource(kind).get(name).await.unwrap()).unwrap()
     }
 
     pub fn url(&self, path: &str) -> String {

@@ -85,6 +85,9 @@ async fn a_collector_reads_what_dashboards_and_alerts_ask_for() {
     assert_eq!(samples["plimsoll_operation_duration_seconds_count{kind=\"backup\",outcome=\"succeeded\"}"], 1.0);
     assert!(samples.keys().any(|key| key.starts_with("plimsoll_operation_stalled{kind=\"backup\"")), "{text}");
 
+    // A server that is gone, and a schedule without a good backup, are missed by rules that ask for these.
+    assert!(samples.keys().any(|key| key.starts_with("plimsoll_operations{")), "{text}");
+    assert!(samples["plimsoll_schedule_age_seconds{schedule=\"daily\"}"] >= 0.0);
     // The files in `deploy` ask for nothing that is not there.
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     for file in ["grafana-dashboard.json", "alerts.yaml"] {
@@ -99,6 +102,8 @@ async fn a_collector_reads_what_dashboards_and_alerts_ask_for() {
             );
         }
     }
+    let alerts = std::fs::read_to_string(deploy.join("alerts.yaml")).unwrap();
+    assert!(alerts.contains("absent(plimsoll_operations)") && alerts.contains("unless on (schedule)"));
     let grafana: Value =
         serde_json::from_str(&std::fs::read_to_string(deploy.join("grafana-dashboard.json")).unwrap()).unwrap();
     assert!(grafana["panels"].as_array().unwrap().len() >= 6);

@@ -104,6 +104,37 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_it_is_allowed_a_click_cancels_and_elsewhere_there_is_no_button() {
+    let chromium = require!(cache::system_program("chromium"));
+    for allowed in [true, false] {
+        let bed = Bed::new(allowed).await;
+        let running = json!({ "metadata": { "name": "running" }, "status": { "phase": "InProgress" } });
+        let uid = bed.create(Kind::Backup, running).await;
+        let operation = json!({ "metadata": { "name": "backup-running" }, "spec": { "verb": "backup",
+            "subject": { "apiVersion": "velero.io/v1", "kind": "Backup", "name": "running", "uid": uid } } });
+        bed.create(Kind::Operation, operation).await;
+        let mut page = Page::open(&chromium, (1000, 700)).await;
+        let start = format!("/#token={}", bed.token.reveal());
+        page.visit(&bed.url(&start)).await;
+        page.until("document.querySelector('.row')").await;
+        page.eval("location.hash = '#/operation/backup/velero/running'").await;
+        page.until("document.querySelector('.detail h1')?.textContent.includes('running')").await;
+        let button = "document.querySelector('.detail button.danger')";
+        if !allowed {
+            assert_eq!(page.eval(&format!("!{button} || {button}.hidden")).await, json!(true));
+            continue;
+        }
+        page.until(&format!("{button} && !{button}.hidden")).await;
+        page.eval("window.confirm = () => true").await;
+        page.eval(&format!("{button}.click()")).await;
+        crate::bed::eventually("the operation is asked to end", async || {
+            bed.get(Kind::Operation, "backup-running").await["spec"]["cancel"] == json!(true)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_the_token_a_browser_gets_a_door_and_nothing_else() {
     let chromium = require!(cache::system_program("chromium"));
     let bed = Bed::new(false).await;

@@ -7,7 +7,11 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, eventually};
 
 async fn ask(bed: &Bed, method: Method, path: &str, token: Option<&str>) -> (StatusCode, String) {
-    let mut request = Client::new().request(method, bed.url(path));
+    ask_at(bed.url(path), method, token).await
+}
+
+async fn ask_at(url: String, method: Method, token: Option<&str>) -> (StatusCode, String) {
+    let mut request = Client::new().request(method, url);
     if let Some(token) = token {
         request = request.header("X-Plimsoll-Token", token);
     }
@@ -70,4 +74,24 @@ async fn where_it_is_allowed_what_runs_is_cancelled_and_what_failed_is_done_agai
     assert_eq!(bed.get(Kind::Operation, "backup-running").await["spec"]["cancel"], json!(true));
     assert_eq!(post("running/retry").await.0, StatusCode::CONFLICT);
     assert_eq!(post("broken/cancel").await.0, StatusCode::CONFLICT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_looks_through_the_leader_changes_with_own_rights_and_never_with_the_leaders() {
+    // The leader allows what the reader's own dashboard does not, and the other way round.
+    for allowed_here in [false, true] {
+        let bed = Bed::new(!allowed_here).await;
+        bed.create(Kind::Backup, json!({ "metadata": { "name": "broken" }, "status": { "phase": "Failed" } })).await;
+        let (ui, token) = bed.ui(allowed_here).await;
+        let token = Some(token.reveal());
+        let url = |path: &str| format!("http://{}{path}", ui.address);
+        let (status, text) = ask_at(url("/api/overview"), Method::GET, token).await;
+        let told: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &told["facts"]["mayChange"]), (StatusCode::OK, &json!(allowed_here)), "{text}");
+        assert_eq!(told["news"]["rows"][0]["key"], "backup/velero/broken", "{text}");
+        let (status, text) = ask_at(url("/api/operations/backup/velero/broken/retry"), Method::POST, token).await;
+        let wanted = if allowed_here { StatusCode::OK } else { StatusCode::FORBIDDEN };
+        assert_eq!(status, wanted, "{text}");
+        assert_eq!(bed.names(Kind::Backup).await.len(), if allowed_here { 2 } else { 1 });
+    }
 }

@@ -131,15 +131,15 @@ async fn stall(story: &Story, stage: &Stage) -> anyhow::Result<()> {
     let spec = json!({ "spec": { "includedNamespaces": [APPLICATION] } });
     stage.create("velero.io/v1", "Backup", "second", spec).await?;
     let (waited, named) = tokio::join!(stage.wait_for(&reference), hang(stage, &reference));
+    let named = named?;
     waited?;
-    story.detail(named?);
+    story.detail(named);
     Ok(())
 }
 
 async fn hang(stage: &Stage, reference: &Reference) -> anyhow::Result<String> {
-    let Some(mover) = stage.stop_mover(reference).await? else {
-        return Ok("the transfer was over before it could be made to hang".into());
-    };
+    let mover = stage.stop_mover(reference).await?;
+    stage.until_moving(&mover, &reference.name).await?;
     let stopped = Instant::now();
     let named = named(stage, reference).await;
     mover.go_on()?;

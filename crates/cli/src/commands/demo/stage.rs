@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::args::Global;
-use crate::args::names::{Kind, Reference};
+use crate::args::names::Reference;
 use crate::exit::Outcome;
 use crate::subjects;
 use crate::{connect, wait};
@@ -133,34 +133,50 @@ impl Stage {
         Ok(note)
     }
 
+    /// Its transfer stands still until the server is dead: so it cannot be over before, however fast the machine is.
     async fn kill_in_the_middle(&self, reference: &Reference) -> anyhow::Result<String> {
-        let at = loop {
-            let seen = subjects::read(&self.client, NAMESPACE, reference).await?;
-            if let Some(outcome) = seen.outcome() {
-                return Ok(format!("it was over ({outcome:?}) before the server could be killed"));
-            }
-            if seen.phase() == "InProgress" && (reference.kind == Kind::Backup || seen.items().settled() > 0) {
-                break seen.items().settled();
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        };
+        let mover = self.stop_mover(reference).await?;
+        let at = subjects::read(&self.client, NAMESPACE, reference).await?.items().settled();
         self.server.kill().await?;
+        mover.go_on()?;
         Ok(format!("the server was killed at {at} items; another one took over and finished"))
     }
 
-    /// Stops the process of a transfer that has begun; nothing if the backup ended before.
-    pub async fn stop_mover(&self, reference: &Reference) -> anyhow::Result<Option<Stopped>> {
-        loop {
-            if let Some(mover) = self.mover()
-                && self.is_moving(&reference.name).await?
-            {
-                return stop(mover).map(Some);
+    /// Stops the process of its transfer as soon as there is one.
+    pub async fn stop_mover(&self, reference: &Reference) -> anyhow::Result<Stopped> {
+        tokio::select! {
+            mover = self.appearing_mover() => stop(mover),
+            ended = self.ended(reference) => {
+                bail!("{reference} was over ({:?}) before anything could happen to its transfer", ended?)
             }
-            if subjects::read(&self.client, NAMESPACE, reference).await?.outcome().is_some() {
-                return Ok(None);
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    async fn appearing_mover(&self) -> Pid {
+        loop {
+            if let Some(mover) = self.mover() {
+                return mover;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn ended(&self, reference: &Reference) -> anyhow::Result<Outcome> {
+        loop {
+            if let Some(outcome) = subjects::read(&self.client, NAMESPACE, reference).await?.outcome() {
+                return Ok(outcome);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Lets a stopped transfer go on in steps so small that it cannot end, until it shows that it moves.
+    pub async fn until_moving(&self, mover: &Stopped, backup: &str) -> anyhow::Result<()> {
+        while !self.is_moving(backup).await? {
+            mover.step().await?;
+            tokio::time::sleep(Duration::from_millis(60)).await;
+        }
+        Ok(())
     }
 
     /// Whether a transfer of this backup shows that it has begun to move.
@@ -205,6 +221,13 @@ fn stop(process: Pid) -> anyhow::Result<Stopped> {
 }
 
 impl Stopped {
+    /// Lets it go on for a moment.
+    async fn step(&self) -> anyhow::Result<()> {
+        kill_process(self.0, Signal::CONT).context("the transfer's process is gone")?;
+        tokio::time::sleep(Duration::from_millis(4)).await;
+        kill_process(self.0, Signal::STOP).context("the transfer's process is gone")
+    }
+
     /// Lets it go on.
     pub fn go_on(self) -> anyhow::Result<()> {
         kill_process(self.0, Signal::CONT).context("the transfer's process is gone")

@@ -113,7 +113,10 @@ impl App {
             Some((line.reference.clone(), operation.name().to_owned()))
         };
         self.operations = world.all(Kind::Operation).iter().filter_map(subject).collect();
-        let mut servers = world.all(Kind::Pod).iter().filter(|pod| pod.label("deploy") == "velero");
+        let server = |pod: &&plimsoll_observe::Object| {
+            pod.label("deploy") == "velero" || ["velero", "plimsoll"].contains(&pod.label("app.kubernetes.io/name"))
+        };
+        let mut servers = world.all(Kind::Pod).iter().filter(server);
         self.server_pod = servers.next().map(|pod| pod.name().to_owned());
         self.arrange();
     }

@@ -10,6 +10,8 @@ use plimsoll_observe::{Kind, Reference};
 use serde_json::json;
 
 use super::app::{App, Deed, Prompt, View};
+use crate::args::names;
+use crate::commands::{action, logs};
 
 /// So many lines of a log are fetched.
 const LINES: i64 = 2000;
@@ -90,6 +92,24 @@ async fn cancel(client: &Client, reference: &Reference, operation: Option<String
     Ok(())
 }
 
+/// The log that our server has put away at the end.
+async fn kept(client: &Client, reference: &Reference) -> anyhow::Result<Option<String>> {
+    let named = |kind| names::Reference { kind, name: reference.name.clone() };
+    let namespace = &reference.namespace;
+    Ok(match reference.kind {
+        Kind::Backup => Some(logs::whole(client, namespace, &named(names::Kind::Backup)).await?),
+        Kind::Restore => Some(logs::whole(client, namespace, &named(names::Kind::Restore)).await?),
+        Kind::ActionSet => action::kept_log(client, namespace, &named(names::Kind::Action)).await?.text,
+        _ => None,
+    })
+}
+
+/// The last lines of a text.
+fn end_of(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(usize::try_from(LINES).unwrap_or(usize::MAX))..].join("\n")
+}
+
 /// The end of what was logged: by our server, by the mover's pod, or by Velero's server about it.
 async fn log(
     client: &Client,
@@ -103,6 +123,10 @@ async fn log(
         let object = api.get(&operation).await.context("cannot read the operation")?;
         if let Some(text) = object.data.pointer("/status/log/text").and_then(|text| text.as_str()) {
             return Ok(text.to_owned());
+        }
+        // One of ours that has ended keeps its log elsewhere.
+        if let Some(text) = kept(client, reference).await? {
+            return Ok(end_of(&text));
         }
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &reference.namespace);

@@ -22,16 +22,14 @@ impl Cells {
         let rows = view::rows(&line.told.tree);
         let first = |cell: fn(&view::Row) -> &String| rows.iter().map(cell).find(|text| !text.is_empty()).cloned();
         let bytes = rows.first().map(|row| row.bytes.clone()).filter(|text| !text.is_empty());
-        // The rate that matters is that of whatever moves now.
-        let current = line.told.tree.current().and_then(|node| rows.iter().find(|row| row.path == *node.path));
-        let live = line.ended.is_none();
+        let whole = rows.first().filter(|_| line.ended.is_none());
         Self {
             name: line.reference.to_string(),
             status: status(line),
             percent: rows.first().map(|row| row.percent.replace(' ', "")).unwrap_or_default(),
             done: bytes.or_else(|| first(|row| &row.counts)).unwrap_or_default(),
-            rate: current.filter(|_| live).map(|row| row.rate.clone()).unwrap_or_default(),
-            left: rows.first().filter(|_| live).map(|row| row.left.clone()).unwrap_or_default(),
+            rate: whole.map(|row| row.rate.clone()).unwrap_or_default(),
+            left: whole.map(|row| row.left.clone()).unwrap_or_default(),
             age: duration_text(line.age),
             what: line.doing.clone(),
         }

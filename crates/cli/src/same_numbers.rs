@@ -1,0 +1,152 @@
+//! Every number the same everywhere: one tree, and what each rendering makes of it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_observe::{Kind, Overview, World};
+use plimsoll_progress::view::{left_text, rows, rows_within};
+use plimsoll_progress::{Operation, Speed, Total, Trees, Unit, VirtualClock};
+use plimsoll_serve::{Dashboard, Settings, Token};
+use serde_json::{Value, json};
+
+use crate::args::names;
+use crate::commands::top::Cells;
+use crate::events;
+use crate::subjects::Seen;
+
+const UID: &str = "the-uid";
+
+/// A backup that reads objects and moves two volumes, at different speeds.
+fn backup() -> Operation {
+    let clock = VirtualClock::new();
+    let operation = Operation::new("backup-nightly", clock.clock());
+    let items = operation.root().child("reading").meter(Unit::Items);
+    items.set_total(Total::Final(4000));
+    let volumes = operation.root().child("volumes");
+    let meters = [("a", 3_u64), ("b", 5)].map(|(name, speed)| {
+        let meter = volumes.child(name).meter(Unit::Bytes);
+        meter.set_total(Total::Final(900 << 20));
+        (meter, speed << 20)
+    });
+    for _ in 0..30 {
+        items.add(7);
+        for (meter, speed) in &meters {
+            meter.add(*speed);
+        }
+        clock.advance(Duration::from_secs(1));
+        operation.snapshot();
+    }
+    operation
+}
+
+fn object() -> Value {
+    json!({ "metadata": { "name": "nightly", "namespace": "velero", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "status": { "phase": "InProgress", "startTimestamp": "2026-01-01T00:00:00Z" } })
+}
+
+fn world() -> World {
+    World::new("velero", "2026-01-01T00:01:00Z".parse().unwrap()).with(Kind::Backup, object())
+}
+
+/// Rate and time left, as a program reads them.
+fn numbers(value: &Value) -> (Option<u64>, Option<[u64; 2]>) {
+    (value["rate"].as_u64(), serde_json::from_value(value["secondsLeft"].clone()).ok())
+}
+
+#[test]
+fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
+    let operation = backup();
+    let tree = operation.snapshot();
+    let Speed { rate, unit, left } = tree.speed();
+    assert_eq!((rate, unit), (Some(8 << 20), Unit::Bytes));
+    let left = left.unwrap();
+    let wanted = (rate, Some([left.low, left.high]));
+    let words = ("8.0 MiB/s".to_owned(), left_text(left));
+
+    // What is drawn, however little of it.
+    for most in [1, 2, 16] {
+        let root = &rows_within(&tree, most)[0];
+        assert_eq!((root.rate.clone(), root.left.clone()), words, "{most} rows");
+    }
+    assert_eq!((rows(&tree)[0].rate.clone(), rows(&tree)[0].left.clone()), words);
+
+    // The custom resource, and what reads it.
+    let summary = serde_json::to_value(plimsoll_controllers::project::summary(&tree, Timestamp::UNIX_EPOCH)).unwrap();
+    assert_eq!((numbers(&summary), &summary["unit"]), (wanted, &json!("bytes")));
+    let mut written = object();
+    written["status"]["plimsoll"] = summary;
+    let seen = Seen { kind: names::Kind::Backup, object: written, operation: None };
+    let event = events::as_value(&seen, None);
+    assert_eq!((numbers(&event), &event["unit"]), (wanted, &json!("bytes")), "{event}");
+    let event = events::as_value(&seen, Some(&tree));
+    assert_eq!((numbers(&event), &event["unit"]), (wanted, &json!("bytes")), "{event}");
+
+    // Whoever looks on, with the tree in the server's memory.
+    let trees = Trees::default();
+    let observer = operation.observer();
+    let _shown = trees.show(UID, move || Some(observer.snapshot()));
+    let world = world();
+    let line = Overview::with(trees).look(&world).remove(0);
+    let listed = serde_json::to_value(&line).unwrap();
+    assert_eq!((numbers(&listed), &listed["unit"]), (wanted, &json!("bytes")), "{listed}");
+    let cells = Cells::of(&line);
+    assert_eq!((cells.rate, cells.left), words);
+    let watched = events::observed_as_value(&world.all(Kind::Backup)[0], &line.told);
+    assert_eq!(numbers(&watched), wanted, "{watched}");
+    assert!(line.told.headline.contains(&format!("{} left", words.1)), "{}", line.told.headline);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboard_and_the_metrics_say_the_same() {
+    let operation = backup();
+    let speed = operation.snapshot().speed();
+    let left = speed.left.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let api = plimsoll_local::Api::open(directory.path()).await.unwrap();
+    let client = api.client("velero");
+    plimsoll_controllers::install_crds(client.clone()).await.unwrap();
+    let kind = Kind::Backup.resource();
+    let created = {
+        let mut wanted = kube::api::DynamicObject::new("nightly", &kind).within("velero");
+        wanted.data = json!({ "status": object()["status"] });
+        let api: kube::Api<kube::api::DynamicObject> = kube::Api::namespaced_with(client.clone(), "velero", &kind);
+        api.create(&kube::api::PostParams::default(), &wanted).await.unwrap()
+    };
+    let trees = Trees::default();
+    let observer = operation.observer();
+    let _shown = trees.show(created.metadata.uid.as_deref().unwrap(), move || Some(observer.snapshot()));
+    let token = Token::random();
+    let settings = Settings {
+        address: ([127, 0, 0, 1], 0).into(),
+        token: token.clone(),
+        open_metrics: true,
+        may_change: false,
+        namespace: "velero".to_owned(),
+        due: |_, _| None,
+    };
+    let listening = Dashboard::new(client, settings).with_trees(trees).listen().await.unwrap();
+    let ask = async |path: &str| {
+        let url = format!("http://{}{path}", listening.address);
+        let answer = reqwest::Client::new().get(url).header("X-Plimsoll-Token", token.reveal()).send().await.unwrap();
+        answer.text().await.unwrap()
+    };
+    let detail: Value = serde_json::from_str(&ask("/api/operations/backup/velero/nightly").await).unwrap();
+    let words = (speed.rate_text(), speed.left_text());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    assert_eq!((text(&detail["row"]["rate"]), text(&detail["row"]["left"])), words, "{detail:#}");
+    assert_eq!((text(&detail["tree"][0]["rate"]), text(&detail["tree"][0]["left"])), words, "{detail:#}");
+    assert_eq!(detail["unit"], "bytes");
+    let point = detail["trail"].as_array().unwrap().last().unwrap();
+    assert_eq!((point["rate"].as_u64(), &point["left"]), (speed.rate, &json!([left.low, left.high])), "{point}");
+    let metrics = ask("/metrics").await;
+    let sample = |start: &str, with: &str| {
+        let found = metrics.lines().find(|line| line.starts_with(start) && line.contains(with));
+        found.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_else(|| panic!("{metrics}"))
+    };
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let as_float = |number: u64| number as f64;
+    let close = |told: f64, wanted: u64| (told - as_float(wanted)).abs() < 0.5;
+    assert!(close(sample("plimsoll_operation_rate{", "unit=\"bytes\""), speed.rate.unwrap()), "{metrics}");
+    assert!(close(sample("plimsoll_operation_seconds_left{", "bound=\"low\""), left.low), "{metrics}");
+    assert!(close(sample("plimsoll_operation_seconds_left{", "bound=\"high\""), left.high), "{metrics}");
+}
