@@ -124,7 +124,7 @@ fn node_agent(set: &DaemonSet) -> Option<Peer> {
     let ready = set.status.as_ref().is_some_and(|status| status.number_ready > 0);
     let marked = |key: &str, value: &str| set.labels().get(key).is_some_and(|found| found == value);
     let theirs = marked("component", "velero") || NODE_AGENTS.contains(&set.name_any().as_str());
-    let ours = marked("app.kubernetes.io/part-of", "plimsoll");
+    let ours = marked(labels::PART_OF, labels::OURS);
     (ready && theirs && !ours).then(|| Peer { product: "Velero", kind: "daemonset", name: set.name_any() })
 }
 
@@ -171,6 +171,6 @@ mod tests {
     fn our_own_server_is_no_peer_though_it_is_marked_as_a_velero() {
         let mut ours = deployment("component", "velero", 1);
         ours.labels_mut().insert(labels::PART_OF.into(), labels::OURS.into());
-        assert_eq!(peer(&ours), None);
+        assert_eq!(server(&ours), None);
     }
 }
