@@ -27,7 +27,7 @@ pub struct Writes {
 
 impl Writes {
     /// Begins to give turns, each so long after the one before it as `distance` says by then. Needs a Tokio runtime.
-    pub fn start(distance: impl Fn() -> Duration + Send + 'static) -> Self {
+    pub fn start(distance: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         let ((urgent, first), (usual, second)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         tokio::spawn(give(first, second, distance));
         Self { urgent, usual }
@@ -121,7 +121,7 @@ mod tests {
         let alone = Arc::new(Mutex::new(true));
         let writes = Writes::start({
             let alone = Arc::clone(&alone);
-            move || if *alone.lock().unwrap() { Duration::from_secs(60) } else { DISTANCE }
+            move || if *alone.lock().unwrap() { Duration::from_mins(1) } else { DISTANCE }
         });
         writes.turn(false).await;
         *alone.lock().unwrap() = false;
