@@ -233,10 +233,9 @@ impl Shared {
     /// Writes a younger lock file, then removes the old one: the file that is held is there at any time. Says when.
     fn renew(&self) -> Option<Duration> {
         let refreshed = self.clock.now();
-        let renewed = self.held_until(refreshed).and_then(|held| match held {
-            true => self.repository.write_lock(self.kind).map(Some),
-            false => Ok(None),
-        });
+        let renewed = self
+            .held_until(refreshed)
+            .and_then(|held| if held { self.repository.write_lock(self.kind).map(Some) } else { Ok(None) });
         match renewed {
             Ok(None) => {
                 let ended = self.ended.load(Ordering::Acquire);

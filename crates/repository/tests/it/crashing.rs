@@ -139,9 +139,10 @@ fn kill_at_every_write(world: &World, at_least: usize) {
             added.push(blobs);
         }
         assert!(added.len() >= at_least, "{} writes are enough to mean something", added.len());
-        // Two packs may be under way when the end comes, and which of them is stored first differs from run to run.
+        // Two packs may be under way when the end comes: which of them is stored first, and whether the other still is,
+        // differs from run to run.
         assert!(
-            added.windows(3).all(|some| some[2] <= some[0] + 1),
+            added.windows(3).all(|some| some[2] <= some[0] + 2),
             "the more was stored, the less is added: {added:?}"
         );
         assert_eq!(added.last(), Some(&0), "in the end everything was there: {added:?}");

@@ -152,7 +152,7 @@ fn real_files_with_any_change_are_read_or_refused_but_never_end_the_process() {
         let _ = Tree::parse(&mutator.mutated(TREE.as_bytes())).map(|tree| tree.encode());
         let _ = index::parse(&mutator.mutated(&index_json)).and_then(|packs| index::encode(&packs));
         let _ = Snapshot::parse(&mutator.mutated(&snapshot)).and_then(|snapshot| snapshot.encode());
-        let _ = unpacked::open(&mutator.mutated(&pack_file[..400]), &opened.key);
+        let _ = unpacked::open(&mutator.mutated(&pack_file[..pack_file.len().min(400)]), &opened.key);
         if let Ok(file) = KeyFile::parse(&mutator.mutated(&key_file))
             && file.cost_in_bytes().is_none_or(|cost| cost < 1 << 17)
         {

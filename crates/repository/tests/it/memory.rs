@@ -23,7 +23,7 @@ const WORK: &str = "PLIMSOLL_TEST_MEASURED_WORK";
 const ALLOWED: u64 = 200_000_000;
 const EACH_BLOB: u64 = 60;
 /// What an entry of a large directory takes on top while its tree is made or compared with the parent's.
-const EACH_ENTRY: u64 = 1500;
+const EACH_ENTRY: u64 = 1000;
 
 #[test]
 #[ignore = "only run by the tests below, as the process that is measured"]
