@@ -5,6 +5,7 @@
 
 pub mod blob;
 pub mod chunker;
+mod chunker_wide;
 pub mod config;
 pub mod crypto;
 pub mod id;
@@ -18,4 +19,6 @@ pub mod snapshot;
 pub mod time;
 pub mod tree;
 pub mod unpacked;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 mod writer;
