@@ -8,6 +8,7 @@ pub mod chunker;
 mod chunker_wide;
 pub mod config;
 pub mod crypto;
+pub(crate) mod hash;
 pub mod id;
 pub mod index;
 pub mod key;
