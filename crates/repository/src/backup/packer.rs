@@ -1,13 +1,13 @@
 //! Filling packs: blobs are compressed, sealed, verified and appended; a full pack gets its header and its name.
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
 use super::buffers::{Buffer, Buffers};
 use super::options::Compression;
 use super::verify::Verifier;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::crypto::{Key, Sealed};
+use crate::format::hash::Hash;
 use crate::format::id::Id;
 use crate::format::pack;
 use crate::{RepositoryError, Result};
@@ -26,7 +26,7 @@ pub(super) struct Packer {
     buffers: Buffers,
     buffer: Option<Buffer>,
     blobs: Vec<PackedBlob>,
-    hash: Sha256,
+    hash: Hash,
 }
 
 /// What a pack may be longer than asked for: its header, and the end of its last blob.
@@ -34,25 +34,26 @@ pub(super) const SLACK: usize = 1024 * 1024;
 
 impl Packer {
     pub(super) fn new(kind: BlobKind, size: usize, buffers: Buffers) -> Self {
-        Self { kind, size, buffers, buffer: None, blobs: Vec::new(), hash: Sha256::new() }
+        Self { kind, size, buffers, buffer: None, blobs: Vec::new(), hash: Hash::default() }
     }
 
     /// Appends a blob. Answers with the pack that was full before or is full now.
     pub(super) fn append(
         &mut self,
         key: &Key,
-        blob: &SealedBlob<'_>,
+        blob: &mut SealedBlob<'_>,
         stopped: impl Fn() -> bool,
     ) -> Result<Option<FinishedPack>> {
         let full = if self.has_no_room_for(blob) { self.finish(key) } else { None };
-        self.push(blob, stopped)?;
+        self.push(key, blob, stopped)?;
         Ok(match full {
             None if self.is_full() => self.finish(key),
             full => full,
         })
     }
 
-    fn push(&mut self, blob: &SealedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
+    fn push(&mut self, key: &Key, blob: &mut SealedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
+        let hash = blob.hash_into(self.hash.clone(), key)?;
         if self.buffer.is_none() {
             self.buffer.insert(self.buffers.take(stopped)?).clear();
         }
@@ -62,10 +63,10 @@ impl Packer {
         let length = u32::try_from(blob.sealed.stored_length()).map_err(too_large)?;
         for part in [&blob.sealed.iv[..], blob.sealed.text, &blob.sealed.tag[..]] {
             buffer.extend_from_slice(part);
-            self.hash.update(part);
         }
         let SealedBlob { id, uncompressed, .. } = *blob;
         self.blobs.push(PackedBlob { id, kind: self.kind, offset, length, uncompressed });
+        self.hash = hash;
         Ok(())
     }
 
@@ -86,10 +87,10 @@ impl Packer {
         let mut buffer = self.buffer.take()?;
         let blobs = std::mem::take(&mut self.blobs);
         let header = pack::encode_header(&blobs, key);
-        let mut hash = std::mem::replace(&mut self.hash, Sha256::new());
+        let mut hash = std::mem::take(&mut self.hash);
         hash.update(&header);
         buffer.extend_from_slice(&header);
-        Some(FinishedPack { id: Id(hash.finalize().into()), content: Bytes::from_owner(buffer), blobs })
+        Some(FinishedPack { id: hash.finish(), content: Bytes::from_owner(buffer), blobs })
     }
 }
 
@@ -99,6 +100,26 @@ pub(super) struct SealedBlob<'t> {
     pub sealed: Sealed<'t>,
     /// Length of the plain form if it is compressed, else 0.
     pub uncompressed: u32,
+    /// Proves it while it is packed; nothing if that is done or not wanted.
+    verifier: Option<&'t mut Verifier>,
+}
+
+impl SealedBlob<'_> {
+    /// The hash of a pack after this blob, which is proved on the way.
+    fn hash_into(&mut self, mut pack: Hash, key: &Key) -> Result<Hash> {
+        let Self { id, sealed, verifier, .. } = self;
+        pack.update(&sealed.iv);
+        match verifier {
+            Some(verifier) => verifier.verify_plain(key, *sealed, id, &mut pack).map_err(|cause| broken(id, cause))?,
+            None => pack.update(sealed.text),
+        }
+        pack.update(&sealed.tag);
+        Ok(pack)
+    }
+}
+
+fn broken(id: &Id, cause: String) -> RepositoryError {
+    RepositoryError::corrupt(format!("the new blob {id}"), cause)
 }
 
 /// Compresses, seals and verifies: the scratch memory of one thread.
@@ -135,13 +156,13 @@ impl Saver {
         let too_large = |_| RepositoryError::corrupt(format!("blob {id}"), "it is too large for a pack");
         let length = u32::try_from(plain.len()).map_err(too_large)?;
         let compressed = self.compress(kind, plain);
+        let mut verifier = self.verifier.as_mut();
         let text = if compressed { self.scratch.as_mut_slice() } else { plain };
         let sealed = key.seal_in_place(text);
-        if let Some(verifier) = &mut self.verifier {
-            let verified = verifier.verify(key, sealed, compressed, &id);
-            verified.map_err(|cause| RepositoryError::corrupt(format!("the new blob {id}"), cause))?;
+        if compressed && let Some(verifier) = verifier.take() {
+            verifier.verify_compressed(key, sealed, &id).map_err(|cause| broken(&id, cause))?;
         }
-        Ok(SealedBlob { id, sealed, uncompressed: if compressed { length } else { 0 } })
+        Ok(SealedBlob { id, sealed, uncompressed: if compressed { length } else { 0 }, verifier })
     }
 
     /// Compresses into the scratch buffer; says whether that is worth storing. Trees are always compressed: a plain

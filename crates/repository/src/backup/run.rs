@@ -139,10 +139,10 @@ impl Run<'_> {
     ) -> Result<()> {
         let key = &self.repository.key;
         let added = plain.len() as u64;
-        let blob = saver.seal(key, kind, id, plain)?;
+        let mut blob = saver.seal(key, kind, id, plain)?;
         let full = {
             let mut packer = packer.lock().unwrap_or_else(PoisonError::into_inner);
-            packer.append(key, &blob, || self.is_stopped())?
+            packer.append(key, &mut blob, || self.is_stopped())?
         };
         let blobs = if kind == BlobKind::Tree { &self.counters.tree_blobs } else { &self.counters.data_blobs };
         blobs.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,10 @@
 //! Where files are cut: a Rabin fingerprint over the last 64 bytes decides.
 //!
 //! The fingerprint at a place depends on 64 bytes only, so any place can be tested on its own. That is what makes this
-//! fast: four stretches of the buffer are hashed side by side in one loop, and a processor that would wait for one
-//! lookup works on the three others meanwhile.
+//! fast: where the processor can, 32 stretches of the buffer are hashed side by side with vector instructions. Elsewhere
+//! there are four in one loop, and a processor that would wait for one lookup works on the three others meanwhile.
 
+use super::chunker_wide::{self as wide, Wide};
 use super::polynomial::Polynomial;
 
 /// No chunk but a file's last is shorter.
@@ -16,6 +17,9 @@ const MASK: u64 = (1 << 20) - 1;
 const LANES: usize = 4;
 /// Places one lane tests before the lanes are compared.
 const STRETCH: usize = 16 * 1024;
+/// The same with vector instructions, at most. Not a power of two: all stretches would share the same few lines of the
+/// processor's cache.
+const WIDE_STRETCH: usize = 65 * wide::UNIT;
 
 /// Finds cuts. One for each repository: its tables come from the polynomial.
 pub struct Chunker {
@@ -24,6 +28,7 @@ pub struct Chunker {
     /// Takes the eight bits above the degree away.
     reducing: [u64; 256],
     shift: u32,
+    wide: Option<Wide>,
 }
 
 impl std::fmt::Debug for Chunker {
@@ -42,7 +47,7 @@ impl Chunker {
             let high = (byte as u128) << degree;
             polynomial.reduce(high) | (byte as u64) << degree
         });
-        Self { leaving, reducing, shift: degree - 8 }
+        Self { wide: Wide::new(degree, &reducing, &leaving), leaving, reducing, shift: degree - 8 }
     }
 
     /// The length of the chunk that `data` starts with, as far as that can be said: `None` asks for more data.
@@ -59,7 +64,11 @@ impl Chunker {
     }
 
     /// The first place in `first..=last` where a chunk may end.
-    fn search(&self, data: &[u8], mut first: usize, last: usize) -> Option<usize> {
+    fn search(&self, data: &[u8], first: usize, last: usize) -> Option<usize> {
+        let (mut first, last) = match &self.wide {
+            Some(wide) => narrow(wide, data, first, last),
+            None => (first, last),
+        };
         while first + LANES * STRETCH <= last + 1 {
             if let Some(found) = self.search_lanes(&data[first - WINDOW..first + LANES * STRETCH - 1]) {
                 return Some(first + found);
@@ -122,6 +131,22 @@ impl Chunker {
     }
 }
 
+/// What is left of `first..=last` to be searched: a stretch that has the first cut, or what is too short for vectors.
+fn narrow(wide: &Wide, data: &[u8], mut first: usize, last: usize) -> (usize, usize) {
+    loop {
+        let stretch = ((last + 1 - first) / wide::LANES / wide::UNIT * wide::UNIT).min(WIDE_STRETCH);
+        if stretch == 0 {
+            return (first, last);
+        }
+        let after = first + wide::LANES * stretch;
+        if let Some(number) = wide.first_stretch_with_cut(&data[first - WINDOW - 1..after - 1]) {
+            first += number * stretch;
+            return (first, first + stretch - 1);
+        }
+        first = after;
+    }
+}
+
 #[cold]
 fn note_hits(prints: &[u64; LANES], place: usize, found: &mut [usize; LANES]) {
     for (hit, print) in found.iter_mut().zip(prints) {
@@ -133,6 +158,9 @@ fn note_hits(prints: &[u64; LANES], place: usize, found: &mut [usize; LANES]) {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
     use super::*;
     use crate::format::id::Id;
 
@@ -187,6 +215,34 @@ mod tests {
         }
         assert_eq!(Id::of(&ids).to_string(), "9d99b998bc78c906c2fb9b52b36573f052d3e1e9aa9b0044c8e31285f3ab357e");
         assert_eq!(cuts(&data, 300_000), lengths, "the size of the reads does not matter");
+    }
+
+    #[test]
+    fn vectors_find_the_same_first_cut_as_a_search_place_by_place() {
+        let mut random = StdRng::seed_from_u64(3);
+        let mut found = 0;
+        for round in 0..200 {
+            let polynomial = Polynomial::random();
+            let chunker = Chunker::new(polynomial);
+            let plain = Chunker { wide: None, ..Chunker::new(polynomial) };
+            let mut data = vec![0_u8; random.random_range(WINDOW + 1..600_000)];
+            // From noise to a file with hardly anything in it.
+            let highest = [255, 1, 15][round % 3];
+            for byte in &mut data {
+                *byte = random.random_range(0..=highest);
+            }
+            if round % 2 == 0 {
+                // A window of zeros is a cut for every polynomial.
+                let zeros = random.random_range(0..data.len() - WINDOW);
+                data[zeros..zeros + WINDOW].fill(0);
+            }
+            let first = random.random_range(WINDOW + 1..=data.len());
+            let last = random.random_range(first..=data.len());
+            let expected = plain.search(&data, first, last);
+            assert_eq!(chunker.search(&data, first, last), expected, "{polynomial:?} {first} {last}");
+            found += usize::from(expected.is_some());
+        }
+        assert!((20..180).contains(&found), "{found} cuts: a test of one answer proves little");
     }
 
     #[test]

@@ -143,12 +143,12 @@ impl Key {
     }
 
     /// The same for those who do not keep the plain form: hands it to `take` in pieces as large as `buffer`, which stay in
-    /// the processor's cache.
+    /// the processor's cache, each after its sealed form.
     pub fn open_in_pieces(
         &self,
         sealed: Sealed<'_>,
         buffer: &mut [u8],
-        mut take: impl FnMut(&[u8]),
+        mut take: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), BrokenSeal> {
         let sealed = self.proved(sealed)?;
         let mut keystream = self.keystream(&sealed.iv);
@@ -156,7 +156,7 @@ impl Key {
             let plain = buffer.get_mut(..piece.len()).ok_or(BrokenSeal)?;
             plain.copy_from_slice(piece);
             keystream.apply_keystream(plain);
-            take(plain);
+            take(piece, plain);
         }
         Ok(())
     }
@@ -246,7 +246,8 @@ pub(crate) mod tests {
         for size in [1, 16, 33, 1000, 4096] {
             plain.clear();
             let parts = Sealed::split(&sealed).expect("long enough");
-            let opened = fixed_key().open_in_pieces(parts, &mut vec![0; size], |piece| plain.extend_from_slice(piece));
+            let opened =
+                fixed_key().open_in_pieces(parts, &mut vec![0; size], |_, piece| plain.extend_from_slice(piece));
             assert_eq!((opened, plain.as_slice()), (Ok(()), &[7; 1000][..]), "pieces of {size}");
         }
         let mut text = [7; 1000];
@@ -255,6 +256,6 @@ pub(crate) mod tests {
         assert_eq!((fixed_key().open(&joined, &mut plain), plain.as_slice()), (Ok(()), &[7; 1000][..]));
         sealed[20] ^= 1;
         let parts = Sealed::split(&sealed).expect("long enough");
-        assert_eq!(fixed_key().open_in_pieces(parts, &mut [0; 16], |_| ()), Err(BrokenSeal));
+        assert_eq!(fixed_key().open_in_pieces(parts, &mut [0; 16], |_, _| ()), Err(BrokenSeal));
     }
 }

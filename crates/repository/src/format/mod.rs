@@ -5,8 +5,10 @@
 
 pub mod blob;
 pub mod chunker;
+mod chunker_wide;
 pub mod config;
 pub mod crypto;
+pub(crate) mod hash;
 pub mod id;
 pub mod index;
 pub mod key;
@@ -18,4 +20,6 @@ pub mod snapshot;
 pub mod time;
 pub mod tree;
 pub mod unpacked;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 mod writer;
