@@ -22,9 +22,8 @@ fuzz_target!(|input: (bool, Vec<u8>)| {
                 let parts = [Some(&item.group_resource), item.namespace.as_ref(), Some(&item.name)];
                 assert!(parts.into_iter().flatten().all(|part| part != ".." && !part.contains('/')), "{item:?}");
             }
-            Ok(None) => break,
             Err(error) if error.is_entry() => {}
-            Err(_) => break,
+            Ok(None) | Err(_) => break,
         }
     }
     assert_eq!(reader.counts().items, items);

@@ -323,7 +323,7 @@ mod tests {
             message.starts_with("\"Incomplete: 1 files") && message.ends_with("; no lock file was kept\""),
             "{message}"
         );
-        let message = &PodVolumeRestore::ended(&Outcome::Restore(Default::default()))["message"];
+        let message = &PodVolumeRestore::ended(&Outcome::Restore(plimsoll_mover::RestoreOutcome::default()))["message"];
         assert!(message.is_null(), "{message}");
     }
 }
