@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_observe::{Kind, Overview, World};
 use plimsoll_progress::view::{left_text, rows, rows_within};
-use plimsoll_progress::{Operation, Speed, Total, Trees, Unit, VirtualClock};
+use plimsoll_progress::{Operation, Speed, Task, Total, Trees, Unit, VirtualClock};
 use plimsoll_serve::{Dashboard, Settings, Token};
 use serde_json::{Value, json};
 
@@ -17,16 +17,18 @@ use crate::subjects::Seen;
 const UID: &str = "the-uid";
 
 /// A backup that reads objects and moves two volumes, at different speeds.
-fn backup() -> Operation {
+fn backup() -> (Operation, Vec<Task>) {
     let clock = VirtualClock::new();
     let operation = Operation::new("backup-nightly", clock.clock());
-    let items = operation.root().child("reading").meter(Unit::Items);
+    let reading = operation.root().child("reading");
+    let items = reading.meter(Unit::Items);
     items.set_total(Total::Final(4000));
     let volumes = operation.root().child("volumes");
-    let meters = [("a", 3_u64), ("b", 5)].map(|(name, speed)| {
-        let meter = volumes.child(name).meter(Unit::Bytes);
+    let moved = [("a", 3_u64), ("b", 5)].map(|(name, speed)| (volumes.child(name), speed << 20));
+    let meters = moved.each_ref().map(|(task, speed)| {
+        let meter = task.meter(Unit::Bytes);
         meter.set_total(Total::Final(900 << 20));
-        (meter, speed << 20)
+        (meter, *speed)
     });
     for _ in 0..30 {
         items.add(7);
@@ -36,7 +38,8 @@ fn backup() -> Operation {
         clock.advance(Duration::from_secs(1));
         operation.snapshot();
     }
-    operation
+    let tasks = moved.into_iter().map(|(task, _)| task).chain([reading, volumes]).collect();
+    (operation, tasks)
 }
 
 fn object() -> Value {
@@ -55,7 +58,7 @@ fn numbers(value: &Value) -> (Option<u64>, Option<[u64; 2]>) {
 
 #[test]
 fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
-    let operation = backup();
+    let (operation, _tasks) = backup();
     let tree = operation.snapshot();
     let Speed { rate, unit, left } = tree.speed();
     assert_eq!((rate, unit), (Some(8 << 20), Unit::Bytes));
@@ -98,13 +101,17 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dashboard_and_the_metrics_say_the_same() {
-    let operation = backup();
+    let (operation, _tasks) = backup();
     let speed = operation.snapshot().speed();
     let left = speed.left.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let api = plimsoll_local::Api::open(directory.path()).await.unwrap();
     let client = api.client("velero");
     plimsoll_controllers::install_crds(client.clone()).await.unwrap();
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": "velero" } })).unwrap();
+    let namespaces: kube::Api<k8s_openapi::api::core::v1::Namespace> = kube::Api::all(client.clone());
+    // It may be there from the beginning.
+    let _ = namespaces.create(&kube::api::PostParams::default(), &namespace).await;
     let kind = Kind::Backup.resource();
     let created = {
         let mut wanted = kube::api::DynamicObject::new("nightly", &kind).within("velero");

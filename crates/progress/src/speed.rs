@@ -84,7 +84,8 @@ mod tests {
     fn volumes_speak_together_items_only_where_nothing_moves_bytes_and_nothing_speaks_after_the_end() {
         let clock = VirtualClock::new();
         let operation = Operation::new("backup-x", clock.clock());
-        let items = operation.root().child("reading").meter(Unit::Items);
+        let reading = operation.root().child("reading");
+        let items = reading.meter(Unit::Items);
         items.set_total(Total::Final(1000));
         let run = |step: &dyn Fn()| {
             for _ in 0..20 {
@@ -99,8 +100,9 @@ mod tests {
         assert_eq!(speed.rate_text(), "10 items/s");
 
         let volumes = operation.root().child("volumes");
-        let meters = ["a", "b"].map(|name| {
-            let meter = volumes.child(name).meter(Unit::Bytes);
+        let tasks = ["a", "b"].map(|name| volumes.child(name));
+        let meters = tasks.each_ref().map(|task| {
+            let meter = task.meter(Unit::Bytes);
             meter.set_total(Total::Final(1000 << 20));
             meter
         });

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use kube::api::{ApiResource, DynamicObject, PostParams};
@@ -26,6 +26,8 @@ use crate::{connect, wait};
 
 /// Where the server and its objects are.
 pub const NAMESPACE: &str = "velero";
+/// So long it may take until the first items are counted.
+const FOR_ITEMS: Duration = Duration::from_secs(3);
 
 /// Everything that runs.
 pub struct Stage {
@@ -136,10 +138,22 @@ impl Stage {
     /// Its transfer stands still until the server is dead: so it cannot be over before, however fast the machine is.
     async fn kill_in_the_middle(&self, reference: &Reference) -> anyhow::Result<String> {
         let mover = self.stop_mover(reference).await?;
-        let at = subjects::read(&self.client, NAMESPACE, reference).await?.items().settled();
+        let at = self.items_settled(reference).await?;
         self.server.kill().await?;
         mover.go_on()?;
         Ok(format!("the server was killed at {at} items; another one took over and finished"))
+    }
+
+    /// How many items are settled, once some are: the server writes it every second, and until then it seems not to have begun.
+    async fn items_settled(&self, reference: &Reference) -> anyhow::Result<u64> {
+        let begun = Instant::now();
+        loop {
+            let settled = subjects::read(&self.client, NAMESPACE, reference).await?.items().settled();
+            if settled > 0 || begun.elapsed() > FOR_ITEMS {
+                return Ok(settled);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Stops the process of its transfer as soon as there is one.
