@@ -17,16 +17,14 @@ use crate::exit::Outcome;
 use crate::picture::Picture;
 use crate::{connect, output};
 
-#[cfg(test)]
-pub use self::objects::all;
-pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, object, removable};
+pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, all, object, removable};
 
 /// Whose fields these are, for the API server.
 const MANAGER: &str = "plimsoll-install";
 
 /// Installs, or prints what would be installed.
 pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> {
-    let all = objects::all(&global.namespace, options)?;
+    let all = all(&global.namespace, options)?;
     if options.dry_run {
         return print(&all, options.output);
     }
