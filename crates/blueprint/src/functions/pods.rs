@@ -462,7 +462,7 @@ mod tests {
     /// The call of a phase of the server in namespace `home`, which runs as `boss` and lends its `kando`.
     fn call(arguments: &Value, style: PodStyle) -> Call {
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
-        let client = kube::Client::try_from(config).unwrap();
+        let client = Client::try_from(config).unwrap();
         let tools = Some(Tools { image: "ours".into(), program: "/plimsoll".into() });
         let (arguments, style) = (Arguments::new(arguments.as_object().unwrap().clone()), PodStyle { tools, ..style });
         let (task, owner) = (Operation::new("set", Clock::system()).root().child("p"), OwnerReference::default());

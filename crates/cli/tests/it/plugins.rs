@@ -187,7 +187,7 @@ async fn install(home: &Home<'_>) {
 /// The images that bring plugins to the installed server, and where they and the server see them.
 async fn plugins_of_the_server(home: &Home<'_>) -> Vec<String> {
     let api: Api<Deployment> = Api::namespaced(home.bed.client.clone(), &home.namespace);
-    let pod = json!(api.get("plimsoll").await.unwrap().spec.unwrap().template.spec);
+    let pod = json!(api.get("plimsoll").await.unwrap().spec.template.spec);
     let mounts = |container: &Value| {
         let all = container["volumeMounts"].as_array().into_iter().flatten();
         let plugins = all.filter(|mount| mount["name"] == "plugins");

@@ -71,7 +71,7 @@ fn a_second_key_that_shows_up_later_stops_a_repository_as_long_as_nothing_is_in_
         let first = std::fs::read_dir(&keys).unwrap().next().unwrap().unwrap().path();
         let (second, content) = (keys.join("second"), std::fs::read_to_string(first).unwrap() + "\n");
         std::fs::write(&second, content).unwrap();
-        let sum = std::process::Command::new("sha256sum").arg(&second).output().unwrap();
+        let sum = Command::new("sha256sum").arg(&second).output().unwrap();
         std::fs::rename(&second, keys.join(std::str::from_utf8(&sum.stdout[..64]).unwrap())).unwrap();
         let error = ensure(&bed).unwrap_err();
         assert_eq!(error.reason(), "RepositoryInitialisedTwice", "{which:?}: {error}");
