@@ -4,7 +4,6 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use plimsoll_api::labels::{OURS, PART_OF};
 use serde_json::{Value, json};
 
 use super::install::{PLUGINS as VOLUME, PLUGINS_DIRECTORY as DIRECTORY, SERVER_CONTAINER};
@@ -102,10 +101,8 @@ fn server_container(deployment: &Value) -> Option<&Value> {
         let words = ["args", "command"].into_iter().filter_map(|field| container[field].as_array()).flatten();
         words.filter_map(Value::as_str).any(|word| word == "server")
     };
-    let is_ours = deployment["metadata"]["labels"][PART_OF] == OURS;
     let is_named = |container: &Value| {
-        let name = container["name"].as_str().unwrap_or_default();
-        ["plimsoll", "velero"].contains(&name) || (is_ours && name == SERVER_CONTAINER)
+        container["name"].as_str().is_some_and(|name| ["plimsoll", SERVER_CONTAINER].contains(&name))
     };
     containers(deployment, "containers").find(|container| is_named(container) && says_server(container))
 }

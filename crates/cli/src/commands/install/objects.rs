@@ -26,8 +26,8 @@ const PROGRESS: u16 = 8087;
 /// The volume of a location in a directory.
 const LOCATION: &str = "location";
 const NAME: &str = "app.kubernetes.io/name";
-/// The container of the server.
-pub const SERVER_CONTAINER: &str = "server";
+/// The container of the server, called as in Velero's Deployment: its command line looks for that when it adds plugins.
+pub const SERVER_CONTAINER: &str = "velero";
 /// The volume that init containers copy plugins into, called as Velero calls it.
 pub const PLUGINS: &str = "plugins";
 /// Where the server looks for them.
