@@ -231,7 +231,7 @@ async fn the_velero_command_line_adds_plugins_to_our_installation_and_removes_th
     let mut brought = plugins_of_the_server(&home).await;
     brought.sort_unstable();
     assert_eq!(brought, ["registry.example/team/one:1", "registry.example/team/two:1"], "each knows the other's");
-    home.velero(&["plugin", "remove", "registry.example/team/two:1", "--confirm"]).await;
+    home.velero(&["plugin", "remove", "registry.example/team/two:1"]).await;
     ours(&home, &["plugin", "remove", "registry.example/team/one:1"]).await;
     assert!(plugins_of_the_server(&home).await.is_empty());
 }

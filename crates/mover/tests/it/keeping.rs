@@ -76,7 +76,9 @@ fn a_second_key_that_shows_up_later_stops_a_repository_as_long_as_nothing_is_in_
         let error = ensure(&bed).unwrap_err();
         assert_eq!(error.reason(), "RepositoryInitialisedTwice", "{which:?}: {error}");
         // In one that is in use another key is somebody's second password.
-        std::fs::write(keys.parent().unwrap().join("snapshots").join("cd".repeat(32)), "").unwrap();
+        let snapshots = keys.parent().unwrap().join("snapshots");
+        std::fs::create_dir_all(&snapshots).unwrap();
+        std::fs::write(snapshots.join("cd".repeat(32)), "").unwrap();
         assert!(!ensure(&bed).unwrap().created, "{which:?}");
     }
 }
