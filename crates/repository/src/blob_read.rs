@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use plimsoll_store::StoreError;
-use sha2::{Digest, Sha256};
 
 use crate::blob_index::{BlobIndex, Place};
 use crate::cancel::Cancel;
@@ -32,24 +31,19 @@ impl Decoder {
         Self { opened: Vec::new(), unpacked: Vec::new(), zstd: zstd::bulk::Decompressor::new().ok() }
     }
 
-    /// Without buffers, to stand in for one that is in use.
-    pub(crate) fn new_empty() -> Self {
-        Self { opened: Vec::new(), unpacked: Vec::new(), zstd: None }
+    /// The plain bytes of a blob, proved to be what their ID says; the error says what is wrong with them.
+    pub(crate) fn decode(&mut self, key: &Key, blob: &StoredBlob<'_>) -> Result<&[u8], String> {
+        let plain = self.open(key, blob)?;
+        proved(plain, Id::of(plain), blob)
     }
 
-    /// The plain bytes of a blob, proved to be what their ID says; the error says what is wrong with them.
-    pub(crate) fn decode(&mut self, key: &Key, sealed: &[u8], uncompressed: u32, id: &Id) -> Result<&[u8], String> {
-        let mut hash = Sha256::new();
-        let (plain, found) = if uncompressed > 0 {
-            key.open(sealed, &mut self.opened).map_err(|error| error.to_string())?;
-            self.unpack(uncompressed as usize)?;
-            (&self.unpacked, Id::of(&self.unpacked))
-        } else {
-            let opened = key.open_and_take(sealed, &mut self.opened, |piece| hash.update(piece));
-            opened.map_err(|error| error.to_string())?;
-            (&self.opened, Id(hash.finalize().into()))
-        };
-        if found == *id { Ok(plain) } else { Err("its content does not have the hash that is its name".into()) }
+    fn open(&mut self, key: &Key, blob: &StoredBlob<'_>) -> Result<&[u8], String> {
+        key.open(blob.sealed, &mut self.opened).map_err(|error| error.to_string())?;
+        if blob.uncompressed == 0 {
+            return Ok(&self.opened);
+        }
+        self.unpack(blob.uncompressed as usize)?;
+        Ok(&self.unpacked)
     }
 
     fn unpack(&mut self, length: usize) -> Result<(), String> {
@@ -64,6 +58,45 @@ impl Decoder {
         }
         if unpacked.len() == length { Ok(()) } else { Err(format!("{} bytes instead of {length}", unpacked.len())) }
     }
+}
+
+/// A blob as it lies in a pack.
+pub(crate) struct StoredBlob<'s> {
+    pub sealed: &'s [u8],
+    /// Length of the plain form if it is compressed, else 0.
+    pub uncompressed: u32,
+    pub id: &'s Id,
+}
+
+/// What two blobs are decoded with.
+pub(crate) struct TwoDecoders(Decoder, Decoder);
+
+impl TwoDecoders {
+    pub(crate) fn new() -> Self {
+        Self(Decoder::new(), Decoder::new())
+    }
+
+    pub(crate) fn decode_one(&mut self, key: &Key, blob: &StoredBlob<'_>) -> Result<&[u8], String> {
+        self.0.decode(key, blob)
+    }
+
+    /// Two blobs in less time than one after the other: they are hashed side by side.
+    pub(crate) fn decode(&mut self, key: &Key, blobs: [&StoredBlob<'_>; 2]) -> [Result<&[u8], String>; 2] {
+        match [self.0.open(key, blobs[0]), self.1.open(key, blobs[1])] {
+            [Ok(one), Ok(other)] => {
+                let (found, other_found) = Id::of_both(one, other);
+                [proved(one, found, blobs[0]), proved(other, other_found, blobs[1])]
+            }
+            [one, other] => {
+                let alone = |plain, blob| proved(plain, Id::of(plain), blob);
+                [one.and_then(|plain| alone(plain, blobs[0])), other.and_then(|plain| alone(plain, blobs[1]))]
+            }
+        }
+    }
+}
+
+fn proved<'p>(plain: &'p [u8], found: Id, blob: &StoredBlob<'_>) -> Result<&'p [u8], String> {
+    if found == *blob.id { Ok(plain) } else { Err("its content does not have the hash that is its name".into()) }
 }
 
 /// Packs of trees, kept as a whole: trees of one directory walk lie together, and on a distant store one large read is
@@ -121,7 +154,8 @@ impl<'a> BlobReader<'a> {
         for place in self.index.places(kind, id) {
             self.cancel.check()?;
             let decoded = self.sealed(kind, &place).and_then(|sealed| {
-                let plain = decoder.decode(&self.repository.key, &sealed, place.uncompressed, id);
+                let blob = StoredBlob { sealed: &sealed, uncompressed: place.uncompressed, id };
+                let plain = decoder.decode(&self.repository.key, &blob);
                 plain.map(&take).map_err(|cause| self.damaged(&place, cause))
             });
             match decoded {

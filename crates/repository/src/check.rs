@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
 use crate::blob_index::{BlobIndex, Marks, Place};
-use crate::blob_read::{BlobReader, Decoder, missing};
+use crate::blob_read::{BlobReader, Decoder, StoredBlob, missing};
 use crate::cancel::Cancel;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::id::Id;
@@ -325,7 +325,8 @@ impl Check<'_> {
             self.cancel.check()?;
             let range = blob.offset as usize..blob.offset as usize + blob.length as usize;
             let sealed = content.get(range).unwrap_or_default();
-            if let Err(cause) = decoder.decode(&self.repository.key, sealed, blob.uncompressed, &blob.id) {
+            let stored = StoredBlob { sealed, uncompressed: blob.uncompressed, id: &blob.id };
+            if let Err(cause) = decoder.decode(&self.repository.key, &stored) {
                 self.error(format!("pack {}: blob {}: {cause}", pack.id, blob.id));
             }
             if self.expected.contains_key(&pack.id) && !self.is_indexed(pack.id, blob) {

@@ -22,6 +22,7 @@ mod location;
 mod provider;
 mod reader;
 mod store;
+mod uncached;
 mod upload;
 mod watch;
 
@@ -30,6 +31,7 @@ pub use location::{AwsKeys, AzureAccount, AzureIdentity, Location, Tuning};
 pub use object_store::ObjectStore;
 pub use reader::Reader;
 pub use store::{ObjectInfo, Store};
+pub use uncached::ALIGNMENT;
 pub use upload::Upload;
 pub use url::Url;
 pub use watch::{Observer, Observing, Wait};

@@ -18,7 +18,7 @@ use object_store::{
 use url::Url;
 
 use crate::watch::{Observer, Observers, Observing};
-use crate::{Location, Reader, Result, StoreError, Upload, provider};
+use crate::{Location, Reader, Result, StoreError, Upload, provider, uncached};
 
 /// One place that keeps objects. Cloning is cheap and shares connections.
 #[derive(Clone)]
@@ -114,8 +114,22 @@ impl Store {
     }
 
     /// Writes an object, replacing what is there. Either all of it is visible afterwards or nothing changed.
+    ///
+    /// Large content of a directory that begins at a multiple of [`ALIGNMENT`](crate::ALIGNMENT) is written without a copy.
     pub async fn put(&self, key: &str, content: impl Into<Bytes>) -> Result<()> {
-        self.put_payload(key, content.into().into()).await
+        let content = content.into();
+        if content.len() >= uncached::FROM
+            && let Some(file) = self.file_of(key)
+            && self.put_uncached(file, content.clone(), key).await?
+        {
+            return Ok(());
+        }
+        self.put_payload(key, content.into()).await
+    }
+
+    async fn put_uncached(&self, file: std::path::PathBuf, content: Bytes, key: &str) -> Result<bool> {
+        let written = tokio::task::spawn_blocking(move || uncached::write(&file, &content)).await;
+        written.map_err(std::io::Error::other).flatten().map_err(|error| StoreError::from_io(&error, key, self.name()))
     }
 
     pub(crate) async fn put_payload(&self, key: &str, content: PutPayload) -> Result<()> {

@@ -56,14 +56,31 @@ impl Buffers {
     }
 
     fn lend(&self, bytes: Vec<u8>) -> Buffer {
-        Buffer { bytes, home: self.clone() }
+        Buffer { bytes, start: 0, home: self.clone() }
     }
 }
 
 /// A buffer on loan: it returns where it came from when it is dropped, and with it its share of the budget.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
+    /// Where the content begins.
+    start: usize,
     home: Buffers,
+}
+
+impl Buffer {
+    /// Empties it. What is appended from now on begins at a multiple of `alignment` in memory, which must have been added to
+    /// its size.
+    pub(super) fn clear_aligned(&mut self, alignment: usize) {
+        self.start = self.bytes.as_ptr().align_offset(alignment);
+        self.bytes.clear();
+        self.bytes.resize(self.start, 0);
+    }
+
+    /// Bytes of content.
+    pub(super) fn length(&self) -> usize {
+        self.bytes.len() - self.start
+    }
 }
 
 impl Drop for Buffer {
@@ -98,7 +115,7 @@ impl DerefMut for Buffer {
 
 impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.start..]
     }
 }
 
@@ -120,5 +137,18 @@ mod tests {
         assert!(large.take(|| true).is_ok(), "one is always allowed");
         let waiting = buffers.take(|| false).and_then(|_one| buffers.take(|| false)).map(drop);
         assert!(waiting.is_ok());
+    }
+
+    #[test]
+    fn content_begins_where_it_is_asked_to() {
+        let buffers = Buffers::new(10_000, 10_000);
+        for _ in 0..2 {
+            let mut buffer = buffers.take(|| true).expect("room");
+            buffer.clear_aligned(4096);
+            buffer.extend_from_slice(&[7; 5000]);
+            assert_eq!((buffer.length(), buffer.as_ref()), (5000, &[7; 5000][..]));
+            assert_eq!(buffer.as_ref().as_ptr().align_offset(4096), 0);
+        }
+        assert_eq!(buffers.state().bytes, 10_000, "it did not grow");
     }
 }

@@ -18,8 +18,8 @@ use crate::format::chunker::SHORTEST;
 use crate::format::id::Id;
 use crate::format::tree::Node;
 
-/// How much is read at a time once a file is known to be large.
-const READ_SIZE: usize = 512 * 1024;
+/// How much is read at a time once a file is known to be large: what lies beyond a cut is copied.
+const READ_SIZE: usize = 256 * 1024;
 
 /// A file of several chunks, some of which other workers may hold.
 pub(super) struct OpenFile {
@@ -43,6 +43,8 @@ pub(super) struct Worker<'r, 'a> {
     buffer: Option<Buffer>,
     /// What was read beyond a cut.
     rest: Vec<u8>,
+    /// A chunk that waits for the next one: two are hashed in little more time than one.
+    waiting: Option<ChunkJob>,
 }
 
 /// What reading a chunk ended with.
@@ -55,7 +57,7 @@ enum Piece {
 
 impl<'r, 'a> Worker<'r, 'a> {
     pub(super) fn new(run: &'r Run<'a>, number: usize) -> Result<Self> {
-        Ok(Self { run, saver: run.saver()?, number, buffer: None, rest: Vec::new() })
+        Ok(Self { run, saver: run.saver()?, number, buffer: None, rest: Vec::new(), waiting: None })
     }
 
     /// Works until there is nothing left to do.
@@ -63,7 +65,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         while let Some(work) = self.run.pool.take(|| self.run.is_stopped()) {
             let done = match work {
                 Work::Files(files) => files.into_iter().try_for_each(|file| self.save_file(&file)),
-                Work::Chunk(chunk) => self.save_chunk_job(chunk).map(drop),
+                Work::Chunk(chunk) => self.save_one(chunk),
             };
             if let Err(error) = done {
                 self.run.fail(error);
@@ -117,7 +119,11 @@ impl<'r, 'a> Worker<'r, 'a> {
         let content = match self.read_chunk(file, &mut buffer, &mut filled, expected) {
             Ok(Piece::Cut(length)) => return self.save_large(job, file, node, buffer, filled, length),
             Ok(Piece::End) if filled == 0 => Vec::new(),
-            Ok(Piece::End) => vec![self.save_chunk(&mut buffer[..filled])?],
+            Ok(Piece::End) => {
+                let id = Id::of(&buffer[..filled]);
+                self.save_chunk(id, &mut buffer[..filled])?;
+                vec![id]
+            }
             Err(error) => return self.give_up(job, 1, &error),
         };
         self.buffer = Some(buffer);
@@ -174,10 +180,8 @@ impl<'r, 'a> Worker<'r, 'a> {
             // Saving a chunk uses up its bytes: what belongs to the next goes aside first.
             self.rest.clear();
             self.rest.extend_from_slice(&buffer[length..filled]);
-            buffer = match self.hand_over(ChunkJob { file: open.clone(), position, buffer, length })? {
-                Some(same) => same,
-                None => self.take_buffer()?,
-            };
+            self.hand_over(ChunkJob { file: open.clone(), position, buffer, length })?;
+            buffer = self.take_buffer()?;
             filled = self.rest.len();
             buffer[..filled].copy_from_slice(&self.rest);
             match self.read_chunk(file, &mut buffer, &mut filled, u64::MAX) {
@@ -185,7 +189,7 @@ impl<'r, 'a> Worker<'r, 'a> {
                 Ok(Piece::End) if filled > 0 => {
                     size += filled as u64;
                     let last = ChunkJob { file: open.clone(), position: position + 1, buffer, length: filled };
-                    self.buffer = self.hand_over(last)?;
+                    self.hand_over(last)?;
                     break;
                 }
                 Ok(Piece::End) => break,
@@ -196,6 +200,9 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
         }
         self.run.check()?;
+        if let Some(last) = self.waiting.take() {
+            self.save_one(last)?;
+        }
         self.end_large(job, &open, size, failure)
     }
 
@@ -222,19 +229,30 @@ impl<'r, 'a> Worker<'r, 'a> {
         self.close_file(open)
     }
 
-    /// Gives a chunk to an idle worker if there is one, else saves it here, while it is in the cache, and answers with its
-    /// buffer.
-    fn hand_over(&mut self, chunk: ChunkJob) -> Result<Option<Buffer>> {
+    /// Gives a chunk to an idle worker if there is one, else saves it here together with the next one.
+    fn hand_over(&mut self, chunk: ChunkJob) -> Result<()> {
         chunk.file.open.fetch_add(1, Ordering::Relaxed);
-        match self.run.pool.offer_chunk(chunk) {
-            Some(chunk) => self.save_chunk_job(chunk).map(Some),
-            None => Ok(None),
+        let Some(chunk) = self.run.pool.offer_chunk(chunk) else { return Ok(()) };
+        match self.waiting.take() {
+            None => self.waiting = Some(chunk),
+            Some(first) => {
+                let (one, other) = Id::of_both(first.content(), chunk.content());
+                self.save_chunk_job(first, one)?;
+                self.save_chunk_job(chunk, other)?;
+            }
         }
+        Ok(())
     }
 
-    fn save_chunk_job(&mut self, chunk: ChunkJob) -> Result<Buffer> {
+    fn save_one(&mut self, chunk: ChunkJob) -> Result<()> {
+        let id = Id::of(chunk.content());
+        self.save_chunk_job(chunk, id)
+    }
+
+    fn save_chunk_job(&mut self, chunk: ChunkJob, id: Id) -> Result<()> {
         let ChunkJob { file, position, mut buffer, length } = chunk;
-        let id = self.save_chunk(&mut buffer[..length])?;
+        self.save_chunk(id, &mut buffer[..length])?;
+        self.buffer = Some(buffer);
         {
             let mut progress = file.progress.lock().unwrap_or_else(PoisonError::into_inner);
             if progress.chunks.len() <= position {
@@ -242,8 +260,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             }
             progress.chunks[position] = id;
         }
-        self.close_file(&file)?;
-        Ok(buffer)
+        self.close_file(&file)
     }
 
     fn close_file(&mut self, file: &Arc<OpenFile>) -> Result<()> {
@@ -259,13 +276,13 @@ impl<'r, 'a> Worker<'r, 'a> {
     }
 
     /// Stores a chunk unless it is stored already; its bytes are used up.
-    fn save_chunk(&mut self, plain: &mut [u8]) -> Result<Id> {
-        let (id, length) = (Id::of(plain), plain.len() as u64);
+    fn save_chunk(&mut self, id: Id, plain: &mut [u8]) -> Result<()> {
+        let length = plain.len() as u64;
         if self.run.claim(BlobKind::Data, id) {
             self.run.store_blob(&mut self.saver, self.run.data_packer(self.number), BlobKind::Data, id, plain)?;
         }
         self.run.meters.bytes.add(length);
-        Ok(id)
+        Ok(())
     }
 }
 

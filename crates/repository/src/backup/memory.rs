@@ -1,5 +1,7 @@
 //! How the memory of one backup is divided: the more threads, the fewer packs.
 
+use plimsoll_store::ALIGNMENT;
+
 use super::options::BackupOptions;
 use super::packer::SLACK;
 use crate::format::chunker::LONGEST;
@@ -12,8 +14,9 @@ const ALL: usize = 150 * MIB;
 const SCRATCH: usize = 14 * MIB;
 /// More threads than these would leave no room for packs.
 const MOST_WORKERS: usize = 3;
-/// Three of these and two threads just fit.
+/// Three of these and two threads just fit; with a thread more packs are smaller.
 const LARGEST_PACK: usize = 32 * MIB;
+const LARGEST_PACK_OF_MANY: usize = 24 * MIB;
 
 /// The division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,22 +33,22 @@ impl Memory {
     pub(super) fn plan(options: &BackupOptions) -> Self {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let workers = if options.workers > 0 { options.workers } else { processors.clamp(1, MOST_WORKERS) };
-        let pack_size = options.pack_size.min(LARGEST_PACK);
+        let pack_size = options.pack_size.min(if workers > 2 { LARGEST_PACK_OF_MANY } else { LARGEST_PACK });
         let left = ALL.saturating_sub(workers * SCRATCH + chunk_budget(workers));
         // One is for trees, at least one for data, and at least one on its way.
-        let packs = (left / (pack_size + SLACK)).clamp(3, 7);
+        let packs = (left / pack_buffer(pack_size)).clamp(3, 7);
         let open_packs = if workers > 1 && packs > 3 { 2 } else { 1 };
         Self { workers, pack_size, open_packs, uploads: packs - open_packs - 1 }
     }
 
-    /// Bytes for chunks: one for each thread, and one that is handed from thread to thread.
+    /// Bytes for chunks: for each thread one that it reads, and one that waits or is handed from thread to thread.
     pub(super) fn chunk_budget(&self) -> usize {
         chunk_budget(self.workers)
     }
 
-    /// Bytes of one pack, header included.
+    /// Bytes of one pack, header included, and what comes before it for its alignment.
     pub(super) fn pack_buffer(&self) -> usize {
-        self.pack_size + SLACK
+        pack_buffer(self.pack_size)
     }
 
     /// Bytes for packs, whether being filled or on their way.
@@ -54,8 +57,12 @@ impl Memory {
     }
 }
 
+fn pack_buffer(pack_size: usize) -> usize {
+    pack_size + SLACK + ALIGNMENT
+}
+
 fn chunk_budget(workers: usize) -> usize {
-    (workers + 1) * LONGEST
+    2 * workers * LONGEST
 }
 
 #[cfg(test)]

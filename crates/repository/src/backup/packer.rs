@@ -1,6 +1,7 @@
 //! Filling packs: blobs are compressed, sealed, verified and appended; a full pack gets its header and its name.
 
 use bytes::Bytes;
+use plimsoll_store::ALIGNMENT;
 
 use super::buffers::{Buffer, Buffers};
 use super::options::Compression;
@@ -55,11 +56,11 @@ impl Packer {
     fn push(&mut self, key: &Key, blob: &mut SealedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
         let hash = blob.hash_into(self.hash.clone(), key)?;
         if self.buffer.is_none() {
-            self.buffer.insert(self.buffers.take(stopped)?).clear();
+            self.buffer.insert(self.buffers.take(stopped)?).clear_aligned(ALIGNMENT);
         }
         let Some(buffer) = &mut self.buffer else { return Ok(()) };
         let too_large = |_| RepositoryError::corrupt(format!("blob {}", blob.id), "it is too large for a pack");
-        let offset = u32::try_from(buffer.len()).map_err(too_large)?;
+        let offset = u32::try_from(buffer.length()).map_err(too_large)?;
         let length = u32::try_from(blob.sealed.stored_length()).map_err(too_large)?;
         for part in [&blob.sealed.iv[..], blob.sealed.text, &blob.sealed.tag[..]] {
             buffer.extend_from_slice(part);
@@ -71,7 +72,7 @@ impl Packer {
     }
 
     fn length(&self) -> usize {
-        self.buffer.as_ref().map_or(0, |buffer| buffer.len()) + pack::header_length(self.blobs.len() + 1)
+        self.buffer.as_ref().map_or(0, Buffer::length) + pack::header_length(self.blobs.len() + 1)
     }
 
     fn has_no_room_for(&self, blob: &SealedBlob<'_>) -> bool {

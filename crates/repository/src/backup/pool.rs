@@ -28,6 +28,12 @@ pub(super) struct ChunkJob {
     pub length: usize,
 }
 
+impl ChunkJob {
+    pub(super) fn content(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
 pub(super) enum Work {
     Files(Vec<FileJob>),
     Chunk(ChunkJob),

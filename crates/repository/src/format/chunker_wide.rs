@@ -84,7 +84,8 @@ mod processor {
         _mm256_slli_epi16, _mm256_srli_epi16, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8, _mm256_xor_si256,
     };
 
-    use super::super::vector::vector_of;
+    use zerocopy::transmute;
+
     use super::{BYTES, Halves, LANES, UNIT, Wide};
 
     /// Bytes of each stretch that are turned at a time.
@@ -180,7 +181,7 @@ mod processor {
     fn vectors(halves: &Halves) -> Tables {
         let mut tables = [[_mm256_setzero_si256(); 2]; BYTES];
         for (table, halves) in tables.iter_mut().flatten().zip(halves.iter().flatten()) {
-            *table = _mm256_broadcastsi128_si256(vector_of(halves));
+            *table = _mm256_broadcastsi128_si256(transmute!(*halves));
         }
         tables
     }
@@ -192,7 +193,7 @@ mod processor {
         let mut tile = [_mm256_setzero_si256(); TILE];
         for (lane, vector) in tile.iter_mut().enumerate() {
             let (low, high) = (&pieces[lane * stretch + number], &pieces[(TILE + lane) * stretch + number]);
-            *vector = _mm256_set_m128i(vector_of(high), vector_of(low));
+            *vector = _mm256_set_m128i(transmute!(*high), transmute!(*low));
         }
         tile
     }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use aes::cipher::{BlockCipherEncrypt, InnerIvInit, KeyInit, StreamCipher};
-use aes::{Aes128, Aes256};
-use ctr::Ctr128BE;
-use poly1305::Poly1305;
+use aes::Aes128;
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+
+use super::keystream::{Cipher, Keystream};
+use super::poly1305::Poly1305;
 
 /// Bytes before the ciphertext.
 pub const IV_SIZE: usize = 16;
@@ -23,8 +24,9 @@ pub struct Key {
     encrypt: [u8; 32],
     mac_k: [u8; 16],
     mac_r: [u8; 16],
-    cipher: Aes256,
-    nonce_cipher: Aes128,
+    cipher: Cipher,
+    pads: Aes128,
+    poly1305: Poly1305,
 }
 
 impl fmt::Debug for Key {
@@ -69,8 +71,8 @@ impl Key {
         if encrypt == [0; 32] || mac_k == [0; 16] || mac_r == [0; 16] {
             return None;
         }
-        let (cipher, nonce_cipher) = (Aes256::new(&encrypt.into()), Aes128::new(&mac_k.into()));
-        Some(Self { encrypt, mac_k, mac_r, cipher, nonce_cipher })
+        let (cipher, pads, poly1305) = (Cipher::new(&encrypt), Aes128::new(&mac_k.into()), Poly1305::new(&mac_r));
+        Some(Self { encrypt, mac_k, mac_r, cipher, pads, poly1305 })
     }
 
     /// A new random key.
@@ -109,7 +111,7 @@ impl Key {
     }
 
     fn seal_text(&self, iv: &[u8; IV_SIZE], text: &mut [u8]) -> [u8; TAG_SIZE] {
-        self.keystream(iv).apply_keystream(text);
+        self.keystream(iv).apply(text);
         self.tag(iv, text)
     }
 
@@ -117,32 +119,17 @@ impl Key {
     pub fn open(&self, sealed: &[u8], out: &mut Vec<u8>) -> Result<(), BrokenSeal> {
         out.clear();
         let sealed = self.proved(Sealed::split(sealed)?)?;
-        out.extend_from_slice(sealed.text);
-        self.keystream(&sealed.iv).apply_keystream(out);
-        Ok(())
-    }
-
-    /// The same, and hands each piece to `take` while it is in the processor's cache.
-    pub fn open_and_take(
-        &self,
-        sealed: &[u8],
-        out: &mut Vec<u8>,
-        mut take: impl FnMut(&[u8]),
-    ) -> Result<(), BrokenSeal> {
-        out.clear();
-        let sealed = self.proved(Sealed::split(sealed)?)?;
         let mut keystream = self.keystream(&sealed.iv);
         out.reserve(sealed.text.len());
         for piece in sealed.text.chunks(PIECE) {
             let start = out.len();
             out.extend_from_slice(piece);
-            keystream.apply_keystream(&mut out[start..]);
-            take(&out[start..]);
+            keystream.apply(&mut out[start..]);
         }
         Ok(())
     }
 
-    /// The same for those who do not keep the plain form: hands it to `take` in pieces as large as `buffer`, which stay in
+    /// The same for those who do not keep the plain form: hands it to `take` in pieces that fit into `buffer` and stay in
     /// the processor's cache, each after its sealed form.
     pub fn open_in_pieces(
         &self,
@@ -152,10 +139,11 @@ impl Key {
     ) -> Result<(), BrokenSeal> {
         let sealed = self.proved(sealed)?;
         let mut keystream = self.keystream(&sealed.iv);
-        for piece in sealed.text.chunks(buffer.len().max(1)) {
+        let whole_blocks = buffer.len() - buffer.len() % IV_SIZE;
+        for piece in sealed.text.chunks(whole_blocks.max(1)) {
             let plain = buffer.get_mut(..piece.len()).ok_or(BrokenSeal)?;
             plain.copy_from_slice(piece);
-            keystream.apply_keystream(plain);
+            keystream.apply(plain);
             take(piece, plain);
         }
         Ok(())
@@ -166,17 +154,14 @@ impl Key {
         if good { Ok(sealed) } else { Err(BrokenSeal) }
     }
 
-    fn keystream(&self, iv: &[u8; IV_SIZE]) -> Ctr128BE<Aes256> {
-        Ctr128BE::from_core(ctr::CtrCore::inner_iv_init(self.cipher.clone(), iv.into()))
+    fn keystream(&self, iv: &[u8; IV_SIZE]) -> Keystream<'_> {
+        self.cipher.keystream(iv)
     }
 
     fn tag(&self, iv: &[u8; IV_SIZE], ciphertext: &[u8]) -> [u8; TAG_SIZE] {
-        let mut nonce = (*iv).into();
-        self.nonce_cipher.encrypt_block(&mut nonce);
-        let mut key = [0; 32];
-        key[..16].copy_from_slice(&self.mac_r);
-        key[16..].copy_from_slice(&nonce);
-        Poly1305::new(&key.into()).compute_unpadded(ciphertext).into()
+        let mut pad = (*iv).into();
+        self.pads.encrypt_block(&mut pad);
+        self.poly1305.tag(&pad.into(), ciphertext)
     }
 }
 
@@ -243,7 +228,7 @@ pub(crate) mod tests {
     fn pieces_join_to_the_whole() {
         let (mut sealed, mut plain) = (Vec::new(), Vec::new());
         fixed_key().seal(&[7; 1000], &mut sealed);
-        for size in [1, 16, 33, 1000, 4096] {
+        for size in [16, 33, 1000, 4096] {
             plain.clear();
             let parts = Sealed::split(&sealed).expect("long enough");
             let opened =

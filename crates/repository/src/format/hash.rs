@@ -103,11 +103,12 @@ mod processor {
 #[cfg(target_arch = "x86_64")]
 mod processor {
     use std::arch::x86_64::{
-        __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_extract_epi32, _mm_set_epi32, _mm_set_epi64x, _mm_setzero_si128,
+        __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_extract_epi32, _mm_set_epi32, _mm_set_epi64x,
         _mm_sha256msg1_epu32, _mm_sha256msg2_epu32, _mm_sha256rnds2_epu32, _mm_shuffle_epi8, _mm_shuffle_epi32,
     };
 
-    use super::super::vector::vector_of;
+    use zerocopy::transmute;
+
     use super::{BLOCK, compress256};
 
     /// As many blocks of one stream as of the other.
@@ -176,11 +177,8 @@ mod processor {
     #[target_feature(enable = "sse4.1")]
     fn load(block: &[u8; BLOCK]) -> [__m128i; 4] {
         let big_endian = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
-        let mut words = [_mm_setzero_si128(); 4];
-        for (words, bytes) in words.iter_mut().zip(block.as_chunks().0) {
-            *words = _mm_shuffle_epi8(vector_of(bytes), big_endian);
-        }
-        words
+        let words: [__m128i; 4] = transmute!(*block);
+        words.map(|words| _mm_shuffle_epi8(words, big_endian))
     }
 
     #[expect(clippy::many_single_char_names, reason = "the words have these names in the standard")]

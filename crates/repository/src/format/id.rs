@@ -15,6 +15,13 @@ impl Id {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The IDs of two, in little more time than that of the longer one.
+    pub(crate) fn of_both(one: &[u8], other: &[u8]) -> (Self, Self) {
+        let (mut hash, mut other_hash) = (super::hash::Hash::default(), super::hash::Hash::default());
+        hash.update_both(one, &mut other_hash, other);
+        (hash.finish(), other_hash.finish())
+    }
+
     /// A random one, for names that are not hashes.
     pub fn random() -> Self {
         Self(rand::random())

@@ -12,14 +12,14 @@ pub(crate) mod hash;
 pub mod id;
 pub mod index;
 pub mod key;
+mod keystream;
 pub mod mode;
 pub mod names;
 pub mod pack;
+mod poly1305;
 pub mod polynomial;
 pub mod snapshot;
 pub mod time;
 pub mod tree;
 pub mod unpacked;
-#[cfg(target_arch = "x86_64")]
-mod vector;
 mod writer;

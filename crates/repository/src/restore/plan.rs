@@ -61,6 +61,12 @@ impl Portion {
         self.wanted.len() >= MOST_WANTED || self.files.len() >= MOST_WANTED
     }
 
+    /// The blobs of a range, each with all places it is written to.
+    pub(super) fn blobs(&self, range: &PackRange) -> impl Iterator<Item = &[Wanted]> {
+        let wanted = &self.wanted[range.wanted.clone()];
+        wanted.chunk_by(|one, other| one.id == other.id && one.place == other.place)
+    }
+
     /// Adds a file whose blobs are at these places; the error is a blob that no index file has.
     pub(super) fn add(
         &mut self,

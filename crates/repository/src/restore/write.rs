@@ -7,22 +7,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::fetch::{Fetched, Fetcher};
 use super::plan::{PackRange, PlannedFile, Portion, Wanted};
 use super::run::Run;
-use crate::blob_read::Decoder;
+use crate::blob_read::{StoredBlob, TwoDecoders};
 use crate::format::blob::BlobKind;
+use crate::format::chunker::LONGEST;
 use crate::pack_file::PackFiles;
 use crate::{RepositoryError, Result};
 
 pub(super) struct Writer<'r, 'a> {
     run: &'r Run<'a>,
     portion: &'r Portion,
-    decoder: Decoder,
+    /// Lent to whoever decodes; there are none meanwhile.
+    decoders: Option<Box<TwoDecoders>>,
     /// The file written to last: the next blob is often for the same one.
     current: Option<(u32, File)>,
 }
 
 impl<'r, 'a> Writer<'r, 'a> {
     pub(super) fn new(run: &'r Run<'a>, portion: &'r Portion) -> Self {
-        Self { run, portion, decoder: Decoder::new(), current: None }
+        Self { run, portion, decoders: None, current: None }
     }
 
     /// Works until all ranges are done, reading them from this machine's disk.
@@ -73,31 +75,48 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     fn write_blobs(&mut self, range: &PackRange, content: &[u8]) -> Result<()> {
-        let wanted = &self.portion.wanted[range.wanted.clone()];
-        for same in wanted.chunk_by(|one, other| one.id == other.id && one.place == other.place) {
+        let portion = self.portion;
+        let mut blobs = portion.blobs(range).peekable();
+        while let Some(first) = blobs.next() {
             self.run.check()?;
-            let place = same[0].place;
-            let start = usize::try_from(place.range().start - range.bytes.start).unwrap_or(usize::MAX);
-            let sealed = content.get(start..start.saturating_add(place.length as usize)).unwrap_or_default();
-            let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new_empty());
-            let decoded = decoder.decode(&self.run.repository.key, sealed, place.uncompressed, &same[0].id);
-            let done = match decoded {
-                Ok(plain) => self.write_everywhere(same, plain),
-                Err(cause) => self.rescue(same, &cause),
-            };
-            self.decoder = decoder;
+            let second = blobs.next_if(|second| are_small(first, second));
+            let mut decoders = self.decoders.take().unwrap_or_else(|| Box::new(TwoDecoders::new()));
+            let done = self.write_decoded(&mut decoders, first, second, range, content);
+            self.decoders = Some(decoders);
             done?;
         }
         Ok(())
     }
 
+    fn write_decoded(
+        &mut self,
+        decoders: &mut TwoDecoders,
+        first: &[Wanted],
+        second: Option<&[Wanted]>,
+        range: &PackRange,
+        content: &[u8],
+    ) -> Result<()> {
+        let key = &self.run.repository.key;
+        let Some(second) = second else {
+            let decoded = decoders.decode_one(key, &stored(first, range, content));
+            return self.write_or_rescue(first, decoded);
+        };
+        let [one, other] = decoders.decode(key, [&stored(first, range, content), &stored(second, range, content)]);
+        self.write_or_rescue(first, one)?;
+        self.write_or_rescue(second, other)
+    }
+
+    fn write_or_rescue(&mut self, same: &[Wanted], decoded: Result<&[u8], String>) -> Result<()> {
+        match decoded {
+            Ok(plain) => self.write_everywhere(same, plain),
+            Err(cause) => self.rescue(same, &cause),
+        }
+    }
+
     /// The whole range could not be read: each of its blobs may still be found elsewhere.
     fn rescue_all(&mut self, range: &PackRange, cause: &str) -> Result<()> {
-        let wanted = &self.portion.wanted[range.wanted.clone()];
-        for same in wanted.chunk_by(|one, other| one.id == other.id && one.place == other.place) {
-            self.rescue(same, cause)?;
-        }
-        Ok(())
+        let portion = self.portion;
+        portion.blobs(range).try_for_each(|same| self.rescue(same, cause))
     }
 
     /// Reads a blob again, from any copy; if none is good, the files that need it are named.
@@ -188,6 +207,18 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
         planned.complete(file, &run.newborn)
     }
+}
+
+fn stored<'s>(same: &'s [Wanted], range: &PackRange, content: &'s [u8]) -> StoredBlob<'s> {
+    let Wanted { place, id, .. } = &same[0];
+    let start = usize::try_from(place.range().start - range.bytes.start).unwrap_or(usize::MAX);
+    let sealed = content.get(start..start.saturating_add(place.length as usize)).unwrap_or_default();
+    StoredBlob { sealed, uncompressed: place.uncompressed, id }
+}
+
+/// Whether two blobs may be held at the same time.
+fn are_small(one: &[Wanted], other: &[Wanted]) -> bool {
+    [one, other].iter().all(|same| same[0].place.plain_length() <= (LONGEST / 2) as u64)
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
