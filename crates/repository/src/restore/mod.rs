@@ -11,6 +11,7 @@ mod newborn;
 mod options;
 mod plan;
 mod run;
+mod shares;
 mod write;
 
 pub use options::{Overwrite, RestoreOptions, RestoreOutcome};

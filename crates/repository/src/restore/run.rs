@@ -5,7 +5,7 @@ use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plimsoll_progress::{Meter, Task, Unit};
@@ -15,6 +15,7 @@ use super::metadata::Metadata;
 use super::newborn::Newborn;
 use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
 use super::plan::{PackRange, Portion};
+use super::shares::Shares;
 use super::write::Writer;
 use crate::backup::Problem;
 use crate::blob_index::BlobIndex;
@@ -123,10 +124,12 @@ impl Run<'_> {
 impl Run<'_> {
     /// The same where packs are files: whoever needs a range reads it.
     fn write_from_files(&self, portion: &Portion, ranges: &[PackRange]) -> Result<()> {
-        let next = AtomicUsize::new(0);
+        let shares = Shares::new(ranges.len(), self.workers());
         std::thread::scope(|scope| {
-            for _ in 0..self.workers() {
-                scope.spawn(|| Writer::new(self, portion).work_on_files(ranges, &next));
+            for worker in 0..self.workers() {
+                let shares = &shares;
+                let next = move || ranges.get(shares.next(worker)?);
+                scope.spawn(move || Writer::new(self, portion).work_on_files(next));
             }
         });
         self.take_failure()

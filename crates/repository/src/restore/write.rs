@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::fetch::{Fetched, Fetcher};
 use super::plan::{PackRange, PlannedFile, Portion, Wanted};
@@ -28,9 +28,9 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     /// Works until all ranges are done, reading them from this machine's disk.
-    pub(super) fn work_on_files(mut self, ranges: &[PackRange], next: &AtomicUsize) {
+    pub(super) fn work_on_files<'p>(mut self, next: impl Fn() -> Option<&'p PackRange>) {
         let mut files = PackFiles::default();
-        while let Some(range) = ranges.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(range) = next() {
             if self.run.is_stopped() {
                 return;
             }
