@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
+use crate::pod_volumes::{Application, agent, agent_log, path, server, transfer};
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -126,4 +126,37 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     assert!(phases.iter().all(|phase| phase == "Canceled" || phase == "Completed"), "{phases:?}");
     assert!(phases.contains(&"Canceled".to_owned()), "{phases:?}");
     dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does_not_end_well() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 100_000).await;
+    // One that is not there, and one that runs for a moment, in which its data begins to come.
+    for (home, program) in [("missing", "/nowhere/plimsoll"), ("crashing", "/bin/false")] {
+        let home = bed.home(home).await;
+        let arguments = ["--volume-mover", "built-in", "--restore-helper-program", program, "--resource-timeout", "15s"];
+        let search = path();
+        let server = home.server_through(&bed.kubeconfig, &arguments, &[("PATH", search.as_str())]);
+        let agent = agent(&home, &[], &[]);
+        home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+        assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+        let mapping = json!({ (application.namespace.as_str()): format!("{}-back", home.namespace) });
+        home.restore("r", json!({ "backupName": "b", "namespaceMapping": mapping })).await;
+        let words = "InitContainerStuck: container restore-wait of pod";
+        eventually("the transfer says what it waits for", async || {
+            let waiting = transfer(&home, "PodVolumeRestore", "data").await.unwrap_or_default();
+            !is_ended(&waiting) && message(&waiting).starts_with(words)
+        })
+        .await;
+        let restore = home.get("Restore", "r").await;
+        assert!(!is_ended(&restore), "{restore:#}");
+        let restore = home.ended("Restore", "r").await;
+        assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
+        let failed = transfer(&home, "PodVolumeRestore", "data").await.unwrap();
+        assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
+        assert!(program != "/nowhere/plimsoll" || message(&failed).contains("no such file"), "{failed:#}");
+        dismiss(agent).await;
+        dismiss(server).await;
+    }
 }

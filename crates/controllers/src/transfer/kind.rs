@@ -231,7 +231,8 @@ impl Transfer for PodVolumeRestore {
     }
 
     fn begun(_: &Path, node: &str) -> Value {
-        json!({ "node": node })
+        // What it waited for has passed.
+        json!({ "node": node, "message": null })
     }
 
     fn awaited_by(&self) -> Result<Option<&str>, TransferError> {
