@@ -9,7 +9,8 @@ use crate::pod_volumes::{Application, agent, agent_log, server, transfer, unpack
 async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str) {
     let (_server, agent) = (server(home, mover, &[]), agent(home, &[], &[]));
     let before = application.files().await;
-    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let settings = json!({ "parallelFilesUpload": 3 });
+    home.backup("b", json!({ "includedNamespaces": [application.namespace], "uploaderConfig": settings })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(
         phase(&backup),
@@ -21,7 +22,8 @@ async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str)
     );
     check_backup(home, application, &backup, mover).await;
     application.lose().await;
-    home.restore("r", json!({ "backupName": "b" })).await;
+    let settings = json!({ "parallelFilesDownload": 2, "writeSparseFiles": false });
+    home.restore("r", json!({ "backupName": "b", "uploaderConfig": settings })).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{mover}: {restore:#}\n{}\n{}", home.log(), agent_log(home));
     check_restore(home, application, &restore).await;
@@ -42,6 +44,7 @@ async fn check_backup(home: &Home<'_>, application: &Application<'_>, backup: &V
     assert_eq!((&spec["uploaderType"], &spec["node"]), (&json!(uploader), &json!("local")), "{found:#}");
     assert_eq!(spec["pod"]["uid"], pod["metadata"]["uid"]);
     assert_eq!(spec["tags"]["backup"], "b");
+    assert_eq!(spec["uploaderSettings"], json!({ "ParallelFilesUpload": "3" }), "{found:#}");
     assert_eq!(spec["tags"]["pvc-uid"], found["metadata"]["labels"]["velero.io/pvc-uid"]);
     let status = &found["status"];
     assert_eq!(
@@ -64,6 +67,8 @@ async fn check_restore(home: &Home<'_>, application: &Application<'_>, restore: 
     let labels = &found["metadata"]["labels"];
     assert_eq!(labels["velero.io/restore-uid"], restore["metadata"]["uid"]);
     assert_eq!(labels["velero.io/pvc-uid"], application.claim().await["metadata"]["uid"], "{labels}");
+    let settings = json!({ "ParallelFilesDownload": "2", "WriteSparseFiles": "false" });
+    assert_eq!(found["spec"]["uploaderSettings"], settings, "{found:#}");
     let status = &found["status"];
     assert_eq!(
         (&status["phase"], &status["progress"]["bytesDone"]),
