@@ -86,7 +86,7 @@ impl<T: Transfer> Run<'_, T> {
             };
             info!("{} {}: {error}; trying again", T::kind(&()), self.record.name());
             self.root.hint(error.to_string());
-            let _waiting = self.root.wait(format!("trying again: {error}"));
+            let _waiting = self.root.wait(format!("trying again: {}", error.message()));
             self.unless_cancelled(tokio::time::sleep(pause)).await?;
             pause *= 2;
         }
