@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -108,6 +108,12 @@ impl<'a> Application<'a> {
 
     pub async fn pod(&self) -> Option<Value> {
         self.api("Pod").get_opt("writer").await.unwrap().map(|pod| json!(pod))
+    }
+
+    /// Gives the pod an annotation.
+    pub async fn annotate(&self, key: &str, value: &str) {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
+        self.api("Pod").patch("writer", &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub async fn claim(&self) -> Value {
