@@ -144,6 +144,8 @@ impl Mover for BuiltIn {
         let (id, _) = engine.repository.find_snapshot(&restore.snapshot).map_err(|error| engine.named(&error))?;
         let mut options = RestoreOptions::new(id, &restore.directory);
         options.overwrite = Overwrite::IfChanged;
+        options.workers = workers(restore.parallel);
+        options.sparse = restore.sparse;
         let done = engine.repository.restore(&options, &session.task, &session.cancel);
         let done = done.map_err(|error| engine.named(&error))?;
         if done.problems.iter().any(|problem| problem.cause.contains("os error 28")) {
@@ -237,6 +239,7 @@ fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
         None => (format!("/{}", backup.source), Target::Content(directory)),
     };
     let mut options = BackupOptions::new(target);
+    options.workers = workers(backup.parallel);
     options.record_paths = Some(vec![path]);
     options.hostname = HOST.into();
     options.tags = to_words(&backup.tags)?;
@@ -250,6 +253,14 @@ fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
         None => Parent::Newest,
     };
     Ok(options)
+}
+
+/// Each has buffers of its own, and other transfers run on the same node.
+const MOST_WORKERS: u32 = 8;
+
+/// Threads for so many files at a time; 0 leaves it to the engine.
+fn workers(parallel: Option<u32>) -> usize {
+    parallel.map_or(0, |number| number.clamp(1, MOST_WORKERS) as usize)
 }
 
 fn find_parent(engine: &Engine, backup: &Backup) -> Result<Option<Id>> {

@@ -142,6 +142,9 @@ pub struct Backup {
     /// The one entry of the directory that is wanted, if not all of them are; only with `at`.
     #[serde(default)]
     pub only: Option<PathBuf>,
+    /// How many files are read at a time, if not as many as the mover itself thinks best.
+    #[serde(default)]
+    pub parallel: Option<u32>,
 }
 
 fn pod_volume() -> String {
@@ -159,6 +162,7 @@ impl Backup {
             full: false,
             at: None,
             only: None,
+            parallel: None,
         }
     }
 
@@ -180,4 +184,21 @@ pub struct Restore {
     pub snapshot: String,
     /// Where to. What is there and not in the snapshot stays.
     pub directory: PathBuf,
+    /// How many files are written at a time, if not as many as the mover itself thinks best. restic has no such setting.
+    #[serde(default)]
+    pub parallel: Option<u32>,
+    /// Whether blocks of zeros become holes. Every mover that can makes them, unless somebody says no.
+    #[serde(default = "yes")]
+    pub sparse: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Restore {
+    /// A restore with the usual settings.
+    pub fn new(snapshot: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
+        Self { snapshot: snapshot.into(), directory: directory.into(), parallel: None, sparse: true }
+    }
 }

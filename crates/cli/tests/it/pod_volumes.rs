@@ -1,13 +1,13 @@
 //! Pods that write real files into real directories, and what tests need to look at them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::bed::{Bed, Home, create_namespace, eventually, phase, plimsoll};
 
@@ -37,21 +37,35 @@ pub fn volume_server(home: &Home<'_>, mover: &str, more: &[&str], environment: &
 
 /// The agent of the one node.
 pub fn agent(home: &Home<'_>, more: &[&str], environment: &[(&str, &str)]) -> Child {
+    agent_command(plimsoll(), home).args(more).envs(environment.iter().copied()).spawn().unwrap()
+}
+
+/// The same for which a directory, with what is in it, lies on a small file system.
+pub fn agent_on_a_small_disk(home: &Home<'_>, directory: &Path, size: &str) -> Child {
+    let small = home.bed.directory.path().join("small");
+    std::fs::create_dir_all(&small).unwrap();
+    let mount = format!(
+        "mount -t tmpfs -o size={size} small \"$1\" && cp -a \"$2/.\" \"$1\" && mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\""
+    );
+    let mut command = Command::new("unshare");
+    command.kill_on_drop(true).stdin(Stdio::null()).args(["--mount", "sh", "-c", &mount, "sh"]);
+    command.args([small.as_path(), directory]).arg(env!("CARGO_BIN_EXE_plimsoll"));
+    agent_command(command, home).spawn().unwrap()
+}
+
+fn agent_command(mut command: Command, home: &Home<'_>) -> Command {
     let log = home.bed.directory.path().join(format!("agent-{}.log", home.namespace));
     let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
-    plimsoll()
+    command
         .args(["agent", "--node", "local", "--pod", "agent", "--namespace", &home.namespace, "--kubeconfig"])
         .arg(&home.bed.kubeconfig)
         .arg("--pods-directory")
         .arg(home.bed.directory.path().join("cluster/pods"))
         .arg("--cache-dir")
         .arg(home.bed.directory.path().join("cache"))
-        .args(more)
         .env("PATH", path())
-        .envs(environment.iter().copied())
-        .stderr(log)
-        .spawn()
-        .unwrap()
+        .stderr(log);
+    command
 }
 
 pub fn agent_log(home: &Home<'_>) -> String {
@@ -94,6 +108,12 @@ impl<'a> Application<'a> {
 
     pub async fn pod(&self) -> Option<Value> {
         self.api("Pod").get_opt("writer").await.unwrap().map(|pod| json!(pod))
+    }
+
+    /// Gives the pod an annotation.
+    pub async fn annotate(&self, key: &str, value: &str) {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
+        self.api("Pod").patch("writer", &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub async fn claim(&self) -> Value {

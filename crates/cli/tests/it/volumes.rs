@@ -9,7 +9,8 @@ use crate::pod_volumes::{Application, agent, agent_log, server, transfer, unpack
 async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str) {
     let (_server, agent) = (server(home, mover, &[]), agent(home, &[], &[]));
     let before = application.files().await;
-    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let settings = json!({ "parallelFilesUpload": 3 });
+    home.backup("b", json!({ "includedNamespaces": [application.namespace], "uploaderConfig": settings })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(
         phase(&backup),
@@ -21,7 +22,8 @@ async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str)
     );
     check_backup(home, application, &backup, mover).await;
     application.lose().await;
-    home.restore("r", json!({ "backupName": "b" })).await;
+    let settings = json!({ "parallelFilesDownload": 2, "writeSparseFiles": false });
+    home.restore("r", json!({ "backupName": "b", "uploaderConfig": settings })).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{mover}: {restore:#}\n{}\n{}", home.log(), agent_log(home));
     check_restore(home, application, &restore).await;
@@ -42,6 +44,7 @@ async fn check_backup(home: &Home<'_>, application: &Application<'_>, backup: &V
     assert_eq!((&spec["uploaderType"], &spec["node"]), (&json!(uploader), &json!("local")), "{found:#}");
     assert_eq!(spec["pod"]["uid"], pod["metadata"]["uid"]);
     assert_eq!(spec["tags"]["backup"], "b");
+    assert_eq!(spec["uploaderSettings"], json!({ "ParallelFilesUpload": "3" }), "{found:#}");
     assert_eq!(spec["tags"]["pvc-uid"], found["metadata"]["labels"]["velero.io/pvc-uid"]);
     let status = &found["status"];
     assert_eq!(
@@ -64,6 +67,8 @@ async fn check_restore(home: &Home<'_>, application: &Application<'_>, restore: 
     let labels = &found["metadata"]["labels"];
     assert_eq!(labels["velero.io/restore-uid"], restore["metadata"]["uid"]);
     assert_eq!(labels["velero.io/pvc-uid"], application.claim().await["metadata"]["uid"], "{labels}");
+    let settings = json!({ "ParallelFilesDownload": "2", "WriteSparseFiles": "false" });
+    assert_eq!(found["spec"]["uploaderSettings"], settings, "{found:#}");
     let status = &found["status"];
     assert_eq!(
         (&status["phase"], &status["progress"]["bytesDone"]),
@@ -91,4 +96,48 @@ async fn every_file_of_a_volume_comes_back_as_it_was_whoever_moves_it() {
         round_trip(&home, &application, "restic").await;
     };
     tokio::join!(first, second, third);
+}
+
+/// The volumes whose files a backup has.
+async fn volumes_of(home: &Home<'_>, backup: &str) -> Vec<String> {
+    let all = home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one));
+    let of_it = all.filter(|one| one["metadata"]["labels"]["velero.io/backup-name"] == backup);
+    let mut names: Vec<_> = of_it.map(|one| one["spec"]["volume"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_and_annotations_say_which_volumes_are_backed_up() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    let policy = |condition: &str, action: &str| format!("- conditions: {condition}\n  action: {{type: {action}}}\n");
+    let (claims, empty) = ("{capacity: '0,10Gi'}", "{volumeTypes: [emptyDir]}");
+    for (name, on_claims, on_empty) in [("claims", "fs-backup", "skip"), ("empty", "skip", "fs-backup")] {
+        let rules = policy(empty, on_empty) + &policy(claims, on_claims);
+        let rules = format!("version: v1\nvolumePolicies:\n{rules}");
+        home.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name },
+            "data": { "rules.yaml": rules } }))
+            .await
+            .unwrap();
+    }
+    // The pod's annotation asks for both: a policy goes before it.
+    for (name, expected) in [("claims", "data"), ("empty", "scratch")] {
+        let policy = json!({ "kind": "configmap", "name": name });
+        home.backup(name, json!({ "includedNamespaces": [application.namespace], "resourcePolicy": policy })).await;
+        let backup = home.ended("Backup", name).await;
+        assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages(name, "errors"), agent_log(&home));
+        assert_eq!(volumes_of(&home, name).await, [expected], "{name}");
+    }
+    let infos = unpacked(&home, "backups/empty/empty-volumeinfo.json.gz");
+    let skipped = infos.as_array().unwrap().iter().find(|info| info["pvcName"] == "data").unwrap();
+    assert_eq!((&skipped["skipped"], &skipped["skippedReason"]), (&json!(true), &json!("skipped due to policy")));
+
+    application.annotate("backup.velero.io/backup-volumes-excludes", "scratch").await;
+    let all = json!({ "includedNamespaces": [application.namespace], "defaultVolumesToFsBackup": true });
+    home.backup("all", all).await;
+    assert_eq!(phase(&home.ended("Backup", "all").await), "Completed", "{}", home.messages("all", "errors"));
+    assert_eq!(volumes_of(&home, "all").await, ["data"]);
+    dismiss(agent).await;
 }

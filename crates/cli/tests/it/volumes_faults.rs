@@ -1,8 +1,12 @@
 //! What goes wrong with a volume has a name, in its own status and in its backup's errors.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use plimsoll_repository::{Lock, LockKind, OpenOptions, Repository};
+use plimsoll_store::Store;
 use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
@@ -10,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
+use crate::pod_volumes::{Application, agent, agent_log, agent_on_a_small_disk, path, server, transfer};
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -125,5 +129,145 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     let phases: Vec<String> = of_second().await.iter().map(|one| phase(one).to_owned()).collect();
     assert!(phases.iter().all(|phase| phase == "Canceled" || phase == "Completed"), "{phases:?}");
     assert!(phases.contains(&"Canceled".to_owned()), "{phases:?}");
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does_not_end_well() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 100_000).await;
+    // One that is not there, and one that runs for a moment, in which its data begins to come.
+    for (home, program) in [("missing", "/nowhere/plimsoll"), ("crashing", "/bin/false")] {
+        let home = bed.home(home).await;
+        let arguments =
+            ["--volume-mover", "built-in", "--restore-helper-program", program, "--resource-timeout", "15s"];
+        let search = path();
+        let server = home.server_through(&bed.kubeconfig, &arguments, &[("PATH", search.as_str())]);
+        let agent = agent(&home, &[], &[]);
+        home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+        assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+        let mapping = json!({ (application.namespace.as_str()): format!("{}-back", home.namespace) });
+        home.restore("r", json!({ "backupName": "b", "namespaceMapping": mapping })).await;
+        let words = "InitContainerStuck: container restore-wait of pod";
+        eventually("the transfer says what it waits for", async || {
+            let waiting = transfer(&home, "PodVolumeRestore", "data").await.unwrap_or_default();
+            !is_ended(&waiting) && message(&waiting).starts_with(words)
+        })
+        .await;
+        let restore = home.get("Restore", "r").await;
+        assert!(!is_ended(&restore), "{restore:#}");
+        let restore = home.ended("Restore", "r").await;
+        assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
+        let failed = transfer(&home, "PodVolumeRestore", "data").await.unwrap();
+        assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
+        assert!(program != "/nowhere/plimsoll" || message(&failed).contains("no such file"), "{failed:#}");
+        dismiss(agent).await;
+        dismiss(server).await;
+    }
+}
+
+/// A volume that is backed up once more, by no server.
+async fn hand_over(home: &Home<'_>, application: &Application<'_>, name: &str, mover: &str) {
+    let pod = application.pod().await.unwrap();
+    let pod =
+        json!({ "kind": "Pod", "namespace": application.namespace, "name": "writer", "uid": pod["metadata"]["uid"] });
+    let backup = json!({ "apiVersion": "velero.io/v1", "kind": "PodVolumeBackup",
+        "metadata": { "name": name, "annotations": { "plimsoll.dev/mover": mover } },
+        "spec": { "node": "local", "pod": pod, "volume": "data", "backupStorageLocation": "default", "repoIdentifier": "",
+            "uploaderType": "restic" } });
+    home.create(backup).await.unwrap();
+}
+
+async fn fails_alone(home: &Home<'_>, name: &str, words: &str) {
+    let failed = home.ended("PodVolumeBackup", name).await;
+    assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}\n{}", agent_log(home));
+}
+
+/// What stands in the way is named while it lasts, and does not matter once it is gone.
+async fn waits(home: &Home<'_>, name: &str, words: &str) {
+    let mut seen = Value::Null;
+    eventually(&format!("{name} says {words}"), async || {
+        seen = home.get("PodVolumeBackup", name).await;
+        assert!(!is_ended(&seen), "{seen:#}");
+        seen["status"]["plimsoll"]["doing"].as_str().is_some_and(|doing| doing.starts_with(words))
+    })
+    .await;
+}
+
+async fn goes_on(home: &Home<'_>, name: &str) {
+    let ended = home.ended("PodVolumeBackup", name).await;
+    assert_eq!(phase(&ended), "Completed", "{ended:#}\n{}", agent_log(home));
+}
+
+/// The lock of somebody who prunes, from beside the repository.
+async fn lock(bucket: &Path, prefix: String, password: &'static str) -> Lock {
+    let (store, runtime) = (Store::directory(bucket, &prefix).unwrap(), tokio::runtime::Handle::current());
+    let take = move || {
+        let opened = Repository::open(store, runtime, password.as_bytes(), OpenOptions::default()).unwrap();
+        Lock::take(&Arc::new(opened), LockKind::Exclusive).unwrap()
+    };
+    tokio::task::spawn_blocking(take).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 100_000).await;
+    let home = bed.home("home").await;
+    home.create_secret("velero-repo-credentials", "repository-password", "right").await;
+    let server = server(&home, "built-in", &[]);
+    let agent_in_order = agent(&home, &["--restic", "/nowhere/restic"], &[]);
+    home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
+    let good = home.ended("Backup", "good").await;
+    assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("good", "errors"), agent_log(&home));
+    dismiss(server).await;
+
+    hand_over(&home, &application, "lost", "restic").await;
+    fails_alone(
+        &home,
+        "lost",
+        "MoverProgramMissing: restic is not installed where the mover runs: there is no /nowhere/restic",
+    )
+    .await;
+
+    let held = lock(&home.bucket, format!("restic/{}", application.namespace), "right").await;
+    hand_over(&home, &application, "locked", "built-in").await;
+    waits(&home, "locked", "trying again: RepositoryLocked: repository").await;
+    tokio::task::spawn_blocking(move || drop(held)).await.unwrap();
+    goes_on(&home, "locked").await;
+
+    home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "wrong" } })).await;
+    hand_over(&home, &application, "locked-out", "built-in").await;
+    fails_alone(&home, "locked-out", "WrongRepositoryPassword: the Secret's password does not open").await;
+    home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "right" } })).await;
+    dismiss(agent_in_order).await;
+
+    let noise = std::process::Command::new("head").args(["-c", "64M", "/dev/urandom"]).output().unwrap().stdout;
+    std::fs::write(application.directory("data").await.unwrap().join("much"), noise).unwrap();
+    let crowded = agent_on_a_small_disk(&home, &home.bucket, "24m");
+    hand_over(&home, &application, "full", "built-in").await;
+    fails_alone(&home, "full", "RepositoryFull: no space is left").await;
+    dismiss(crowded).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_store_stands_in_the_transfers_own_status_until_it_is_back() {
+    let bed = Bed::local_with_pods().await;
+    require!(cache::program("s3s-fs"));
+    let application = Application::start(&bed, "shop", 100_000).await;
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;
+    let good = home.ended("Backup", "good").await;
+    assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("good", "errors"), agent_log(&home));
+    dismiss(server).await;
+
+    proxy.close();
+    hand_over(&home, &application, "dead", "built-in").await;
+    waits(&home, "dead", "trying again: RepositoryUnreachable: repository").await;
+    proxy.open();
+    goes_on(&home, "dead").await;
     dismiss(agent).await;
 }

@@ -1,6 +1,7 @@
 //! What people see of volumes on their way: percent, words and files, and an end that comes soon when they ask for it.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use http::Method;
 use plimsoll_testkit::peers::{S3Program, S3Server};
@@ -108,6 +109,65 @@ async fn volumes_on_their_way_show_percent_words_and_files_and_wait_for_their_tu
     let files = |one: &Value| one["status"]["plimsoll"]["filesDone"].as_u64();
     assert!(done.iter().all(|one| files(one) > Some(0)), "{done:#?}");
     dismiss(one).await;
+}
+
+/// The packs of a repository that hold content of files: those with directories are small.
+fn large_packs(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in directory.read_dir().unwrap().map(Result::unwrap) {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            found.extend(large_packs(&entry.path()));
+        } else if directory.components().any(|part| part.as_os_str() == "data")
+            && entry.metadata().unwrap().len() > 2 << 20
+        {
+            found.push(entry.file_name().into_string().unwrap());
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_on_its_way_back_shows_percent_and_stops_soon_when_asked() {
+    let bed = Bed::local_with_pods().await;
+    require!(cache::program("s3s-fs"));
+    let application = Application::start(&bed, "shop", 96 << 20).await;
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    application.lose().await;
+
+    // Directories come, and with them the total; so does the beginning of each pack of content, and no more of it.
+    let packs = large_packs(&home.bucket);
+    assert!(packs.len() > 2, "{packs:?}");
+    let reads = |pack: &String| Requests::with_method(Method::GET).containing(pack);
+    let _stuck: Vec<_> = packs.iter().map(|pack| proxy.inject(reads(pack), Fault::Hang)).collect();
+    let begun = |pack| proxy.inject(reads(pack).first(1), Fault::Latency(Duration::ZERO));
+    let _begun: Vec<_> = packs.iter().map(begun).collect();
+    home.restore("r", json!({ "backupName": "b" })).await;
+    eventually("a part of the volume is back", async || {
+        let all = of(&home, "PodVolumeRestore", "velero.io/restore-name", "r").await;
+        all.iter().any(|one| is_counted(one) && one["status"]["progress"]["bytesDone"].as_u64() > Some(1 << 20))
+    })
+    .await;
+    let text = printed(&home, &["restore", "describe", "r"]).await;
+    assert!(percent(&text, "data").is_some_and(|percent| percent != "0.00"), "{text}");
+    let text = printed(&home, &["volume", "describe", "--restore", "r"]).await;
+    assert!(text.contains("InProgress") && text.contains("Bytes:"), "{text}");
+
+    let asked = Instant::now();
+    home.patch("Operation", "restore-r", json!({ "spec": { "cancel": true } })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}\n{}", asked.elapsed(), agent_log(&home));
+    assert_eq!((phase(&restore), &restore["status"]["failureReason"]), ("Failed", &json!("Cancelled")), "{restore:#}");
+    let left = of(&home, "PodVolumeRestore", "velero.io/restore-name", "r").await;
+    let data = left.iter().find(|one| one["spec"]["volume"] == "data").unwrap();
+    assert_eq!(phase(data), "Canceled", "{left:#?}");
+    dismiss(agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

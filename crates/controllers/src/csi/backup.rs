@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::ListParams;
 use plimsoll_api::labels;
+use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volumes::{BackupVolumeInfo, CsiSnapshotInfo};
 use plimsoll_engine::backup::actions::{Answer, BackupItemAction, BackupItemActions, ItemId};
 use plimsoll_engine::cluster::ItemMeta;
@@ -64,6 +65,8 @@ pub(crate) struct Moving {
     pub mover: Option<String>,
     /// The Backup, which its uploads go with.
     pub owner: OwnerReference,
+    /// For whoever moves the data.
+    pub settings: UploaderSettings,
 }
 
 /// Takes them.

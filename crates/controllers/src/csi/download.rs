@@ -118,6 +118,8 @@ impl Downloads {
             namespace: Some(target.to_owned()),
             ..TargetVolumeSpec::default()
         };
+        let mut settings = upload.spec.data_mover_config.clone();
+        settings.extend(restoring.settings.clone());
         let spec = DataDownloadSpec {
             target_volume: Some(volume),
             backup_storage_location: Some(restoring.location.clone()),
@@ -125,7 +127,7 @@ impl Downloads {
             snapshot_id: status.snapshot_id,
             snapshot_size: status.progress.and_then(|progress| progress.total_bytes),
             source_namespace: upload.spec.source_namespace.clone(),
-            data_mover_config: upload.spec.data_mover_config.clone(),
+            data_mover_config: settings,
             operation_timeout: Some(GoDuration::from(restoring.limit)),
             node_os: Some(status.node_os.unwrap_or(NodeOs::Linux)),
             ..DataDownloadSpec::default()

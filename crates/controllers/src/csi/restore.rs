@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, ResourceExt};
 use plimsoll_api::labels::{self, RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS as MUST_INCLUDE};
+use plimsoll_api::velero::v1::UploaderSettings;
 use plimsoll_archive::volumes::{CsiSnapshotInfo, RestoreVolumeInfo};
 use plimsoll_engine::Error;
 use plimsoll_engine::operations::{Background, Reading};
@@ -47,6 +48,8 @@ pub(crate) struct Restoring {
     pub with_data: bool,
     /// How long preparing a volume may take.
     pub limit: Duration,
+    /// For whoever moves the data.
+    pub settings: UploaderSettings,
     /// The stage that they are shown in.
     pub task: Task,
 }

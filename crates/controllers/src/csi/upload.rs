@@ -121,6 +121,7 @@ impl Uploads {
             data_mover: self.moving.mover.clone(),
             backup_storage_location: Some(self.moving.location.clone()),
             source_namespace: Some(text(claim, "/metadata/namespace").to_owned()),
+            data_mover_config: self.moving.settings.clone(),
             operation_timeout: Some(GoDuration::from(self.limit)),
             ..DataUploadSpec::default()
         };

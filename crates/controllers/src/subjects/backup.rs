@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
-use plimsoll_api::velero::v1::{Backup, BackupPhase, BackupSpec, BackupStorageLocation, PodVolumeBackup};
+use plimsoll_api::velero::v1::{
+    Backup, BackupPhase, BackupSpec, BackupStorageLocation, PodVolumeBackup, UploaderConfigForBackup, UploaderSettings,
+};
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_api::{labels, validate};
 use plimsoll_archive::volumes::BackupVolumeInfo;
@@ -462,6 +464,7 @@ async fn wanting(
             kind: job.context.settings.mover.resolve(&job.context).await?,
             mover: spec.data_mover.clone(),
             owner: OwnerReference { controller: Some(true), ..job.id.owner() },
+            settings: settings(spec),
         }),
         _ => None,
     };
@@ -512,6 +515,11 @@ fn taking(
     }
 }
 
+/// What a Backup tells whoever moves its data.
+fn settings(spec: &BackupSpec) -> UploaderSettings {
+    spec.uploader_config.as_ref().map(UploaderConfigForBackup::settings).unwrap_or_default()
+}
+
 /// Who backs up the volumes of pods, as this Backup wants it.
 async fn volumes(
     job: &Job<Backup>,
@@ -526,6 +534,7 @@ async fn volumes(
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
         wishes: Wishes::of(&job.subject.spec, policies),
+        settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     })
     .await

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
-use plimsoll_api::velero::v1::{Backup, PodVolumeRestore, Restore, RestorePhase, RestoreSpec};
+use plimsoll_api::velero::v1::{
+    Backup, PodVolumeRestore, Restore, RestorePhase, RestoreSpec, UploaderConfigForRestore, UploaderSettings,
+};
 use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_api::{labels, validate};
 use plimsoll_archive::layout;
@@ -265,8 +267,14 @@ fn restoring(job: &Job<Restore>, backup: &Backup, stages: &Stages) -> Restoring 
         location: backup.spec.storage_location.clone().unwrap_or_default(),
         with_data: job.subject.spec.restore_pvs != Some(false),
         limit: job.context.settings.resource_timeout,
+        settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     }
+}
+
+/// What a Restore tells whoever moves its data.
+fn settings(spec: &RestoreSpec) -> UploaderSettings {
+    spec.uploader_config.as_ref().map(UploaderConfigForRestore::settings).unwrap_or_default()
 }
 
 /// Who makes volumes from the snapshots of plugins, where the backup has any.
@@ -320,6 +328,7 @@ fn volume_data(
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         backups: volumes.files().to_vec(),
         namespaces: job.subject.spec.namespace_mapping.clone(),
+        settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     };
     Ok(Some(Arc::new(PodData::register(source, actions, selecting.catalog())?)))

@@ -11,7 +11,7 @@ use std::io::{Error as IoError, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use plimsoll_mover::{Outcome, RestoreOutcome};
 
 use super::kind::RESTORE_WAIT;
@@ -56,12 +56,34 @@ impl Mark {
     }
 }
 
+fn first_container(pod: &Pod) -> Option<&ContainerStatus> {
+    let statuses = pod.status.as_ref()?.init_container_statuses.iter().flatten();
+    statuses.into_iter().find(|status| status.name == RESTORE_WAIT)
+}
+
 /// Whether a pod's first container has seen all of its files and ended.
 pub(super) fn has_waited(pod: &Pod) -> bool {
-    let statuses = pod.status.as_ref().and_then(|status| status.init_container_statuses.as_ref());
-    let first = statuses.into_iter().flatten().find(|status| status.name == RESTORE_WAIT);
-    let ended = first.and_then(|status| status.state.as_ref()?.terminated.as_ref());
+    let ended = first_container(pod).and_then(|status| status.state.as_ref()?.terminated.as_ref());
     ended.is_some_and(|ended| ended.exit_code == 0)
+}
+
+/// Why a pod's first container does not do its waiting, if that does not pass by itself.
+pub(crate) fn cannot_wait(pod: &Pod) -> Option<String> {
+    let first = first_container(pod)?;
+    let words = |reason: &Option<String>, message: &Option<String>| {
+        let said = [reason, message].into_iter().flatten().filter(|text| !text.is_empty());
+        said.cloned().collect::<Vec<_>>().join(": ")
+    };
+    let failed = |state: &Option<ContainerState>| {
+        let ended = state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
+        Some(format!("exit code {}: {}", ended.exit_code, words(&ended.reason, &ended.message)))
+    };
+    let Some(waiting) = first.state.as_ref().and_then(|state| state.waiting.as_ref()) else {
+        return failed(&first.state);
+    };
+    let passes = matches!(waiting.reason.as_deref(), None | Some("" | "PodInitializing" | "ContainerCreating"));
+    let before = failed(&first.last_state).map(|before| format!(" ({before})")).unwrap_or_default();
+    (!passes).then(|| words(&waiting.reason, &waiting.message) + &before)
 }
 
 /// What is written down once the data is there: as much of the outcome as its last status needs.

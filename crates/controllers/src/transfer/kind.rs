@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use plimsoll_api::summary::ProgressSummary;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress, UploaderType};
+use plimsoll_api::velero::v1::{
+    PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress, UploaderType, parallel_files_download,
+    parallel_files_upload, write_sparse_files,
+};
 use plimsoll_mover::{Backup, Outcome, Restore, Work};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -140,6 +143,7 @@ impl Transfer for PodVolumeBackup {
         let source = format!("{namespace}/{pod}/{name}");
         let mut backup = Backup::new(&inside.path, source, self.spec.tags.clone());
         let at = self.metadata.annotations.as_ref().and_then(|all| all.get(PLACED_AT)).map(PathBuf::from);
+        backup.parallel = parallel_files_upload(&self.spec.uploader_settings).map_err(TransferError::Invalid)?;
         backup.only.clone_from(&inside.only);
         // One entry is found beside nothing else.
         backup.at = if inside.only.is_some() { at.and_then(|at| Some(at.parent()?.to_owned())) } else { at };
@@ -227,11 +231,16 @@ impl Transfer for PodVolumeRestore {
     fn work(&self, inside: &Inside) -> Result<Work, TransferError> {
         let snapshot = self.spec.snapshot_id.clone().filter(|id| !id.is_empty());
         let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
-        Ok(Work::Restore(Restore { snapshot, directory: inside.path.clone() }))
+        let settings = &self.spec.uploader_settings;
+        let mut restore = Restore::new(snapshot, &inside.path);
+        restore.parallel = parallel_files_download(settings).map_err(TransferError::Invalid)?;
+        restore.sparse = write_sparse_files(settings).map_err(TransferError::Invalid)?.unwrap_or(true);
+        Ok(Work::Restore(restore))
     }
 
     fn begun(_: &Path, node: &str) -> Value {
-        json!({ "node": node })
+        // What it waited for has passed.
+        json!({ "node": node, "message": null })
     }
 
     fn awaited_by(&self) -> Result<Option<&str>, TransferError> {

@@ -16,7 +16,7 @@ mod agent;
 mod decide;
 mod directory;
 mod error;
-mod handshake;
+pub(crate) mod handshake;
 pub(crate) mod kind;
 mod lease;
 pub(crate) mod moved;

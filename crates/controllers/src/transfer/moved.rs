@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::ResourceExt;
 use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress, UploaderType};
+use plimsoll_api::velero::v1::{
+    PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress, UploaderType, parallel_files_download,
+    parallel_files_upload, write_sparse_files,
+};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_mover::{Backup, Kind, Outcome, Restore, Work};
 use serde_json::{Value, json};
@@ -96,6 +99,7 @@ impl Transfer for DataUpload {
         let tags = tags.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let mut work = Backup::new(&inside.path, format!("{namespace}/{claim}"), tags);
         REQUESTER.clone_into(&mut work.requester);
+        work.parallel = parallel_files_upload(&spec.data_mover_config).map_err(TransferError::Invalid)?;
         Ok(Work::Backup(work))
     }
 
@@ -165,7 +169,11 @@ impl Transfer for DataDownload {
     fn work(&self, inside: &Inside) -> Result<Work, TransferError> {
         let snapshot = self.spec.snapshot_id.clone().filter(|id| !id.is_empty());
         let snapshot = snapshot.ok_or_else(|| TransferError::Invalid("spec.snapshotID is empty".into()))?;
-        Ok(Work::Restore(Restore { snapshot, directory: inside.path.clone() }))
+        let settings = &self.spec.data_mover_config;
+        let mut restore = Restore::new(snapshot, &inside.path);
+        restore.parallel = parallel_files_download(settings).map_err(TransferError::Invalid)?;
+        restore.sparse = write_sparse_files(settings).map_err(TransferError::Invalid)?.unwrap_or(true);
+        Ok(Work::Restore(restore))
     }
 
     fn begun(_: &Path, node: &str) -> Value {

@@ -21,7 +21,7 @@ use super::decide::MOST_ATTEMPTS;
 use super::directory::Inside;
 use super::error::TransferError;
 use super::handshake::{self, Mark, has_waited};
-use super::kind::{REPOSITORY_SECRET, Transfer};
+use super::kind::{REPOSITORY_SECRET, RESTORE_WAIT, Transfer};
 use super::report::{self, Reporter, Reporting};
 use super::write::Record;
 use super::{directory, repository};
@@ -86,7 +86,7 @@ impl<T: Transfer> Run<'_, T> {
             };
             info!("{} {}: {error}; trying again", T::kind(&()), self.record.name());
             self.root.hint(error.to_string());
-            let _waiting = self.root.wait(format!("trying again: {error}"));
+            let _waiting = self.root.wait(format!("trying again: {}", error.message()));
             self.unless_cancelled(tokio::time::sleep(pause)).await?;
             pause *= 2;
         }
@@ -157,7 +157,25 @@ impl<T: Transfer> Run<'_, T> {
         kill::point("transfer.settle.before");
         Mark::new(directory, restore).put().map_err(|error| self.untold(&error))?;
         kill::point("transfer.settle.after");
+        self.until_seen().await?;
         Ok(outcome)
+    }
+
+    /// A container that ran when the data began to come may have crashed since. Nothing is restored as long as it cannot see
+    /// that the data is there; the server judges how long that may last.
+    async fn until_seen(&self) -> Result<(), TransferError> {
+        let mut waiting = None;
+        loop {
+            let why = match self.pod().await {
+                Ok(pod) => handshake::cannot_wait(&pod),
+                Err(TransferError::PodGone { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            let Some(why) = why else { return Ok(()) };
+            let words = format!("waiting for container {RESTORE_WAIT} to start: {why}");
+            waiting.get_or_insert_with(|| self.root.wait(words.clone())).reword(words);
+            self.unless_cancelled(tokio::time::sleep(LOOK_EVERY)).await?;
+        }
     }
 
     /// Tells a pod whose data was there before: it may have been told by somebody who could not write that down. A pod that was
@@ -173,6 +191,7 @@ impl<T: Transfer> Run<'_, T> {
         let directory = directory::find(&agent.client, &agent.settings.pods_directory, &pod, volume).await?;
         let mark = Mark::new(&directory, restore);
         if mark.is_there() {
+            self.until_seen().await?;
             return Ok(outcome);
         }
         mark.put().map_err(|error| self.untold(&error))?;

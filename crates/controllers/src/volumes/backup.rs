@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, TransferPhase, UploaderType};
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, TransferPhase, UploaderSettings, UploaderType};
 use plimsoll_archive::volumes::BackupVolumeInfo;
 use plimsoll_engine::ports::{VolumeResults, Volumes};
 use plimsoll_engine::{Error, Patience, kill};
@@ -36,6 +36,8 @@ pub(crate) struct Wanted {
     pub owner: OwnerReference,
     pub location: String,
     pub wishes: Wishes,
+    /// For whoever moves the data.
+    pub settings: UploaderSettings,
     /// The stage that they are shown in.
     pub task: Task,
 }
@@ -278,6 +280,7 @@ impl PodVolumes {
             repo_identifier: Some(identifier.to_owned()),
             uploader_type: Some(UploaderType::from(self.kind.uploader_type())),
             tags: map(tags),
+            uploader_settings: self.wanted.settings.clone(),
             ..PodVolumeBackupSpec::default()
         };
         let metadata = ObjectMeta {

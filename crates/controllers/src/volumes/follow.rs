@@ -30,6 +30,8 @@ const AGENT_FIRST: Duration = Duration::from_secs(34);
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
 /// How often obstacles are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// An obstacle that lasts for less is not worth a write: every pod takes a moment to start.
+const TELL_AFTER: Duration = Duration::from_secs(5);
 
 /// How a transfer ended; nothing if it was deleted.
 pub type Ended<T> = future::Shared<future::BoxFuture<'static, Option<Arc<T>>>>;
@@ -283,33 +285,56 @@ async fn look<T: Obstructed>(context: &Context, entries: &Entries<T>, agents: &m
                 continue;
             }
         };
-        if let Some(message) = verdict(context, entries, &object.name_any(), obstacle.as_ref()) {
-            give_up(context, object.as_ref(), &message).await;
+        match verdict(context, entries, &object.name_any(), obstacle.as_ref()) {
+            Some(Verdict::GiveUp(message)) => give_up(context, object.as_ref(), &message).await,
+            Some(Verdict::Tell(obstacle)) => tell(context, object.as_ref(), &obstacle).await,
+            None => {}
         }
     }
 }
 
-/// Shows an obstacle; says why the transfer is given up, if it is.
+/// What is done about an obstacle.
+enum Verdict {
+    /// It has lasted long enough to stand in the transfer's own status.
+    Tell(Obstacle),
+    /// The transfer ends, for this reason.
+    GiveUp(String),
+}
+
+/// Shows an obstacle, and judges how long it has lasted.
 fn verdict<T: Obstructed>(
     context: &Context,
     entries: &Entries<T>,
     name: &str,
     obstacle: Option<&Obstacle>,
-) -> Option<String> {
+) -> Option<Verdict> {
     let mut entries = lock(entries);
     let followed = entries.get_mut(name)?.followed.as_mut().filter(|followed| followed.ended.is_some())?;
     let lasted = followed.waits_for(obstacle);
-    if let Some(obstacle) = obstacle {
-        let over = match obstacle.lasts {
-            Lasts::Over => true,
-            Lasts::AWhile => lasted >= context.settings.resource_timeout,
-            Lasts::AnyTime => false,
-        };
-        if over {
-            return Some(format!("{}: {}", obstacle.reason, obstacle.message));
+    let told = match obstacle.map(|obstacle| (obstacle, obstacle.lasts)) {
+        Some((obstacle, Lasts::Over)) => return Some(Verdict::GiveUp(obstacle.to_string())),
+        Some((obstacle, Lasts::AWhile)) if lasted >= context.settings.resource_timeout => {
+            return Some(Verdict::GiveUp(obstacle.to_string()));
         }
+        Some((obstacle, Lasts::AWhile)) if lasted >= TELL_AFTER => Some(Verdict::Tell(obstacle.clone())),
+        _ => None,
+    };
+    let late = || Verdict::GiveUp("TimedOut: it took longer than a transfer may take".to_owned());
+    if Instant::now() >= followed.deadline { Some(late()) } else { told }
+}
+
+/// Writes an obstacle into the status of its transfer, once: whoever reads only that finds out too.
+async fn tell<T: Transfer>(context: &Context, object: &T, obstacle: &Obstacle) {
+    let is_told = |object: &T| object.message().is_some_and(|message| message.starts_with(obstacle.reason));
+    if is_told(object) || context.fence.check().is_err() {
+        return;
     }
-    (Instant::now() >= followed.deadline).then(|| "TimedOut: it took longer than a transfer may take".to_owned())
+    let record = Record::new(context.client.clone(), &context.settings.namespace, object);
+    let operation = plimsoll_progress::Operation::new(object.name_any(), plimsoll_progress::Clock::system());
+    let message = json!({ "status": { "message": obstacle.to_string() } });
+    if let Err(error) = record.change(&operation.root(), |_| message.clone()).await {
+        debug!("telling transfer {} what it waits for: {error}", object.name_any());
+    }
 }
 
 /// Ends a transfer that its agent does not end. The agent stops when it sees this, if there is one.

@@ -1,12 +1,14 @@
 //! What keeps a transfer from going on, in words that name it.
 
-use k8s_openapi::api::core::v1::{ContainerStateWaiting, Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 
 use super::agents::Agents;
 use crate::Error;
+use crate::transfer::handshake::cannot_wait;
 use crate::transfer::kind::{RESTORE_WAIT, Transfer};
 
 /// Something that a transfer waits for.
@@ -18,6 +20,13 @@ pub struct Obstacle {
     pub message: String,
     /// How long it may last.
     pub lasts: Lasts,
+}
+
+/// What stands in the transfer's status.
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message)
+    }
 }
 
 /// How long an obstacle may last.
@@ -52,7 +61,11 @@ impl Obstructed for PodVolumeRestore {
     async fn obstacle(&self, client: &Client, agents: &mut Agents) -> Result<Option<Obstacle>, Error> {
         if let Some(node) = Transfer::node(self) {
             let doing = self.summary().and_then(|summary| summary.doing);
-            return of_agent(node, &Transfer::phase(self), doing.as_deref(), agents).await;
+            let obstacle = of_agent(node, &Transfer::phase(self), doing.as_deref(), agents).await?;
+            // Its data is there, and it has not ended: then its pod cannot see that.
+            if obstacle.is_some() || !self.annotations().contains_key(labels::MOVED) {
+                return Ok(obstacle);
+            }
         }
         let wanted = Transfer::pod(self);
         let (namespace, name) = (wanted.namespace.unwrap_or_default(), wanted.name.unwrap_or_default());
@@ -66,6 +79,9 @@ impl Obstructed for PodVolumeRestore {
                 lasts: Lasts::Over,
             }));
         };
+        if Transfer::node(self).is_some() {
+            return Ok(stuck(&path, &pod));
+        }
         if Self::suits(&pod) {
             let node = pod.spec.and_then(|spec| spec.node_name).unwrap_or_default();
             return of_agent(&node, &TransferPhase::New, None, agents).await;
@@ -116,22 +132,18 @@ fn of_pod(path: &str, pod: &Pod, warning: Option<&str>) -> Obstacle {
         let message = told(format!("pod {path} has ended before its data was there"));
         return Obstacle { reason: "PodEnded", message, lasts: Lasts::Over };
     }
-    let first = status.init_container_statuses.unwrap_or_default().into_iter().find(|one| one.name == RESTORE_WAIT);
-    let waiting = first.and_then(|status| status.state).and_then(|state| state.waiting);
-    if let Some(stuck) = waiting.filter(is_stuck) {
-        let reason = stuck.reason.unwrap_or_default();
-        let why = stuck.message.map(|why| format!(": {why}")).unwrap_or_default();
-        let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {reason}{why}");
-        Obstacle { reason: "InitContainerStuck", message: told(message), lasts: Lasts::AWhile }
-    } else {
-        let message = told(format!("for container {RESTORE_WAIT} of pod {path} to start"));
-        Obstacle { reason: "PodStarting", message, lasts: Lasts::AWhile }
+    if let Some(stuck) = stuck(path, pod) {
+        return Obstacle { message: told(stuck.message), ..stuck };
     }
+    let message = told(format!("for container {RESTORE_WAIT} of pod {path} to start"));
+    Obstacle { reason: "PodStarting", message, lasts: Lasts::AWhile }
 }
 
-/// Whether a container waits for something that does not pass by itself.
-fn is_stuck(waiting: &ContainerStateWaiting) -> bool {
-    !matches!(waiting.reason.as_deref(), None | Some("" | "PodInitializing" | "ContainerCreating"))
+/// The obstacle of a pod whose first container cannot do its waiting.
+fn stuck(path: &str, pod: &Pod) -> Option<Obstacle> {
+    let why = cannot_wait(pod)?;
+    let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {why}");
+    Some(Obstacle { reason: "InitContainerStuck", message, lasts: Lasts::AWhile })
 }
 
 /// The last thing that somebody warned about in a pod or a claim. Best effort.
@@ -179,6 +191,16 @@ mod tests {
             obstacle(on_node.clone(), init(json!({"waiting": {"reason": "PodInitializing"}}))).reason,
             "PodStarting"
         );
+        let crashed = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}});
+        let mut looping = init(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}));
+        looping["initContainerStatuses"][0]["lastState"] = crashed.clone();
+        for state in [looping, init(crashed)] {
+            let stuck = obstacle(on_node.clone(), state);
+            let words = "StartError: no such file";
+            assert!(stuck.reason == "InitContainerStuck" && stuck.message.contains(words), "{stuck}");
+        }
+        let done = json!({"terminated": {"exitCode": 0}});
+        assert_eq!(obstacle(on_node.clone(), init(done)).reason, "PodStarting");
         assert_eq!(obstacle(on_node, json!({"phase": "Failed"})).lasts, Lasts::Over);
     }
 }

@@ -7,7 +7,9 @@ use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, PodVolumeRestoreSpec, TransferPhase, UploaderType};
+use plimsoll_api::velero::v1::{
+    PodVolumeBackup, PodVolumeRestore, PodVolumeRestoreSpec, TransferPhase, UploaderSettings, UploaderType,
+};
 use plimsoll_engine::ports::{RestoredVolumes, VolumeData};
 use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
@@ -37,6 +39,8 @@ pub(crate) struct Source {
     /// The volume backups of the backup.
     pub backups: Vec<PodVolumeBackup>,
     pub namespaces: std::collections::BTreeMap<String, String>,
+    /// For whoever moves the data.
+    pub settings: UploaderSettings,
     /// The stage that they are shown in.
     pub task: Task,
 }
@@ -223,6 +227,7 @@ impl Work {
             snapshot_id: status.snapshot_id,
             snapshot_size: status.progress.and_then(|progress| progress.total_bytes),
             source_namespace: backup.spec.pod.as_ref().and_then(|pod| pod.namespace.clone()),
+            uploader_settings: self.source.settings.clone(),
             ..PodVolumeRestoreSpec::default()
         };
         let mut marks = json!({ labels::RESTORE_NAME: labels::valid_name(name), labels::RESTORE_UID: uid, labels::POD_UID: pod_uid });

@@ -16,6 +16,9 @@ while [ "$1" != -- ]; do
 done
 shift; mkdir -p "$root$work" 2>/dev/null || :
 chroot=$(command -v chroot); trap 'exit 137' HUP
+# A container whose program is missing never runs, not even for a moment: others wait for the moment.
+PATH=$path "$chroot" "$root" /usr/bin/env -C "$work" -- /bin/sh -c 'command -v "$1" >/dev/null' sh "$1" ||
+  { echo "exec: \"$1\": no such file or directory, or not in PATH" >&2; exit 128; }
 echo ready; exec 3<&0 </dev/null >>"$log" 2>&1
 PATH=$path "$chroot" "$root" /usr/bin/env --default-signal -C "$work" -- "$@" 3<&- &
 main=$!

@@ -96,7 +96,7 @@ pub(crate) async fn start(core: &Arc<Core>, directory: &Path, environment: Vec<(
         command: vec!["true".to_owned()],
         ..sandbox::Plan::default()
     };
-    sandbox::Cell::start(&plan).await.map_err(Error::Sandbox)?.wait().await;
+    sandbox::Cell::start(&plan).await.map_err(|why| Error::Sandbox(why.to_string()))?.wait().await;
     let node = Node { directory: directory.to_owned(), environment, runs: Mutex::default() };
     if core.node.set(node).is_err() {
         return Ok(());

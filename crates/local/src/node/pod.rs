@@ -2,7 +2,7 @@
 
 use super::{
     conditions, lock,
-    sandbox::{Cell, Plan},
+    sandbox::{Cell, NO_PROGRAM, Plan, Refused},
     volume,
 };
 use crate::{
@@ -156,8 +156,17 @@ impl Run {
         let count =
             lock(&self.statuses).get(name).and_then(|status| status["restartCount"].as_u64()).unwrap_or_default();
         let plan = volume::plan(&self.core, &self.pod, container, &self.directory, count)?;
-        let mut cell = Cell::start(&plan).await.map_err(|why| Failure::new(500, "CreateContainerError", why))?;
         let started = json!(now());
+        let mut cell = match Cell::start(&plan).await {
+            Ok(cell) => cell,
+            Err(Refused::Container(why)) => return Err(Failure::new(500, "CreateContainerError", why)),
+            Err(Refused::Program(why)) => {
+                let code = i64::from(NO_PROGRAM);
+                self.end(name, json!({"exitCode": code, "reason": "StartError", "message": why, "startedAt": started}))
+                    .await;
+                return Ok(code);
+            }
+        };
         let running = json!({"running": {"startedAt": started}});
         lock(&self.running).extend(cell.process().map(|process| (name.to_owned(), (process, plan))));
         self.set(name, move |status| {
@@ -166,7 +175,8 @@ impl Run {
         .await;
         let code = i64::from(self.watch_over(&mut cell).await);
         lock(&self.running).remove(name);
-        self.end(name, code, if code == 0 { "Completed" } else { "Error" }, started).await;
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        self.end(name, json!({"exitCode": code, "reason": reason, "startedAt": started})).await;
         Ok(code)
     }
 
@@ -188,12 +198,11 @@ impl Run {
         }
     }
 
-    async fn end(&self, name: &str, code: i64, reason: &str, started: Value) {
-        let ended = json!({"terminated": {
-            "exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now(),
-        }});
+    async fn end(&self, name: &str, mut how: Value) {
+        how["finishedAt"] = json!(now());
         self.set(name, move |status| {
-            (status["ready"], status["started"], status["state"]) = (json!(false), json!(false), ended);
+            (status["ready"], status["started"], status["state"]) =
+                (json!(false), json!(false), json!({"terminated": how}));
         })
         .await;
     }

@@ -40,6 +40,20 @@ pub(super) struct Mount {
     pub read_only: bool,
 }
 
+/// Why a container was not started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    /// The system does not make one.
+    #[error("{0}")]
+    Container(String),
+    /// There is one, and its program is not in it.
+    #[error("{0}")]
+    Program(String),
+}
+
+/// What `init.sh` ends with where the program is missing. Container runtimes have the same number for it.
+pub(super) const NO_PROGRAM: i32 = 128;
+
 /// A running container. Dropped, it is killed with all its processes.
 pub(super) struct Cell {
     child: Child,
@@ -47,8 +61,8 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Starts a container; the error says what the system refused.
-    pub async fn start(plan: &Plan) -> Result<Self, String> {
+    /// Starts a container; the error says what was refused.
+    pub async fn start(plan: &Plan) -> Result<Self, Refused> {
         let mut command = Command::new("unshare");
         if !is_root() {
             command.args(["--user", "--map-root-user"]);
@@ -63,7 +77,8 @@ impl Cell {
         command.args(steps(plan)).arg("--").args(&plan.command);
         command.env_clear().envs(plan.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| format!("cannot run unshare of util-linux: {error}"))?;
+        let unable = |error| Refused::Container(format!("cannot run unshare of util-linux: {error}"));
+        let mut child = command.spawn().map_err(unable)?;
         let (lifeline, mut said) = (child.stdin.take(), String::new());
         if let Some(out) = child.stdout.take() {
             let _ = BufReader::new(out).read_line(&mut said).await;
@@ -75,7 +90,9 @@ impl Cell {
         if let Some(mut err) = child.stderr.take() {
             let _ = err.read_to_string(&mut why).await;
         }
-        Err(why.trim().to_owned())
+        let why = why.trim().to_owned();
+        let code = child.wait().await.ok().and_then(|status| status.code());
+        Err(if code == Some(NO_PROGRAM) { Refused::Program(why) } else { Refused::Container(why) })
     }
 
     /// The process whose namespaces it is in.

@@ -241,7 +241,20 @@ async fn what_cannot_be_run_is_refused_by_name() {
     cluster.apply(&down).await;
     let env = pod("env", "", SLEEP).replace("image: any,", "image: any, envFrom: [{configMapRef: {name: later}}],");
     cluster.apply(&env).await;
+    let lost = |name: &str, policy: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{restartPolicy: {policy}, containers: \
+             [{{name: main, image: any, command: [/nowhere/program]}}]}}}}"
+        )
+    };
+    cluster.apply(&lost("lost", "Always")).await;
+    cluster.apply(&lost("once", "Never")).await;
     let reason = "{.status.containerStatuses[0].state.waiting.reason}";
+    cluster.until("pod/lost", reason, "CrashLoopBackOff").await;
+    cluster.until("pod/once", "{.status.phase}", "Failed").await;
+    let once = &cluster.json("pod once").await["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&once["exitCode"], &once["reason"]), (&128.into(), &"StartError".into()), "{once}");
+    assert!(once["message"].as_str().unwrap().contains("\"/nowhere/program\": no such file"), "{once}");
     cluster.until("pod/silent", reason, "CreateContainerError").await;
     cluster.until("pod/down", reason, "CreateContainerError").await;
     cluster.until("pod/env", reason, "CreateContainerConfigError").await;

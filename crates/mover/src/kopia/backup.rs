@@ -85,6 +85,7 @@ fn arguments(backup: &Backup, parent: Option<&Manifest>) -> Result<Vec<String>> 
     if backup.full {
         arguments.push("--force-hash=100".into());
     }
+    arguments.extend(backup.parallel.map(|number| format!("--parallel={number}")));
     Ok(arguments)
 }
 
@@ -121,4 +122,18 @@ fn finish(
     meters.finish(bytes, files);
     let (snapshot, problems) = (Some(manifest.id), summary.problems());
     Ok(BackupOutcome { snapshot, parent, bytes, files, added: None, problems, warnings: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_backup_wants_reaches_kopia() {
+        let mut backup = Backup::new("/v", "ns/pod/data", [].into());
+        let has = |backup: &Backup| arguments(backup, None).unwrap().contains(&"--parallel=7".to_owned());
+        assert!(!has(&backup));
+        backup.parallel = Some(7);
+        assert!(has(&backup));
+    }
 }

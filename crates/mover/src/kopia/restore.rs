@@ -22,7 +22,8 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
         meters.total_files(entries(summary));
     }
     meters.item("restoring");
-    let mut command = client.command(&["snapshot", "restore", "--write-sparse-files", &restore.snapshot]);
+    let arguments = arguments(restore);
+    let mut command = client.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     command.arg(&restore.directory);
     let last = std::cell::Cell::new(None);
     let exit = client.program.run(
@@ -43,6 +44,13 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     let (bytes, files) = (summary.size, summary.files);
     meters.finish(bytes, entries(&summary));
     Ok(RestoreOutcome { bytes, files, problems: Problems::default(), warnings: Vec::new() })
+}
+
+fn arguments(restore: &Restore) -> Vec<String> {
+    let sparse = restore.sparse.then(|| "--write-sparse-files".to_owned());
+    let parallel = restore.parallel.map(|number| format!("--parallel={number}"));
+    let first = ["snapshot", "restore"].map(String::from).into_iter();
+    first.chain(sparse).chain(parallel).chain([restore.snapshot.clone()]).collect()
 }
 
 /// kopia counts directories and symbolic links among what it restores.
@@ -84,5 +92,18 @@ fn ask_size(client: &Client<'_>, snapshot: &str) -> Result<Option<Summary>> {
             tracing::warn!("the size of snapshot {snapshot} is unknown: {error}");
             Ok(None)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_restore_wants_reaches_kopia() {
+        let mut restore = Restore::new("0123", "/v");
+        assert_eq!(arguments(&restore), ["snapshot", "restore", "--write-sparse-files", "0123"]);
+        (restore.parallel, restore.sparse) = (Some(3), false);
+        assert_eq!(arguments(&restore), ["snapshot", "restore", "--parallel=3", "0123"]);
     }
 }

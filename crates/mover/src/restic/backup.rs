@@ -22,7 +22,10 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
         return Ok(BackupOutcome::default());
     }
     let parent = find_parent(client, backup)?;
-    let arguments = arguments(backup, parent.as_deref())?;
+    let mut arguments = arguments(backup, parent.as_deref())?;
+    if let Some(number) = backup.parallel.filter(|_| client.is(0, 15)) {
+        arguments.extend(["--read-concurrency".into(), number.to_string()]);
+    }
     let mut command = client.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     // A relative path: the snapshot's root is the volume's, wherever it is mounted.
     command.arg(".").current_dir(&backup.directory);

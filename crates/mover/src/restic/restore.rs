@@ -34,7 +34,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     if speaks {
         arguments.push("--json");
     }
-    if client.is(0, 15) {
+    if restore.sparse && client.is(0, 15) {
         arguments.push("--sparse");
     }
     let mut command = client.command(&arguments);

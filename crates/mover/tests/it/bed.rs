@@ -124,7 +124,7 @@ impl Bed {
     }
 
     pub fn restore_work(&self, snapshot: &str) -> Work {
-        Work::Restore(Restore { snapshot: snapshot.to_owned(), directory: self.target() })
+        Work::Restore(Restore::new(snapshot, self.target()))
     }
 
     /// Runs a job to its end, with every sample of its progress checked.

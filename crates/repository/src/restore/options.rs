@@ -34,6 +34,8 @@ pub struct RestoreOptions {
     pub delete: bool,
     /// Threads that decode and write; 0 means one for each processor.
     pub workers: usize,
+    /// Leave holes where there are only zeros.
+    pub sparse: bool,
 }
 
 impl RestoreOptions {
@@ -46,6 +48,7 @@ impl RestoreOptions {
             overwrite: Overwrite::Always,
             delete: false,
             workers: 0,
+            sparse: true,
         }
     }
 }

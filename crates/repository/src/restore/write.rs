@@ -164,9 +164,10 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     fn write_at(&mut self, wanted: &Wanted, plain: &[u8]) -> std::io::Result<()> {
+        let sparse = self.run.options.sparse;
         let file = self.file(wanted.file)?;
         // Zeros are already there: the file is new, and grows to its size at the end.
-        if plain.len() >= 4096 && is_zero(plain) {
+        if sparse && plain.len() >= 4096 && is_zero(plain) {
             self.portion.files[wanted.file as usize].has_holes.store(true, Ordering::Release);
             return Ok(());
         }

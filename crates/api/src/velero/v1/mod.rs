@@ -10,6 +10,7 @@ mod repository;
 mod requests;
 mod restore;
 mod schedule;
+mod uploader;
 mod volume_plugin;
 
 pub use backup::{
@@ -40,6 +41,7 @@ pub use restore::{
     Restore, RestorePhase, RestoreProgress, RestoreSpec, RestoreStatus, RestoreStatusSpec, UploaderConfigForRestore,
 };
 pub use schedule::{Schedule, SchedulePhase, ScheduleSpec, ScheduleStatus};
+pub use uploader::{UploaderSettings, parallel_files_download, parallel_files_upload, write_sparse_files};
 pub use volume_plugin::{
     VolumePluginBackup, VolumePluginBackupSpec, VolumePluginBackupStatus, VolumePluginRestore, VolumePluginRestoreSpec,
     VolumePluginRestoreStatus,

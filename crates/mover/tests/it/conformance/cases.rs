@@ -33,6 +33,20 @@ pub fn everything_comes_back_as_it_was(bed: &Bed) {
     bed.assert_sound();
 }
 
+pub fn files_are_moved_side_by_side_and_filled_up_where_somebody_wants_it(bed: &Bed) {
+    fill(&bed.source());
+    let before = fingerprint(&bed.source(), fidelity(bed));
+    let Work::Backup(mut backup) = bed.backup_work() else { panic!("a backup") };
+    backup.parallel = Some(3);
+    let Outcome::Backup(done) = bed.run(Work::Backup(backup)).unwrap() else { panic!("a backup") };
+    let Work::Restore(mut restore) = bed.restore_work(done.snapshot.as_deref().unwrap()) else { panic!("a restore") };
+    (restore.parallel, restore.sparse) = (Some(2), false);
+    bed.run(Work::Restore(restore)).unwrap();
+    assert_same(&before, &bed.target(), fidelity(bed));
+    let sparse = bed.target().join("sparse").metadata().unwrap();
+    assert!(sparse.blocks() * 512 >= sparse.len(), "{} blocks for {} bytes", sparse.blocks(), sparse.len());
+}
+
 pub fn a_second_backup_compares_with_the_first_and_stores_only_what_changed(bed: &Bed) {
     fill(&bed.source());
     fs::write(bed.source().join("bulk"), noise(3, 8 << 20)).unwrap();
