@@ -181,6 +181,51 @@ fn a_query_that_prometheus_would_refuse_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_backups_say_of_warnings_snapshots_and_their_size_is_told_under_veleros_names() {
+    let bed = Bed::new(false).await;
+    let schedule = json!({ "metadata": { "name": "daily" }, "spec": { "schedule": "@hourly", "template": {} } });
+    bed.create(Kind::Schedule, schedule).await;
+    let daily = json!({ "velero.io/schedule-name": "daily" });
+    let (start, end) = ("2031-01-01T00:00:00Z", "2031-01-01T00:02:00Z");
+    let (samples, _) = parse(&metrics(&bed).await);
+    for name in ["backup_warning", "volume_snapshot_attempt", "volume_snapshot_success", "volume_snapshot_failure"] {
+        assert_eq!(samples[&format!("velero_{name}_total{{schedule=\"daily\"}}")], 0.0, "a rate begins at zero");
+    }
+    let uid = bed
+        .create(
+            Kind::Backup,
+            json!({ "metadata": { "name": "fresh", "labels": daily }, "status": { "phase": "Completed",
+        "startTimestamp": start, "completionTimestamp": end, "warnings": 3,
+        "volumeSnapshotsAttempted": 5, "volumeSnapshotsCompleted": 4,
+        "csiVolumeSnapshotsAttempted": 2, "csiVolumeSnapshotsCompleted": 2 } }),
+        )
+        .await;
+    let operation = json!({ "metadata": { "name": "backup-fresh" }, "spec": { "verb": "backup",
+        "subject": { "apiVersion": "velero.io/v1", "kind": "Backup", "name": "fresh", "uid": uid } } });
+    bed.create(Kind::Operation, operation).await;
+    let stages = json!([{ "name": "planning" }, { "name": "reading", "bytes": 4096 }]);
+    bed.set_status(Kind::Operation, "backup-fresh", json!({ "state": "Succeeded", "stages": stages })).await;
+    let mut text = String::new();
+    eventually("it is counted", async || {
+        text = metrics(&bed).await;
+        let samples = parse(&text).0;
+        samples["velero_backup_warning_total{schedule=\"daily\"}"] > 0.5
+            && samples.contains_key("velero_backup_tarball_size_bytes{schedule=\"daily\"}")
+    })
+    .await;
+    let (samples, types) = parse(&text);
+    let daily = |name: &str| samples[&format!("velero_{name}{{schedule=\"daily\"}}")];
+    assert_eq!(daily("backup_warning_total"), 1.0, "backups are counted, not warnings");
+    let snapshots = ["attempt", "success", "failure"].map(|how| daily(&format!("volume_snapshot_{how}_total")));
+    assert_eq!(snapshots, [5.0, 4.0, 1.0]);
+    let csi = ["attempt", "success", "failure"]
+        .map(|how| samples[&format!("velero_csi_snapshot_{how}_total{{schedule=\"daily\",backupName=\"fresh\"}}")]);
+    assert_eq!(csi, [2.0, 2.0, 0.0]);
+    assert_eq!(daily("backup_tarball_size_bytes"), 4096.0);
+    assert_eq!(types["velero_backup_tarball_size_bytes"], "gauge");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_so_many_operations_are_named_however_many_there_are() {
     let bed = Bed::new(false).await;
     for number in 0..130 {
