@@ -97,7 +97,7 @@ fn by_schedule(page: &mut Page, name: &'static str, help: &str, sums: BTreeMap<&
 fn csi_snapshots(page: &mut Page, world: &World) {
     let attempted = |backup: &Object| backup.number("/status/csiVolumeSnapshotsAttempted").unwrap_or(0);
     let completed = |backup: &Object| backup.number("/status/csiVolumeSnapshotsCompleted").unwrap_or(0);
-    let asked = world.all(Kind::Backup).iter().filter(is_ended).filter(|backup| attempted(backup) > 0);
+    let asked = world.all(Kind::Backup).iter().filter(|backup| is_ended(backup) && attempted(backup) > 0);
     let mut newest: Vec<&Object> = asked.collect();
     newest.sort_by_key(|backup| std::cmp::Reverse(end(backup)));
     newest.truncate(MOST_SERIES);
@@ -115,7 +115,7 @@ fn csi_snapshots(page: &mut Page, world: &World) {
     });
 }
 
-fn is_ended(backup: &&Object) -> bool {
+fn is_ended(backup: &Object) -> bool {
     matches!(backup.phase(), "Completed" | "PartiallyFailed" | "Failed")
 }
 
@@ -132,7 +132,7 @@ fn tarball_bytes(backup: &Object, world: &World) -> Option<f64> {
 /// The latest backup of each schedule.
 fn latest(page: &mut Page, world: &World) {
     let (mut last, mut good): (BTreeMap<&str, &Object>, BTreeMap<&str, &Object>) = (BTreeMap::new(), BTreeMap::new());
-    for backup in world.all(Kind::Backup).iter().filter(is_ended) {
+    for backup in world.all(Kind::Backup).iter().filter(|backup| is_ended(backup)) {
         let schedule = backup.label(labels::SCHEDULE_NAME);
         let later = |known: Option<&&Object>| known.is_none_or(|known| end(known) < end(backup));
         if later(last.get(schedule)) {

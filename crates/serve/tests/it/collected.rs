@@ -53,14 +53,20 @@ fn asked(query: &str) -> Vec<Asked> {
     found
 }
 
+fn walk_all(nodes: &[Node], want_range: bool, query: &str, found: &mut Vec<Asked>) {
+    for node in nodes {
+        walk(node, want_range, query, found);
+    }
+}
+
 fn walk(node: &Node, wants_range: bool, query: &str, found: &mut Vec<Asked>) {
     match node {
-        Node::Operator { args, .. } => args.iter().for_each(|argument| walk(argument, false, query, found)),
+        Node::Operator { args, .. } => walk_all(args, false, query, found),
         Node::Negation(inner) => walk(inner, false, query, found),
         Node::Function { name, args, .. } => {
             let of_range = OF_RANGES.contains(&name.as_str());
             assert!(of_range || OF_MOMENTS.contains(&name.as_str()), "{query}: who knows {name}?");
-            args.iter().for_each(|argument| walk(argument, of_range, query, found));
+            walk_all(args, of_range, query, found);
         }
         Node::Vector(vector) => {
             assert_eq!(vector.range.is_some(), wants_range, "{query}: a range where none is wanted, or the reverse");
