@@ -132,17 +132,17 @@ mod tests {
         assert_eq!(mean(&[odd]), BTreeMap::new(), "no name, no duration, none at all: nobody knows anything");
     }
 
-    /// Backups of the schedule `daily`, the oldest first, each with what its Operation says.
-    struct Past(Vec<(&'static str, Option<Value>)>);
+    /// Backups of the schedule `daily`, the oldest first, each with what its Operation says; null is none.
+    struct Past(Vec<(&'static str, Value)>);
 
-    fn ended(state: &str, seconds: i64) -> Option<Value> {
-        Some(json!({ "state": state, "stages": [{ "name": "reading", "milliseconds": seconds * 1000 }] }))
+    fn ended(state: &str, seconds: i64) -> Value {
+        json!({ "state": state, "stages": [{ "name": "reading", "milliseconds": seconds * 1000 }] })
     }
 
     impl Past {
         /// An API that tells of them, and the paths that were asked for.
         fn api(self) -> (Client, Arc<Mutex<Vec<String>>>) {
-            let made = |(age, (name, _)): (usize, &(&str, Option<Value>))| {
+            let made = |(age, (name, _)): (usize, &(&str, Value))| {
                 json!({ "metadata": { "name": name, "uid": format!("uid-{name}"),
                     "creationTimestamp": format!("2026-01-{:02}T00:00:00Z", age + 1) } })
             };
@@ -150,13 +150,14 @@ mod tests {
             let items: Vec<Value> = self.0.iter().enumerate().map(made).rev().collect();
             let list = json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
                 "items": items });
-            let operation = |(name, status): (&str, Option<Value>)| {
+            let operation = |(name, status): (&str, Value)| {
                 let name = operation_name("backup", name);
                 let object = json!({ "apiVersion": "plimsoll.dev/v1alpha1", "kind": "Operation",
-                    "metadata": { "name": name }, "spec": {}, "status": status? });
-                Some((name, object))
+                    "metadata": { "name": name }, "spec": {}, "status": status });
+                (name, object)
             };
-            let operations: HashMap<String, Value> = self.0.into_iter().filter_map(operation).collect();
+            let operations: HashMap<String, Value> =
+                self.0.into_iter().filter(|(_, status)| !status.is_null()).map(operation).collect();
             answering(move |path| match path.rsplit('/').next().unwrap_or_default() {
                 "backups" => Some(list.clone()),
                 name => operations.get(name).cloned(),
@@ -194,7 +195,7 @@ mod tests {
             ("oldest", ended("Succeeded", 900)),
             ("a", ended("Succeeded", 30)),
             ("b", ended("Succeeded", 20)),
-            ("forgotten", None),
+            ("forgotten", Value::Null),
             ("broken", ended("Failed", 500)),
             ("c", ended("Succeeded", 10)),
             ("now", ended("Succeeded", 700)),
@@ -227,8 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_that_wrote_down_no_stages_tells_nothing() {
-        let past =
-            Past(vec![("a", ended("Succeeded", 30)), ("b", Some(json!({ "state": "Succeeded", "stages": [] })))]);
+        let past = Past(vec![("a", ended("Succeeded", 30)), ("b", json!({ "state": "Succeeded", "stages": [] }))]);
         let told = usual(&past.api().0, "velero", &backup("now", Some("daily")), "backup").await;
         assert_eq!(told, durations([("", 30_000), ("reading", 30_000)]));
     }
