@@ -9,13 +9,12 @@ use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
-use plimsoll_api::labels;
 use plimsoll_progress::{percent_string, view};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::draw;
-use crate::transfers::{Direction, Of};
+use crate::transfers::{self, Direction, NO_POD, Of, Transfer};
 
 /// No text of a plugin is longer.
 const LONGEST: usize = 200;
@@ -28,6 +27,13 @@ const MOST_SAID: usize = 20;
 pub struct PluginWork {
     pub direction: Direction,
     pub name: String,
+    /// The backup or restore it belongs to.
+    #[serde(skip)]
+    pub of: String,
+    #[serde(skip)]
+    pub stalled: String,
+    #[serde(skip)]
+    pub created: Option<Timestamp>,
     /// The PersistentVolume.
     pub volume: String,
     pub plugin: String,
@@ -81,6 +87,12 @@ impl PluginWork {
         let mut work = Self {
             direction,
             name: text("/metadata/name"),
+            of: text(match direction {
+                Direction::Backup => "/metadata/labels/velero.io~1backup-name",
+                Direction::Restore => "/metadata/labels/velero.io~1restore-name",
+            }),
+            stalled: text("/status/plimsoll/stalled/message"),
+            created: text("/metadata/creationTimestamp").parse().ok(),
             volume,
             plugin: text("/spec/plugin"),
             phase: Some(text("/status/phase")).filter(|phase| !phase.is_empty()).unwrap_or_else(|| "New".into()),
@@ -171,21 +183,83 @@ fn left_text([low, high]: [u64; 2]) -> String {
     if low == high { format!("{low} left") } else { format!("{low} to {high} left") }
 }
 
-/// Reads what plugins do for a backup or restore, oldest first. A cluster that does not know the kinds has none.
+/// Among the transfers of volume data it stands as one: the plugin is what moves, and no pod is known.
+impl From<&PluginWork> for Transfer {
+    fn from(work: &PluginWork) -> Self {
+        let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
+        let (said, ended) = (some(&work.message), work.is_ended());
+        Self {
+            kind: kind(work.direction),
+            direction: work.direction,
+            name: work.name.clone(),
+            of: work.of.clone(),
+            namespace: String::new(),
+            pod: NO_POD.to_owned(),
+            volume: work.volume.clone(),
+            node: String::new(),
+            uploader: work.plugin.clone(),
+            phase: spelled(&work.phase).filter(|_| ended).unwrap_or(&work.phase).to_owned(),
+            percent: work.percent.clone(),
+            total_bytes: work.total_bytes,
+            bytes_done: work.bytes_done,
+            incremental_bytes: None,
+            total_files: None,
+            files_done: None,
+            doing: said.clone().filter(|_| !ended),
+            rate: work.rate,
+            seconds_left: work.seconds_left,
+            stalled: some(&work.stalled).filter(|_| !ended),
+            message: said.filter(|_| ended),
+            snapshot: some(&work.snapshot),
+            plugin_specific: work.plugin_specific.clone(),
+            created: work.created,
+            started: time(&work.started),
+            completed: time(&work.completed),
+        }
+    }
+}
+
+/// Plugins choose their own words; those that say how it ended are told as other transfers tell them.
+fn spelled(phase: &str) -> Option<&'static str> {
+    let endings = [
+        ("Completed", "Completed"),
+        ("Failed", "Failed"),
+        ("Error", "Failed"),
+        ("Canceled", "Canceled"),
+        ("Cancelled", "Canceled"),
+    ];
+    endings.into_iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(phase)).map(|(_, ours)| ours)
+}
+
+fn kind(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Backup => "VolumePluginBackup",
+        Direction::Restore => "VolumePluginRestore",
+    }
+}
+
+/// Reads what plugins do, for one backup or restore or for all of them, oldest first. A cluster that does not know the kinds has none.
 pub async fn list(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Result<Vec<PluginWork>> {
-    let (direction, kind, name, label) = match of {
-        Of::Backup(name) => (Direction::Backup, "VolumePluginBackup", name, labels::BACKUP_NAME),
-        Of::Restore(name) => (Direction::Restore, "VolumePluginRestore", name, labels::RESTORE_NAME),
-        Of::All => return Ok(Vec::new()),
-    };
+    let mut found = Vec::new();
+    for direction in [Direction::Backup, Direction::Restore] {
+        if let Some(parameters) = transfers::parameters(of, direction) {
+            found.extend(list_one_way(client, namespace, direction, &parameters).await?);
+        }
+    }
+    Ok(found)
+}
+
+async fn list_one_way(
+    client: &Client,
+    namespace: &str,
+    direction: Direction,
+    parameters: &ListParams,
+) -> anyhow::Result<Vec<PluginWork>> {
+    let kind = kind(direction);
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let own = ListParams::default().labels(&format!("{label}={}", labels::valid_name(name)));
-    let mut found = match api.list(&own).await {
-        Ok(found) => found.items,
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => return Err(error).with_context(|| format!("cannot list {kind}s")),
-    };
+    let mut found = transfers::known(api.list(parameters).await).with_context(|| format!("cannot list {kind}s"))?;
     found.sort_by_key(|record| (record.creation_timestamp().map(|time| time.0), record.name_any()));
     let now = Timestamp::now();
     Ok(found.iter().map(|record| PluginWork::of(&json!(record), direction, now)).collect())
@@ -237,5 +311,35 @@ mod tests {
         assert!(!long.line().contains(char::is_control) && long.line().chars().count() < 250, "{}", long.line());
         let details = quiet.details().join("|");
         assert_eq!(details, "Plugin: x.io/y|pool [31m: a b");
+    }
+
+    #[test]
+    fn among_transfers_it_ends_in_its_own_words_and_keeps_the_percentage_that_was_put_right() {
+        let progress = json!({ "totalBytes": 1000, "bytesDone": 200 });
+        let running = backup(&json!({ "phase": "Uploading", "progress": progress, "message": "copying",
+            "plimsoll": { "percent": "~60.00", "rate": 40, "stalled": { "message": "nothing has moved" } } }));
+        let running = Transfer::from(&running);
+        assert_eq!((running.kind, running.percent().as_deref()), ("VolumePluginBackup", Some("60.00")));
+        assert_eq!((running.doing.as_deref(), running.message.as_deref()), (Some("copying"), None));
+        assert_eq!((running.is_ended(), running.stalled.as_deref()), (false, Some("nothing has moved")));
+        assert_eq!((running.place().as_str(), running.uploader.as_str()), ("-", "x.io/y"));
+        let ended = backup(&json!({ "phase": "SnapshotTaken", "progress": progress, "message": "copied",
+            "completionTimestamp": "2026-01-01T00:00:05Z" }));
+        let ended = Transfer::from(&ended);
+        assert!(ended.is_ended());
+        assert_eq!((ended.doing.as_deref(), ended.message.as_deref()), (None, Some("copied")));
+        for (theirs, ours) in [("cancelled", "Canceled"), ("COMPLETED", "Completed"), ("Error", "Error")] {
+            assert_eq!(Transfer::from(&backup(&json!({ "phase": theirs }))).phase, ours);
+        }
+        let silent = Transfer::from(&backup(&json!({})));
+        assert_eq!((silent.phase.as_str(), silent.percent(), silent.is_ended()), ("New", None, false));
+    }
+
+    #[test]
+    fn a_record_belongs_to_what_its_label_names() {
+        let record = json!({ "metadata": { "name": "r-1", "labels":
+            { "velero.io/backup-name": "b", "velero.io/restore-name": "r" } }, "spec": { "backup": "b" } });
+        assert_eq!(PluginWork::of(&record, Direction::Backup, now()).of, "b");
+        assert_eq!(PluginWork::of(&record, Direction::Restore, now()).of, "r");
     }
 }

@@ -1,5 +1,7 @@
 //! Volume data on its way, as the command line sees it: one shape for both directions.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -11,7 +13,7 @@ use plimsoll_progress::percent_string;
 use serde::Serialize;
 
 /// Where a transfer has no pod of its user's.
-const NO_POD: &str = "-";
+pub const NO_POD: &str = "-";
 
 /// Which way the data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -42,6 +44,8 @@ impl Direction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transfer {
+    /// What its object is.
+    pub kind: &'static str,
     pub direction: Direction,
     pub name: String,
     /// The backup or restore it belongs to.
@@ -53,6 +57,9 @@ pub struct Transfer {
     pub node: String,
     pub uploader: String,
     pub phase: String,
+    /// How far it is by the server's word, which puts a plugin's numbers right where they go back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +84,9 @@ pub struct Transfer {
     pub message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// What a plugin wants users to know.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub plugin_specific: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,6 +113,7 @@ impl From<&PodVolumeBackup> for Transfer {
         let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
         let live = status.plimsoll.unwrap_or_default();
         Self {
+            kind: "PodVolumeBackup",
             direction: Direction::Backup,
             name: object.name_any(),
             of: object.labels().get(labels::BACKUP_NAME).cloned().unwrap_or_default(),
@@ -112,6 +123,7 @@ impl From<&PodVolumeBackup> for Transfer {
             node: spec.node.clone().unwrap_or_default(),
             uploader: spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default(),
             phase: object.phase().to_string(),
+            percent: None,
             total_bytes,
             bytes_done,
             incremental_bytes: count(status.incremental_bytes),
@@ -123,6 +135,7 @@ impl From<&PodVolumeBackup> for Transfer {
             stalled: live.stalled.and_then(|stall| stall.message),
             message: status.message.filter(|text| !text.is_empty()),
             snapshot: status.snapshot_id.filter(|text| !text.is_empty()),
+            plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
             started: status.start_timestamp.map(|time| time.0),
             completed: status.completion_timestamp.map(|time| time.0),
@@ -137,6 +150,7 @@ impl From<&PodVolumeRestore> for Transfer {
         let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
         let live = status.plimsoll.unwrap_or_default();
         Self {
+            kind: "PodVolumeRestore",
             direction: Direction::Restore,
             name: object.name_any(),
             of: object.labels().get(labels::RESTORE_NAME).cloned().unwrap_or_default(),
@@ -146,6 +160,7 @@ impl From<&PodVolumeRestore> for Transfer {
             node: status.node.unwrap_or_default(),
             uploader: spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default(),
             phase: object.phase().to_string(),
+            percent: None,
             total_bytes,
             bytes_done,
             incremental_bytes: None,
@@ -157,6 +172,7 @@ impl From<&PodVolumeRestore> for Transfer {
             stalled: live.stalled.and_then(|stall| stall.message),
             message: status.message.filter(|text| !text.is_empty()),
             snapshot: spec.snapshot_id.clone().filter(|text| !text.is_empty()),
+            plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
             started: status.start_timestamp.map(|time| time.0),
             completed: status.completion_timestamp.map(|time| time.0),
@@ -176,6 +192,7 @@ impl From<&DataUpload> for Transfer {
         let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
         let live = status.plimsoll.unwrap_or_default();
         Self {
+            kind: "DataUpload",
             direction: Direction::Backup,
             name: object.name_any(),
             of: object.labels().get(labels::BACKUP_NAME).cloned().unwrap_or_default(),
@@ -185,6 +202,7 @@ impl From<&DataUpload> for Transfer {
             node: status.node.unwrap_or_default(),
             uploader: uploader(object),
             phase: object.phase().to_string(),
+            percent: None,
             total_bytes,
             bytes_done,
             incremental_bytes: count(status.incremental_bytes),
@@ -196,6 +214,7 @@ impl From<&DataUpload> for Transfer {
             stalled: live.stalled.and_then(|stall| stall.message),
             message: status.message.filter(|text| !text.is_empty()),
             snapshot: status.snapshot_id.filter(|text| !text.is_empty()),
+            plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
             started: status.start_timestamp.map(|time| time.0),
             completed: status.completion_timestamp.map(|time| time.0),
@@ -210,6 +229,7 @@ impl From<&DataDownload> for Transfer {
         let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
         let live = status.plimsoll.unwrap_or_default();
         Self {
+            kind: "DataDownload",
             direction: Direction::Restore,
             name: object.name_any(),
             of: object.labels().get(labels::RESTORE_NAME).cloned().unwrap_or_default(),
@@ -219,6 +239,7 @@ impl From<&DataDownload> for Transfer {
             node: status.node.unwrap_or_default(),
             uploader: uploader(object),
             phase: object.phase().to_string(),
+            percent: None,
             total_bytes,
             bytes_done,
             incremental_bytes: None,
@@ -230,6 +251,7 @@ impl From<&DataDownload> for Transfer {
             stalled: live.stalled.and_then(|stall| stall.message),
             message: status.message.filter(|text| !text.is_empty()),
             snapshot: spec.snapshot_id.clone().filter(|text| !text.is_empty()),
+            plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
             started: status.start_timestamp.map(|time| time.0),
             completed: status.completion_timestamp.map(|time| time.0),
@@ -238,9 +260,14 @@ impl From<&DataDownload> for Transfer {
 }
 
 impl Transfer {
-    /// Whether it will not change any more.
+    /// Whether it will not change any more. A plugin ends in words of its own, but says when.
     pub fn is_ended(&self) -> bool {
-        TransferPhase::from(self.phase.as_str()).is_ended()
+        self.completed.is_some() || TransferPhase::from(self.phase.as_str()).is_ended()
+    }
+
+    /// Where the volume belongs: `namespace/pod` as far as there are such.
+    pub fn place(&self) -> String {
+        if self.namespace.is_empty() { self.pod.clone() } else { format!("{}/{}", self.namespace, self.pod) }
     }
 
     /// Whether it is the data of a snapshot, and not of a pod's volume.
@@ -250,6 +277,9 @@ impl Transfer {
 
     /// How far it is, if the total is known. 100 only at a good end.
     pub fn percent(&self) -> Option<String> {
+        if self.percent.is_some() {
+            return self.percent.clone();
+        }
         let ended = self.phase == TransferPhase::Completed.as_str();
         let total = self.total_bytes.filter(|total| *total > 0)?;
         Some(percent_string(self.bytes_done.unwrap_or(0).min(total), total, ended))
@@ -357,7 +387,8 @@ pub async fn moved(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Resu
     Ok(found)
 }
 
-fn parameters(of: Of<'_>, direction: Direction) -> Option<ListParams> {
+/// What asks for these, if there are such in this direction.
+pub fn parameters(of: Of<'_>, direction: Direction) -> Option<ListParams> {
     let name = match (of, direction) {
         (Of::All, _) => return Some(ListParams::default()),
         (Of::Backup(name), Direction::Backup) | (Of::Restore(name), Direction::Restore) => name,
@@ -366,7 +397,8 @@ fn parameters(of: Of<'_>, direction: Direction) -> Option<ListParams> {
     Some(ListParams::default().labels(&format!("{}={}", direction.label(), labels::valid_name(name))))
 }
 
-fn known<K: Clone>(answer: kube::Result<kube::core::ObjectList<K>>) -> kube::Result<Vec<K>> {
+/// A cluster that does not know a kind has none of it.
+pub fn known<K: Clone>(answer: kube::Result<kube::core::ObjectList<K>>) -> kube::Result<Vec<K>> {
     match answer {
         Ok(list) => Ok(list.items),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),

@@ -88,6 +88,7 @@ pub fn stages(snapshot: &Snapshot) -> Vec<Stage> {
                 _ => OperationState::Succeeded,
             }),
             milliseconds: node.ages.elapsed.and_then(|elapsed| i64::try_from(elapsed.as_millis()).ok()),
+            bytes: node.counts(Unit::Bytes).and_then(|bytes| i64::try_from(bytes.settled()).ok()),
             ..Stage::default()
         })
         .collect()

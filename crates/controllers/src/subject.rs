@@ -532,7 +532,7 @@ async fn take_job<K: Kind>(
     let raw = serde_json::to_value(&subject).unwrap_or_default();
     let saved = floor(opened.record.name(), opened.saved, &raw, K::SHOWN);
     let (tree, gap) = take_up(&opened.record, saved.as_ref(), opened.held_by.as_deref());
-    tree.expect(history::usual(&context, &subject, K::VERB).await);
+    tree.expect(history::usual(&context.client, &context.settings.namespace, &subject, K::VERB).await);
     let scratch = tempfile::Builder::new()
         .prefix(&format!("{}-", id.operation_name()))
         .tempdir_in(&context.settings.scratch)

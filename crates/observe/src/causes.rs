@@ -18,6 +18,7 @@ use crate::object::Object;
 use crate::world::World;
 
 pub(crate) use queue::next_in_line;
+pub use server::server_missing;
 
 /// How sure it is that this is the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -33,14 +33,6 @@ pub(crate) enum Maker {
 }
 
 impl Maker {
-    /// How its product is called.
-    pub(crate) fn product(self) -> &'static str {
-        match self {
-            Self::Velero => "Velero",
-            Self::Plimsoll => "Plimsoll",
-        }
-    }
-
     /// How its Deployment is called where nobody has chosen another name.
     pub(crate) fn deployment(self) -> &'static str {
         match self {
@@ -80,12 +72,16 @@ pub(crate) fn servers_deployment(world: &World) -> Option<(Maker, &Object)> {
     })
 }
 
+/// Whether a server of ours has worked here: only ours leaves Operations.
+pub(crate) fn has_operations(world: &World) -> bool {
+    world.all(Kind::Operation).iter().any(|operation| operation.namespace() == world.namespace)
+}
+
 /// Who serves the namespace. A server of ours beside the cluster has no Deployment, but leaves Operations.
 pub(crate) fn maker(world: &World) -> Maker {
-    let ours = || world.all(Kind::Operation).iter().any(|operation| operation.namespace() == world.namespace);
     match servers_deployment(world) {
         Some((maker, _)) => maker,
-        None if ours() => Maker::Plimsoll,
+        None if has_operations(world) => Maker::Plimsoll,
         None => Maker::Velero,
     }
 }

@@ -187,7 +187,8 @@ fn current(told: &Explanation) -> Option<String> {
     Some(short(&joined)).filter(|text| !text.is_empty())
 }
 
-pub(crate) fn operation_of<'w>(object: &Object, world: &'w World) -> Option<&'w Object> {
+/// What our own server has written down about its work on this.
+pub fn operation_of<'w>(object: &Object, world: &'w World) -> Option<&'w Object> {
     let uid = object.some_text("/metadata/uid")?;
     world.all(Kind::Operation).iter().find(|operation| operation.text("/spec/subject/uid") == uid)
 }

@@ -1,6 +1,7 @@
 //! The engine's ports, filled by plugins.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
@@ -44,25 +45,15 @@ impl LogSink for OperationLines {
     }
 }
 
+/// Each of these returns what is wrong with the actions that could not be registered.
 impl PluginActions {
-    /// Registers the actions of backups. Returns what is wrong with those that could not be.
+    /// Registers the actions of backups.
     pub async fn register_backup(
         &self,
         registry: &mut BackupItemActions,
         lookup: &(impl Lookup + ?Sized),
     ) -> Vec<String> {
-        let mut problems = Vec::new();
-        for action in self.backup() {
-            let done = match action.applies_to().await {
-                Ok(wanted) => {
-                    let (source, name) = place(&action);
-                    registry.register(source, &name, &applies(wanted), lookup, Arc::new(BackupPort::new(action)))
-                }
-                Err(error) => Err(error.into()),
-            };
-            problems.extend(done.err().map(|error| error.to_string()));
-        }
-        problems
+        register(self.backup(), registry, lookup, |action| Arc::new(BackupPort::new(action))).await
     }
 
     /// Registers the actions that say which items of a backup belong together.
@@ -71,34 +62,12 @@ impl PluginActions {
         registry: &mut ItemBlockActions,
         lookup: &(impl Lookup + ?Sized),
     ) -> Vec<String> {
-        let mut problems = Vec::new();
-        for action in self.block() {
-            let done = match action.applies_to().await {
-                Ok(wanted) => {
-                    let (source, name) = place(&action);
-                    registry.register(source, &name, &applies(wanted), lookup, Arc::new(action))
-                }
-                Err(error) => Err(error.into()),
-            };
-            problems.extend(done.err().map(|error| error.to_string()));
-        }
-        problems
+        register(self.block(), registry, lookup, |action| Arc::new(action)).await
     }
 
     /// Registers the actions of restores.
     pub async fn register_restore(&self, registry: &mut Actions, lookup: &(impl Lookup + ?Sized)) -> Vec<String> {
-        let mut problems = Vec::new();
-        for action in self.restore() {
-            let done = match action.applies_to().await {
-                Ok(wanted) => {
-                    let (source, name) = place(&action);
-                    registry.register(source, &name, &applies(wanted), lookup, Arc::new(RestorePort::new(action)))
-                }
-                Err(error) => Err(error.into()),
-            };
-            problems.extend(done.err().map(|error| error.to_string()));
-        }
-        problems
+        register(self.restore(), registry, lookup, |action| Arc::new(RestorePort::new(action))).await
     }
 
     /// Registers the actions of deletions.
@@ -107,19 +76,33 @@ impl PluginActions {
         registry: &mut Registry<dyn DeleteItemAction>,
         lookup: &(impl Lookup + ?Sized),
     ) -> Vec<String> {
-        let mut problems = Vec::new();
-        for action in self.delete() {
-            let done = match action.applies_to().await {
-                Ok(wanted) => {
-                    let (source, name) = place(&action);
-                    registry.register(source, &name, &applies(wanted), lookup, Arc::new(action))
-                }
-                Err(error) => Err(error.into()),
-            };
-            problems.extend(done.err().map(|error| error.to_string()));
-        }
-        problems
+        register(self.delete(), registry, lookup, |action| Arc::new(action)).await
     }
+}
+
+/// Asks each action what it applies to, and registers it behind its port. One that does not answer costs the others nothing.
+async fn register<A, P>(
+    actions: impl Iterator<Item = A>,
+    registry: &mut Registry<P>,
+    lookup: &(impl Lookup + ?Sized),
+    port: fn(A) -> Arc<P>,
+) -> Vec<String>
+where
+    A: Deref<Target = Action>,
+    P: ?Sized,
+{
+    let mut problems = Vec::new();
+    for action in actions {
+        let done = match action.applies_to().await {
+            Ok(wanted) => {
+                let (source, name) = place(&action);
+                registry.register(source, &name, &applies(wanted), lookup, port(action))
+            }
+            Err(error) => Err(error.into()),
+        };
+        problems.extend(done.err().map(|error| error.to_string()));
+    }
+    problems
 }
 
 fn place(action: &Action) -> (Source, String) {

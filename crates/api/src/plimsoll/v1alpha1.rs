@@ -97,6 +97,8 @@ wire_struct! {
         pub state: Option<OperationState>,
         /// How long it took.
         pub milliseconds: Option<i64>,
+        /// Bytes that it moved, where it counts any; of `reading` the size of the backup's tarball.
+        pub bytes: Option<i64>,
     }
 }
 

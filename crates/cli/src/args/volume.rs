@@ -7,7 +7,7 @@ use super::options::{ListFormat, ObjectFormat};
 /// `plimsoll volume`
 #[derive(Debug, Subcommand)]
 pub enum Volume {
-    /// List transfers of volume data: how far, how fast, how long
+    /// List transfers of volume data and snapshots of plugins: how far, how fast, how long
     #[command(after_help = "Examples:\n  plimsoll volume get\n  plimsoll volume get --backup nightly")]
     Get(VolumeGet),
     /// Tell everything about transfers
@@ -21,7 +21,7 @@ pub enum Volume {
 /// Which transfers.
 #[derive(Debug, Default, Args)]
 pub struct Chosen {
-    /// Names of PodVolumeBackups or PodVolumeRestores; all if none is given
+    /// Names of transfers (PodVolumeBackup, DataUpload, VolumePluginBackup and their like); all if none is given
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     /// Only those of this backup

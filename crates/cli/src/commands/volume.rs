@@ -1,4 +1,4 @@
-//! `plimsoll volume`: transfers of volume data, how far they are and how fast they go.
+//! `plimsoll volume`: transfers of volume data and snapshots of plugins, how far they are and how fast they go.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::describe::page::Page;
 use crate::exit::Outcome;
 use crate::picture::Picture;
 use crate::transfers::{self, Of, Transfer};
-use crate::{connect, draw, output};
+use crate::{connect, draw, output, plugin_work};
 
 /// Carries out one of its verbs.
 pub async fn run(global: &Global, verb: Volume) -> anyhow::Result<Outcome> {
@@ -43,6 +43,7 @@ async fn choose(client: &kube::Client, namespace: &str, chosen: &Chosen) -> anyh
     };
     let mut found = transfers::list(client, namespace, of).await?;
     found.extend(transfers::moved(client, namespace, of).await?);
+    found.extend(plugin_work::list(client, namespace, of).await?.iter().map(Transfer::from));
     if let Some(missing) = chosen.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
         bail!("there is no transfer {missing}: `plimsoll volume get` lists them");
     }
@@ -63,14 +64,15 @@ async fn get(client: &kube::Client, namespace: &str, options: &VolumeGet) -> any
 
 fn table(found: &[Transfer]) -> Vec<String> {
     let header = [
-        "NAME", "OF", "POD", "VOLUME", "STATUS", "PROGRESS", "BYTES", "FILES", "RATE", "LEFT", "NODE", "MOVER", "AGE",
-        "DOING",
+        "NAME", "KIND", "OF", "POD", "VOLUME", "STATUS", "PROGRESS", "BYTES", "FILES", "RATE", "LEFT", "NODE", "MOVER",
+        "AGE", "DOING",
     ];
     let row = |one: &Transfer| {
         vec![
             one.name.clone(),
+            one.kind.to_owned(),
             format!("{}/{}", one.direction.word(), one.of),
-            format!("{}/{}", one.namespace, one.pod),
+            one.place(),
             one.volume.clone(),
             one.phase.clone(),
             one.percent().map(|percent| format!("{percent}%")).unwrap_or_default(),
@@ -146,12 +148,16 @@ fn page(one: &Transfer) -> Vec<String> {
     let mut page = Page::default();
     page.section(|section| {
         section.field("Name", &one.name);
+        section.field("Kind", one.kind);
         section.field("Part of", format!("{} {}", one.direction.word(), one.of));
-        section.field("Pod", format!("{}/{}", one.namespace, one.pod));
+        section.field("Pod", one.place());
         section.field("Volume", &one.volume);
         section.some("Node", some(one.node.clone()));
         section.field("Mover", &one.uploader);
         section.some("Snapshot", one.snapshot.as_deref());
+        for (key, value) in &one.plugin_specific {
+            section.field(key, value);
+        }
     });
     page.section(|section| {
         section.field("Phase", &one.phase);
@@ -221,7 +227,8 @@ fn outcome(found: &[Transfer]) -> Outcome {
 fn tree(found: &[Transfer]) -> (Operation, Vec<Task>) {
     let operation = Operation::new("volumes", Clock::system());
     let task = |one: &Transfer| {
-        let task = operation.root().child(format!("{}/{} {}", one.namespace, one.pod, one.volume));
+        let volume = if one.volume.is_empty() { &one.name } else { &one.volume };
+        let task = operation.root().child(format!("{} {volume}", one.place()));
         fill(&task, one);
         task
     };
@@ -247,6 +254,7 @@ fn fill(task: &Task, one: &Transfer) {
         "Completed" => task.finish(),
         "Failed" => task.fail(one.message.as_deref().unwrap_or("failed")),
         "Canceled" => task.cancel("cancelled"),
+        _ if one.is_ended() => task.finish(),
         _ => {}
     }
 }

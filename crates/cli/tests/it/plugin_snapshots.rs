@@ -695,3 +695,40 @@ async fn the_plugin_for_aws_goes_as_far_as_it_can_without_a_cloud(bed: &Bed, hom
     let errors = home.messages("keys", "errors");
     assert!(errors.contains("VolumeSnapshotLocation ours cannot be used: failed to read secret none"), "{errors}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volume_get_describe_and_watch_show_what_plugins_do_beside_other_transfers() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    let mut record = own_record(
+        "pv-1",
+        &json!({ "phase": "Uploading", "message": "copying",
+        "progress": { "totalBytes": 1000, "bytesDone": 600 } }),
+    );
+    record["metadata"]["labels"] = json!({ "velero.io/backup-name": "b" });
+    home.create(record).await.unwrap();
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "VolumePluginRestore",
+        "metadata": { "name": "back", "labels": { "velero.io/restore-name": "r" } },
+        "spec": { "snapshotID": "s-1", "backup": "b", "plugin": "x.io/own" }, "status": { "phase": "Failed" } }))
+        .await
+        .unwrap();
+    let printed = async |arguments: &[&str]| {
+        let output = home.command(&[&["volume"], arguments].concat()).output().await.unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (_, table) = printed(&["get"]).await;
+    let row = table.lines().find(|line| line.starts_with("of-the-plugin")).unwrap_or_else(|| panic!("{table}"));
+    for words in
+        ["VolumePluginBackup", "backup/b", "pv-1", "Uploading", "60.00%", "600 B of 1000 B", "x.io/own", "copying"]
+    {
+        assert!(row.contains(words), "{words}: {table}");
+    }
+    let (_, json) = printed(&["get", "--restore", "r", "-o", "json"]).await;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json.as_array().map(Vec::len), Some(1), "{json:#}");
+    assert_eq!((&json[0]["kind"], &json[0]["phase"]), (&json!("VolumePluginRestore"), &json!("Failed")));
+    let (_, page) = printed(&["describe", "of-the-plugin"]).await;
+    assert!(page.contains("pool:") && !page.contains('\u{1b}'), "{page}");
+    let (code, _) = printed(&["watch", "back"]).await;
+    assert_eq!(code, Some(4), "it has failed");
+}

@@ -3,7 +3,7 @@
 use plimsoll_progress::view::duration_text;
 
 use super::{Cause, Certainty, pod};
-use crate::evidence::{Maker, Pulse, maker, pulse, servers_deployment};
+use crate::evidence::{Maker, Pulse, has_operations, maker, pulse, servers_deployment};
 use crate::kind::Kind;
 use crate::object::{Object, time};
 use crate::world::World;
@@ -58,17 +58,33 @@ fn silent(world: &World) -> Cause {
     })
 }
 
+/// No server of anybody's serves the namespace, as far as can be seen.
+pub fn server_missing(world: &World) -> Option<Cause> {
+    let absent = world.has_seen(Kind::Deployment) && servers_deployment(world).is_none();
+    (absent && pulse(world) != Pulse::Alive).then(|| missing(world))
+}
+
+/// Whose server was meant is known only if ours has worked here before.
+fn missing(world: &World) -> Cause {
+    let namespace = &world.namespace;
+    let cause = |who: &str| {
+        let text = format!("{who} in namespace {namespace}: nobody works on what is asked for here");
+        Cause::new("ServerMissing", Certainty::Likely, text)
+    };
+    if has_operations(world) {
+        return cause("there is no Plimsoll server").then(look(world));
+    }
+    cause("neither Plimsoll nor Velero has a ready server")
+        .then("kubectl get deployments -A | grep -E 'plimsoll|velero'  # if it is elsewhere: plimsoll -n NAMESPACE")
+        .then(format!("plimsoll -n {namespace} install --help  # if there is none yet"))
+}
+
 fn down(world: &World) -> Option<Cause> {
     let namespace = &world.namespace;
     if !world.has_seen(Kind::Deployment) {
         return None;
     }
-    let Some((_, deployment)) = servers_deployment(world) else {
-        let product = maker(world).product();
-        let text =
-            format!("there is no {product} server in namespace {namespace}: nobody works on what is asked for here");
-        return Some(Cause::new("ServerMissing", Certainty::Likely, text).then(look(world)));
-    };
+    let Some((_, deployment)) = servers_deployment(world) else { return Some(missing(world)) };
     let ready = deployment.number("/status/readyReplicas").unwrap_or(0);
     if deployment.number("/spec/replicas") == Some(0) {
         let text = format!("the server is scaled to 0: deployment {namespace}/{}", deployment.name());

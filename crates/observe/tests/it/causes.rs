@@ -1,6 +1,6 @@
 //! Each fault, made on purpose in the evidence, is named as what it is.
 
-use plimsoll_observe::{Explanation, Kind, Object, Overview, World};
+use plimsoll_observe::{Explanation, Kind, Object, Overview, World, causes};
 use serde_json::{Value, json};
 
 use crate::stock::*;
@@ -373,6 +373,27 @@ fn a_server_of_ours_that_is_stopped_missing_silent_or_was_killed_for_its_memory(
     let killed = replaced(working(2), Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", killed));
     let worlds = [stopped, crashing, missing, working(45), killed];
     insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+}
+
+#[test]
+fn where_nobody_serves_neither_product_is_blamed_and_the_next_command_is_named() {
+    let mut world = World::new("backups", now()).with(Kind::Backup, {
+        let mut backup = backup("nightly", "New", 300, 300);
+        backup["metadata"]["namespace"] = json!("backups");
+        backup
+    });
+    assert!(causes::server_missing(&world).is_none(), "nothing is concluded from what was not looked at");
+    world.put(Kind::Deployment, Vec::new());
+    insta::assert_snapshot!(text(&world, Kind::Backup, "nightly"));
+    assert!(causes::server_missing(&world).is_some());
+    // Somebody else's Deployments are no server, and a server beside the cluster has none but looks at its locations.
+    let foreign = world.clone().with(Kind::Deployment, object("backups", "web", 600, 600));
+    assert!(causes::server_missing(&foreign).is_some());
+    let mut checked = location("Available", "", 20);
+    checked["metadata"]["namespace"] = json!("backups");
+    assert!(causes::server_missing(&world.with(Kind::Location, checked)).is_none());
+    assert!(causes::server_missing(&healthy()).is_none());
+    assert!(causes::server_missing(&healthy_of_ours()).is_none());
 }
 
 #[test]

@@ -25,6 +25,33 @@ pub struct Tally {
     pub backup_durations: BTreeMap<String, Histogram>,
     /// How many ended, by kind, schedule and how they ended.
     pub ended: BTreeMap<(Kind, String, &'static str), u64>,
+    /// What the backups that ended say of themselves, by schedule.
+    pub backups: BTreeMap<String, BackupSums>,
+}
+
+/// Numbers of several backups together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BackupSums {
+    /// Backups with warnings.
+    pub warned: u64,
+    /// Snapshots that plugins were asked for.
+    pub snapshots_attempted: u64,
+    /// Those that were taken.
+    pub snapshots_completed: u64,
+}
+
+impl BackupSums {
+    fn add(&mut self, backup: &Object) {
+        let count = |field: &str| backup.number(&format!("/status/{field}")).unwrap_or(0);
+        self.warned += u64::from(count("warnings") > 0);
+        self.snapshots_attempted += count("volumeSnapshotsAttempted");
+        self.snapshots_completed += count("volumeSnapshotsCompleted");
+    }
+
+    /// Snapshots that were asked for and not taken.
+    pub fn snapshots_failed(&self) -> u64 {
+        self.snapshots_attempted.saturating_sub(self.snapshots_completed)
+    }
 }
 
 impl Default for Tally {
@@ -36,6 +63,7 @@ impl Default for Tally {
             durations: BTreeMap::new(),
             backup_durations: BTreeMap::new(),
             ended: BTreeMap::new(),
+            backups: BTreeMap::new(),
         }
     }
 }
@@ -77,6 +105,10 @@ impl Tally {
         let schedule = object.label(labels::SCHEDULE_NAME).to_owned();
         if self.ended.len() < MOST_SERIES || self.ended.contains_key(&(kind, schedule.clone(), how)) {
             *self.ended.entry((kind, schedule.clone(), how)).or_default() += 1;
+        }
+        let room = self.backups.len() < MOST_SERIES || self.backups.contains_key(&schedule);
+        if kind == Kind::Backup && room {
+            self.backups.entry(schedule.clone()).or_default().add(object);
         }
         let Some(took) = took(object) else { return };
         self.durations.entry((kind.word(), how)).or_insert_with(|| Histogram::new(DURATIONS)).observe(took);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use plimsoll_api::labels;
-use plimsoll_observe::{Kind, Object, World};
+use plimsoll_observe::{Kind, Object, World, operation_of};
 
 use super::MOST_SERIES;
 use super::format::{Page, number};
-use super::tally::{Tally, end};
+use super::tally::{BackupSums, Tally, end};
 
 /// A counter, the kind it counts, and the endings it counts.
 type Counter = (&'static str, Kind, &'static [&'static str], &'static str);
@@ -29,11 +29,29 @@ const COUNTERS: [Counter; 13] = [
     ("velero_backup_deletion_failure_total", Kind::DeleteBackupRequest, &["failed"], "Deletions that failed."),
 ];
 
+/// A counter of what backups say of themselves.
+type Sum = (&'static str, fn(&BackupSums) -> u64, &'static str);
+
+const SUMS: [Sum; 4] = [
+    ("velero_backup_warning_total", |sums| sums.warned, "Backups that ended with warnings."),
+    ("velero_volume_snapshot_attempt_total", |sums| sums.snapshots_attempted, "Snapshots that plugins were asked for."),
+    ("velero_volume_snapshot_success_total", |sums| sums.snapshots_completed, "Snapshots that plugins took."),
+    ("velero_volume_snapshot_failure_total", BackupSums::snapshots_failed, "Snapshots that plugins did not take."),
+];
+
 /// Everything of Velero's.
 pub fn write(page: &mut Page, world: &World, tally: &Tally) {
     for (name, kind, endings, help) in COUNTERS {
         counter(page, world, tally, (name, kind, endings, help));
     }
+    for (name, pick, help) in SUMS {
+        let mut sums = from_zero(world);
+        for (schedule, backups) in &tally.backups {
+            *sums.entry(schedule).or_default() += pick(backups);
+        }
+        by_schedule(page, name, help, sums);
+    }
+    csi_snapshots(page, world);
     let mut durations = page.family("velero_backup_duration_seconds", "histogram", "How long good backups took.");
     for (schedule, histogram) in &tally.backup_durations {
         durations.histogram(&[("schedule", schedule)], histogram);
@@ -53,28 +71,68 @@ fn count(world: &World, kind: Kind) -> f64 {
 }
 
 /// Every schedule has its counters from the beginning: a rate needs a zero to start from.
+fn from_zero(world: &World) -> BTreeMap<&str, u64> {
+    let schedules = world.all(Kind::Schedule).iter().take(MOST_SERIES);
+    schedules.map(Object::name).chain([""]).map(|schedule| (schedule, 0)).collect()
+}
+
 fn counter(page: &mut Page, world: &World, tally: &Tally, (name, kind, endings, help): Counter) {
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-    if kind != Kind::DeleteBackupRequest {
-        sums.extend(world.all(Kind::Schedule).iter().take(MOST_SERIES).map(|schedule| (schedule.name(), 0)));
-    }
-    sums.entry("").or_default();
+    let mut sums = if kind == Kind::DeleteBackupRequest { BTreeMap::from([("", 0)]) } else { from_zero(world) };
     for ((counted, schedule, how), number) in &tally.ended {
         if *counted == kind && endings.contains(how) {
             *sums.entry(schedule).or_default() += number;
         }
     }
+    by_schedule(page, name, help, sums);
+}
+
+fn by_schedule(page: &mut Page, name: &'static str, help: &str, sums: BTreeMap<&str, u64>) {
     let mut family = page.family(name, "counter", help);
     for (schedule, sum) in sums {
         family.add(&[("schedule", schedule)], number(sum));
     }
 }
 
+/// Velero names the backup here: the newest that there are stand for themselves, and their numbers do not change any more.
+fn csi_snapshots(page: &mut Page, world: &World) {
+    let attempted = |backup: &Object| backup.number("/status/csiVolumeSnapshotsAttempted").unwrap_or(0);
+    let completed = |backup: &Object| backup.number("/status/csiVolumeSnapshotsCompleted").unwrap_or(0);
+    let asked = world.all(Kind::Backup).iter().filter(|backup| is_ended(backup) && attempted(backup) > 0);
+    let mut newest: Vec<&Object> = asked.collect();
+    newest.sort_by_key(|backup| std::cmp::Reverse(end(backup)));
+    newest.truncate(MOST_SERIES);
+    let mut counter = |name: &'static str, help: &str, pick: &dyn Fn(&Object) -> u64| {
+        let mut family = page.family(name, "counter", help);
+        for backup in &newest {
+            let labels = [("schedule", backup.label(labels::SCHEDULE_NAME)), ("backupName", backup.name())];
+            family.add(&labels, number(pick(backup)));
+        }
+    };
+    counter("velero_csi_snapshot_attempt_total", "CSI snapshots that were asked for.", &attempted);
+    counter("velero_csi_snapshot_success_total", "CSI snapshots that became ready.", &completed);
+    counter("velero_csi_snapshot_failure_total", "CSI snapshots that did not become ready.", &|backup| {
+        attempted(backup).saturating_sub(completed(backup))
+    });
+}
+
+fn is_ended(backup: &Object) -> bool {
+    matches!(backup.phase(), "Completed" | "PartiallyFailed" | "Failed")
+}
+
+/// How large the tarball of a backup is, where our own server made it and wrote that down. One that failed may have none.
+fn tarball_bytes(backup: &Object, world: &World) -> Option<f64> {
+    if backup.phase() == "Failed" {
+        return None;
+    }
+    let stages = operation_of(backup, world)?.list("/status/stages");
+    let reading = stages.iter().find(|stage| stage["name"] == "reading")?;
+    reading["bytes"].as_u64().filter(|bytes| *bytes > 0).map(number)
+}
+
 /// The latest backup of each schedule.
 fn latest(page: &mut Page, world: &World) {
     let (mut last, mut good): (BTreeMap<&str, &Object>, BTreeMap<&str, &Object>) = (BTreeMap::new(), BTreeMap::new());
-    let ended = |backup: &&Object| matches!(backup.phase(), "Completed" | "PartiallyFailed" | "Failed");
-    for backup in world.all(Kind::Backup).iter().filter(ended) {
+    for backup in world.all(Kind::Backup).iter().filter(|backup| is_ended(backup)) {
         let schedule = backup.label(labels::SCHEDULE_NAME);
         let later = |known: Option<&&Object>| known.is_none_or(|known| end(known) < end(backup));
         if later(last.get(schedule)) {
@@ -100,6 +158,9 @@ fn latest(page: &mut Page, world: &World) {
     gauge(page, "velero_backup_items_errors", "Errors in the latest backup.", &last, |backup| {
         Some(number(backup.number("/status/errors").unwrap_or(0)))
     });
+    gauge(page, "velero_backup_tarball_size_bytes", "Size of the latest backup's tarball.", &last, |backup| {
+        tarball_bytes(backup, world)
+    });
 }
 
 fn gauge(
@@ -107,7 +168,7 @@ fn gauge(
     name: &'static str,
     help: &str,
     backups: &BTreeMap<&str, &Object>,
-    pick: fn(&Object) -> Option<f64>,
+    pick: impl Fn(&Object) -> Option<f64>,
 ) {
     let mut family = page.family(name, "gauge", help);
     for (schedule, backup) in backups.iter().take(MOST_SERIES) {

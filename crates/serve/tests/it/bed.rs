@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plimsoll_observe::Kind;
 use plimsoll_progress::Trees;
@@ -110,6 +110,12 @@ impl Bed {
         wanted.types =
             Some(kube::core::TypeMeta { api_version: kind.resource().api_version, kind: kind.resource().kind });
         self.resource(kind).create(&PostParams::default(), &wanted).await.unwrap().metadata.uid.unwrap()
+    }
+
+    /// Sets the status of an object whose kind keeps that apart.
+    pub async fn set_status(&self, kind: Kind, name: &str, status: Value) {
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.resource(kind).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
     pub async fn names(&self, kind: Kind) -> Vec<String> {

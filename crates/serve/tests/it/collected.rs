@@ -2,10 +2,11 @@
 
 #![expect(clippy::float_cmp, reason = "counts are whole numbers")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use plimsoll_observe::Kind;
+use promql::Node;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, eventually};
@@ -32,13 +33,73 @@ fn parse(text: &str) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
     (samples, types)
 }
 
-/// Names of ours and Velero's in a text.
-fn mentioned(text: &str) -> BTreeSet<String> {
-    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    words
-        .filter(|word| (word.starts_with("plimsoll_") || word.starts_with("velero_")) && !word.ends_with('_'))
-        .map(str::to_owned)
-        .collect()
+/// What a query asks for: the metric and the labels by which it picks.
+#[derive(Debug)]
+struct Asked {
+    metric: String,
+    labels: Vec<String>,
+}
+
+/// Functions that want a range, such as `[1h]`; a query that gives one to others, or none to these, is refused.
+const OF_RANGES: [&str; 2] = ["rate", "increase"];
+const OF_MOMENTS: [&str; 7] = ["absent", "count", "histogram_quantile", "max", "sum", "time", "vector"];
+
+/// Everything that a query asks for. Fails on what Prometheus would refuse.
+fn asked(query: &str) -> Vec<Asked> {
+    let options = promql::ParserOptions::new().allow_dots(false).build();
+    let tree = promql::parse(query.as_bytes(), &options).unwrap_or_else(|error| panic!("{query}: {error:?}"));
+    let mut found = Vec::new();
+    walk(&tree, false, query, &mut found);
+    found
+}
+
+fn walk_all(nodes: &[Node], want_range: bool, query: &str, found: &mut Vec<Asked>) {
+    for node in nodes {
+        walk(node, want_range, query, found);
+    }
+}
+
+fn walk(node: &Node, wants_range: bool, query: &str, found: &mut Vec<Asked>) {
+    match node {
+        Node::Operator { args, .. } => walk_all(args, false, query, found),
+        Node::Negation(inner) => walk(inner, false, query, found),
+        Node::Function { name, args, .. } => {
+            let of_range = OF_RANGES.contains(&name.as_str());
+            assert!(of_range || OF_MOMENTS.contains(&name.as_str()), "{query}: who knows {name}?");
+            walk_all(args, of_range, query, found);
+        }
+        Node::Vector(vector) => {
+            assert_eq!(vector.range.is_some(), wants_range, "{query}: a range where none is wanted, or the reverse");
+            let (names, labels): (Vec<_>, Vec<_>) = vector.labels.iter().partition(|label| label.name == "__name__");
+            let metric = String::from_utf8(names[0].value.clone()).unwrap();
+            found.push(Asked { metric, labels: labels.iter().map(|label| label.name.clone()).collect() });
+        }
+        Node::Scalar(_) | Node::String(_) => {}
+    }
+}
+
+/// All queries in a dashboard.
+fn dashboard_queries(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(all) => all.iter().flat_map(dashboard_queries).collect(),
+        Value::Object(fields) => {
+            let own = fields.get("expr").and_then(Value::as_str).map(str::to_owned);
+            own.into_iter().chain(fields.values().flat_map(dashboard_queries)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// All queries in the alert rules: each stands on a line of its own.
+fn alert_queries(text: &str) -> Vec<String> {
+    let queries: Vec<_> =
+        text.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned).collect();
+    assert_eq!(queries.len(), text.matches("- alert: ").count(), "a rule without a query on one line");
+    queries
+}
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
 async fn metrics(bed: &Bed) -> String {
@@ -88,25 +149,86 @@ async fn a_collector_reads_what_dashboards_and_alerts_ask_for() {
     // A server that is gone, and a schedule without a good backup, are missed by rules that ask for these.
     assert!(samples.keys().any(|key| key.starts_with("plimsoll_operations{")), "{text}");
     assert!(samples["plimsoll_schedule_age_seconds{schedule=\"daily\"}"] >= 0.0);
+    let read = |file: &str| std::fs::read_to_string(deploy().join(file)).unwrap();
+    let alerts = read("alerts.yaml");
+    let grafana: Value = serde_json::from_str(&read("grafana-dashboard.json")).unwrap();
     // The files in `deploy` ask for nothing that is not there.
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    for file in ["grafana-dashboard.json", "alerts.yaml"] {
-        let asked = std::fs::read_to_string(deploy.join(file)).unwrap();
-        let names = mentioned(&asked);
-        assert!(names.len() >= 3, "{file} asks for {names:?}");
-        for name in names {
-            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-            assert!(
-                types.contains_key(family) || types.contains_key(&name),
-                "{file} asks for {name}, which nobody tells"
-            );
+    for query in dashboard_queries(&grafana).into_iter().chain(alert_queries(&alerts)) {
+        for Asked { metric, labels } in asked(&query) {
+            let ends = ["_bucket", "_sum", "_count"];
+            let family = ends.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(&metric);
+            let told = types.contains_key(&metric) || types.get(family).is_some_and(|kind| kind == "histogram");
+            assert!(told, "{query} asks for {metric}, which nobody tells");
+            let series: Vec<_> = samples.keys().filter(|key| key.split('{').next() == Some(&metric)).collect();
+            for label in labels {
+                let has =
+                    |key: &&String| key.contains(&format!("{{{label}=\"")) || key.contains(&format!(",{label}=\""));
+                assert!(series.is_empty() || series.iter().any(has), "{query}: {metric} has no label {label}");
+            }
         }
     }
-    let alerts = std::fs::read_to_string(deploy.join("alerts.yaml")).unwrap();
     assert!(alerts.contains("absent(plimsoll_operations)") && alerts.contains("unless on (schedule)"));
-    let grafana: Value =
-        serde_json::from_str(&std::fs::read_to_string(deploy.join("grafana-dashboard.json")).unwrap()).unwrap();
     assert!(grafana["panels"].as_array().unwrap().len() >= 6);
+}
+
+#[test]
+fn a_query_that_prometheus_would_refuse_is_noticed() {
+    for broken in
+        ["sum by (x", "rate(velero_backup_total)", "velero_backup_total[1h]", "summ(velero_backup_total)", "a b"]
+    {
+        assert!(std::panic::catch_unwind(|| asked(broken)).is_err(), "{broken}");
+    }
+    let query = "sum(rate(a_total{kind=\"b\"}[5m])) / 2 > 1";
+    let found = asked(query);
+    assert_eq!(
+        (found.len(), found[0].metric.as_str(), found[0].labels.as_slice()),
+        (1, "a_total", &["kind".to_owned()][..])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_backups_say_of_warnings_snapshots_and_their_size_is_told_under_veleros_names() {
+    let bed = Bed::new(false).await;
+    let schedule = json!({ "metadata": { "name": "daily" }, "spec": { "schedule": "@hourly", "template": {} } });
+    bed.create(Kind::Schedule, schedule).await;
+    let daily = json!({ "velero.io/schedule-name": "daily" });
+    let (start, end) = ("2031-01-01T00:00:00Z", "2031-01-01T00:02:00Z");
+    let (samples, _) = parse(&metrics(&bed).await);
+    for name in ["backup_warning", "volume_snapshot_attempt", "volume_snapshot_success", "volume_snapshot_failure"] {
+        assert_eq!(samples[&format!("velero_{name}_total{{schedule=\"daily\"}}")], 0.0, "a rate begins at zero");
+    }
+    let uid = bed
+        .create(
+            Kind::Backup,
+            json!({ "metadata": { "name": "fresh", "labels": daily }, "status": { "phase": "Completed",
+        "startTimestamp": start, "completionTimestamp": end, "warnings": 3,
+        "volumeSnapshotsAttempted": 5, "volumeSnapshotsCompleted": 4,
+        "csiVolumeSnapshotsAttempted": 2, "csiVolumeSnapshotsCompleted": 2 } }),
+        )
+        .await;
+    let operation = json!({ "metadata": { "name": "backup-fresh" }, "spec": { "verb": "backup",
+        "subject": { "apiVersion": "velero.io/v1", "kind": "Backup", "name": "fresh", "uid": uid } } });
+    bed.create(Kind::Operation, operation).await;
+    let stages = json!([{ "name": "planning" }, { "name": "reading", "bytes": 4096 }]);
+    bed.set_status(Kind::Operation, "backup-fresh", json!({ "state": "Succeeded", "stages": stages })).await;
+    let mut text = String::new();
+    eventually("it is counted", async || {
+        text = metrics(&bed).await;
+        let samples = parse(&text).0;
+        samples["velero_backup_warning_total{schedule=\"daily\"}"] > 0.5
+            && samples.contains_key("velero_backup_tarball_size_bytes{schedule=\"daily\"}")
+    })
+    .await;
+    let (samples, types) = parse(&text);
+    let daily = |name: &str| samples[&format!("velero_{name}{{schedule=\"daily\"}}")];
+    assert_eq!(daily("backup_warning_total"), 1.0, "backups are counted, not warnings");
+    let snapshots = ["attempt", "success", "failure"].map(|how| daily(&format!("volume_snapshot_{how}_total")));
+    assert_eq!(snapshots, [5.0, 4.0, 1.0]);
+    let csi = ["attempt", "success", "failure"]
+        .map(|how| samples[&format!("velero_csi_snapshot_{how}_total{{schedule=\"daily\",backupName=\"fresh\"}}")]);
+    assert_eq!(csi, [2.0, 2.0, 0.0]);
+    assert_eq!(daily("backup_tarball_size_bytes"), 4096.0);
+    assert_eq!(types["velero_backup_tarball_size_bytes"], "gauge");
 }
 
 #[tokio::test(flavor = "multi_thread")]

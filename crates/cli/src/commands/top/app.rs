@@ -1,5 +1,6 @@
 //! What is chosen, sorted and open. No drawing, no requests: keys in, deeds out.
 
+use plimsoll_observe::causes::{self, Cause};
 use plimsoll_observe::{Kind, Line, Reference, Unseen, World};
 
 use super::keys::Key;
@@ -66,6 +67,7 @@ pub struct App {
     pub namespace: String,
     pub lines: Vec<Line>,
     pub unseen: Vec<Unseen>,
+    pub server_missing: Option<Cause>,
     /// Objects were read at least once.
     pub ready: bool,
     pub clock: String,
@@ -88,6 +90,7 @@ impl App {
             namespace: namespace.to_owned(),
             lines: Vec::new(),
             unseen: Vec::new(),
+            server_missing: None,
             ready: false,
             clock: String::new(),
             chosen: None,
@@ -107,6 +110,7 @@ impl App {
     pub fn take(&mut self, lines: Vec<Line>, world: &World) {
         (self.all, self.ready) = (lines, true);
         self.unseen.clone_from(&world.unseen);
+        self.server_missing = causes::server_missing(world);
         self.clock = world.now.strftime("%H:%M:%S").to_string();
         let subject = |operation: &plimsoll_observe::Object| {
             let line = self.all.iter().find(|line| line.ours && uid_matches(line, operation, world))?;

@@ -1,8 +1,10 @@
 //! The list as cells: the same for the picture and for the plain table.
 
+use plimsoll_observe::causes::{self, Cause};
 use plimsoll_observe::{Line, Verdict, World};
 use plimsoll_progress::view::{self, duration_text};
 
+use crate::commands::why;
 use crate::output;
 
 /// What one line says, cell by cell.
@@ -65,10 +67,20 @@ pub fn summary(lines: &[Line]) -> String {
     )
 }
 
+/// What is said where there is nothing to list: without a server nothing will ever be.
+pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
+    let mut text = vec![format!("There are no backups, restores or actions in namespace {namespace}.")];
+    if let Some(cause) = missing {
+        text.extend([String::new(), format!("  {:6} {}", why::word(cause), cause.text)]);
+        text.extend(cause.next.iter().map(|command| format!("  next   {command}")));
+    }
+    text
+}
+
 /// One plain table, and below it what to do about what is stuck.
 pub fn plain(lines: &[Line], world: &World) -> Vec<String> {
     if lines.is_empty() && world.unseen.is_empty() {
-        return vec![format!("There are no backups, restores or actions in namespace {}.", world.namespace)];
+        return nothing(&world.namespace, causes::server_missing(world).as_ref());
     }
     let header = ["NAME", "STATUS", "PROGRESS", "DONE", "AGE", "WHAT"].map(str::to_owned);
     let row = |line: &Line| {
@@ -78,10 +90,7 @@ pub fn plain(lines: &[Line], world: &World) -> Vec<String> {
     let mut text = output::table(&header, &lines.iter().map(row).collect::<Vec<_>>());
     for line in lines.iter().filter(|line| line.told.verdict == Verdict::Stuck) {
         text.push(String::new());
-        text.extend(super::super::why::text(&plimsoll_observe::Explanation {
-            unseen: Vec::new(),
-            ..line.told.clone()
-        }));
+        text.extend(why::text(&plimsoll_observe::Explanation { unseen: Vec::new(), ..line.told.clone() }));
     }
     if !world.unseen.is_empty() {
         let unseen: Vec<_> = world.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();

@@ -81,11 +81,11 @@ fn footer(app: &App) -> Line {
 fn overview(canvas: &mut Canvas, rows: Rows, app: &App) {
     if app.lines.is_empty() {
         let text = match (app.ready, app.filter.is_empty()) {
-            (false, _) => "looking …".to_owned(),
-            (true, true) => format!("There are no backups, restores or actions in namespace {}.", app.namespace),
-            (true, false) => format!("Nothing matches {:?}. Esc clears the filter.", app.filter),
+            (false, _) => vec!["looking …".to_owned()],
+            (true, true) => list::nothing(&app.namespace, app.server_missing.as_ref()),
+            (true, false) => vec![format!("Nothing matches {:?}. Esc clears the filter.", app.filter)],
         };
-        canvas.put(0, rows.start, &Line::plain(&text));
+        put_all(canvas, rows, &text.iter().map(|line| Line::plain(line)).collect::<Vec<_>>());
         return;
     }
     let told = app.line().map(|line| about(&line.told, canvas.width)).unwrap_or_default();

@@ -165,3 +165,21 @@ fn cancel_asks_first_and_is_refused_where_velero_has_none() {
     assert_eq!(press(&mut app, "n"), Deed::None, "anything but y is no");
     assert!(matches!(press(&mut app, "cy"), Deed::Cancel(reference) if reference.name == "lost"));
 }
+
+#[test]
+fn where_there_is_nothing_to_show_a_missing_server_is_named_with_the_next_command() {
+    let mut world = World::new("backups", now());
+    let mut app = App::new("backups", "");
+    app.take(Vec::new(), &world);
+    assert!(!picture(&mut app, 120, 24).contains("server"), "nobody has looked for one");
+    world.put(Kind::Deployment, Vec::new());
+    app.take(Vec::new(), &world);
+    let drawn = picture(&mut app, 120, 24);
+    assert!(drawn.contains("There are no backups, restores or actions in namespace backups."), "{drawn}");
+    assert!(drawn.contains("neither Plimsoll nor Velero has a ready server in namespace backups"), "{drawn}");
+    assert!(drawn.contains("next   plimsoll -n backups install --help"), "{drawn}");
+    assert_eq!(
+        super::super::list::plain(&[], &world)[0],
+        "There are no backups, restores or actions in namespace backups."
+    );
+}
