@@ -17,7 +17,7 @@ impl Shares {
     pub(super) fn next(&self, worker: usize) -> Option<usize> {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if shares[worker].is_empty() {
-            let longest = shares.iter_mut().max_by_key(|share| share.len())?;
+            let longest = shares.iter_mut().max_by_key(ExactSizeIterator::len)?;
             let taken = longest.end - longest.len().div_ceil(2)..longest.end;
             longest.end = taken.start;
             shares[worker] = taken;

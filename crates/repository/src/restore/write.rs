@@ -158,7 +158,12 @@ impl<'r, 'a> Writer<'r, 'a> {
             file.damaged.store(true, Ordering::Release);
             self.run.problem(&file.path, &error);
         }
-        self.run.meters.bytes.add(plain.len() as u64);
+        let (bytes, length) = (&self.run.meters.bytes, plain.len() as u64);
+        if file.damaged.load(Ordering::Acquire) {
+            bytes.fail(length);
+        } else {
+            bytes.add(length);
+        }
         self.complete(wanted.file);
         Ok(())
     }
