@@ -255,12 +255,10 @@ fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
     Ok(options)
 }
 
-/// Each has buffers of its own, and other transfers run on the same node.
-const MOST_WORKERS: u32 = 8;
-
-/// Threads for so many files at a time; 0 leaves it to the engine.
+/// Threads for so many files at a time, of which the engine takes as many as its memory has room for; 0 leaves it to the
+/// engine.
 fn workers(parallel: Option<u32>) -> usize {
-    parallel.map_or(0, |number| number.clamp(1, MOST_WORKERS) as usize)
+    parallel.map_or(0, |number| number as usize)
 }
 
 fn find_parent(engine: &Engine, backup: &Backup) -> Result<Option<Id>> {

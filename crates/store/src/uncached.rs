@@ -37,15 +37,16 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<bool> {
 
 /// Makes it and those above it that are missing, each named on the disk before anything is in it.
 fn make_folder(folder: &Path) -> Result<()> {
-    match std::fs::create_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            folder.parent().map_or(Err(error), make_folder)?;
-            return make_folder(folder);
-        }
-        made => made?,
+    if folder.is_dir() {
+        return Ok(());
     }
-    folder.parent().map_or(Ok(()), sync_folder)
+    let Some(above) = folder.parent() else { return Ok(()) };
+    make_folder(above)?;
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        // Somebody else may have made it and not named it on the disk yet.
+        _ => sync_folder(above),
+    }
 }
 
 fn sync_folder(folder: &Path) -> Result<()> {
@@ -133,6 +134,10 @@ mod tests {
         }
         let file_in_the_way = folder.path().join("file");
         std::fs::write(&file_in_the_way, "").expect("written");
-        assert!(write(&file_in_the_way.join("below"), &bytes[start..]).is_err());
+        let link_to_nowhere = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path().join("nowhere"), &link_to_nowhere).expect("linked");
+        for in_the_way in [file_in_the_way, link_to_nowhere] {
+            assert!(write(&in_the_way.join("below/deeper"), &bytes[start..]).is_err(), "{}", in_the_way.display());
+        }
     }
 }

@@ -11,6 +11,7 @@ use std::io::{Error as IoError, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use plimsoll_mover::{Outcome, RestoreOutcome};
 
@@ -20,6 +21,8 @@ use super::kind::RESTORE_WAIT;
 const FOLDER: &str = ".velero";
 /// How long a container that has seen the file may take to end, as far as the API server tells.
 pub(super) const TAKEN_WITHIN: Duration = Duration::from_mins(1);
+/// A container that crashed before and was started again less than this ago may be about to crash again.
+const STEADY: SignedDuration = SignedDuration::from_secs(5);
 
 /// The file of one restore in one volume.
 pub(super) struct Mark {
@@ -78,7 +81,12 @@ pub(crate) fn cannot_wait(pod: &Pod) -> Option<String> {
         let ended = state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
         Some(format!("exit code {}: {}", ended.exit_code, words(&ended.reason, &ended.message)))
     };
-    let Some(waiting) = first.state.as_ref().and_then(|state| state.waiting.as_ref()) else {
+    let state = first.state.as_ref();
+    if let Some(running) = state.and_then(|state| state.running.as_ref()) {
+        let since = running.started_at.as_ref().map(|started| Timestamp::now().duration_since(started.0));
+        return failed(&first.last_state).filter(|_| since.is_some_and(|since| since < STEADY));
+    }
+    let Some(waiting) = state.and_then(|state| state.waiting.as_ref()) else {
         return failed(&first.state);
     };
     let passes = matches!(waiting.reason.as_deref(), None | Some("" | "PodInitializing" | "ContainerCreating"));
@@ -132,6 +140,21 @@ mod tests {
         assert!(waited(json!({"terminated": {"exitCode": 0}})));
         assert!(!waited(json!({"terminated": {"exitCode": 137}})) && !waited(json!({"running": {}})));
         assert!(!has_waited(&Pod::default()));
+    }
+
+    #[test]
+    fn a_container_that_was_only_just_started_again_may_not_wait_for_long() {
+        let crashed = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+        let running = |ago: i64| json!({"running": {"startedAt": Timestamp::now() - SignedDuration::from_secs(ago)}});
+        let why = |state: Value, last: Value| {
+            let status = json!({"initContainerStatuses": [{"name": "restore-wait", "state": state, "lastState": last,
+                "ready": false, "image": "", "imageID": "", "restartCount": 1}]});
+            cannot_wait(&serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap())
+        };
+        assert_eq!(why(running(1), crashed.clone()).as_deref(), Some("exit code 1: Error"));
+        assert_eq!(why(running(10), crashed.clone()), None);
+        assert_eq!(why(running(1), json!({})), None);
+        assert_eq!(why(crashed, json!({})).as_deref(), Some("exit code 1: Error"));
     }
 
     #[test]

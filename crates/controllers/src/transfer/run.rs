@@ -76,6 +76,16 @@ impl<T: Transfer> Run<'_, T> {
         if let Some(text) = self.object.annotations().get(labels::MOVED) {
             return self.settle_again(handshake::noted(text)).await;
         }
+        let outcome = self.move_until_done().await?;
+        // Whoever waits for a pod keeps no other transfer waiting, and moves nothing again whatever comes.
+        if self.object.awaited_by()?.is_some() {
+            self.until_seen().await?;
+        }
+        Ok(outcome)
+    }
+
+    /// As often as it takes, in one of the node's slots.
+    async fn move_until_done(&self) -> Result<Outcome, TransferError> {
         let _slot = self.slot().await?;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -157,7 +167,6 @@ impl<T: Transfer> Run<'_, T> {
         kill::point("transfer.settle.before");
         Mark::new(directory, restore).put().map_err(|error| self.untold(&error))?;
         kill::point("transfer.settle.after");
-        self.until_seen().await?;
         Ok(outcome)
     }
 
@@ -166,13 +175,15 @@ impl<T: Transfer> Run<'_, T> {
     async fn until_seen(&self) -> Result<(), TransferError> {
         let mut waiting = None;
         loop {
-            let why = match self.pod().await {
-                Ok(pod) => handshake::cannot_wait(&pod),
+            let words = match self.unless_cancelled(self.pod()).await? {
+                Ok(pod) => handshake::cannot_wait(&pod)
+                    .map(|why| format!("waiting for container {RESTORE_WAIT} to start: {why}")),
+                // Gone before it could see its data; had it seen it, that would be its own affair.
+                Err(error @ TransferError::PodGone { .. }) if waiting.is_some() => return Err(error),
                 Err(TransferError::PodGone { .. }) => None,
-                Err(error) => return Err(error),
+                Err(error) => Some(format!("waiting for the API server to tell of its pod: {error}")),
             };
-            let Some(why) = why else { return Ok(()) };
-            let words = format!("waiting for container {RESTORE_WAIT} to start: {why}");
+            let Some(words) = words else { return Ok(()) };
             waiting.get_or_insert_with(|| self.root.wait(words.clone())).reword(words);
             self.unless_cancelled(tokio::time::sleep(LOOK_EVERY)).await?;
         }
@@ -208,6 +219,9 @@ impl<T: Transfer> Run<'_, T> {
             } else {
                 self.unless_cancelled(tokio::time::sleep(LOOK_EVERY)).await?;
             }
+        }
+        if mark.is_there() {
+            self.until_seen().await?;
         }
         Ok(outcome)
     }

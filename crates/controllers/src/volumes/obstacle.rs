@@ -143,7 +143,12 @@ fn of_pod(path: &str, pod: &Pod, warning: Option<&str>) -> Obstacle {
 fn stuck(path: &str, pod: &Pod) -> Option<Obstacle> {
     let why = cannot_wait(pod)?;
     let message = format!("container {RESTORE_WAIT} of pod {path} cannot start: {why}");
-    Some(Obstacle { reason: "InitContainerStuck", message, lasts: Lasts::AWhile })
+    let has_failed = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
+    Some(Obstacle {
+        reason: "InitContainerStuck",
+        message,
+        lasts: if has_failed { Lasts::Over } else { Lasts::AWhile },
+    })
 }
 
 /// The last thing that somebody warned about in a pod or a claim. Best effort.

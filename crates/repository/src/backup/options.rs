@@ -107,7 +107,7 @@ pub struct BackupOptions {
     pub compression: Compression,
     /// Bytes after which a pack is closed; at most 32 MiB, for the sake of memory.
     pub pack_size: usize,
-    /// Threads that read, compress and seal; 0 means one for each processor, as far as the memory allows.
+    /// Threads that read, compress and seal, at most as many as the memory allows; 0 means one for each processor.
     pub workers: usize,
     /// Open and hash every new blob again before its pack is closed.
     pub verify: bool,

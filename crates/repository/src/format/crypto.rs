@@ -139,8 +139,9 @@ impl Key {
     ) -> Result<(), BrokenSeal> {
         let sealed = self.proved(sealed)?;
         let mut keystream = self.keystream(&sealed.iv);
+        // The keystream goes on after whole blocks only. A buffer that is smaller than one is refused below.
         let whole_blocks = buffer.len() - buffer.len() % IV_SIZE;
-        for piece in sealed.text.chunks(whole_blocks.max(1)) {
+        for piece in sealed.text.chunks(whole_blocks.max(IV_SIZE)) {
             let plain = buffer.get_mut(..piece.len()).ok_or(BrokenSeal)?;
             plain.copy_from_slice(piece);
             keystream.apply(plain);
@@ -242,5 +243,8 @@ pub(crate) mod tests {
         sealed[20] ^= 1;
         let parts = Sealed::split(&sealed).expect("long enough");
         assert_eq!(fixed_key().open_in_pieces(parts, &mut [0; 16], |_, _| ()), Err(BrokenSeal));
+        sealed[20] ^= 1;
+        let parts = Sealed::split(&sealed).expect("long enough");
+        assert_eq!(fixed_key().open_in_pieces(parts, &mut [0; 15], |_, _| ()), Err(BrokenSeal), "no room for a block");
     }
 }

@@ -30,7 +30,7 @@ use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
 const MOST_PROBLEMS: usize = 1000;
-/// Each may hold a blob of 8 MiB in three forms.
+/// Each may hold a blob of 8 MiB in three forms, or two of half that size.
 const MOST_WORKERS: usize = 4;
 
 pub(super) struct Meters {
@@ -98,7 +98,8 @@ impl Run<'_> {
 
     fn workers(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        if self.options.workers > 0 { self.options.workers } else { processors.clamp(1, MOST_WORKERS) }
+        let wanted = if self.options.workers > 0 { self.options.workers } else { processors };
+        wanted.clamp(1, MOST_WORKERS)
     }
 
     /// Fetches and writes all files of a portion.
@@ -124,9 +125,10 @@ impl Run<'_> {
 impl Run<'_> {
     /// The same where packs are files: whoever needs a range reads it.
     fn write_from_files(&self, portion: &Portion, ranges: &[PackRange]) -> Result<()> {
-        let shares = Shares::new(ranges.len(), self.workers());
+        let workers = self.workers();
+        let shares = Shares::new(ranges.len(), workers);
         std::thread::scope(|scope| {
-            for worker in 0..self.workers() {
+            for worker in 0..workers {
                 let shares = &shares;
                 let next = move || ranges.get(shares.next(worker)?);
                 scope.spawn(move || Writer::new(self, portion).work_on_files(next));
