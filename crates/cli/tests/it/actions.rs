@@ -6,7 +6,7 @@ use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, eventually};
+use crate::bed::{Bed, Home, eventually, holds};
 
 pub fn state(set: &Value) -> &str {
     set.pointer("/status/state").and_then(Value::as_str).unwrap_or_default()
@@ -177,6 +177,7 @@ async fn phases_run_in_order_and_hand_on_what_they_output() {
         (&json!("100.00"), &json!(""))
     );
     assert_eq!(status["error"]["message"], "");
+    assert_eq!((holds(&set, "Complete"), holds(&set, "Progressing")), (Some(true), Some(false)), "{set:#}");
     assert!(home.find("ConfigMap", "was-here").await.is_some());
     let reasons = ["Started", "StartedPhase", "EndedPhase", "StartedDeferPhase", "EndedDeferPhase", "Succeeded"];
     eventually("every step has its Event", async || {

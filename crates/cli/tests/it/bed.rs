@@ -527,6 +527,13 @@ pub fn phase(object: &Value) -> &str {
     object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Whether a condition of an object is true.
+pub fn holds(object: &Value, condition: &str) -> Option<bool> {
+    let all = object.pointer("/status/conditions")?.as_array()?;
+    let found = all.iter().find(|one| one["type"] == condition)?;
+    Some(found["status"] == "True")
+}
+
 pub fn is_ended(object: &Value) -> bool {
     ["Completed", "PartiallyFailed", "Failed", "FailedValidation", "Canceled"].contains(&phase(object))
 }

@@ -215,6 +215,12 @@ mod real {
             ["Started", "Succeeded"].iter().all(|reason| events.contains(&(*reason).to_owned()))
         })
         .await;
+        home.restore("r", json!({ "backupName": "b" })).await;
+        kubectl("wait --for=condition=Complete --timeout=60s restores.velero.io/r");
+        kubectl("wait --for=condition=Progressing=False --timeout=60s restores.velero.io/r");
+        kubectl("wait --for=condition=Complete --timeout=60s operations.plimsoll.dev/restore-r");
+        let restore = home.get("Restore", "r").await;
+        assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", ours.logs());
         bed.clear().await;
     }
 }

@@ -35,7 +35,10 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
         }
         text += &format!("{line}\n");
     }
-    assert!(demo.wait().await.unwrap().success(), "{text}");
+    assert_eq!(demo.wait().await.unwrap().code(), Some(0), "{text}");
+    let addresses = text.lines().filter_map(|line| line.trim().strip_prefix("dashboard: "));
+    let is_whole = |url: &str| url.starts_with("http://127.0.0.1:") && url.contains("/#token=");
+    assert_eq!(addresses.map(is_whole).collect::<Vec<_>>(), [true], "one address, for a browser:\n{text}");
     for part in [
         "an application: namespace shop with 60 objects",
         "backup demo: Completed",

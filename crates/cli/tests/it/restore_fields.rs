@@ -3,7 +3,7 @@
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, on_both_clusters, phase};
+use crate::bed::{Bed, Home, eventually, holds, on_both_clusters, phase};
 use crate::planted::{Planted, config_map, counts, create, objects, read, restore_log, restored_file};
 
 on_both_clusters! {
@@ -17,6 +17,7 @@ on_both_clusters! {
     volumes_come_back_as_objects_or_are_made_anew,
     skips_have_reasons_in_the_list_and_in_the_log,
     fields_that_cannot_be_honoured_are_refused_by_name,
+    a_good_end_is_told_by_conditions_and_by_events,
 }
 
 async fn restored(home: &Home<'_>, name: &str, spec: Value) -> Value {
@@ -498,4 +499,24 @@ async fn fields_that_cannot_be_honoured_are_refused_by_name(bed: &Bed) {
     }
     let empty = restored(&home, "empty", json!({ "backupName": "b" })).await;
     assert_eq!((phase(&empty), counts(&empty)), ("Completed", [0, 0, 0, 0]), "nothing to restore is no failure");
+}
+
+async fn a_good_end_is_told_by_conditions_and_by_events(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    Planted::new().object("configmaps", &config_map(&bed.ns("shop"), "map", "1")).plant(&home, "b").await;
+    let restore = restored(&home, "r", json!({ "backupName": "b" })).await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", restore_log(&home, "r"));
+    let told = |object: &Value| ["Complete", "Progressing", "Stalled"].map(|condition| holds(object, condition));
+    let good = [Some(true), Some(false), Some(false)];
+    assert_eq!(told(&restore), good, "{restore:#}");
+    let conditions = restore["status"]["conditions"].as_array().unwrap();
+    let complete = conditions.iter().find(|condition| condition["type"] == "Complete").unwrap();
+    assert_eq!(complete["reason"], "Succeeded", "{restore:#}");
+    eventually("its Operation says the same", async || told(&home.get("Operation", "restore-r").await) == good).await;
+    eventually("its start and its end have their Events", async || {
+        let events = home.events("Restore", "r").await;
+        ["Started", "Succeeded"].iter().all(|reason| events.iter().any(|known| known == reason))
+    })
+    .await;
 }

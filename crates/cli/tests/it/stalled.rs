@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::bed::{Bed, Home, dismiss, eventually, holds, phase};
 use crate::dashboard::{address, overview, row};
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer};
 use crate::volumes_killed::movers_of;
@@ -29,13 +29,6 @@ impl Drop for Stopped {
             let _ = kill_process(*pid, Signal::CONT);
         }
     }
-}
-
-/// Whether a condition of an object is true.
-fn holds(object: &Value, condition: &str) -> Option<bool> {
-    let all = object.pointer("/status/conditions")?.as_array()?;
-    let found = all.iter().find(|one| one["type"] == condition)?;
-    Some(found["status"] == "True")
 }
 
 async fn told(home: &Home<'_>, reason: &str) -> bool {

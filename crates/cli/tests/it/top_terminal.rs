@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use plimsoll_testkit::{cache, require};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually};
 
@@ -135,6 +135,41 @@ async fn plant(home: &Home<'_>, name: &str, tasks: usize) {
     let status = json!({ "status": { "state": "Running", "tree": { "operation": operation, "nodes": nodes } } });
     let parameters = kube::api::PatchParams::default();
     home.api("Operation").patch_status(&operation, &parameters, &kube::api::Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_cancels_the_chosen_operation_and_only_after_a_yes() {
+    require!(cache::system_program("tmux"));
+    let bed = Bed::local().await;
+    let home = bed.home("watched").await;
+    for name in ["first", "second"] {
+        plant(&home, name, 1).await;
+    }
+    let cancelled = async |name: &str| home.get("Operation", &format!("backup-{name}")).await["spec"]["cancel"].clone();
+    let line = format!(
+        "{} top --kubeconfig {} -n {}",
+        env!("CARGO_BIN_EXE_plimsoll"),
+        bed.kubeconfig.display(),
+        home.namespace
+    );
+    let terminal = Terminal::run("cancel", &line, (120, 30));
+    terminal.shows("backup/first").await;
+    terminal.shows("backup/second").await;
+    // By name: their order by urgency is nobody's business here.
+    terminal.press(&["s", "s"]);
+    terminal.shows("sorted by name").await;
+    terminal.press(&["G", "c"]);
+    terminal.shows("Cancel backup/second?").await;
+    assert_eq!(cancelled("second").await, Value::Null, "it only asks");
+    terminal.press(&["n"]);
+    eventually("the question is gone", async || !terminal.screen().contains("Cancel backup/second?")).await;
+    assert_eq!(cancelled("second").await, Value::Null, "no is no");
+    terminal.press(&["c"]);
+    terminal.shows("Cancel backup/second?").await;
+    terminal.press(&["y"]);
+    terminal.shows("backup/second is asked to end").await;
+    assert_eq!(cancelled("second").await, json!(true));
+    assert_eq!(cancelled("first").await, Value::Null, "nobody asked for that");
 }
 
 #[tokio::test(flavor = "multi_thread")]

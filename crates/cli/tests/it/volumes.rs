@@ -1,5 +1,6 @@
 //! The data of volumes, there and back: real pods write real files, and every one of them comes back as it was.
 
+use plimsoll_testkit::peers::s3::SECRET_KEY;
 use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
@@ -30,6 +31,7 @@ async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str)
     eventually("the pod runs with its data", async || application.is_running().await).await;
     assert_eq!(application.files().await, before, "{mover}");
     dismiss(agent).await;
+    check_logs(home, mover).await;
 }
 
 async fn check_backup(home: &Home<'_>, application: &Application<'_>, backup: &Value, mover: &str) {
@@ -76,6 +78,19 @@ async fn check_restore(home: &Home<'_>, application: &Application<'_>, restore: 
     );
     let infos = unpacked(home, "restores/r/r-volumeinfo.json.gz");
     assert_eq!(infos.as_array().unwrap().len(), 2, "{infos:#}");
+}
+
+/// What opens the repository and the store stands in no log, neither as it is nor as the API has it.
+async fn check_logs(home: &Home<'_>, mover: &str) {
+    let secret = home.get("Secret", "velero-repo-credentials").await;
+    let encoded = secret["data"]["repository-password"].as_str().unwrap();
+    let password = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, encoded).unwrap();
+    let password = String::from_utf8(password).unwrap();
+    let (server, agent) = (home.log(), agent_log(home));
+    assert!(!password.is_empty() && !server.is_empty() && agent.contains("at work"), "{mover}: {server}\n{agent}");
+    for secret in [password.as_str(), encoded, SECRET_KEY] {
+        assert!(!server.contains(secret) && !agent.contains(secret), "{mover}: a secret stands in the log");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

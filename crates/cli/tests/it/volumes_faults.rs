@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Method;
 use plimsoll_repository::{Lock, LockKind, OpenOptions, Repository};
@@ -80,6 +80,40 @@ async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
     assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
     kill_process(process, Signal::CONT).unwrap();
     dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within_a_minute() {
+    let bed = Bed::local_with_pods().await;
+    require!(cache::program("s3s-fs"));
+    let application = Application::start(&bed, "shop", 3_000_000).await;
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    // The store takes no pack, so that no transfer can end before its agent does.
+    let _stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
+    let _server = server(&home, "built-in", &[]);
+    let mut agent = agent(&home, &[], &[]);
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let transfers =
+        async || home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one)).collect::<Vec<Value>>();
+    eventually("both volumes are on their way", async || {
+        let all = transfers().await;
+        all.len() == 2 && all.iter().all(|one| phase(one) == "InProgress")
+    })
+    .await;
+    agent.kill().await.unwrap();
+    let killed = Instant::now();
+    let words = "NodeAgentSilent: the agent of node local has not been heard of for";
+    for one in transfers().await {
+        let failed = home.ended("PodVolumeBackup", one["metadata"]["name"].as_str().unwrap()).await;
+        assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}\n{}", home.log());
+    }
+    assert!(killed.elapsed() < Duration::from_mins(1), "{:?}\n{}", killed.elapsed(), home.log());
+    let backup = home.ended("Backup", "b").await;
+    let errors = home.messages("b", "errors");
+    assert_eq!(phase(&backup), "PartiallyFailed", "{errors}");
+    assert!(errors.contains(words) && errors.contains("writer/data"), "{errors}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,10 +5,10 @@ use crate::{
     embedded::Embedded,
     kubectl::{Kubectl, find, skip, text, write},
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_local::{Api, Served};
 use serde_json::{Value, json};
-use std::{path::PathBuf, process::Stdio};
+use std::{os::unix::fs::MetadataExt, path::PathBuf, process::Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 struct Cluster {
@@ -496,4 +496,39 @@ async fn nothing_outlives_a_node_that_is_killed() {
     eventually("the tree runs", || async { (runs("5432.5") && runs("5433.5")).then_some(()) }).await;
     child.kill().await.unwrap();
     eventually("the tree is gone", || async { (!runs("5432.5") && !runs("5433.5")).then_some(()) }).await;
+}
+
+const REFUSED: &str = "PLIMSOLL_REFUSED_DIRECTORY";
+
+/// Not a test by itself: the process that may not make mount namespaces.
+#[tokio::test]
+async fn is_refused_what_pods_need() {
+    let Some(directory) = std::env::var_os(REFUSED).map(PathBuf::from) else { return };
+    let api = Api::open(&directory).await.unwrap();
+    let error = api.run_pods(&directory, Vec::new()).await.unwrap_err();
+    let words = "pods cannot be run: the system refuses their namespaces and mounts: unshare";
+    assert!(error.reason() == "SandboxRefused" && error.to_string().starts_with(words), "{error}");
+    let nodes: kube::Api<Node> = kube::Api::all(api.client("default"));
+    let nodes = nodes.list(&kube::api::ListParams::default()).await.unwrap();
+    assert!(nodes.items.is_empty(), "no node waits for pods");
+    api.close().await;
+}
+
+#[tokio::test]
+async fn where_the_system_refuses_mount_namespaces_the_node_says_so_and_does_not_start() {
+    let directory = tempfile::tempdir().unwrap();
+    // Root without the one right that it takes; who is not root becomes that first, in a namespace of users.
+    let is_root = directory.path().metadata().unwrap().uid() == 0;
+    let root: &[&str] = if is_root { &[] } else { &["unshare", "--user", "--map-root-user"] };
+    let output = tokio::process::Command::new("env")
+        .args(root)
+        .args(["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["node::is_refused_what_pods_need", "--exact"])
+        .env(REFUSED, directory.path())
+        .output()
+        .await
+        .unwrap();
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }

@@ -38,11 +38,24 @@ fn broken(world: &World) -> impl Iterator<Item = &Object> {
 }
 
 fn cause(repository: &Object, waits: bool) -> Cause {
-    let message = short(repository.some_text("/status/message").unwrap_or("the server does not say why"));
-    let locked = message.contains("lock");
+    let message = repository.some_text("/status/message").unwrap_or("the server does not say why");
+    // Before it is cut short: what tells of the lock may stand in the middle.
+    let locked = tells_of_lock(message);
     let (name, what) = if locked { ("RepositoryLocked", "locked") } else { ("RepositoryNotReady", "not ready") };
+    let message = short(message);
     let certainty = if waits { Certainty::Certain } else { Certainty::Likely };
     let text = format!("{} is {what}: {message}", repository.reference());
     let (namespace, object) = (repository.namespace(), repository.name());
     Cause::new(name, certainty, text).then(format!("kubectl -n {namespace} describe backuprepository {object}"))
+}
+
+/// Whether a message names a lock in so many words, as restic's "repository is already locked by …" and "unable to create lock
+/// in backend" do. An option or a path with a lock in its name tells of none, nor does the object lock of a bucket.
+fn tells_of_lock(message: &str) -> bool {
+    let message = message.to_lowercase();
+    let within = |letter: char| letter.is_alphanumeric() || "-_./".contains(letter);
+    let words = message.split(|letter: char| !within(letter)).map(|word| word.trim_matches('.'));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let is_lock = |place: usize| matches!(words[place], "lock" | "locks" | "locked");
+    (0..words.len()).any(|place| is_lock(place) && (place == 0 || words[place - 1] != "object"))
 }

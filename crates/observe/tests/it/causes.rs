@@ -155,23 +155,62 @@ fn a_transfer_that_waits_for_its_turn_and_one_that_has_fallen_silent() {
     ));
 }
 
+/// A backup that waits for a repository which is not ready, for this reason.
+fn without_repository(message: &str) -> World {
+    let repository = with(
+        object("velero", "shop-default-kopia-x", 90_000, 400),
+        json!({ "spec": { "volumeNamespace": "shop" }, "status": { "phase": "NotReady", "message": message } }),
+    );
+    running()
+        .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "Accepted", 500, 0, 0))
+        .with(Kind::Repository, repository)
+}
+
 #[test]
 fn a_repository_that_is_locked_or_not_ready() {
-    let repository = |message: &str| {
-        with(
-            object("velero", "shop-default-kopia-x", 90_000, 400),
-            json!({ "spec": { "volumeNamespace": "shop" }, "status": { "phase": "NotReady", "message": message } }),
-        )
-    };
-    let world = running().with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "Accepted", 500, 0, 0));
-    let locked = world.clone().with(Kind::Repository, repository("repository is already locked by PID 41 on node-7"));
-    let broken =
-        world.with(Kind::Repository, repository("error to connect to repository: invalid repository password"));
+    let locked = without_repository("repository is already locked by PID 41 on node-7");
+    let broken = without_repository("error to connect to repository: invalid repository password");
     insta::assert_snapshot!(format!(
         "{}\n\n{}",
         text(&locked, Kind::Backup, "nightly"),
         text(&broken, Kind::Backup, "nightly")
     ));
+}
+
+#[test]
+fn a_repository_is_called_locked_only_where_its_message_names_a_lock() {
+    let long = format!(
+        "error running command=restic snapshots --repo=s3:{0}: unable to create lock in backend: {0}: exit status 1",
+        "x".repeat(200)
+    );
+    let locked = [
+        "repository is already locked exclusively by PID 7 on node-2 by root (UID 0, GID 0)",
+        "Fatal: unable to create lock in backend: timeout",
+        "stderr=unable to create lock in backend: refused\nthe `unlock` command can be used to remove stale locks",
+        "Repository locked.",
+        "repository shop-default is locked: PID 7 on node-2",
+        "\"LOCKED\"",
+        &long,
+    ];
+    let otherwise = [
+        "error to connect to repository: invalid repository password",
+        "failed to read block 7: unexpected end of file",
+        "the request is blocked by a policy",
+        "the clock of this node is 17 minutes behind that of the bucket",
+        "the repository was unlocked and cannot be read",
+        "run `restic unlock` and try again",
+        "deadlock detected",
+        "command=restic --no-lock snapshots: wrong password or no key found",
+        "open /repository/locks/5d0f0b1f: permission denied",
+        "Access Denied because object protected by object lock.",
+        "flock: no such file or directory",
+    ];
+    let expected = locked.map(|message| (message, "RepositoryLocked")).into_iter();
+    for (message, reason) in expected.chain(otherwise.map(|message| (message, "RepositoryNotReady"))) {
+        let told = told(&without_repository(message), Kind::Backup, "nightly");
+        let named = told.causes.iter().map(|cause| cause.reason).find(|reason| reason.starts_with("Repository"));
+        assert_eq!(named, Some(reason), "{message}");
+    }
 }
 
 #[test]

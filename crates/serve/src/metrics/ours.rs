@@ -150,3 +150,102 @@ fn schedules(page: &mut Page, world: &World, due: Due) {
         family.add(&[("schedule", schedule.name())], age.as_secs_f64());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use plimsoll_observe::Overview;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn hourly(_: &str, after: Timestamp) -> Option<Timestamp> {
+        let second = after.as_second();
+        Timestamp::from_second(second - second.rem_euclid(3600) + 3600).ok()
+    }
+
+    /// The page for a world at half past twelve.
+    fn page(objects: impl IntoIterator<Item = (Kind, Value)>) -> String {
+        let mut world = World::new("velero", "2026-01-01T12:30:00Z".parse().unwrap());
+        for (kind, mut object) in objects {
+            object["metadata"]["namespace"] = json!("velero");
+            object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            world.add(Object::new(kind, object));
+        }
+        let lines = Overview::default().look(&world);
+        let mut page = Page::default();
+        write(&mut page, &lines.iter().collect::<Vec<_>>(), &world, &Tally::default(), hourly);
+        page.finish()
+    }
+
+    fn schedule(name: &str, paused: bool, status: &Value) -> (Kind, Value) {
+        let spec = json!({ "schedule": "@hourly", "paused": paused });
+        (Kind::Schedule, json!({ "metadata": { "name": name }, "spec": spec, "status": status }))
+    }
+
+    #[test]
+    fn a_schedule_is_overdue_since_the_turn_that_it_missed() {
+        let page = page([
+            schedule("late", false, &json!({ "lastBackup": "2026-01-01T10:00:07Z" })),
+            schedule("never", false, &json!({})),
+            schedule("paused", true, &json!({ "lastBackup": "2026-01-01T10:00:07Z" })),
+            schedule(
+                "skipped",
+                false,
+                &json!({ "lastBackup": "2026-01-01T10:00:07Z", "lastSkipped": "2026-01-01T12:00:00Z" }),
+            ),
+            schedule("well", false, &json!({ "lastBackup": "2026-01-01T12:00:07Z" })),
+        ]);
+        for (name, seconds) in [("late", 5400), ("never", 41_400), ("paused", 0), ("skipped", 0), ("well", 0)] {
+            let sample = format!("plimsoll_schedule_overdue_seconds{{schedule=\"{name}\"}} {seconds}\n");
+            assert!(page.contains(&sample), "no {sample}{page}");
+        }
+    }
+
+    #[test]
+    fn what_is_done_is_told_in_bytes_where_any_move_and_in_items_otherwise() {
+        let backup = |name: &str| {
+            let progress = json!({ "totalItems": 40, "itemsBackedUp": 15 });
+            let status =
+                json!({ "phase": "InProgress", "startTimestamp": "2026-01-01T12:29:00Z", "progress": progress });
+            (Kind::Backup, json!({ "metadata": { "name": name, "uid": name }, "status": status }))
+        };
+        let volume = |name: &str, done: u64, total: u64| {
+            let metadata = json!({ "name": name, "labels": { "velero.io/backup-name": "volumes" } });
+            let spec = json!({ "node": "n", "volume": name, "pod": { "namespace": "shop", "name": "db-0" } });
+            let status = json!({ "phase": "InProgress", "startTimestamp": "2026-01-01T12:29:00Z",
+                "progress": { "bytesDone": done, "totalBytes": total } });
+            (Kind::PodVolumeBackup, json!({ "metadata": metadata, "spec": spec, "status": status }))
+        };
+        let page = page([backup("objects"), backup("volumes"), volume("a", 900, 4000), volume("b", 100, 1000)]);
+        for (name, unit, done, total) in [("objects", "items", 15, 40), ("volumes", "bytes", 1000, 5000)] {
+            let labels = format!("{{kind=\"backup\",namespace=\"velero\",name=\"{name}\",unit=\"{unit}\"}}");
+            for sample in [
+                format!("plimsoll_operation_done{labels} {done}\n"),
+                format!("plimsoll_operation_total{labels} {total}\n"),
+            ] {
+                assert!(page.contains(&sample), "no {sample}{page}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_success_is_the_latest_of_those_that_belong_together() {
+        let ended = |name: &str, schedule: &str, phase: &str, end: &str| {
+            let metadata = json!({ "name": name, "labels": { "velero.io/schedule-name": schedule } });
+            (Kind::Backup, json!({ "metadata": metadata, "status": { "phase": phase, "completionTimestamp": end } }))
+        };
+        let page = page([
+            ended("a", "daily", "Completed", "2026-01-01T11:30:00Z"),
+            ended("b", "daily", "Completed", "2026-01-01T10:30:00Z"),
+            ended("c", "daily", "PartiallyFailed", "2026-01-01T12:20:00Z"),
+            ended("d", "weekly", "Completed", "2026-01-01T12:29:00Z"),
+            ended("e", "broken", "Failed", "2026-01-01T12:29:00Z"),
+        ]);
+        for (name, seconds) in [("daily", 3600), ("weekly", 60)] {
+            let sample = format!("plimsoll_last_success_age_seconds{{kind=\"backup\",name=\"{name}\"}} {seconds}\n");
+            assert!(page.contains(&sample), "no {sample}{page}");
+        }
+        assert!(!page.contains("plimsoll_last_success_age_seconds{kind=\"backup\",name=\"broken\"}"), "{page}");
+    }
+}

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use plimsoll_observe::Kind;
 use promql::Node;
 use serde_json::{Value, json};
@@ -229,6 +230,33 @@ async fn what_backups_say_of_warnings_snapshots_and_their_size_is_told_under_vel
     assert_eq!(csi, [2.0, 2.0, 0.0]);
     assert_eq!(daily("backup_tarball_size_bytes"), 4096.0);
     assert_eq!(types["velero_backup_tarball_size_bytes"], "gauge");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_far_an_operation_is_and_how_long_ago_the_last_good_one_ended_is_told() {
+    let bed = Bed::new(false).await;
+    let ago = |seconds: i64| Timestamp::from_second(Timestamp::now().as_second() - seconds).unwrap().to_string();
+    let ended = |name: &str, phase: &str, seconds: i64| {
+        json!({ "metadata": { "name": name, "labels": { "velero.io/schedule-name": "daily" } },
+            "status": { "phase": phase, "startTimestamp": ago(seconds + 60), "completionTimestamp": ago(seconds) } })
+    };
+    bed.create(Kind::Backup, ended("older", "Completed", 9000)).await;
+    bed.create(Kind::Backup, ended("good", "Completed", 7200)).await;
+    bed.create(Kind::Backup, ended("bad", "Failed", 60)).await;
+    let progress = json!({ "totalItems": 40, "itemsBackedUp": 15 });
+    let status = json!({ "phase": "InProgress", "startTimestamp": ago(30), "progress": progress });
+    bed.create(Kind::Backup, json!({ "metadata": { "name": "now" }, "status": status })).await;
+    let (samples, types) = parse(&metrics(&bed).await);
+    let labels = "{kind=\"backup\",namespace=\"velero\",name=\"now\",unit=\"items\"}";
+    let of = |name: &str| samples[&format!("plimsoll_operation_{name}{labels}")];
+    assert_eq!((of("done"), of("total")), (15.0, 40.0));
+    let age = samples["plimsoll_last_success_age_seconds{kind=\"backup\",name=\"daily\"}"];
+    assert!((7195.0..7500.0).contains(&age), "the latest good one ended two hours ago, not {age} seconds");
+    let named = samples.keys().filter(|key| key.starts_with("plimsoll_operation_done{")).count();
+    assert_eq!(named, 1, "what has ended is not named");
+    for family in ["plimsoll_operation_done", "plimsoll_operation_total", "plimsoll_last_success_age_seconds"] {
+        assert_eq!(types[family], "gauge");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

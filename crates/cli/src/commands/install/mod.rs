@@ -4,9 +4,10 @@ mod objects;
 mod ready;
 
 use anyhow::Context;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
+use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
 use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
 use serde_json::Value;
 
@@ -36,6 +37,9 @@ pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> 
     output::line(format!("{} objects are applied in namespace {}", all.len(), global.namespace));
     if !options.crds_only {
         advice(options).into_iter().for_each(output::line);
+        if options.uploader_type == Uploader::Auto && has_kopia_repositories(&client, &global.namespace).await {
+            output::line(needs_kopia(&options.image));
+        }
         if options.wait {
             return ready::wait(&client, &global.namespace, options).await;
         }
@@ -130,8 +134,9 @@ fn advice(options: &Install) -> Vec<String> {
 fn mover_means(uploader: Uploader) -> &'static str {
     match uploader {
         Uploader::Auto => {
-            "Volume data: kopia where this cluster has kopia repositories (Velero's), so that there is a way back to Velero; \
-             the built-in mover (restic's format) otherwise. --uploader-type decides it for good."
+            "Volume data: kopia where this cluster has kopia repositories (Velero's), so that there is a way back to Velero: \
+             the program must be in the image then; the built-in mover (restic's format) otherwise. --uploader-type decides \
+             it for good."
         }
         Uploader::BuiltIn => {
             "Volume data: the built-in mover. It needs no other program and keeps everything; its repositories are restic's, \
@@ -144,5 +149,34 @@ fn mover_means(uploader: Uploader) -> &'static str {
             "Volume data: the program kopia, which must be in the image. Velero can restore it, and we restore Velero's; hard \
              links and extended attributes are not kept."
         }
+    }
+}
+
+/// Whether the automatic choice takes kopia here. Best effort: the advice has said what that means.
+async fn has_kopia_repositories(client: &Client, namespace: &str) -> bool {
+    let repositories: Api<BackupRepository> = Api::namespaced(client.clone(), namespace);
+    let is_kopia = |one: &BackupRepository| one.spec.repository_type == Some(UploaderType::Kopia);
+    let found = repositories.list(&ListParams::default()).await;
+    found.is_ok_and(|found| found.items.iter().any(is_kopia))
+}
+
+fn needs_kopia(image: &str) -> String {
+    format!(
+        "There are kopia repositories here: unless kopia is in image {image}, backups of volumes fail with \
+         MoverProgramMissing. --uploader-type=built-in does without it."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_may_need_a_program_reads_that_it_must_be_in_the_image() {
+        for uploader in [Uploader::Auto, Uploader::Restic, Uploader::Kopia] {
+            assert!(mover_means(uploader).contains("must be in the image"), "{uploader:?}");
+        }
+        assert!(!mover_means(Uploader::BuiltIn).contains("in the image"));
+        assert!(needs_kopia("registry.example/plimsoll:1").contains("is in image registry.example/plimsoll:1, "));
     }
 }

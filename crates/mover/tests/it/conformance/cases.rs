@@ -1,11 +1,15 @@
 //! The cases. None of them knows which mover it runs, beyond what the mover says of itself.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_mover::{Fidelity, Holder, Kind, LockWatch, MoverError, Outcome, Work, mover};
+use plimsoll_mover::{
+    BackupOutcome, Fidelity, Holder, Kind, LockWatch, MoverError, Outcome, RestoreOutcome, Work, mover,
+};
 use plimsoll_testkit::process::Process;
 use rustix::process::{Pid, Signal};
 
@@ -14,6 +18,33 @@ use crate::volume::{assert_same, fill, fill_much, fingerprint, noise};
 
 fn fidelity(bed: &Bed) -> Fidelity {
     mover(bed.which.kind()).fidelity()
+}
+
+/// The bytes of the files below a directory: for each of their names, and for each file once.
+fn bytes_of(root: &Path) -> (u64, u64) {
+    let (mut by_name, mut by_file, mut seen) = (0, 0, HashSet::new());
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = path.symlink_metadata().unwrap();
+            if metadata.is_dir() {
+                folders.push(path);
+            } else if metadata.is_file() {
+                by_name += metadata.len();
+                by_file += if seen.insert(metadata.ino()) { metadata.len() } else { 0 };
+            }
+        }
+    }
+    (by_name, by_file)
+}
+
+/// A backup reads a file by each of its names, holes and all; a restore writes it once, if it keeps the names together.
+/// What else is in the target counts for nothing.
+fn assert_counted(bed: &Bed, backup: &BackupOutcome, restored: &RestoreOutcome) {
+    let (by_name, by_file) = bytes_of(&bed.source());
+    assert_eq!(backup.bytes, by_name);
+    assert_eq!(restored.bytes, if fidelity(bed).hard_links { by_file } else { by_name });
 }
 
 pub fn everything_comes_back_as_it_was(bed: &Bed) {
@@ -26,6 +57,7 @@ pub fn everything_comes_back_as_it_was(bed: &Bed) {
     assert_eq!(named.iter().any(|path| path.starts_with("strange")), !fidelity(bed).any_name, "{named:?}");
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
     assert_eq!(restored.problems.named, []);
+    assert_counted(bed, &outcome, &restored);
     assert_same(&before, &bed.target(), fidelity(bed));
     // The old restic fills holes.
     let blocks = bed.target().join("sparse").metadata().unwrap().blocks();
@@ -92,6 +124,7 @@ pub fn a_restore_into_a_volume_that_is_not_empty_replaces_what_differs_and_leave
     let mine = fingerprint(&bed.target(), kept);
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
     assert_eq!(restored.problems.named, []);
+    assert_counted(bed, &outcome, &restored);
     let other = std::path::PathBuf::from("not-in-the-backup");
     expected.insert(other.clone(), mine[&other].clone());
     assert_same(&expected, &bed.target(), kept);
