@@ -260,7 +260,7 @@ pub fn files_that_cannot_be_read_are_named_and_the_rest_is_backed_up(bed: &Bed) 
     assert_eq!(unreadable.len(), 1, "{:?}", outcome.problems);
     assert!(unreadable[0].cause.to_lowercase().contains("permission denied"), "{unreadable:?}");
     let mut expected = fingerprint(&bed.source(), fidelity(bed));
-    expected.remove(std::path::Path::new("a/b/small-7"));
+    expected.remove(Path::new("a/b/small-7"));
     bed.restore(outcome.snapshot.as_deref().unwrap());
     assert_same(&expected, &bed.target(), fidelity(bed));
 }
