@@ -252,6 +252,12 @@ impl Run<'_> {
             }
             let working: Vec<_> =
                 (0..self.memory.workers).map(|number| scope.spawn(move || self.work(number))).collect();
+            // Reading need not wait until the lock is known to be good; storing does.
+            let settled = lock.settle_unless(self.cancel);
+            self.uploads.allow(settled.is_ok());
+            if let Err(error) = settled {
+                self.fail(error);
+            }
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
             self.over.store(true, Ordering::Release);
         });
@@ -390,7 +396,6 @@ impl Repository {
             for pack in &adopted {
                 index.add(pack);
             }
-            lock.settle()?;
             Ok(Beginning { lock, parent, index, adopted })
         })
     }

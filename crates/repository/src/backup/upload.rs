@@ -26,7 +26,18 @@ pub(super) struct Uploads<'a> {
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
+/// Whether anything may be stored yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    /// Not before the lock is known to be good.
+    Shut,
+    Open,
+    /// The lock is not good.
+    ShutForEver,
+}
+
 struct State {
+    gate: Gate,
     under_way: usize,
     /// Stored, and named by no index file.
     stored: Vec<IndexedPack>,
@@ -45,12 +56,19 @@ impl<'a> Uploads<'a> {
         adopted: Vec<IndexedPack>,
     ) -> Self {
         let blobs = adopted.iter().map(|pack| pack.blobs.len()).sum();
-        let state = State { under_way: 0, stored: adopted, blobs, indexed: Instant::now(), failure: None };
+        let state =
+            State { gate: Gate::Shut, under_way: 0, stored: adopted, blobs, indexed: Instant::now(), failure: None };
         Self { repository, lock, task, most, state: Arc::new((Mutex::new(state), Condvar::new())) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets packs be stored from now on, or never: until then those who have some wait.
+    pub(super) fn allow(&self, is_allowed: bool) {
+        self.state().gate = if is_allowed { Gate::Open } else { Gate::ShutForEver };
+        self.state.1.notify_all();
     }
 
     /// Takes a pack to store it; waits while enough are on their way. Says no more once a store failed.
@@ -81,8 +99,11 @@ impl<'a> Uploads<'a> {
     fn wait_below(&self, limit: usize, cancel: &Cancel) -> Result<()> {
         let mut state = self.state();
         let mut waiting = None;
-        while state.under_way >= limit {
+        while state.gate != Gate::Open || state.under_way >= limit {
             cancel.check()?;
+            if state.gate == Gate::ShutForEver {
+                return Err(RepositoryError::Cancelled);
+            }
             let (guard, _) =
                 self.state.1.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
@@ -100,7 +121,9 @@ impl<'a> Uploads<'a> {
     pub(super) fn index_if_due(&self, cancel: &Cancel) -> Result<()> {
         let due = {
             let state = self.state();
-            state.blobs >= INDEXED_AT_ONCE || (state.blobs > 0 && state.indexed.elapsed() >= INDEXED_AFTER)
+            let is_enough = state.blobs >= INDEXED_AT_ONCE;
+            let is_old = state.blobs > 0 && state.indexed.elapsed() >= INDEXED_AFTER;
+            state.gate == Gate::Open && (is_enough || is_old)
         };
         if due { self.write_index(cancel) } else { Ok(()) }
     }
@@ -134,6 +157,9 @@ impl<'a> Uploads<'a> {
         }
         let deadline = Instant::now() + Duration::from_millis(200);
         let mut state = self.state();
+        if state.gate != Gate::Open {
+            return;
+        }
         while state.under_way > 0 && Instant::now() < deadline {
             let (guard, _) =
                 self.state.1.wait_timeout(state, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner);

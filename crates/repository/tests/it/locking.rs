@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use object_store::PutPayload;
@@ -186,6 +186,46 @@ impl Meddle for Obstinate {
         }
         Ok(())
     }
+}
+
+/// Somebody whose exclusive lock appears when ours is being written.
+struct Rival {
+    lock: Vec<u8>,
+    path: PathBuf,
+    packs: AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Meddle for Rival {
+    async fn before_put(&self, path: &Path, _: &PutPayload) -> object_store::Result<()> {
+        if path.as_ref().starts_with("locks/") {
+            std::fs::write(&self.path, &self.lock).expect("writes");
+        }
+        if path.as_ref().starts_with("data/") {
+            self.packs.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn who_locks_at_the_same_moment_finds_that_nothing_was_stored() {
+    let world = World::new();
+    for number in 0..20 {
+        world.write(&format!("file {number}"), noise(number, 400_000));
+    }
+    world.init();
+    let path = foreign_lock(&world, true, NOW, NOW);
+    let lock = std::fs::read(&path).expect("reads");
+    std::fs::remove_file(&path).expect("removes");
+    let rival = Arc::new(Rival { lock, path: path.clone(), packs: AtomicUsize::new(0) });
+    let repository = meddled_with(&world, rival.clone(), OpenOptions::default());
+    // Packs are full long before it is clear who was first.
+    let options = BackupOptions { pack_size: 1 << 20, ..world.options() };
+    let error = repository.backup(&options, &task("backup"), &Cancel::default()).expect_err("excluded");
+    assert_eq!(error.reason(), "RepositoryLocked", "{error}");
+    assert_eq!(rival.packs.load(Ordering::SeqCst), 0);
+    assert_eq!(lock_files(&world), [path], "only the other's lock is left");
 }
 
 #[test]
