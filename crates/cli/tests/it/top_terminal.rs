@@ -218,22 +218,28 @@ async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_
     // No server: nobody takes it up.
     let line = format!("{} > {} 2>&1 & {}; sleep 600", create("piped"), note.display(), create("drawn"));
     let terminal = Terminal::run("wait", &line, (120, 20));
-    terminal.shows("there is no").await;
-    let screen = terminal.shows("get deployments,pods").await;
+    terminal.shows("neither Plimsoll nor Velero").await;
+    let screen = terminal.shows("get deployments -A").await;
     assert!(screen.contains("backup drawn") && screen.contains("why") && screen.contains("next"), "{screen}");
     terminal.tmux(&["resize-window", "-x", "70", "-y", "10"]);
     eventually("it is drawn anew, once", async || {
         let screen = terminal.screen();
-        screen.lines().filter(|line| line.contains("there is no")).count() == 1 && screen.contains("backup drawn")
+        screen.lines().filter(|line| line.contains("neither Plimsoll nor Velero")).count() == 1
+            && screen.contains("backup drawn")
     })
     .await;
     let said = async || tokio::fs::read_to_string(&note).await.unwrap_or_default();
     eventually("a pipe is told, too", async || {
         let said = said().await;
-        said.contains("stuck: there is no") && said.contains("next: kubectl -n")
+        said.contains("stuck: neither Plimsoll nor Velero") && said.contains("next: kubectl get deployments -A")
     })
     .await;
-    assert_eq!(said().await.matches("stuck: there is no").count(), 1, "it is said once: {}", said().await);
+    assert_eq!(
+        said().await.matches("stuck: neither Plimsoll nor Velero").count(),
+        1,
+        "it is said once: {}",
+        said().await
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
