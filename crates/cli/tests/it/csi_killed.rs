@@ -2,6 +2,10 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use http::Method;
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
@@ -110,14 +114,21 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() {
     let bed = Bed::local_with_pods().await;
-    let home = bed.home("home").await;
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     let before = claim.files().await;
+    // Every pack takes its time, so that the middle is certainly met.
+    let slow = Fault::Latency(std::time::Duration::from_secs(1));
+    let slow = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), slow);
     let (mut first_agent, mut first) = (agent(&home, &[], &[]), server(&home, &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
     seen_moving(&home, "DataUpload").await;
     first.kill().await.unwrap();
     first_agent.kill().await.unwrap();
+    drop(slow);
     let (agent, next) = (agent(&home, &[], &[]), server(&home, &[]));
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{backup:#}\n{}\n{}", home.log(), agent_log(&home));

@@ -176,8 +176,14 @@ async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value, mov
 #[tokio::test(flavor = "multi_thread")]
 async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_bytes() {
     let bed = Bed::local_with_pods().await;
-    let home = bed.home("home").await;
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
+    // Every pack takes its time, so that the transfer is seen while it moves.
+    let slow = Fault::Latency(std::time::Duration::from_secs(1));
+    let _slow = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), slow);
     round_trip(&home, &claim, "built-in", 160 << 20).await;
     for name in ["shop", "copy-built-in"] {
         CsiClaim::called(&bed, name).lose().await;
