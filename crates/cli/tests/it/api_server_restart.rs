@@ -8,7 +8,10 @@ use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Component, Proxy, require};
 use serde_json::json;
 
-use crate::bed::{Bed, eventually, phase};
+use crate::bed::{Bed, eventually, phase, within};
+
+/// An API server takes its time to start on a busy machine, and a server that lost its Lease meanwhile a minute to get it again.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_restarts_in_the_middle_costs_neither_a_backup_nor_a_restore() {
@@ -35,7 +38,7 @@ async fn an_api_server_that_restarts_in_the_middle_costs_neither_a_backup_nor_a_
     let posts = Requests::with_method(Method::POST).containing(format!("/namespaces/{shop}/"));
     let slow = proxy.inject(posts, Fault::Latency(Duration::from_millis(500)));
     home.restore("r", json!({ "backupName": "b" })).await;
-    eventually("the restore creates", async || slow.hits() > 10).await;
+    within(PATIENCE, "the restore creates", async || slow.hits() > 10).await;
     restart(&cluster).await;
     drop(slow);
     let restore = home.ended("Restore", "r").await;
@@ -59,5 +62,5 @@ async fn restart(cluster: &Cluster) {
     machine.kill(Component::ApiServer).unwrap();
     machine.start_component(Component::ApiServer).unwrap();
     let client = cluster.client().await.unwrap();
-    eventually("the API server is back", async || client.apiserver_version().await.is_ok()).await;
+    within(PATIENCE, "the API server is back", async || client.apiserver_version().await.is_ok()).await;
 }

@@ -300,13 +300,18 @@ async fn client(kubeconfig: &Path) -> Client {
 }
 
 /// Waits for a condition; fails by its name after a minute.
-pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    within(Duration::from_mins(1), what, holds).await;
+}
+
+/// The same with another limit.
+pub async fn within(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), wait).await.unwrap_or_else(|_| panic!("not within a minute: {what}"));
+    tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| panic!("not within {limit:?}: {what}"));
 }
 
 /// The keys of the S3 server, with this secret, as Amazon's programs read them.
