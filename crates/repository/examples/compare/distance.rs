@@ -33,8 +33,10 @@ impl Distant {
     pub fn start(program: &Path, folder: &Path, delay: Duration) -> Result<Self, Failure> {
         std::fs::create_dir_all(folder.join(BUCKET))?;
         let server_port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        // Connections are kept, as S3 itself keeps them.
         let server = Command::new(program)
-            .args(["--access", ACCESS, "--secret", SECRET, "--port", &format!("127.0.0.1:{server_port}"), "posix"])
+            .args(["--access", ACCESS, "--secret", SECRET, "--keep-alive", "--quiet"])
+            .args(["--port", &format!("127.0.0.1:{server_port}"), "posix"])
             .arg(folder)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -72,23 +74,27 @@ fn join(client: TcpStream, server: TcpStream, delay: Duration) -> std::io::Resul
     Ok(())
 }
 
-/// Carries bytes one way: each arrives so much later, and as many as like may be on the way.
+/// Carries bytes one way: each arrives so much later, and as many as like may be on the way. Buffers are used again, so that
+/// the line costs the programs at both ends little of the processors they share.
 fn carry(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
-    let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>)>(1024);
+    let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>, usize)>(256);
+    let (empty, emptied) = mpsc::sync_channel(256);
     std::thread::spawn(move || {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(read @ 1..) = from.read(&mut buffer) {
-            if sender.send((Instant::now() + delay, buffer[..read].to_vec())).is_err() {
+        loop {
+            let mut buffer = emptied.try_recv().unwrap_or_else(|_| vec![0; 256 * 1024]);
+            let Ok(read @ 1..) = from.read(&mut buffer) else { return };
+            if sender.send((Instant::now() + delay, buffer, read)).is_err() {
                 return;
             }
         }
     });
     std::thread::spawn(move || {
-        while let Ok((due, bytes)) = receiver.recv() {
+        while let Ok((due, bytes, read)) = receiver.recv() {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if to.write_all(&bytes).is_err() {
+            if to.write_all(&bytes[..read]).is_err() {
                 break;
             }
+            let _ = empty.try_send(bytes);
         }
         let _ = to.shutdown(Shutdown::Write);
     });
