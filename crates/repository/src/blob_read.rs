@@ -1,7 +1,6 @@
 //! Reading blobs: opened, unpacked and compared with their names, and read from another copy if one is damaged.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use plimsoll_store::StoreError;
@@ -14,6 +13,7 @@ use crate::format::id::Id;
 use crate::format::tree::Tree;
 use crate::format::unpacked;
 use crate::repository::{FileKind, Repository};
+use crate::tree_cache::{Piece, TreeCache, Wished};
 use crate::{RepositoryError, Result};
 
 /// Frames that unpack into more are unpacked in steps, so that a lie about the length costs nothing.
@@ -99,36 +99,12 @@ fn proved<'p>(plain: &'p [u8], found: Id, blob: &StoredBlob<'_>) -> Result<&'p [
     if found == *blob.id { Ok(plain) } else { Err("its content does not have the hash that is its name".into()) }
 }
 
-/// Packs of trees, kept as a whole: trees of one directory walk lie together, and on a distant store one large read is
-/// much cheaper than many small ones.
-#[derive(Default)]
-struct PackCache {
-    packs: HashMap<u32, Bytes>,
-    order: std::collections::VecDeque<u32>,
-    bytes: usize,
-}
-
-const CACHED_TREE_BYTES: usize = 17 * 1024 * 1024;
-
-impl PackCache {
-    fn keep(&mut self, pack: u32, content: Bytes) {
-        self.bytes += content.len();
-        self.order.push_back(pack);
-        self.packs.insert(pack, content);
-        while self.bytes > CACHED_TREE_BYTES && self.order.len() > 1 {
-            if let Some(content) = self.order.pop_front().and_then(|oldest| self.packs.remove(&oldest)) {
-                self.bytes -= content.len();
-            }
-        }
-    }
-}
-
 /// Reads trees (and single blobs) of one repository.
 pub(crate) struct BlobReader<'a> {
     repository: &'a Repository,
     index: &'a BlobIndex,
     cancel: Cancel,
-    trees: Mutex<PackCache>,
+    trees: Mutex<TreeCache>,
 }
 
 impl<'a> BlobReader<'a> {
@@ -185,25 +161,32 @@ impl<'a> BlobReader<'a> {
     }
 
     fn tree_in_pack(&self, place: &Place) -> Result<Bytes> {
-        let cached = self.trees.lock().unwrap_or_else(PoisonError::into_inner).packs.get(&place.pack).cloned();
-        let pack = match cached {
-            Some(pack) => pack,
-            None => self.read_tree_pack(place.pack)?,
+        let cached = self.tree_cache().find(place.pack, &place.range());
+        let wished = match cached {
+            Ok(found) => return Ok(found),
+            Err(wished) => wished,
         };
-        let (start, end) = (place.offset as usize, place.offset as usize + place.length as usize);
-        if end > pack.len() {
-            return Err(self.damaged(place, "the pack is too short".into()));
-        }
-        Ok(pack.slice(start..end))
+        let piece = match wished {
+            Wished::Pack => Piece { pack: place.pack, start: 0, content: self.read_tree_pack(place.pack)? },
+            Wished::Part(range) => {
+                let read = self.repository.read_pack_range(self.index.pack(place.pack), range.clone());
+                Piece { pack: place.pack, start: range.start, content: self.repository.wait(&self.cancel, read)? }
+            }
+        };
+        let found = piece.slice(&place.range());
+        self.tree_cache().keep(piece);
+        found.ok_or_else(|| self.damaged(place, "the pack is too short".into()))
+    }
+
+    fn tree_cache(&self) -> MutexGuard<'_, TreeCache> {
+        self.trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read_tree_pack(&self, number: u32) -> Result<Bytes> {
         let key = FileKind::Pack.key_of(&self.index.pack(number));
         let store = &self.repository.store;
         let pack = self.repository.wait(&self.cancel, self.repository.read(&key, || store.get(&key)));
-        let pack = pack.map_err(|error| missing(&key, error))?;
-        self.trees.lock().unwrap_or_else(PoisonError::into_inner).keep(number, pack.clone());
-        Ok(pack)
+        pack.map_err(|error| missing(&key, error))
     }
 }
 
