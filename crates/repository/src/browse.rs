@@ -47,7 +47,7 @@ pub struct Stats {
 impl Repository {
     /// Loads the index in order to look into snapshots. Takes no lock: what is deleted meanwhile is an error, not a lie.
     pub fn browse(&self, task: &Task, cancel: &Cancel) -> Result<Browser<'_>> {
-        let (index, damage) = self.rescue_index(None, task, cancel)?;
+        let (index, damage) = self.rescue_index(task, cancel)?;
         Ok(Browser { repository: self, index, damage, cancel: cancel.clone() })
     }
 }

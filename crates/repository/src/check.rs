@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
 use crate::blob_index::{BlobIndex, Marks, Place};
-use crate::blob_read::{BlobReader, Decoder, StoredBlob, missing};
+use crate::blob_read::{BlobReader, Decoder, StoredBlob};
 use crate::cancel::Cancel;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::id::Id;
@@ -15,9 +15,12 @@ use crate::format::index::IndexedPack;
 use crate::format::pack;
 use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
+use crate::index_load::IndexSource;
 use crate::lock::{Lock, LockKind};
 use crate::pack_file::PackFiles;
+use crate::read_ahead::{ReadAhead, Wish};
 use crate::repository::{FileKind, Listed, Repository};
+use crate::side_by_side::side_by_side;
 use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
@@ -95,11 +98,16 @@ impl Repository {
 
 impl Check<'_> {
     fn everything(&mut self, read: ReadData) -> Result<()> {
-        self.keys()?;
-        self.load_index()?;
-        let packs = self.compare_packs()?;
+        let ((keys, packs), index) = side_by_side(
+            || side_by_side(|| self.keys(), || self.repository.list(FileKind::Pack, self.cancel)),
+            || self.load_index(),
+        );
+        keys?;
+        (self.index, self.expected) = index?;
+        let packs = packs?;
+        self.compare(&packs);
         self.walk_snapshots()?;
-        self.read_packs(&choose(packs, read))
+        self.read_packs(&choose(self.without_giants(packs), read))
     }
 
     fn error(&self, text: impl Into<String>) {
@@ -133,7 +141,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn load_index(&mut self) -> Result<()> {
+    /// The index, and what it makes of each pack: its size.
+    fn load_index(&self) -> Result<(BlobIndex, HashMap<Id, u64>)> {
         let task = self.task.child("loading the index");
         let (mut index, mut expected) = (BlobIndex::default(), HashMap::new());
         let steps = task.meter(Unit::Items);
@@ -141,7 +150,7 @@ impl Check<'_> {
             steps.set_total(Total::Final(total as u64));
             steps.set_done(done as u64);
         };
-        self.repository.each_index_file(&step, self.cancel, |_, packs| {
+        self.repository.each_index_file_from(IndexSource::Store, &step, self.cancel, |_, packs| {
             for pack in self.note_damage(packs)?.into_iter().flatten() {
                 if expected.insert(pack.id, pack::file_size_of(&pack.blobs)).is_some() {
                     self.hint(format!("pack {} is in more than one index file", pack.id));
@@ -153,14 +162,12 @@ impl Check<'_> {
             }
             Ok(())
         })?;
-        (self.index, self.expected) = (index, expected);
         task.finish();
-        Ok(())
+        Ok((index, expected))
     }
 
     /// Compares the packs that are there with those that should be.
-    fn compare_packs(&self) -> Result<Vec<Listed>> {
-        let packs = self.repository.list(FileKind::Pack, self.cancel)?;
+    fn compare(&self, packs: &[Listed]) {
         let present: HashMap<_, _> = packs.iter().map(|pack| (pack.id, pack.size)).collect();
         for (id, expected) in &self.expected {
             match present.get(id) {
@@ -174,7 +181,13 @@ impl Check<'_> {
         for pack in packs.iter().filter(|pack| !self.expected.contains_key(&pack.id)) {
             self.hint(format!("pack {} is in no index file", pack.id));
         }
-        Ok(packs)
+    }
+
+    fn without_giants(&self, mut packs: Vec<Listed>) -> Vec<Listed> {
+        for giant in packs.extract_if(.., |pack| pack.size > LARGEST_PACK) {
+            self.error(format!("pack {} has {} bytes: too many to be one, so it was not read", giant.id, giant.size));
+        }
+        packs
     }
 
     fn walk_snapshots(&self) -> Result<()> {
@@ -258,51 +271,71 @@ impl Check<'_> {
         let task = self.task.child("reading packs");
         let bytes = task.meter(Unit::Bytes);
         bytes.set_total(Total::Final(packs.iter().map(|pack| pack.size).sum()));
-        let next = AtomicUsize::new(0);
         let failure = Mutex::new(None);
-        std::thread::scope(|scope| {
-            for _ in 0..readers().min(packs.len()) {
-                scope.spawn(|| {
-                    if let Err(error) = self.read_some(packs, &next, &bytes) {
-                        next.store(packs.len(), Ordering::Relaxed);
-                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                    }
-                });
+        let stopped = || self.cancel.is_cancelled() || locked(&failure).is_some();
+        let done = |result: Result<()>| {
+            if let Err(error) = result {
+                locked(&failure).get_or_insert(error);
             }
-        });
+        };
+        if self.repository.store.file_of("config").is_some() {
+            let next = AtomicUsize::new(0);
+            on_each_reader(packs.len(), || done(self.read_files(packs, &next, &bytes, &stopped)), || ());
+        } else {
+            let arriving = ReadAhead::default();
+            let wish = |pack: &Listed| Wish { pack: pack.id, bytes: 0..pack.size, what: pack.clone() };
+            on_each_reader(
+                packs.len(),
+                || done(self.read_arriving(&arriving, &bytes, &stopped)),
+                || arriving.fetch_all(self.repository, packs.iter().map(wish), stopped),
+            );
+        }
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
+        self.cancel.check()?;
         task.finish();
         Ok(())
     }
 
-    fn read_some(&self, packs: &[Listed], next: &AtomicUsize, bytes: &Meter) -> Result<()> {
+    /// Where packs are files: whoever needs one reads it.
+    fn read_files(
+        &self,
+        packs: &[Listed],
+        next: &AtomicUsize,
+        bytes: &Meter,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<()> {
         let (mut decoder, mut files) = (Decoder::new(), PackFiles::default());
-        while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            self.cancel.check()?;
-            match files.read(self.repository, pack.id, 0..pack.size) {
-                Some(content) => {
-                    if let Some(content) = self.note_damage(content)? {
-                        self.check_pack(pack, content, &mut decoder)?;
-                    }
-                }
-                None => self.load_pack(pack, &mut decoder)?,
+        while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
+            if let Some(content) = files.read(self.repository, pack.id, 0..pack.size) {
+                self.look_into(pack, content, &mut decoder, bytes)?;
             }
-            self.outcome.lock().unwrap_or_else(PoisonError::into_inner).bytes_read += pack.size;
-            bytes.add(pack.size);
         }
         Ok(())
     }
 
-    fn load_pack(&self, pack: &Listed, decoder: &mut Decoder) -> Result<()> {
-        let key = FileKind::Pack.key_of(&pack.id);
-        let read = self.repository.read(&key, || self.repository.store.get(&key));
-        let content = self.repository.wait(self.cancel, read).map_err(|error| missing(&key, error));
-        match self.note_damage(content)? {
-            Some(content) => self.check_pack(pack, &content, decoder),
-            None => Ok(()),
+    /// Elsewhere they are fetched ahead.
+    fn read_arriving(&self, arriving: &ReadAhead<Listed>, bytes: &Meter, stopped: &dyn Fn() -> bool) -> Result<()> {
+        let mut decoder = Decoder::new();
+        while let Some(fetched) = arriving.next(self.cancel)? {
+            if !stopped() {
+                match fetched.content {
+                    Ok(content) => self.look_into(&fetched.what, Ok(&content), &mut decoder, bytes)?,
+                    Err(error) => self.look_into(&fetched.what, Err(error), &mut decoder, bytes)?,
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn look_into(&self, pack: &Listed, content: Result<&[u8]>, decoder: &mut Decoder, bytes: &Meter) -> Result<()> {
+        if let Some(content) = self.note_damage(content)? {
+            self.check_pack(pack, content, decoder)?;
+        }
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).bytes_read += pack.size;
+        bytes.add(pack.size);
+        Ok(())
     }
 
     fn check_pack(&self, pack: &Listed, content: &[u8], decoder: &mut Decoder) -> Result<()> {
@@ -342,6 +375,20 @@ impl Check<'_> {
     }
 }
 
+/// Does `work` on every thread that reads packs, and `beside` on this one.
+fn on_each_reader(packs: usize, work: impl Fn() + Sync, beside: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        for _ in 0..readers().min(packs) {
+            scope.spawn(&work);
+        }
+        beside();
+    });
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Threads that read packs: at least two, so that one can work while the other waits for the store.
 fn readers() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, MOST_READERS))
@@ -350,6 +397,9 @@ fn readers() -> usize {
 fn is_mixed(pack: &IndexedPack) -> bool {
     pack.blobs.iter().any(|blob| Some(blob.kind) != pack.blobs.first().map(|first| first.kind))
 }
+
+/// No program writes packs of more: what calls itself one would only take the memory of this machine.
+const LARGEST_PACK: u64 = 512 * 1024 * 1024;
 
 fn choose(mut packs: Vec<Listed>, read: ReadData) -> Vec<Listed> {
     match read {

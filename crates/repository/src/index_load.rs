@@ -9,7 +9,6 @@ use plimsoll_progress::Task;
 
 use crate::blob_index::BlobIndex;
 use crate::cancel::Cancel;
-use crate::format::blob::BlobKind;
 use crate::format::id::Id;
 use crate::format::index::{self, IndexedPack};
 use crate::format::pack;
@@ -18,6 +17,15 @@ use crate::{RepositoryError, Result};
 
 /// Cached files younger than this stay, whatever the repository has.
 const SPARED: Duration = Duration::from_hours(1);
+
+/// Where index files are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexSource {
+    /// On this machine's disk, if they are there.
+    CacheFirst,
+    /// In the store, whatever this machine has: for who wants to know what the store has.
+    Store,
+}
 
 impl Repository {
     /// The union of all index files. One that is damaged is an error: what it lists would be missed silently.
@@ -32,14 +40,8 @@ impl Repository {
     }
 
     /// The same for those who only read: what a damaged file should have listed is found in the packs themselves, as far
-    /// as they can be read; so is an index file that is gone, if the tree `needed` is in no other. Answers with what is
-    /// wrong, too.
-    pub(crate) fn rescue_index(
-        &self,
-        needed: Option<Id>,
-        task: &Task,
-        cancel: &Cancel,
-    ) -> Result<(BlobIndex, Vec<RepositoryError>)> {
+    /// as they can be read. Answers with what is wrong, too.
+    pub(crate) fn rescue_index(&self, task: &Task, cancel: &Cancel) -> Result<(BlobIndex, Vec<RepositoryError>)> {
         let (mut index, mut damage) = (BlobIndex::default(), Vec::new());
         let step = |done, total| task.say(format!("loading the index: {done} of {total} files"));
         self.each_index_file(&step, cancel, |_, packs| {
@@ -50,10 +52,16 @@ impl Repository {
             }
             Ok(())
         })?;
-        if !damage.is_empty() || needed.is_some_and(|tree| !index.contains(BlobKind::Tree, &tree)) {
-            self.orphan_packs(&index, cancel)?.iter().for_each(|pack| index.add(pack));
+        if !damage.is_empty() {
+            self.add_orphans(&mut index, cancel)?;
         }
         Ok((index, damage))
+    }
+
+    /// Adds what the packs themselves say: an index file that is gone is missed by nobody but a tree that is in no other.
+    pub(crate) fn add_orphans(&self, index: &mut BlobIndex, cancel: &Cancel) -> Result<()> {
+        self.orphan_packs(index, cancel)?.iter().for_each(|pack| index.add(pack));
+        Ok(())
     }
 
     /// Hands every index file's packs, or what is wrong with it, to `take`; tells `step` how many are done, of how many.
@@ -61,12 +69,23 @@ impl Repository {
         &self,
         step: &dyn Fn(usize, usize),
         cancel: &Cancel,
+        take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
+    ) -> Result<()> {
+        self.each_index_file_from(IndexSource::CacheFirst, step, cancel, take)
+    }
+
+    /// The same, from where it is asked for.
+    pub(crate) fn each_index_file_from(
+        &self,
+        source: IndexSource,
+        step: &dyn Fn(usize, usize),
+        cancel: &Cancel,
         mut take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
         let files = self.list(FileKind::Index, cancel)?;
         step(0, files.len());
         self.wait(cancel, async {
-            let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id).await) });
+            let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id, source).await) });
             let mut loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
             let mut done = 0;
             while let Some((id, sealed)) = loads.next().await {
@@ -84,8 +103,9 @@ impl Repository {
         Ok(())
     }
 
-    async fn load_index_file(&self, id: Id) -> Result<Bytes> {
-        let cached = self.cache_folder().map(|folder| folder.join(id.to_string()));
+    async fn load_index_file(&self, id: Id, source: IndexSource) -> Result<Bytes> {
+        let folder = self.cache_folder().filter(|_| source == IndexSource::CacheFirst);
+        let cached = folder.map(|folder| folder.join(id.to_string()));
         if let Some(sealed) = cached.as_deref().and_then(|file| read_verified(file, id)) {
             return Ok(sealed.into());
         }

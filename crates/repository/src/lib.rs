@@ -30,10 +30,13 @@ mod index_load;
 mod lock;
 mod open;
 mod pack_file;
+mod read_ahead;
 mod repository;
 pub mod restore;
+mod side_by_side;
 mod snapshots;
 mod system;
+mod tree_cache;
 mod waits;
 
 pub use browse::{Browser, Stats};

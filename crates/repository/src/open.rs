@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
 use plimsoll_store::{Store, StoreError};
+use secrecy::{ExposeSecret, SecretSlice};
 use tokio::runtime::Handle;
 
 use crate::cancel::Cancel;
@@ -11,7 +12,7 @@ use crate::format::crypto::Key;
 use crate::format::id::Id;
 use crate::format::key::{KeyError, KeyFile};
 use crate::format::time::Time;
-use crate::repository::{FileKind, OpenOptions, Repository, listed, wait};
+use crate::repository::{FileKind, LOADS_AT_ONCE, OpenOptions, Repository, listed, wait};
 use crate::{RepositoryError, Result, system};
 
 /// More key files than these are not tried: each costs a good part of a second.
@@ -60,7 +61,9 @@ impl Repository {
     /// Opens a repository with one of its passwords.
     pub fn open(store: Store, runtime: Handle, password: &[u8], options: OpenOptions) -> Result<Self> {
         let location = store.name().to_owned();
-        let sealed = match wait(&runtime, &options.cancel, async { Ok(store.get("config").await) })? {
+        let asked = async { Ok(tokio::join!(store.get("config"), key_files(&store))) };
+        let (sealed, keys) = wait(&runtime, &options.cancel, asked)?;
+        let sealed = match sealed {
             Ok(config) => config,
             Err(error) if error.is_not_found() && !options.rescue => {
                 return Err(RepositoryError::NotARepository { location });
@@ -68,7 +71,8 @@ impl Repository {
             Err(error) if error.is_not_found() => Bytes::new(),
             Err(error) => return Err(error.into()),
         };
-        let (key, plain) = find_key(&store, &runtime, password, &sealed, &options.cancel)?;
+        let keys = keys?;
+        let (key, plain) = find_key(&location, keys, password, &sealed, &options.cancel)?;
         let config = match plain {
             Some(plain) => Config::parse(&plain).map_err(|cause| RepositoryError::Unsupported { location, cause })?,
             None if options.rescue => Config::unknown(),
@@ -93,7 +97,8 @@ async fn is_taken(store: &Store) -> Result<bool> {
 /// else's beginning.
 fn begun_key(store: &Store, runtime: &Handle, password: &[u8]) -> Result<Option<Key>> {
     let location = store.name().to_owned();
-    match find_key(store, runtime, password, &[], &Cancel::default()) {
+    let keys = runtime.block_on(key_files(store))?;
+    match find_key(&location, keys, password, &[], &Cancel::default()) {
         Ok((key, _)) => Ok(Some(key)),
         Err(RepositoryError::WrongPassword { .. }) => {
             let any = runtime.block_on(store.list(FileKind::Key.folder()).next()).transpose()?.is_some();
@@ -113,22 +118,32 @@ fn create_key(store: &Store, runtime: &Handle, password: &[u8]) -> Result<(Key, 
     Ok((key, name))
 }
 
+/// A key file's name and what is in it.
+type KeyContent = (String, Result<Bytes, StoreError>);
+
+/// All key files that are tried.
+async fn key_files(store: &Store) -> Result<Vec<KeyContent>, StoreError> {
+    let files: Vec<_> = store.list(FileKind::Key.folder()).try_collect().await?;
+    let names = files.iter().filter_map(listed).take(MOST_KEYS).map(|file| FileKind::Key.key_of(&file.id));
+    let loads = names.map(|name| async move {
+        let content = store.get(&name).await;
+        (name, content)
+    });
+    Ok(futures::stream::iter(loads).buffered(LOADS_AT_ONCE).collect().await)
+}
+
 /// The master key behind a key file that this password opens, with the opened config. Of several such keys the one that
 /// opens the config is taken; if none does, the first, without a config.
 fn find_key(
-    store: &Store,
-    runtime: &Handle,
+    location: &str,
+    files: Vec<KeyContent>,
     password: &[u8],
     config: &[u8],
     cancel: &Cancel,
 ) -> Result<(Key, Option<Vec<u8>>)> {
-    let listing = async { Ok(store.list(FileKind::Key.folder()).try_collect::<Vec<_>>().await?) };
-    let files = wait(runtime, cancel, listing)?;
     let (mut damage, mut found) = (None, None);
-    for file in files.iter().filter_map(listed).take(MOST_KEYS) {
-        let name = FileKind::Key.key_of(&file.id);
-        let content = wait(runtime, cancel, async { Ok(store.get(&name).await?) })?;
-        match KeyFile::parse(&content).and_then(|key| key.unlock(password)) {
+    for (name, content) in files {
+        match unlock(content?, password, cancel)? {
             Ok(key) => {
                 let mut plain = Vec::new();
                 if key.open(config, &mut plain).is_ok() {
@@ -140,6 +155,11 @@ fn find_key(
             Err(KeyError::Malformed(cause)) => damage = Some(RepositoryError::corrupt(name, cause)),
         }
     }
-    let location = store.name().to_owned();
-    found.ok_or_else(|| damage.unwrap_or(RepositoryError::WrongPassword { location }))
+    found.ok_or_else(|| damage.unwrap_or(RepositoryError::WrongPassword { location: location.into() }))
+}
+
+/// Deriving a key may take seconds, if its file says so: no longer than until somebody asks to stop.
+fn unlock(content: Bytes, password: &[u8], cancel: &Cancel) -> Result<Result<Key, KeyError>> {
+    let password = SecretSlice::from(password.to_vec());
+    cancel.run(move || Ok(KeyFile::parse(&content).and_then(|key| key.unlock(password.expose_secret()))))
 }

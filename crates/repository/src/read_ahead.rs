@@ -1,29 +1,47 @@
-//! Reading ahead: a few ranges are on their way while the workers decode earlier ones, within a budget of bytes.
+//! Reading ahead: a few ranges of packs are on their way while the workers decode earlier ones, within a budget of bytes.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::plan::PackRange;
-use crate::blob_index::BlobIndex;
 use crate::cancel::Cancel;
+use crate::format::id::Id;
 use crate::repository::Repository;
 use crate::{RepositoryError, Result};
 
-/// Bytes that may be on their way or waiting for a worker.
-const BUDGET: u64 = 32 * 1024 * 1024;
+/// Bytes that may be on their way, waiting for a worker or in its hands. Half of it and more is on its way while workers keep
+/// up: enough for a store that answers after 50 ms to send as fast as two processors decode.
+const BUDGET: u64 = 64 * 1024 * 1024;
 
-/// A range that has arrived, or why it has not.
-pub(super) struct Fetched {
-    pub range: PackRange,
-    pub content: Result<Bytes>,
+/// A part of a pack, and what it is for.
+pub(crate) struct Wish<T> {
+    pub pack: Id,
+    pub bytes: Range<u64>,
+    pub what: T,
 }
 
-#[derive(Default)]
-struct State {
-    arrived: VecDeque<Fetched>,
+/// A range that has arrived, or why it has not. Its bytes count until it is dropped.
+pub(crate) struct Fetched<T> {
+    pub what: T,
+    pub content: Result<Bytes>,
+    _held: Held<T>,
+}
+
+/// Bytes of the budget.
+struct Held<T>(ReadAhead<T>, u64);
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        self.0.state().spent -= self.1;
+        self.0.0.1.notify_all();
+    }
+}
+
+struct State<T> {
+    arrived: VecDeque<Fetched<T>>,
     spent: u64,
     under_way: usize,
     /// No more ranges will be asked for.
@@ -31,58 +49,32 @@ struct State {
 }
 
 /// The queue between the store and the workers.
-#[derive(Clone, Default)]
-pub(super) struct Fetcher(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct ReadAhead<T>(Arc<(Mutex<State<T>>, Condvar)>);
 
-impl Fetcher {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl<T> Clone for ReadAhead<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for ReadAhead<T> {
+    fn default() -> Self {
+        let state = State { arrived: VecDeque::new(), spent: 0, under_way: 0, closed: false };
+        Self(Arc::new((Mutex::new(state), Condvar::new())))
+    }
+}
+
+impl<T> ReadAhead<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(&self, state: MutexGuard<'s, State<T>>) -> MutexGuard<'s, State<T>> {
         self.0.1.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Asks for all ranges in turn, no faster than the budget allows.
-    pub(super) fn fetch_all(
-        &self,
-        repository: &Arc<Repository>,
-        index: &BlobIndex,
-        ranges: Vec<PackRange>,
-        stopped: impl Fn() -> bool,
-    ) {
-        for range in ranges {
-            let mut state = self.state();
-            while state.spent > 0 && state.spent + range.size() > BUDGET && !stopped() {
-                state = self.wait(state);
-            }
-            if stopped() {
-                break;
-            }
-            state.spent += range.size();
-            state.under_way += 1;
-            drop(state);
-            self.fetch(repository, index.pack(range.pack), range);
-        }
-        self.state().closed = true;
-        self.0.1.notify_all();
-    }
-
-    fn fetch(&self, repository: &Arc<Repository>, pack: crate::Id, range: PackRange) {
-        let (fetcher, repository) = (self.clone(), repository.clone());
-        let runtime = repository.runtime.clone();
-        runtime.spawn(async move {
-            let content = repository.read_pack_range(pack, range.bytes.clone()).await;
-            let mut state = fetcher.state();
-            state.under_way -= 1;
-            state.arrived.push_back(Fetched { range, content });
-            drop(state);
-            fetcher.0.1.notify_all();
-        });
-    }
-
     /// The next range that arrived; nothing when all are done.
-    pub(super) fn next(&self, cancel: &Cancel) -> Result<Option<Fetched>> {
+    pub(crate) fn next(&self, cancel: &Cancel) -> Result<Option<Fetched<T>>> {
         let mut state = self.state();
         loop {
             if let Some(fetched) = state.arrived.pop_front() {
@@ -97,10 +89,44 @@ impl Fetcher {
             state = self.wait(state);
         }
     }
+}
 
-    /// A range's bytes are no longer held.
-    pub(super) fn release(&self, size: u64) {
-        self.state().spent -= size;
+impl<T: Send + 'static> ReadAhead<T> {
+    /// Asks for all of it in turn, no faster than the budget allows.
+    pub(crate) fn fetch_all(
+        &self,
+        repository: &Arc<Repository>,
+        wishes: impl Iterator<Item = Wish<T>>,
+        stopped: impl Fn() -> bool,
+    ) {
+        for wish in wishes {
+            let size = wish.bytes.end - wish.bytes.start;
+            let mut state = self.state();
+            while state.spent > 0 && state.spent + size > BUDGET && !stopped() {
+                state = self.wait(state);
+            }
+            if stopped() {
+                break;
+            }
+            state.spent += size;
+            state.under_way += 1;
+            drop(state);
+            self.fetch(repository, wish, Held(self.clone(), size));
+        }
+        self.state().closed = true;
         self.0.1.notify_all();
+    }
+
+    fn fetch(&self, repository: &Arc<Repository>, wish: Wish<T>, held: Held<T>) {
+        let (queue, repository) = (self.clone(), repository.clone());
+        let runtime = repository.runtime.clone();
+        runtime.spawn(async move {
+            let content = repository.read_pack_range(wish.pack, wish.bytes).await;
+            let mut state = queue.state();
+            state.under_way -= 1;
+            state.arrived.push_back(Fetched { what: wish.what, content, _held: held });
+            drop(state);
+            queue.0.1.notify_all();
+        });
     }
 }

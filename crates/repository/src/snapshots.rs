@@ -26,10 +26,7 @@ impl Repository {
         let files = self.list(FileKind::Snapshot, cancel)?;
         let wanted = files.iter().map(|file| file.id).filter(wanted);
         for (id, loaded) in self.load_each(FileKind::Snapshot, wanted, cancel)? {
-            let snapshot = loaded.and_then(|json| {
-                Snapshot::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
-            });
-            match snapshot {
+            match loaded.and_then(|json| parse(id, &json)) {
                 Ok(snapshot) => snapshots.push((id, snapshot)),
                 Err(error @ RepositoryError::Corrupt { .. }) => damage.push(error),
                 Err(error) => return Err(error),
@@ -42,6 +39,9 @@ impl Repository {
     /// The snapshot called `latest`, or the one whose ID starts with `name`. Only `latest` minds other snapshots that
     /// cannot be read: one of them might be it.
     pub fn find_snapshot(&self, name: &str) -> Result<(Id, Snapshot)> {
+        if let Some(id) = Id::parse(name) {
+            return self.load_snapshot(id);
+        }
         let latest = name == "latest";
         let (mut found, damage) = self.read_snapshots(|id| latest || id.to_string().starts_with(name))?;
         if let Some(error) = damage.into_iter().next() {
@@ -50,7 +50,22 @@ impl Repository {
         if !latest && found.len() > 1 {
             return Err(RepositoryError::AmbiguousSnapshot { name: name.into() });
         }
-        let missing = || RepositoryError::NoSuchSnapshot { name: name.into(), location: self.store.name().into() };
-        found.pop().ok_or_else(missing)
+        found.pop().ok_or_else(|| self.no_such_snapshot(name))
     }
+
+    fn load_snapshot(&self, id: Id) -> Result<(Id, Snapshot)> {
+        match self.wait(&self.options.cancel, self.load(FileKind::Snapshot, id)) {
+            Ok(json) => parse(id, &json).map(|snapshot| (id, snapshot)),
+            Err(RepositoryError::Store(error)) if error.is_not_found() => Err(self.no_such_snapshot(&id.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn no_such_snapshot(&self, name: &str) -> RepositoryError {
+        RepositoryError::NoSuchSnapshot { name: name.into(), location: self.store.name().into() }
+    }
+}
+
+fn parse(id: Id, json: &[u8]) -> Result<Snapshot> {
+    Snapshot::parse(json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
 }

@@ -253,11 +253,8 @@ impl Run<'_> {
             let working: Vec<_> =
                 (0..self.memory.workers).map(|number| scope.spawn(move || self.work(number))).collect();
             // Reading need not wait until the lock is known to be good; storing does.
-            let settled = lock.settle_unless(self.cancel);
+            let settled = lock.settle_unless(self.cancel).map_err(|error| self.fail(error));
             self.uploads.allow(settled.is_ok());
-            if let Err(error) = settled {
-                self.fail(error);
-            }
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
             self.over.store(true, Ordering::Release);
         });

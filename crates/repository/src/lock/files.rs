@@ -11,22 +11,17 @@ use super::file::{LockFile, OtherLock};
 use crate::cancel::Cancel;
 use crate::format::id::Id;
 use crate::repository::{FileKind, Repository};
+use crate::side_by_side::side_by_side;
 use crate::{RepositoryError, Result};
 
 impl Repository {
-    /// Writes a lock and looks who else has one; without success nothing is left behind.
-    pub(super) fn acquire(&self, kind: LockKind) -> Result<Id> {
-        let id = self.write_lock(kind)?;
-        match self.conflict(kind, id) {
-            Ok(None) => Ok(id),
-            Ok(Some(holder)) => {
-                self.remove_lock(id);
-                Err(RepositoryError::Locked { location: self.store.name().into(), holder })
-            }
-            Err(error) => {
-                self.remove_lock(id);
-                Err(error)
-            }
+    /// Looks who has a lock, and writes one if nobody is in the way: who only wants to know must not keep others out
+    /// meanwhile. Nothing where the store refuses deletes.
+    pub(super) fn acquire(&self, kind: LockKind) -> Result<Option<Id>> {
+        let Some(others) = self.locks_unless_kept_for_ever()? else { return Ok(None) };
+        match others.iter().find(|other| other.excludes(kind)) {
+            Some(other) => Err(RepositoryError::Locked { location: self.store.name().into(), holder: other.holder() }),
+            None => self.write_lock(kind).map(Some),
         }
     }
 
@@ -96,20 +91,29 @@ impl Repository {
     /// because not every store looks at permissions before names, with a lock that once could not be removed from this
     /// machine, and with those of processes that are gone.
     pub fn refuses_deletes(&self) -> Result<bool> {
+        Ok(self.locks_unless_kept_for_ever()?.is_none())
+    }
+
+    /// The locks that somebody may hold; nothing where the store refuses deletes.
+    fn locks_unless_kept_for_ever(&self) -> Result<Option<Vec<OtherLock>>> {
         if self.still_refuses() {
-            return Ok(true);
+            return Ok(None);
         }
-        match self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&Id::random()))) {
+        let nobodys = FileKind::Lock.key_of(&Id::random());
+        let (probed, locks) = side_by_side(
+            || self.wait(&self.options.cancel, async { Ok(self.store.delete(&nobodys).await) }),
+            || self.other_locks(Id::default()),
+        );
+        match probed? {
             Ok(()) => {}
-            Err(error) if is_refusal(&error) => return Ok(true),
+            Err(error) if is_refusal(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        for other in self.other_locks(Id::default())? {
-            if other.is_left_behind() {
-                self.remove_lock(other.id);
-            }
+        let (left_behind, locks): (Vec<_>, Vec<_>) = locks?.into_iter().partition(OtherLock::is_left_behind);
+        for lock in left_behind {
+            self.remove_lock(lock.id);
         }
-        Ok(self.keeps_everything.load(Ordering::Acquire))
+        Ok((!self.keeps_everything.load(Ordering::Acquire)).then_some(locks))
     }
 
     /// All locks. Whoever decides about them may know more about their holders than this machine does. One that cannot be read

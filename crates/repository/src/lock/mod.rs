@@ -52,6 +52,7 @@ struct Shared {
     repository: Arc<Repository>,
     kind: LockKind,
     clock: LockClock,
+    written: Duration,
     /// Nothing where the store refuses deletes: a lock that cannot be removed would only be in the way.
     held: Mutex<Option<Held>>,
     released: Condvar,
@@ -87,16 +88,15 @@ impl Lock {
     pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
         ignore_hangups(repository);
         let clock = LockClock::new(repository.options.clock.clone());
-        let held = if repository.refuses_deletes()? {
-            None
-        } else {
-            let refreshed = clock.now();
-            Some(Held { id: repository.acquire(kind)?, refreshed })
-        };
+        // Its age counts from before it was written, and how long others had to see it from after that.
+        let refreshed = clock.now();
+        let held = repository.acquire(kind)?.map(|id| Held { id, refreshed });
+        let written = clock.now();
         let shared = Arc::new(Shared {
             repository: repository.clone(),
             kind,
             clock,
+            written,
             held: Mutex::new(held),
             released: Condvar::new(),
             ended: AtomicBool::new(false),
@@ -196,7 +196,7 @@ impl Shared {
 
     fn settle(&self) -> Result<()> {
         let Some(held) = *self.held() else { return Ok(()) };
-        std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(held.refreshed)));
+        std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(self.written)));
         match self.repository.conflict(self.kind, held.id)? {
             None => Ok(()),
             Some(holder) => Err(RepositoryError::Locked { location: self.location(), holder }),

@@ -5,7 +5,6 @@
 //!  walk ──portion of files──▶ ranges of packs ──fetch (a few ahead)──▶ workers (open, verify, write, metadata)
 //! ```
 
-mod fetch;
 mod metadata;
 mod newborn;
 mod options;

@@ -120,8 +120,4 @@ impl PackRange {
         let near = bytes.start <= self.bytes.end + GAP;
         self.pack == next.place.pack && near && (bytes.end - self.bytes.start <= RANGE || bytes.end <= self.bytes.end)
     }
-
-    pub(super) fn size(&self) -> u64 {
-        self.bytes.end - self.bytes.start
-    }
 }

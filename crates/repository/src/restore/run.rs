@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plimsoll_progress::{Meter, Task, Unit};
 
-use super::fetch::Fetcher;
 use super::metadata::Metadata;
 use super::newborn::Newborn;
 use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
@@ -21,11 +20,14 @@ use crate::backup::Problem;
 use crate::blob_index::BlobIndex;
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
+use crate::format::blob::BlobKind;
 use crate::format::id::Id;
 use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
+use crate::read_ahead::{ReadAhead, Wish};
 use crate::repository::Repository;
+use crate::side_by_side::side_by_side;
 use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
@@ -104,27 +106,41 @@ impl Run<'_> {
 
     /// Fetches and writes all files of a portion.
     fn write_portion(&self, mut portion: Portion) -> Result<()> {
-        if self.is_settled.set(()).is_ok() {
-            self.lock.settle_unless(self.cancel)?;
-        }
         let ranges = portion.ranges();
-        if self.repository.store.file_of("config").is_some() {
-            return self.write_from_files(&portion, &ranges);
-        }
-        let fetcher = Fetcher::default();
         std::thread::scope(|scope| {
-            scope.spawn(|| fetcher.fetch_all(self.repository, self.index, ranges, || self.is_stopped()));
-            for _ in 0..self.workers() {
-                scope.spawn(|| Writer::new(self, &portion).work(&fetcher));
+            if self.is_settled.set(()).is_ok() {
+                // All that is read is proved by its name: it need not wait until the lock is known to be good.
+                scope.spawn(|| self.settle());
+            }
+            if self.repository.store.file_of("config").is_some() {
+                self.write_from_files(&portion, &ranges);
+            } else {
+                self.write_from_store(&portion, ranges);
             }
         });
         self.take_failure()
     }
-}
 
-impl Run<'_> {
+    fn settle(&self) {
+        if let Err(error) = self.lock.settle_unless(self.cancel) {
+            self.fail(error);
+        }
+    }
+
+    fn write_from_store(&self, portion: &Portion, ranges: Vec<PackRange>) {
+        let wish =
+            |range: PackRange| Wish { pack: self.index.pack(range.pack), bytes: range.bytes.clone(), what: range };
+        let arriving = ReadAhead::default();
+        std::thread::scope(|scope| {
+            for _ in 0..self.workers() {
+                scope.spawn(|| Writer::new(self, portion).work(&arriving));
+            }
+            arriving.fetch_all(self.repository, ranges.into_iter().map(wish), || self.is_stopped());
+        });
+    }
+
     /// The same where packs are files: whoever needs a range reads it.
-    fn write_from_files(&self, portion: &Portion, ranges: &[PackRange]) -> Result<()> {
+    fn write_from_files(&self, portion: &Portion, ranges: &[PackRange]) {
         let workers = self.workers();
         let shares = Shares::new(ranges.len(), workers);
         std::thread::scope(|scope| {
@@ -134,7 +150,6 @@ impl Run<'_> {
                 scope.spawn(move || Writer::new(self, portion).work_on_files(next));
             }
         });
-        self.take_failure()
     }
 }
 
@@ -452,9 +467,18 @@ impl Repository {
         let (repository, name, task) = (self.clone(), options.snapshot.to_string(), task.clone());
         let inner = cancel.clone();
         cancel.run(move || {
-            let lock = Lock::write(&repository, LockKind::Shared)?;
-            let (_, snapshot) = repository.find_snapshot(&name)?;
-            let (index, damage) = repository.rescue_index(Some(snapshot.tree), &task, &inner)?;
+            let (found, loaded) = side_by_side(
+                || repository.find_snapshot(&name),
+                // The index after the lock: nobody deletes from then on what it names.
+                || {
+                    let lock = Lock::write(&repository, LockKind::Shared)?;
+                    repository.rescue_index(&task, &inner).map(|loaded| (lock, loaded))
+                },
+            );
+            let ((_, snapshot), (lock, (mut index, damage))) = (found?, loaded?);
+            if !index.contains(BlobKind::Tree, &snapshot.tree) {
+                repository.add_orphans(&mut index, &inner)?;
+            }
             Ok(Beginning { lock, snapshot, index, damage })
         })
     }

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-use super::fetch::{Fetched, Fetcher};
 use super::plan::{PackRange, PlannedFile, Portion, Wanted};
 use super::run::Run;
 use crate::blob_read::{StoredBlob, TwoDecoders};
 use crate::format::blob::BlobKind;
 use crate::format::chunker::LONGEST;
 use crate::pack_file::PackFiles;
+use crate::read_ahead::ReadAhead;
 use crate::{RepositoryError, Result};
 
 pub(super) struct Writer<'r, 'a> {
@@ -43,22 +43,19 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     /// Works until all ranges are done, as they arrive.
-    pub(super) fn work(mut self, fetcher: &Fetcher) {
+    pub(super) fn work(mut self, arriving: &ReadAhead<PackRange>) {
         loop {
-            match fetcher.next(self.run.cancel) {
-                Ok(Some(fetched)) => {
-                    let Fetched { range, content } = fetched;
-                    let done = match content {
-                        Ok(content) => self.write_range(&range, Ok(&content)),
-                        Err(error) => self.write_range(&range, Err(error)),
-                    };
-                    if let Err(error) = done {
-                        self.run.fail(error);
-                    }
-                    fetcher.release(range.size());
-                }
+            let fetched = match arriving.next(self.run.cancel) {
+                Ok(Some(fetched)) => fetched,
                 Ok(None) => return,
                 Err(error) => return self.run.fail(error),
+            };
+            let done = match fetched.content {
+                Ok(content) => self.write_range(&fetched.what, Ok(&content)),
+                Err(error) => self.write_range(&fetched.what, Err(error)),
+            };
+            if let Err(error) = done {
+                self.run.fail(error);
             }
         }
     }

@@ -144,6 +144,33 @@ fn a_flipped_bit_in_any_pack_or_index_or_other_snapshot_is_named_and_isolated() 
 }
 
 #[test]
+fn a_check_looks_at_the_index_in_the_store_whatever_this_machine_has_of_it() {
+    let world = World::new();
+    ten_files(&world);
+    let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
+    let handle = world.runtime.handle().clone();
+    let opened = Repository::open(world.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
+    let repository = Arc::new(opened);
+    let listed = repository.browse(&task("browse"), &Cancel::default());
+    drop(listed.expect("reads the index, which is cached from now on"));
+    assert_eq!(check(&repository).errors, Vec::<String>::new());
+    flip(&files(&world, "index")[0], 1000);
+    assert!(check(&repository).errors.iter().any(|error| error.contains("index/")));
+}
+
+#[test]
+fn what_is_too_large_to_be_a_pack_is_named_and_not_read() {
+    let world = World::new();
+    ten_files(&world);
+    let giant = world.path("repository/data/ab").join("ab".repeat(32));
+    fs::create_dir_all(giant.parent().expect("a folder")).expect("a folder");
+    fs::File::create(giant).expect("a file").set_len(1 << 40).expect("a hole");
+    let outcome = check(&world.open());
+    assert!(outcome.errors.iter().all(|error| error.contains("abab") && error.contains("too many")), "{outcome:?}");
+    assert_eq!(outcome.errors.len(), 1, "{outcome:?}");
+}
+
+#[test]
 fn a_sample_reads_about_as_much_as_was_asked_for_and_finds_what_is_wrong_there() {
     let world = World::new();
     for number in 0..60 {

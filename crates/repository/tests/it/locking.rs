@@ -95,6 +95,32 @@ fn an_exclusive_lock_excludes_everybody_and_a_shared_one_only_the_exclusive() {
     assert_eq!(lock_files(&world), Vec::<PathBuf>::new());
 }
 
+/// Counts the lock files that are written.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+#[async_trait::async_trait]
+impl Meddle for Counting {
+    async fn before_put(&self, path: &Path, _: &PutPayload) -> object_store::Result<()> {
+        self.0.fetch_add(usize::from(path.as_ref().starts_with("locks/")), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn who_finds_that_others_are_at_work_keeps_nobody_out_meanwhile() {
+    let world = World::new();
+    world.init();
+    foreign_lock(&world, false, NOW, NOW);
+    let counting = Arc::new(Counting::default());
+    let repository = meddled_with(&world, counting.clone(), OpenOptions::default());
+    let error = Lock::take(&repository, LockKind::Exclusive).expect_err("excluded");
+    assert_eq!(error.reason(), "RepositoryLocked");
+    assert_eq!(counting.0.load(Ordering::SeqCst), 0, "a lock was shown that could not be had");
+    Lock::take(&repository, LockKind::Shared).expect("beside the other");
+    assert_eq!(counting.0.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn a_lock_that_is_held_stays_and_any_is_removed_on_request() {
     let world = World::new();
