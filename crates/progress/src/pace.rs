@@ -111,7 +111,7 @@ impl Pace {
 
     /// A pause says nothing about the speed, until it is clear that pauses are the way this work goes.
     fn take_out_pause(&mut self, now: Duration) {
-        let silence = now.saturating_sub(self.moved);
+        let silence = self.silence(now);
         if silence <= STILL {
             return;
         }
@@ -125,7 +125,12 @@ impl Pace {
     /// Whether it stands still for longer than is its way: then nothing can be said.
     pub(crate) fn stands_still(&self, now: Duration) -> bool {
         let usual = if self.pauses < HABIT { STILL } else { self.longest_pause + self.longest_pause / 2 };
-        now.saturating_sub(self.moved) > usual
+        self.silence(now) > usual
+    }
+
+    /// How long ago it last moved.
+    pub(crate) fn silence(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.moved)
     }
 
     /// Every other point goes; the first and the newest stay.
