@@ -30,13 +30,23 @@ fn the_time_left_is_good_enough_on_every_kind_of_run_and_every_hung_one_is_named
 
 #[test]
 fn none_of_ten_thousand_healthy_runs_is_called_stalled() {
-    let healthy: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Hung).collect();
+    let healthy: Vec<Kind> = Kind::healthy().collect();
     for seed in 0..10_000_u64 {
         let kind = healthy[usize::try_from(seed).expect("small") % healthy.len()];
         let run = kind.run_of(seed, 40, 150);
         let stalled = play::play(&run).into_iter().find(|look| look.stalled);
         assert!(stalled.is_none(), "{} with seed {seed}: {stalled:?}", kind.name());
     }
+}
+
+#[test]
+fn some_healthy_runs_are_silent_for_almost_as_long_as_a_hung_one_and_longer_if_they_say_so() {
+    let longest_silence = |kind: Kind| {
+        let silences = (0..100).map(|seed| play::cadence(&play::play(&kind.run_of(seed, 40, 150)), f64::INFINITY));
+        silences.fold(0.0, f64::max)
+    };
+    assert!(longest_silence(Kind::Hiccups) >= 27.0);
+    assert!(longest_silence(Kind::Retrying) >= 55.0);
 }
 
 #[test]
