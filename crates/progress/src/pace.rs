@@ -2,7 +2,8 @@
 //!
 //! A fixed window is too short for work that comes in bursts and too long for work that has just become slower. This one
 //! reaches back as far as the speed was the same, as well as its own noise lets one tell. A speed that has changed once is the
-//! new speed; one that has changed several times will change again, so the whole run counts too.
+//! new speed; one that has changed several times will change again, so the whole run counts too. One that drifts never clearly
+//! changes, so what was lately counts twice.
 
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ const STILL: Duration = Duration::from_secs(10);
 const HABIT: u32 = 3;
 /// A speed is told from at least so many steps.
 const FEWEST_STEPS: usize = 3;
+/// What was lately is this part of the stretch, and no less than this long: less is noise.
+const LATELY_PART: u32 = 4;
+const LATELY: Duration = Duration::from_secs(30);
 /// Speeds that differ by less than this share are the same.
 const SAME: f64 = 0.3;
 /// Speeds that differ by more than this many times their common noise are not.
@@ -35,7 +39,7 @@ struct Point {
 pub(crate) struct Speed {
     /// Units a second.
     pub(crate) rate: f64,
-    /// The standard error of the rate, as a share of it.
+    /// The standard error of the rate and its drift, as a share of it.
     pub(crate) doubt: f64,
     /// For how long it has been so, in seconds.
     pub(crate) seconds: f64,
@@ -107,7 +111,7 @@ impl Pace {
 
     /// A pause says nothing about the speed, until it is clear that pauses are the way this work goes.
     fn take_out_pause(&mut self, now: Duration) {
-        let silence = now.saturating_sub(self.moved);
+        let silence = self.silence(now);
         if silence <= STILL {
             return;
         }
@@ -121,7 +125,12 @@ impl Pace {
     /// Whether it stands still for longer than is its way: then nothing can be said.
     pub(crate) fn stands_still(&self, now: Duration) -> bool {
         let usual = if self.pauses < HABIT { STILL } else { self.longest_pause + self.longest_pause / 2 };
-        now.saturating_sub(self.moved) > usual
+        self.silence(now) > usual
+    }
+
+    /// How long ago it last moved.
+    pub(crate) fn silence(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.moved)
     }
 
     /// Every other point goes; the first and the newest stay.
@@ -170,9 +179,11 @@ impl Pace {
         if seconds < shortest || newest.settled == oldest.settled {
             return None;
         }
-        let seconds = seconds.as_secs_f64();
-        let rate = self.with_whole_run(amount(oldest, newest) / seconds, seconds, Point { at, ..newest });
-        Some(Speed { rate, doubt: Steps::of(&self.points).stretch(0, last).doubt(), seconds })
+        let (seconds, now) = (seconds.as_secs_f64(), Point { at, ..newest });
+        let throughout = self.with_whole_run(amount(oldest, newest) / seconds, seconds, now);
+        let rate = self.lately(now).map_or(throughout, |lately| throughout.midpoint(lately));
+        let drift = (rate - throughout).abs() / rate;
+        Some(Speed { rate, doubt: Steps::of(&self.points).stretch(0, last).doubt() + drift, seconds })
     }
 }
 
@@ -185,6 +196,14 @@ impl Pace {
         let usual = whole / f64::from(self.changes + 1);
         let share = seconds / (seconds + usual);
         share * rate + (1.0 - share) * amount(first, now) / whole
+    }
+
+    /// The speed of the end of the stretch, if the stretch is longer than that.
+    fn lately(&self, now: Point) -> Option<f64> {
+        let stretch = now.at.saturating_sub(self.points.first()?.at);
+        let edge = now.at.checked_sub((stretch / LATELY_PART).max(LATELY))?;
+        let from = *self.points.iter().rfind(|point| point.at <= edge)?;
+        Some(amount(from, now) / span(from, now))
     }
 }
 

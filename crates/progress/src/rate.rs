@@ -131,8 +131,8 @@ impl Window {
 
     /// The time for what remains at the pace it has.
     ///
-    /// Absent when it would be a guess: no pace yet, nothing moving, or a total that is still changing. An estimated total
-    /// (`exact` is false) widens the range, and so does a pace that is not steady.
+    /// Absent when it would be a guess: no pace yet, nothing moving, a total that is still changing, or an end that should have
+    /// come by now. An estimated total (`exact` is false) widens the range, and so does a pace that is not steady.
     pub(crate) fn time_left(&self, exact: bool) -> Option<TimeLeft> {
         let newest = self.samples.back()?;
         let remaining = self.total?.saturating_sub(newest.settled);
@@ -142,7 +142,10 @@ impl Window {
         let speed = self.pace.speed(newest.at, SHORTEST_FOR_LEFT)?;
         let left = as_f64(remaining) / speed.rate;
         let width = width(speed, left) + if exact { 0.0 } else { FOR_ESTIMATED_TOTAL };
+        // What is still open when even the longest guess has passed without a move is at something that nobody counts, such as the
+        // storing of what was read: its pace says nothing about that.
         TimeLeft::between(left * (1.0 - width), left * (1.0 + width))
+            .filter(|left| self.pace.silence(newest.at) <= Duration::from_secs(left.high))
     }
 }
 

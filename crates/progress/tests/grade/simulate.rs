@@ -21,12 +21,16 @@ pub enum Kind {
     Resumed,
     /// Moves once in five to twenty-five seconds, later perhaps once in a minute.
     Slow,
+    /// Steady, but for one or two silences of twenty to twenty-seven seconds that nobody announces, just short of a stall.
+    Hiccups,
+    /// Steady, but for one or two silences of half a minute to a minute in which it tries again, and says so.
+    Retrying,
     /// Like one of the others, and then nothing moves any more.
     Hung,
 }
 
 impl Kind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Steady,
         Self::Ramping,
         Self::Bursty,
@@ -35,8 +39,15 @@ impl Kind {
         Self::Paused,
         Self::Resumed,
         Self::Slow,
+        Self::Hiccups,
+        Self::Retrying,
         Self::Hung,
     ];
+
+    /// All that a healthy run can be like.
+    pub fn healthy() -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(|kind| *kind != Self::Hung)
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -48,6 +59,8 @@ impl Kind {
             Self::Paused => "paused",
             Self::Resumed => "resumed",
             Self::Slow => "slow cadence",
+            Self::Hiccups => "long silences",
+            Self::Retrying => "trying again",
             Self::Hung => "hung",
         }
     }
@@ -86,7 +99,16 @@ impl Kind {
             Self::Paused => paused(dice, length, speed),
             Self::Resumed => resumed(dice, length, speed),
             Self::Slow => slow(dice, length, speed),
-            Self::Hung => Self::ALL[usize::try_from(dice.between(0, 7)).unwrap_or(0)].steps(dice, length),
+            Self::Hiccups => with_silences(dice, length, speed, (20, 27), u64::MAX),
+            Self::Retrying => {
+                let every = dice.between(5, 25);
+                with_silences(dice, length, speed, (30, 60), every)
+            }
+            Self::Hung => {
+                let kinds = Self::healthy();
+                let which = dice.below(kinds.clone().count());
+                kinds.clone().nth(which).unwrap_or(Self::Steady).steps(dice, length)
+            }
         }
     }
 }
@@ -95,6 +117,8 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default)]
 struct Step {
     moves: u64,
+    /// It gives a sign of life.
+    sign: bool,
     waiting: bool,
     taken_over: bool,
 }
@@ -148,6 +172,21 @@ fn slow(dice: &mut Dice, length: u64, speed: u64) -> Vec<Step> {
     steps
 }
 
+/// A steady run with a silence of `long` seconds in each half, or in one of them, with a sign of life every so many seconds.
+fn with_silences(dice: &mut Dice, length: u64, speed: u64, long: (u64, u64), signs_every: u64) -> Vec<Step> {
+    let mut steps = moving(length, |_| dice.noisy(speed));
+    let half = steps.len() / 2;
+    // Not where the halves meet, so that two silences never make one.
+    let places = [half + 1 + dice.below(half - 1), dice.below(half)];
+    for at in places.into_iter().skip(dice.below(2)) {
+        let silence = (1..=dice.between(long.0, long.1))
+            .map(|second| Step { sign: second % signs_every == 0, ..Step::default() })
+            .collect::<Vec<_>>();
+        steps.splice(at..at, silence);
+    }
+    steps
+}
+
 /// From some moment in the second half on nothing moves; long enough for anybody to notice. Returns that moment.
 fn hang(steps: &mut Vec<Step>) -> u64 {
     let last = |steps: &[Step]| steps.iter().rposition(|step| step.moves > 0 && !step.waiting).unwrap_or(0);
@@ -164,11 +203,12 @@ fn readings(steps: &[Step]) -> Vec<Reading> {
     let total: u64 = steps[from..].iter().map(|step| step.moves).sum();
     let total = if hangs { total * 3 / 2 } else { total };
     let mut all = vec![Reading { total, ..Reading::default() }];
-    let mut settled = 0;
+    let (mut settled, mut signs) = (0, 0);
     for (step, at) in steps.iter().zip(1..) {
         settled = if step.taken_over { step.moves } else { settled + step.moves };
+        signs += u64::from(step.sign);
         let Step { waiting, taken_over, .. } = *step;
-        all.push(Reading { at: at * 1000, settled, total, waiting, taken_over, ..Reading::default() });
+        all.push(Reading { at: at * 1000, settled, total, signs, waiting, taken_over, ..Reading::default() });
     }
     all
 }
@@ -195,6 +235,12 @@ impl Dice {
     /// From `low` to `high`, both included.
     fn between(&mut self, low: u64, high: u64) -> u64 {
         low + (self.next() >> 11) % (high - low + 1)
+    }
+
+    /// An index into something so long.
+    fn below(&mut self, length: usize) -> usize {
+        let last = u64::try_from(length).unwrap_or(u64::MAX).saturating_sub(1);
+        usize::try_from(self.between(0, last)).unwrap_or(0)
     }
 
     /// Give or take a tenth; at least one.

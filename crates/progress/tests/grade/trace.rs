@@ -5,29 +5,22 @@ use std::path::Path;
 
 use super::{Reading, Run};
 
-/// All runs in `tests/traces`: first those whose time left is graded, then those that are for stalls alone, because nobody could
-/// have told it: how fast other programs let one work, or how much of a small volume is on its way through a slow line.
+/// What the recorded runs were moved by: the first word of the name of each.
+pub const MOVERS: [&str; 4] = ["built-in", "kopia", "objects", "restic"];
+
+/// All runs in `tests/traces`, by their names.
 pub fn recorded() -> Vec<Run> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
-    let files = |directory: &Path| {
-        let found = std::fs::read_dir(directory).expect("the traces").flatten().map(|file| file.path());
-        let mut files: Vec<_> = found.filter(|path| path.is_file()).collect();
-        files.sort();
-        files
-    };
-    let for_stalls = files(&directory.join("stalls-alone"));
-    files(&directory)
-        .iter()
-        .map(|file| read(file, false))
-        .chain(for_stalls.iter().map(|file| read(file, true)))
-        .collect()
+    let mut files: Vec<_> =
+        std::fs::read_dir(directory).expect("the traces").flatten().map(|file| file.path()).collect();
+    files.sort();
+    files.iter().map(|file| read(file)).collect()
 }
 
-fn read(file: &Path, for_stalls: bool) -> Run {
+fn read(file: &Path) -> Run {
     let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default().replace('_', " ");
     let text = std::fs::read_to_string(file).expect("a trace");
     let readings = text.lines().filter(|line| !line.starts_with('#')).map(reading).collect();
-    let name = if for_stalls { format!("{name} (stalls alone)") } else { name };
     Run { name, readings, hung: None }
 }
 

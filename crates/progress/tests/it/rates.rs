@@ -134,6 +134,22 @@ fn a_pause_says_nothing_about_the_speed_and_while_it_lasts_nothing_is_said() {
 }
 
 #[test]
+fn once_the_end_should_have_come_nothing_is_said_rather_than_a_second_that_never_passes() {
+    for (gap, name) in [(0, "steadily"), (14, "with pauses that are its way")] {
+        let transfer = Transfer::of(Total::Final(10_001));
+        for _ in 0..10 {
+            transfer.run(1, 1000);
+            transfer.run(gap, 0);
+        }
+        transfer.run(2, 0);
+        for second in 2..60 {
+            assert_eq!(transfer.left(), None, "{second} s after it has read everything, {name}");
+            transfer.run(1, 0);
+        }
+    }
+}
+
+#[test]
 fn earlier_runs_give_the_first_estimate_and_the_weights_of_stages() {
     let clock = VirtualClock::new();
     let operation = Operation::new("backup", clock.clock());
