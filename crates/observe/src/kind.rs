@@ -23,6 +23,10 @@ pub enum Kind {
     DataUpload,
     /// A snapshot's data on its way out of a repository.
     DataDownload,
+    /// A volume of which a plugin takes a snapshot.
+    VolumePluginBackup,
+    /// A volume that a plugin makes from a snapshot.
+    VolumePluginRestore,
     /// Backups made again and again.
     Schedule,
     /// Where backups are kept.
@@ -65,7 +69,7 @@ const fn core(kind: Kind, name: &'static str, plural: &'static str, words: &'sta
     Facts { kind, group: "", version: "v1", name, plural, words }
 }
 
-const FACTS: [Facts; 18] = [
+const FACTS: [Facts; 20] = [
     velero(Kind::Backup, "Backup", "backups", &["backup"]),
     velero(Kind::Restore, "Restore", "restores", &["restore"]),
     Facts {
@@ -96,6 +100,8 @@ const FACTS: [Facts; 18] = [
         version: "v2alpha1",
         ..velero(Kind::DataDownload, "DataDownload", "datadownloads", &["datadownload", "data-download"])
     },
+    velero(Kind::VolumePluginBackup, "VolumePluginBackup", "volumepluginbackups", &["volumepluginbackup"]),
+    velero(Kind::VolumePluginRestore, "VolumePluginRestore", "volumepluginrestores", &["volumepluginrestore"]),
     velero(Kind::Schedule, "Schedule", "schedules", &["schedule"]),
     velero(
         Kind::Location,
@@ -133,7 +139,7 @@ const FACTS: [Facts; 18] = [
 
 impl Kind {
     /// The kinds of which operations are made, and which are always looked at.
-    pub const CUSTOM: [Self; 12] = [
+    pub const CUSTOM: [Self; 14] = [
         Self::Backup,
         Self::Restore,
         Self::ActionSet,
@@ -141,11 +147,23 @@ impl Kind {
         Self::PodVolumeRestore,
         Self::DataUpload,
         Self::DataDownload,
+        Self::VolumePluginBackup,
+        Self::VolumePluginRestore,
         Self::Schedule,
         Self::Location,
         Self::Repository,
         Self::DeleteBackupRequest,
         Self::Operation,
+    ];
+
+    /// The kinds of which each is about the data of one volume, by whoever's hand.
+    pub const VOLUMES: [Self; 6] = [
+        Self::PodVolumeBackup,
+        Self::PodVolumeRestore,
+        Self::DataUpload,
+        Self::DataDownload,
+        Self::VolumePluginBackup,
+        Self::VolumePluginRestore,
     ];
 
     fn facts(self) -> &'static Facts {
@@ -179,9 +197,14 @@ impl Kind {
         if facts.group.is_empty() { facts.words[0].to_owned() } else { format!("{}.{}", facts.plural, facts.group) }
     }
 
-    /// Whether it moves the data of one volume.
+    /// Whether an agent moves the data of one volume by it.
     pub fn is_transfer(self) -> bool {
         matches!(self, Self::PodVolumeBackup | Self::PodVolumeRestore | Self::DataUpload | Self::DataDownload)
+    }
+
+    /// Whether a plugin does the work, and says itself how far it is.
+    pub fn is_plugins(self) -> bool {
+        matches!(self, Self::VolumePluginBackup | Self::VolumePluginRestore)
     }
 
     /// Whether `why` and `watch` have something to say about it.

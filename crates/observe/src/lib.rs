@@ -36,7 +36,7 @@ pub use gather::{Gatherer, Scope};
 pub use kind::{Kind, UnknownKind};
 pub use live::Live;
 pub use object::{Object, Reference};
-pub use overview::{Ended, Line, Overview, operation_of};
+pub use overview::{Carried, Ended, Line, Overview, operation_of};
 pub use sketch::{Sketch, Standing};
 pub use sketches::sketch;
 pub use transfer::Transfer;

@@ -1,11 +1,12 @@
 //! Every operation there is, the one that needs a person first.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_progress::view::{Look, duration_text};
-use plimsoll_progress::{Snapshot, Stall, StallReason, Trees};
+use plimsoll_progress::{Snapshot, Speed, Stall, StallReason, TimeLeft, Trees, Unit};
 use serde::Serialize;
 
 use crate::evidence::short;
@@ -13,6 +14,7 @@ use crate::explain::{Explanation, Verdict, explain, phase};
 use crate::follow::Follower;
 use crate::kind::Kind;
 use crate::object::{Object, Reference};
+use crate::sketch::Sketch;
 use crate::sketches::sketch;
 use crate::transfer::Transfer;
 use crate::world::World;
@@ -50,20 +52,66 @@ pub struct Line {
 #[derive(Debug, Default)]
 pub struct Overview {
     followers: HashMap<String, Follower>,
+    /// Of single volumes.
+    carriers: HashMap<String, Follower>,
     trees: Trees,
+    transfers: Trees,
+}
+
+/// The data of one volume, and how far it is.
+#[derive(Clone, Debug)]
+pub struct Carried<'w> {
+    /// What the cluster says.
+    pub transfer: Transfer<'w>,
+    /// What is in the memory of whoever moves it.
+    pub live: Option<Snapshot>,
+    /// How fast it goes and how long it will take, for as long as it does.
+    pub speed: Option<Speed>,
 }
 
 impl Overview {
     /// One that prefers these trees, by the uid of their subject, to what the cluster says of them: the server that works knows it
     /// before it has written it.
     pub fn with(trees: Trees) -> Self {
-        Self { followers: HashMap::new(), trees }
+        Self { trees, ..Self::default() }
+    }
+
+    /// The same for the trees of single volumes, which are in the memory of those who move them.
+    #[must_use]
+    pub fn and_transfers(self, transfers: Trees) -> Self {
+        Self { transfers, ..self }
+    }
+
+    /// At most so many volumes as they are now: those on their way, and of the others the latest.
+    pub fn volumes<'w>(&mut self, world: &'w World, most: usize) -> Vec<Carried<'w>> {
+        let all = Kind::VOLUMES.iter().flat_map(|kind| world.all(*kind)).map(|object| Transfer { object });
+        let mut all: Vec<Transfer<'w>> = all.collect();
+        all.sort_by_key(|transfer| (transfer.is_ended(), std::cmp::Reverse(transfer.object.created())));
+        all.truncate(most);
+        let open = all.iter().filter(|transfer| !transfer.is_ended());
+        let known: HashSet<String> = open.map(|transfer| key(transfer.object)).collect();
+        self.carriers.retain(|key, _| known.contains(key));
+        all.into_iter().map(|transfer| self.carried(transfer, world)).collect()
+    }
+
+    fn carried<'w>(&mut self, transfer: Transfer<'w>, world: &'w World) -> Carried<'w> {
+        if transfer.is_ended() {
+            return Carried { transfer, live: None, speed: None };
+        }
+        let live = live_tree(transfer.object, [&self.trees, &self.transfers]);
+        // Somebody who is closer has said it; else it is what can be told from watching.
+        let speed =
+            live.as_ref().map(Snapshot::speed).or_else(|| written_speed(transfer.object)).unwrap_or_else(|| {
+                let sketch = transfer.sketch(world);
+                observed(&mut self.carriers, key(transfer.object), &sketch, world).speed()
+            });
+        Carried { transfer, live, speed: Some(speed) }
     }
 
     /// All operations as they are now.
     pub fn look(&mut self, world: &World) -> Vec<Line> {
         let objects = operations(world);
-        let known: std::collections::HashSet<String> = objects.iter().map(|object| key(object)).collect();
+        let known: HashSet<String> = objects.iter().map(|object| key(object)).collect();
         self.followers.retain(|key, _| known.contains(key));
         let mut lines: Vec<Line> = objects.into_iter().map(|object| self.line(object, world)).collect();
         // Of what is open the oldest comes first: others may only wait for it. Of what has ended the latest.
@@ -73,23 +121,11 @@ impl Overview {
 
     /// The tree of one object as it is now.
     pub fn tree(&mut self, object: &Object, world: &World) -> Snapshot {
-        if let Some(tree) = live_tree(object, &self.trees).or_else(|| own_tree(object, world)) {
+        let live = live_tree(object, [&self.trees, &self.transfers]);
+        if let Some(tree) = live.or_else(|| own_tree(object, world)) {
             return tree;
         }
-        let follower = self.followers.entry(key(object));
-        let follower = match follower {
-            std::collections::hash_map::Entry::Occupied(known) => {
-                let known = known.into_mut();
-                if !known.is_ended() {
-                    known.observe(&sketch(object, world), world.now);
-                }
-                known
-            }
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(Follower::new(&sketch(object, world), world.now))
-            }
-        };
-        follower.snapshot()
+        observed(&mut self.followers, key(object), &sketch(object, world), world)
     }
 
     /// Everything about one object.
@@ -111,6 +147,29 @@ impl Overview {
             told,
         }
     }
+}
+
+/// The tree of something that is followed from one look to the next.
+fn observed(followers: &mut HashMap<String, Follower>, key: String, sketch: &Sketch, world: &World) -> Snapshot {
+    match followers.entry(key) {
+        Entry::Occupied(known) => {
+            let known = known.into_mut();
+            known.observe(sketch, world.now);
+            known.snapshot()
+        }
+        Entry::Vacant(place) => place.insert(Follower::new(sketch, world.now)).snapshot(),
+    }
+}
+
+/// How fast a transfer goes in the words of our own server or agent.
+fn written_speed(object: &Object) -> Option<Speed> {
+    let rate = object.number("/status/plimsoll/rate");
+    let left = match object.list("/status/plimsoll/secondsLeft") {
+        [low, high] => low.as_u64().zip(high.as_u64()).map(|(low, high)| TimeLeft { low, high }),
+        _ => None,
+    };
+    let unit = object.at("/status/plimsoll/unit").and_then(|unit| serde_json::from_value(unit.clone()).ok());
+    object.at("/status/plimsoll").map(|_| Speed { rate, unit: unit.unwrap_or(Unit::Bytes), left })
 }
 
 fn key(object: &Object) -> String {
@@ -194,8 +253,9 @@ pub fn operation_of<'w>(object: &Object, world: &'w World) -> Option<&'w Object>
 }
 
 /// The tree in the memory of the server that works on this.
-fn live_tree(object: &Object, trees: &Trees) -> Option<Snapshot> {
-    let mut tree = trees.snapshot(object.some_text("/metadata/uid")?)?;
+fn live_tree(object: &Object, trees: [&Trees; 2]) -> Option<Snapshot> {
+    let uid = object.some_text("/metadata/uid")?;
+    let mut tree = trees.iter().find_map(|trees| trees.snapshot(uid))?;
     tree.nodes.first_mut()?.name = Arc::from(object.reference().to_string());
     Some(tree)
 }

@@ -1,4 +1,4 @@
-//! The data of one volume on its way: four kinds that say the same.
+//! The data of one volume on its way: kinds that say the same.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::object::Object;
 use crate::sketch::{Sketch, Standing};
 use crate::world::World;
 
-/// A PodVolumeBackup, PodVolumeRestore, DataUpload or DataDownload.
+/// A PodVolumeBackup, PodVolumeRestore, DataUpload or DataDownload; or what a plugin does with a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer<'w> {
     /// The object.
@@ -35,7 +35,7 @@ impl<'w> Transfer<'w> {
     /// The kind and name of what it belongs to.
     pub fn parent(&self) -> Option<(Kind, &'w str)> {
         let (kind, label) = match self.object.kind() {
-            Kind::PodVolumeBackup | Kind::DataUpload => (Kind::Backup, labels::BACKUP_NAME),
+            Kind::PodVolumeBackup | Kind::DataUpload | Kind::VolumePluginBackup => (Kind::Backup, labels::BACKUP_NAME),
             _ => (Kind::Restore, labels::RESTORE_NAME),
         };
         let owner = self.object.list("/metadata/ownerReferences").first();
@@ -46,7 +46,12 @@ impl<'w> Transfer<'w> {
 
     /// Whether it will not change any more.
     pub fn is_ended(&self) -> bool {
-        matches!(self.object.phase(), "Completed" | "Failed" | "Canceled")
+        match self.object.phase() {
+            "Completed" | "Failed" | "Canceled" => true,
+            // Plugins have words of their own.
+            "Cancelled" => self.object.kind().is_plugins(),
+            _ => self.object.kind().is_plugins() && self.object.some_text("/status/completionTimestamp").is_some(),
+        }
     }
 
     /// The pod whose volume it is, as namespace and name.
@@ -84,8 +89,11 @@ impl<'w> Transfer<'w> {
             let (namespace, claim) = (self.object.text(namespace), self.object.text(claim));
             (!claim.is_empty()).then(|| format!("{namespace}/{claim}"))
         };
+        let plugins = ["/spec/volume", "/status/volumeID"];
+        let plugins = || plugins.iter().find_map(|place| self.object.some_text(place)).map(str::to_owned);
         of("/spec/sourceNamespace", "/spec/sourcePVC")
             .or_else(|| of("/spec/targetVolume/namespace", "/spec/targetVolume/pvc"))
+            .or_else(plugins)
             .unwrap_or_else(|| self.object.name().to_owned())
     }
 
@@ -128,6 +136,9 @@ impl<'w> Transfer<'w> {
 
     /// Others of its kind that are at work on the same node: by default there is room for one.
     pub fn ahead(&self, world: &'w World) -> Option<&'w Object> {
+        if self.object.kind().is_plugins() {
+            return None;
+        }
         let node = self.node();
         let kinds = [Kind::PodVolumeBackup, Kind::PodVolumeRestore, Kind::DataUpload, Kind::DataDownload];
         let others = kinds.into_iter().flat_map(|kind| world.all(kind)).map(|object| Transfer { object });
@@ -164,6 +175,8 @@ impl<'w> Transfer<'w> {
             "Completed" => Standing::Done,
             "Failed" => Standing::Failed(message()),
             "Canceled" => Standing::Cancelled(message()),
+            "New" if self.object.kind().is_plugins() => Standing::Waiting("the plugin to begin".to_owned()),
+            _ if self.object.kind().is_plugins() => Standing::Running,
             "Canceling" => Standing::Waiting(format!("the mover{on} to stop")),
             "Prepared" | "New" if self.ahead(world).is_some() => {
                 let ahead = self.ahead(world).map(|other| other.reference().to_string()).unwrap_or_default();

@@ -1,12 +1,13 @@
 //! What is shown now, and what has changed since when: a reader that comes back gets only what it has missed.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use plimsoll_observe::{Line, Object, World};
+use plimsoll_progress::{Snapshot, Trees, Unit};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
@@ -15,7 +16,9 @@ use crate::feed::Due;
 use crate::metrics::{self, Tally};
 use crate::model::{self, Detail, Row};
 use crate::sections::sections;
-use crate::trail::{Point, Trail, Trails};
+use crate::shelf::Shelf;
+use crate::trail::{Point, Recent, Trails};
+use crate::volumes::Volume;
 
 /// So long after the last question the cluster is no longer watched.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -23,8 +26,6 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const FRESH: Duration = Duration::from_secs(5);
 /// Whoever comes first waits at most this long for the first picture.
 const FIRST: Duration = Duration::from_secs(20);
-/// So many removals are remembered for readers that come back.
-const MOST_GONE: usize = 4096;
 
 /// What is shown.
 pub struct Board {
@@ -41,21 +42,14 @@ struct State {
     sequence: u64,
     drawn: Option<Instant>,
     now: i64,
-    rows: BTreeMap<String, Kept<Row>>,
-    gone: VecDeque<(u64, String)>,
-    /// Removals up to here are forgotten.
-    forgotten: u64,
-    sections: BTreeMap<&'static str, Kept<Value>>,
+    rows: Shelf<Row>,
+    volumes: Shelf<Volume>,
+    sections: BTreeMap<&'static str, (u64, Value)>,
     lines: HashMap<String, Line>,
     trails: Trails,
-    throughput: Trail,
+    throughput: Recent,
     tally: Tally,
     world: Option<Arc<World>>,
-}
-
-struct Kept<T> {
-    value: T,
-    sequence: u64,
 }
 
 /// What a reader has not seen yet.
@@ -75,6 +69,10 @@ pub struct News {
     pub rows: Vec<Row>,
     /// Operations that are gone.
     pub removed: Vec<String>,
+    /// Volumes that are new or changed.
+    pub volumes: Vec<Volume>,
+    /// Volumes that are gone.
+    pub removed_volumes: Vec<String>,
     /// Sections that changed, whole.
     pub sections: BTreeMap<&'static str, Value>,
     /// Bytes a second of everything together: all of it in a full one, else the latest.
@@ -143,7 +141,7 @@ impl Board {
     }
 
     /// Takes a new picture.
-    pub fn take(&self, world: Arc<World>, lines: Vec<Line>, due: Due) {
+    pub fn take(&self, world: Arc<World>, lines: Vec<Line>, volumes: Vec<Volume>, due: Due) {
         let objects = index(&world);
         let rows: Vec<Row> = lines.iter().map(|line| row(line, &objects, world.now)).collect();
         let sections = sections(&world, due);
@@ -152,36 +150,54 @@ impl Board {
         state.now = world.now.as_millisecond();
         state.drawn = Some(Instant::now());
         state.tally.see(&lines, &objects);
-        state.follow(&lines, &rows, world.now);
-        state.put(rows);
+        state.follow(&lines, &rows, Timestamp::now());
+        let sequence = state.sequence;
+        state.rows.put(sequence, rows.into_iter().map(|row| (row.key.clone(), row)));
+        state.volumes.put(sequence, volumes.into_iter().map(|volume| (volume.key.clone(), volume)));
         for (name, value) in sections {
             state.section(name, value);
         }
         state.lines = lines.into_iter().map(|line| (model::key(&line), line)).collect();
         state.world = Some(world);
-        let sequence = state.sequence;
         drop(state);
         self.news.send_replace(sequence);
+    }
+
+    /// Notes how far the trees are that are in this process's memory, without a look at the cluster: a chart has a past even if nobody
+    /// looked on.
+    pub fn sample(&self, trees: &Trees, now: Timestamp) {
+        let trees: Vec<(String, Snapshot)> =
+            trees.keys().into_iter().filter_map(|uid| trees.snapshot(&uid).map(|tree| (uid, tree))).collect();
+        let open = || trees.iter().filter(|(_, tree)| tree.state().is_open());
+        let total = open().map(|(_, tree)| tree.speed()).filter(|speed| speed.unit == Unit::Bytes);
+        let total = total.filter_map(|speed| speed.rate).fold(0, u64::saturating_add);
+        let mut state = self.lock();
+        state.trails.add(open().map(|(uid, tree)| (uid.as_str(), model::point(tree, now))));
+        state.throughput.add(Point { at: now.as_millisecond(), rate: total, ..Point::default() });
     }
 
     /// What has changed since this place; everything if there is no such place.
     pub fn since(&self, place: Option<u64>) -> News {
         let state = self.lock();
-        let known = place.filter(|place| *place >= state.forgotten && *place <= state.sequence);
-        let from = known.unwrap_or(0);
-        let full = known.is_none();
+        let is_known =
+            |place: &u64| *place <= state.sequence && state.rows.knows(*place) && state.volumes.knows(*place);
+        let known = place.filter(is_known);
+        let (from, full) = (known.unwrap_or(0), known.is_none());
+        let gone = |all: Vec<String>| if full { Vec::new() } else { all };
         let points = state.throughput.points();
         News {
             version: 1,
             sequence: state.sequence,
             full,
             now: state.now,
-            rows: state.rows.values().filter(|kept| kept.sequence > from).map(|kept| kept.value.clone()).collect(),
-            removed: state.gone.iter().filter(|(at, _)| *at > from && !full).map(|(_, key)| key.clone()).collect(),
-            sections: (state.sections.iter().filter(|(_, kept)| kept.sequence > from))
-                .map(|(name, kept)| (*name, kept.value.clone()))
+            rows: state.rows.changed(from),
+            removed: gone(state.rows.gone(from)),
+            volumes: state.volumes.changed(from),
+            removed_volumes: gone(state.volumes.gone(from)),
+            sections: (state.sections.iter().filter(|(_, (at, _))| *at > from))
+                .map(|(name, (_, value))| (*name, value.clone()))
                 .collect(),
-            throughput: if full { points.to_vec() } else { points.last().copied().into_iter().collect() },
+            throughput: if full { points.collect() } else { points.rev().take(1).collect() },
         }
     }
 
@@ -189,7 +205,7 @@ impl Board {
     pub fn detail(&self, key: &str) -> Option<Detail> {
         let state = self.lock();
         let (line, row) = (state.lines.get(key)?, state.rows.get(key)?);
-        Some(model::detail(line, row.value.clone(), state.trails.of(key)))
+        Some(model::detail(line, row.clone(), state.trails.of(&row.uid)))
     }
 
     /// The object behind an operation.
@@ -218,6 +234,11 @@ impl Board {
         words.strip_prefix(&self.boot)?.strip_prefix('-')?.parse().ok()
     }
 
+    #[cfg(test)]
+    pub fn points_of(&self, uid: &str) -> usize {
+        self.lock().trails.of(uid).len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,35 +263,18 @@ pub fn find<'w>(line: &Line, objects: &Index<'w>) -> Option<&'w Object> {
 }
 
 impl State {
-    fn put(&mut self, rows: Vec<Row>) {
-        let sequence = self.sequence;
-        let mut left: BTreeMap<String, Kept<Row>> = std::mem::take(&mut self.rows);
-        for row in rows {
-            let kept = match left.remove(&row.key) {
-                Some(kept) if kept.value == row => kept,
-                _ => Kept { value: row, sequence },
-            };
-            self.rows.insert(kept.value.key.clone(), kept);
-        }
-        self.gone.extend(left.into_keys().map(|key| (sequence, key)));
-        while self.gone.len() > MOST_GONE {
-            self.forgotten = self.gone.pop_front().map_or(self.forgotten, |(at, _)| at);
-        }
-    }
-
     fn section(&mut self, name: &'static str, value: Value) {
         let sequence = self.sequence;
-        if self.sections.get(name).is_none_or(|kept| kept.value != value) {
-            self.sections.insert(name, Kept { value, sequence });
+        if self.sections.get(name).is_none_or(|(_, kept)| *kept != value) {
+            self.sections.insert(name, (sequence, value));
         }
     }
 
+    /// By this process's clock, as `sample` does: whoever has not asked the cluster knows no other.
     fn follow(&mut self, lines: &[Line], rows: &[Row], now: Timestamp) {
-        let mut total = 0;
-        for (line, row) in lines.iter().zip(rows).filter(|(line, _)| !line.told.verdict.is_ended()) {
-            total += row.bytes_rate;
-            self.trails.add(&row.key, model::point(line, now));
-        }
+        let open = || lines.iter().zip(rows).filter(|(line, _)| !line.told.verdict.is_ended());
+        self.trails.add(open().map(|(line, row)| (row.uid.as_str(), model::point(&line.told.tree, now))));
+        let total = open().map(|(_, row)| row.bytes_rate).fold(0, u64::saturating_add);
         self.throughput.add(Point { at: now.as_millisecond(), rate: total, ..Point::default() });
     }
 }
@@ -278,6 +282,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use plimsoll_observe::{Kind, Overview};
+    use plimsoll_progress::{Operation, Total, VirtualClock};
     use serde_json::json;
 
     use super::*;
@@ -299,7 +304,33 @@ mod tests {
     fn show(board: &Board, overview: &mut Overview, names: &[(&str, u64)]) {
         let world = world(names);
         let lines = overview.look(&world);
-        board.take(Arc::new(world), lines, never);
+        board.take(Arc::new(world), lines, Vec::new(), never);
+    }
+
+    #[test]
+    fn who_opens_a_page_at_the_end_of_a_long_backup_finds_its_whole_past() {
+        let clock = VirtualClock::new();
+        let operation = Operation::new("backup-a", clock.clock());
+        let volume = operation.root().child("data");
+        let bytes = volume.meter(Unit::Bytes);
+        bytes.set_total(Total::Final(1 << 40));
+        let trees = Trees::default();
+        let observer = operation.observer();
+        let _shown = trees.show("a", move || Some(observer.snapshot()));
+        let board = Board::new();
+        let (end, steps) = (Timestamp::now(), 3 * 720_u32);
+        for step in 0..steps {
+            bytes.add(50 << 20);
+            clock.advance(Duration::from_secs(5));
+            board.sample(&trees, end - Duration::from_secs(5) * (steps - step));
+        }
+        show(&board, &mut Overview::with(trees), &[("a", 1)]);
+        let trail = board.detail("backup/velero/a").unwrap().trail;
+        assert!(trail.len() >= 90, "{} points", trail.len());
+        let seen = Duration::from_millis(u64::try_from(trail[trail.len() - 1].at - trail[0].at).unwrap());
+        assert!(seen > Duration::from_mins(170), "{seen:?}");
+        assert!(trail.iter().skip(2).all(|point| point.rate == 10 << 20 && point.left.is_some()), "{trail:?}");
+        assert!(board.since(None).throughput.len() > 600, "the last hour of everything together");
     }
 
     #[test]

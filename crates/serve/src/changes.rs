@@ -49,6 +49,8 @@ pub async fn retry(client: &Client, line: &Line, object: &Object) -> Result<Stri
     }
     let name = again(&reference.name, Timestamp::now());
     let mut next = DynamicObject::new(&name, &reference.kind.resource()).within(&reference.namespace);
+    // A schedule knows its backups by them, and has its success if this one succeeds.
+    next.metadata.labels = object.at("/metadata/labels").and_then(|labels| serde_json::from_value(labels.clone()).ok());
     next.metadata.annotations = Some([("plimsoll.dev/retry-of".to_owned(), reference.name.clone())].into());
     next.data = json!({ "spec": object.at("/spec").cloned().unwrap_or_else(|| json!({})) });
     let answer = api(client, reference.kind, &reference.namespace).create(&PostParams::default(), &next).await;

@@ -10,7 +10,7 @@
 //! ```
 //! An agent serves `/api/trees` alone, and the leader reads it.
 //!
-//! Nobody looks, nothing is watched: the cluster is read only while somebody asks. Everything but the page and `/healthz` is behind a
+//! Nobody looks, nothing is watched: the cluster is read only while somebody asks; what is in memory is noted all the time, for charts. Everything but the page and `/healthz` is behind a
 //! token. It must never change the cluster unless it was allowed to, send text as markup, or hold up the work it shows.
 
 mod agents;
@@ -27,8 +27,10 @@ mod page;
 mod remote;
 mod routes;
 mod sections;
+mod shelf;
 mod token;
 mod trail;
+mod volumes;
 
 pub use agents::follow_agents;
 pub use error::Error;

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 
 use crate::board::Board;
 use crate::error::Error;
-use crate::feed::{Due, feed};
+use crate::feed::{Due, Memory, SAMPLE_EVERY, feed, sample};
 use crate::remote::Leader;
 use crate::routes::Routes;
 use crate::token::Token;
@@ -51,7 +51,7 @@ pub struct Settings {
 pub struct Dashboard {
     settings: Settings,
     client: Client,
-    trees: Trees,
+    memory: Memory,
     leader: Option<Leader>,
     only_trees: bool,
 }
@@ -66,13 +66,19 @@ pub struct Listening {
 impl Dashboard {
     /// From what this client may read.
     pub fn new(client: Client, settings: Settings) -> Self {
-        Self { settings, client, trees: Trees::default(), leader: None, only_trees: false }
+        Self { settings, client, memory: Memory::default(), leader: None, only_trees: false }
     }
 
     /// With trees that are in memory, by the uid of their subject.
     #[must_use]
     pub fn with_trees(self, trees: Trees) -> Self {
-        Self { trees, ..self }
+        Self { memory: Memory { trees, ..self.memory }, ..self }
+    }
+
+    /// With the trees of single volumes, by the uid of their resources.
+    #[must_use]
+    pub fn with_transfers(self, transfers: Trees) -> Self {
+        Self { memory: Memory { transfers, ..self.memory }, ..self }
     }
 
     /// With the leader's answers in the place of own ones, for as long as it answers: only the page is ours then, and what is changed is
@@ -97,13 +103,17 @@ impl Dashboard {
         let board = Board::new();
         let scope = Scope { namespace: self.settings.namespace.clone() };
         let gatherer = Gatherer::new(self.client.clone(), scope);
-        let feeding = feed(gatherer, self.trees.clone(), Arc::clone(&board), self.settings.due);
+        let feeding = feed(gatherer, self.memory.clone(), Arc::clone(&board), self.settings.due);
         // Costs nothing until somebody asks: with a leader that is when the leader does not answer.
         let mut work = vec![AbortOnDropHandle::new(tokio::spawn(feeding))];
+        if !self.only_trees {
+            let sampling = sample(self.memory.trees.clone(), Arc::clone(&board), SAMPLE_EVERY);
+            work.push(AbortOnDropHandle::new(tokio::spawn(sampling)));
+        }
         let routes = Routes {
             settings: self.settings,
             client: self.client,
-            trees: self.trees,
+            trees: self.memory.trees,
             leader: self.leader,
             board,
             // Grows from one process to the next, like an epoch.

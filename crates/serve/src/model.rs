@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_observe::{Cause, Certainty, Kind, Line, Object, Verdict};
-use plimsoll_progress::Unit;
 use plimsoll_progress::view::{self, Look};
+use plimsoll_progress::{Snapshot, Unit};
 use serde::Serialize;
 
 use crate::trail::Point;
@@ -18,6 +18,9 @@ const MOST_ROWS: usize = 300;
 pub struct Row {
     /// `backup/velero/nightly`.
     pub key: String,
+    /// Its own, whatever else had its name before.
+    #[serde(skip)]
+    pub uid: String,
     /// Its kind, as we call it.
     pub kind: &'static str,
     /// Its namespace.
@@ -108,6 +111,7 @@ pub fn row(line: &Line, object: Option<&Object>, now: Timestamp) -> Row {
     let past = |ago: std::time::Duration| now.checked_sub(ago).map_or(0, seconds);
     Row {
         key: key(line),
+        uid: object.and_then(|object| object.some_text("/metadata/uid")).map_or_else(|| key(line), str::to_owned),
         kind: line.reference.kind.word(),
         namespace: line.reference.namespace.clone(),
         name: line.reference.name.clone(),
@@ -141,16 +145,36 @@ pub fn detail(line: &Line, row: Row, trail: &[Point]) -> Detail {
         row,
         headline: told.headline.clone(),
         causes: told.causes.clone(),
-        tree: view::rows_within(&told.tree, MOST_ROWS),
+        tree: stalls_first(view::rows_within(&told.tree, MOST_ROWS)),
         unit: view::unit_word(told.tree.speed().unit, 0),
         trail: trail.to_vec(),
         unseen: told.unseen.clone(),
     }
 }
 
+/// The same rows, in which of several tasks the one comes first that stands still, or in which something does: what needs somebody must
+/// not lie below a hundred volumes that go on.
+fn stalls_first(rows: Vec<view::Row>) -> Vec<view::Row> {
+    let Some(top) = rows.first().map(|row| row.depth) else { return rows };
+    let mut tasks: Vec<Vec<view::Row>> = Vec::new();
+    for row in rows {
+        match tasks.last_mut() {
+            Some(task) if row.depth > top => task.push(row),
+            _ => tasks.push(vec![row]),
+        }
+    }
+    tasks.sort_by_key(|task| !task.iter().any(|row| row.look == Look::Stalled));
+    tasks
+        .into_iter()
+        .flat_map(|mut task| {
+            let below = stalls_first(task.split_off(1));
+            task.into_iter().chain(below)
+        })
+        .collect()
+}
+
 /// The numbers of an operation now, for its trail.
-pub fn point(line: &Line, now: Timestamp) -> Point {
-    let tree = &line.told.tree;
+pub fn point(tree: &Snapshot, now: Timestamp) -> Point {
     let speed = tree.speed();
     Point {
         at: now.as_millisecond(),
@@ -164,4 +188,39 @@ fn main_cause(line: &Line) -> Option<&Cause> {
     let told =
         matches!(line.told.verdict, Verdict::Stuck | Verdict::Failed | Verdict::PartiallyFailed | Verdict::Refused);
     line.told.causes.first().filter(|cause| told && cause.certainty < Certainty::Possible)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_progress::{Operation, Total, VirtualClock};
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_stands_still_comes_before_its_like_with_all_that_belongs_to_it() {
+        let clock = VirtualClock::new();
+        let operation = Operation::new("backup-nightly", clock.clock());
+        let (objects, volumes) = (operation.root().child("objects"), operation.root().child("volumes"));
+        let [a, b, c] = ["a", "b", "c"].map(|name| volumes.child(name));
+        let tasks = [objects, volumes, a, b, c];
+        let step = |seconds: u64, moving: &[usize]| {
+            for _ in 0..seconds {
+                clock.advance(Duration::from_secs(1));
+                moving.iter().for_each(|task| tasks[*task].meter(Unit::Bytes).add(1));
+                operation.snapshot();
+            }
+        };
+        for task in &tasks {
+            task.meter(Unit::Bytes).set_total(Total::Final(1000));
+        }
+        let order = |rows: Vec<view::Row>| rows.into_iter().map(|row| row.path).collect::<Vec<_>>();
+        step(5, &[0, 1, 2, 3, 4]);
+        let rows = stalls_first(view::rows(&operation.snapshot()));
+        assert_eq!(order(rows), ["", "objects", "volumes", "volumes/a", "volumes/b", "volumes/c"]);
+        step(60, &[0, 1, 2, 4]);
+        let rows = stalls_first(view::rows(&operation.snapshot()));
+        assert_eq!(order(rows), ["", "volumes", "volumes/b", "volumes/a", "volumes/c", "objects"]);
+    }
 }

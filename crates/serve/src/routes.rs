@@ -64,6 +64,10 @@ impl Routes {
         if !open && !self.is_allowed(&parts.headers).await {
             return problem(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong");
         }
+        // Of this process, whoever answers the rest; and without a look at the cluster, which may not answer yet.
+        if get && path == "/api/facts" && !self.only_trees {
+            return value(StatusCode::OK, &self.facts());
+        }
         // Only questions go on: what is to be changed is changed here, with the rights of whoever started this, or not at all.
         if let Some(leader) = self.leader.as_ref().filter(|_| get && path.starts_with("/api/"))
             && let Some(answer) = self.ask_leader(leader, &parts).await

@@ -1,52 +1,23 @@
-//! What is beside the operations: volumes, schedules, locations.
+//! What is beside the operations and their volumes: schedules, locations.
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::labels;
-use plimsoll_observe::{Kind, Object, Transfer, World};
-use plimsoll_progress::Percent;
+use plimsoll_observe::{Kind, Object, World};
 use serde_json::{Value, json};
 
 use crate::feed::Due;
 use crate::model::seconds;
 
-/// So many volumes are listed: those on their way, and the latest of the others.
-const MOST_VOLUMES: usize = 500;
 /// A schedule whose turn came this long ago and that made no backup has missed it.
 const GRACE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Every section, by name.
-pub fn sections(world: &World, due: Due) -> [(&'static str, Value); 4] {
+pub fn sections(world: &World, due: Due) -> [(&'static str, Value); 3] {
     [
-        ("volumes", volumes(world)),
         ("schedules", world.all(Kind::Schedule).iter().map(|object| schedule(object, world, due)).collect()),
         ("locations", world.all(Kind::Location).iter().map(location).collect()),
         ("unseen", json!(world.unseen)),
     ]
-}
-
-fn volumes(world: &World) -> Value {
-    let kinds = [Kind::PodVolumeBackup, Kind::PodVolumeRestore, Kind::DataUpload, Kind::DataDownload];
-    let mut all: Vec<Transfer<'_>> =
-        kinds.iter().flat_map(|kind| world.all(*kind)).map(|object| Transfer { object }).collect();
-    all.sort_by_key(|transfer| (transfer.is_ended(), std::cmp::Reverse(transfer.object.created())));
-    all.into_iter().take(MOST_VOLUMES).map(volume).collect()
-}
-
-fn volume(transfer: Transfer<'_>) -> Value {
-    let object = transfer.object;
-    let (done, total) = transfer.bytes();
-    let parent = transfer.parent().map(|(kind, name)| format!("{}/{}/{name}", kind.word(), object.namespace()));
-    let percent = transfer.percent();
-    json!({
-        "percent": percent.map(|percent| format!("{percent} %")), "bar": percent.map(Percent::fraction),
-        "key": format!("{}/{}/{}", object.kind().word(), object.namespace(), object.name()),
-        "volume": transfer.label(), "node": transfer.node(), "parent": parent, "phase": object.phase(),
-        "done": done, "total": total.value(), "final": total.is_final(),
-        "created": object.created().map(seconds),
-        "started": object.time("/status/startTimestamp").map(seconds),
-        "ended": object.time("/status/completionTimestamp").map(seconds),
-        "message": object.text("/status/message"),
-    })
 }
 
 fn schedule(object: &Object, world: &World, due: Due) -> Value {

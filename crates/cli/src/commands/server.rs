@@ -22,9 +22,10 @@ pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outco
     let client = connect::client(global).await?;
     let settings = settings(global, &options);
     let (trees, transfers) = (settings.trees.clone(), settings.transfers.clone());
-    let following = plimsoll_serve::follow_agents(client.clone(), global.namespace.clone(), trees.clone(), transfers);
+    let copies = transfers.clone();
+    let following = plimsoll_serve::follow_agents(client.clone(), global.namespace.clone(), trees.clone(), copies);
     let _following = AbortOnDropHandle::new(tokio::spawn(following));
-    let _dashboard = super::ui::beside_server(&client, &global.namespace, &options.dashboard, trees).await?;
+    let _dashboard = super::ui::beside_server(&client, &global.namespace, &options.dashboard, trees, transfers).await?;
     Box::pin(serve(client, settings, stop_on_signal()?)).await?;
     Ok(Outcome::Success)
 }

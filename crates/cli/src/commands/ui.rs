@@ -76,6 +76,7 @@ pub async fn beside_server(
     namespace: &str,
     options: &dashboard::Dashboard,
     trees: Trees,
+    transfers: Trees,
 ) -> anyhow::Result<Option<Listening>> {
     let Some(address) = options.address else { return Ok(None) };
     let token = Token::of_server(client, namespace).await.context("cannot open the dashboard")?;
@@ -87,7 +88,8 @@ pub async fn beside_server(
         namespace: namespace.to_owned(),
         due,
     };
-    let listening = Dashboard::new(client.clone(), settings).with_trees(trees).listen().await?;
+    let dashboard = Dashboard::new(client.clone(), settings).with_trees(trees).with_transfers(transfers);
+    let listening = dashboard.listen().await?;
     tracing::info!("serving the dashboard and metrics on {}", listening.address);
     Ok(Some(listening))
 }

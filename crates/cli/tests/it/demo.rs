@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::bed::{eventually, plimsoll};
@@ -54,4 +55,29 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
     }
     assert_eq!(text.matches("the server was killed at").count(), 2, "{text}");
     assert!(!text.contains("~100.00"), "something was complete before its end:\n{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_stays_if_it_is_asked_to_and_goes_when_it_is_told_to() {
+    let mut command = plimsoll();
+    command.args(["demo", "--stay", "--objects", "5", "--megabytes", "16"]).stdout(Stdio::piped());
+    let mut demo = command.spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let mut text = String::new();
+    let url = loop {
+        let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it went by itself:\n{text}"));
+        text += &format!("{line}\n");
+        if let Some(said) = line.strip_prefix("then `plimsoll top`, or in a browser ") {
+            break said.strip_suffix("; Ctrl-C ends it").unwrap().to_owned();
+        }
+    };
+    assert!(text.contains("nothing was lost"), "{text}");
+    let (base, token) = url.split_once("/#token=").unwrap();
+    let seen = rows(base, token).await.unwrap_or_else(|| panic!("the dashboard is gone:\n{text}"));
+    assert!(seen.iter().any(|row| row["key"] == "backup/velero/second" && row["verdict"] == "Fine"), "{seen:?}");
+    assert!(demo.try_wait().unwrap().is_none(), "{text}");
+    let id = Pid::from_raw(i32::try_from(demo.id().unwrap()).unwrap()).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    assert_eq!(demo.wait().await.unwrap().code(), Some(0), "{text}");
+    assert!(rows(base, token).await.is_none(), "something of it is still there");
 }

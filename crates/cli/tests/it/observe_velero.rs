@@ -1,7 +1,7 @@
 //! Looking on beside an unchanged Velero that runs in real pods, with faults made on purpose. The cluster is its own: in the
 //! others' there are our definitions.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use http::Method;
@@ -10,32 +10,46 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_testkit::cluster::NODE;
+use plimsoll_testkit::csi::{self, CLASS, Csi, DRIVER};
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::image::BUSYBOX;
 use plimsoll_testkit::peers::{S3Program, S3Server, VeleroInPods};
-use plimsoll_testkit::proxy::Requests;
+use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy, cache, require};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
 
-use crate::bed::plimsoll;
+use crate::bed::{eventually, plimsoll};
+use crate::dashboard::overview;
 
 struct Scene {
     /// Whoever looks on goes through this: it sees every request.
     door: Proxy,
+    /// Velero's way to its bucket.
+    store: Proxy,
     client: Client,
     velero: VeleroInPods,
     shop: String,
+    /// Where a volume is that takes its time.
+    bulk: String,
+    /// Where a claim is whose snapshot is never ready.
+    disks: String,
 }
 
 impl Scene {
-    async fn run(&self, arguments: &[&str]) -> Output {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = plimsoll();
         command
             .args(arguments)
             .args(["-n", self.velero.namespace(), "--kubeconfig"])
             .arg(self.door.kubeconfig().unwrap());
-        command.output().await.unwrap()
+        command
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().await.unwrap()
     }
 
     /// What `why` says, and its exit code.
@@ -83,18 +97,20 @@ impl Scene {
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// A pod with files in a volume of its own.
-    async fn application(&self) {
+    /// A pod with a file of so many bytes in a volume of its own.
+    async fn application(&self, namespace: &str, bytes: u64) {
+        let fill = format!("head -c {bytes} /dev/urandom > /data/file; touch /tmp/filled; sleep 2147483647");
+        let ready = json!({ "exec": { "command": ["test", "-e", "/tmp/filled"] }, "periodSeconds": 1 });
         let pod = json!({ "metadata": { "name": "holder" }, "spec": { "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
             "volumes": [{ "name": "data", "emptyDir": {} }],
             "containers": [{ "name": "main", "image": BUSYBOX, "imagePullPolicy": "Never",
-                "command": ["sh", "-c", "head -c 3000000 /dev/urandom > /data/file; sleep 2147483647"],
+                "command": ["sh", "-c", fill], "readinessProbe": ready,
                 "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }] } });
-        self.create("", "Pod", &self.shop, pod).await;
-        let pods = self.api("", "Pod", &self.shop);
-        plimsoll_testkit::wait::until("the pod to run", Duration::from_mins(2), || async {
+        self.create("", "Pod", namespace, pod).await;
+        let pods = self.api("", "Pod", namespace);
+        plimsoll_testkit::wait::until("the pod to have its files", Duration::from_mins(2), || async {
             let pod = pods.get("holder").await?;
-            anyhow::Ok((pod.data["status"]["phase"] == "Running").then_some(()))
+            anyhow::Ok((pod.data["status"]["containerStatuses"][0]["ready"] == json!(true)).then_some(()))
         })
         .await
         .unwrap();
@@ -130,6 +146,76 @@ async fn an_operation_that_goes_well(scene: &Scene) {
     assert_eq!((&event["state"], &event["exitCode"]), (&json!("Succeeded"), &json!(0)), "{event:#}");
     let (code, told) = scene.why("backup/good").await;
     assert_eq!((code, &told["verdict"]), (0, &json!("Fine")), "{told:#}");
+}
+
+/// A claim whose snapshot the driver begins and never ends: Velero asks its own plugin again and again, and tells nobody.
+async fn a_plugin_whose_operation_does_not_end(scene: &Scene) {
+    let never = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": { "name": "never" },
+        "driver": DRIVER, "deletionPolicy": "Delete", "parameters": { "readyAfter": "86400" } });
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass"));
+    let classes: Api<DynamicObject> = Api::all_with(scene.client.clone(), &kind);
+    classes.create(&PostParams::default(), &serde_json::from_value(never).unwrap()).await.unwrap();
+    csi::claim(&scene.client, &scene.disks, "data", CLASS, None).await.unwrap();
+    let chosen = json!({ "metadata": { "annotations": { "velero.io/csi-volumesnapshot-class": "never" } } });
+    let claims = scene.api("", "PersistentVolumeClaim", &scene.disks);
+    claims.patch("data", &PatchParams::default(), &Patch::Merge(chosen)).await.unwrap();
+    eventually("the claim has its volume", async || {
+        claims.get("data").await.is_ok_and(|claim| claim.data["status"]["phase"] == "Bound")
+    })
+    .await;
+    scene.velero.cli(["backup", "create", "silent", "--include-namespaces", &scene.disks]).unwrap();
+}
+
+/// That is no fault by itself, and is called by its name all the same.
+async fn its_silence_is_named(scene: &Scene) {
+    let (code, told) = scene.named("backup/silent", "PluginOperationSilent").await;
+    assert_eq!((code, &told["verdict"]), (0, &json!("Quiet")), "{told:#}");
+    assert!(told["causes"][0]["text"].as_str().unwrap().starts_with("1 of 1 operations of plugins"), "{told:#}");
+}
+
+/// Velero writes how far a volume is every ten seconds, and neither how fast nor how long: that comes from watching.
+async fn speed_and_time_left_of_a_volume_that_takes_its_time(scene: &Scene) {
+    let slow = scene.store.inject(Requests::with_method(Method::PUT), Fault::Latency(Duration::from_secs(4)));
+    let fs = "--default-volumes-to-fs-backup";
+    scene.velero.cli(["backup", "create", "bulk", "--include-namespaces", &scene.bulk, fs]).unwrap();
+    let mut watch = scene.command(&["watch", "backup/bulk", "--events", "json"]);
+    let mut watch = watch.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let (mut slow, mut both, mut last) = (Some(slow), None, Value::Null);
+    while let Some(line) = lines.next_line().await.unwrap() {
+        last = serde_json::from_str(&line).unwrap();
+        if both.is_none() && last["rate"].as_u64() > Some(0) && last["secondsLeft"][1].as_u64() > Some(0) {
+            both = Some(last.clone());
+            // The rest may be quick.
+            slow.take();
+        }
+    }
+    let both = both.unwrap_or_else(|| panic!("never both: {last:#}"));
+    assert_eq!((&both["unit"], &both["source"]), (&json!("bytes"), &json!("cluster")), "{both:#}");
+    assert!(watch.wait().await.unwrap().success(), "{last:#}");
+}
+
+/// The dashboard of somebody who has installed nothing.
+async fn the_dashboard_shows_the_same(scene: &Scene) {
+    let mut ui = scene.command(&["ui", "--no-open"]);
+    let mut ui = ui.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(ui.stdout.take().unwrap()).lines();
+    let said = lines.next_line().await.unwrap().unwrap();
+    assert!(said.contains("as this kubeconfig sees it"), "{said}");
+    let url = lines.next_line().await.unwrap().unwrap();
+    let (base, token) = url.split_once("/#token=").unwrap();
+    let told = overview(base, token).await;
+    let rows = told["news"]["rows"].as_array().unwrap();
+    let cause = |key: &str| {
+        let key = format!("{key}", key = key.replacen('/', &format!("/{}/", scene.velero.namespace()), 1));
+        let row = rows.iter().find(|row| row["key"] == key.as_str()).unwrap_or_else(|| panic!("no {key}: {told:#}"));
+        (row["verdict"].clone(), row["cause"]["reason"].clone())
+    };
+    assert_eq!(cause("restore/hangs"), (json!("Stuck"), json!("InitContainerCannotStart")));
+    assert_eq!(cause("podvolumebackup/lonely"), (json!("Stuck"), json!("NodeAgentMissing")));
+    assert_eq!(cause("backup/good"), (json!("Fine"), Value::Null));
+    let volumes = told["news"]["volumes"].as_array().unwrap();
+    assert!(volumes.iter().any(|volume| volume["parent"].as_str().is_some_and(|of| of.ends_with("/bulk"))), "{told:#}");
 }
 
 /// The case of our baselines: Velero shows `InProgress` and nothing else, for hours.
@@ -214,6 +300,9 @@ async fn a_location_that_is_unavailable(scene: &Scene) {
     scene.velero.cli(["backup", "create", "nowhere", "--include-namespaces", &scene.shop]).unwrap();
     let (_, told) = scene.named("backup/nowhere", "LocationUnavailable").await;
     assert!(["Stuck", "Refused"].map(Value::from).contains(&told["verdict"]), "{told:#}");
+    // Velero connects its repositories anew, and writes into their objects that it cannot.
+    let (code, told) = scene.named("pvb/lonely", "RepositoryNotReady").await;
+    assert_eq!((code, &told["verdict"]), (7, &json!("Stuck")), "{told:#}");
 }
 
 async fn a_server_that_is_stopped_in_the_middle(scene: &Scene) {
@@ -230,7 +319,9 @@ async fn nothing_of_ours_is_defined(scene: &Scene) {
     let all = definitions.list(&ListParams::default()).await.unwrap().items;
     let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
     assert!(names.iter().any(|name| name == "backups.velero.io"), "{names:?}");
-    assert!(names.iter().all(|name| name.ends_with(".velero.io")), "{names:?}");
+    // Beside its own there is only the API of snapshots.
+    let foreign = |name: &String| name.ends_with(".velero.io") || name.ends_with("snapshot.storage.k8s.io");
+    assert!(names.iter().all(foreign), "{names:?}");
     for definition in &all {
         let text = serde_json::to_string(&definition.spec).unwrap();
         assert!(!text.contains("plimsoll"), "{} is ours", definition.name_any());
@@ -241,24 +332,37 @@ async fn nothing_of_ours_is_defined(scene: &Scene) {
 async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched() {
     require!(Cluster::preflight());
     require!(VeleroInPods::preflight());
+    require!(Csi::preflight());
     require!(cache::program("versitygw"));
     let cluster = tokio::task::spawn_blocking(|| Cluster::start(Lifetime::Bound).unwrap()).await.unwrap();
     let host = cluster.machine().unwrap().addresses().host();
     let store = S3Server::start(S3Program::Versity, &host).unwrap();
     store.create_bucket("observed").unwrap();
-    let velero = VeleroInPods::install(&cluster, store.endpoint(), "observed").await.unwrap();
-    let namespace = cluster.namespace("observed").await.unwrap();
+    let way = Proxy::before(&format!("{host}:0"), store.endpoint()).await.unwrap();
+    require!(cluster.csi().await);
+    let features = ["--features=EnableCSI"];
+    let velero = VeleroInPods::install_with(&cluster, &way.url(), "observed", &features).await.unwrap();
+    let mut namespaces = Vec::new();
+    for name in ["observed", "bulk", "disks"] {
+        namespaces.push(cluster.namespace(name).await.unwrap());
+    }
+    let [shop, bulk, disks] = [0, 1, 2].map(|place: usize| namespaces[place].name().to_owned());
     let client = cluster.client().await.unwrap();
     let door = Proxy::before_api_server(&cluster).await.unwrap();
-    let scene = Scene { door, client, velero, shop: namespace.name().to_owned() };
+    let scene = Scene { door, store: way, client, velero, shop, bulk, disks };
     let often = json!({ "spec": { "validationFrequency": "5s" } });
     scene.patch("velero.io", "BackupStorageLocation", "default", often).await;
-    scene.application().await;
+    scene.application(&scene.shop, 3_000_000).await;
+    scene.application(&scene.bulk, 240 << 20).await;
 
     an_operation_that_goes_well(&scene).await;
+    a_plugin_whose_operation_does_not_end(&scene).await;
+    speed_and_time_left_of_a_volume_that_takes_its_time(&scene).await;
+    its_silence_is_named(&scene).await;
     an_init_container_that_cannot_start_and_what_waits_behind_it(&scene).await;
     a_pod_without_an_image_and_one_that_fits_nowhere(&scene).await;
     a_node_agent_that_is_down(&scene).await;
+    the_dashboard_shows_the_same(&scene).await;
     a_location_that_is_unavailable(&scene).await;
     a_server_that_is_stopped_in_the_middle(&scene).await;
 
@@ -267,6 +371,6 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
         assert_eq!(scene.door.seen(&Requests::with_method(method.clone())), 0, "{method} from whoever only looks on");
     }
     nothing_of_ours_is_defined(&scene).await;
-    drop((scene, namespace));
+    drop((scene, namespaces));
     tokio::task::spawn_blocking(move || cluster.end().unwrap()).await.unwrap();
 }

@@ -80,6 +80,8 @@ async fn a_transfer_that_hangs_is_named_everywhere_with_its_cause_and_so_is_its_
     let (base, token) = (format!("http://{}", address(&home).await), String::from_utf8(token.unwrap()).unwrap());
     let told_there = overview(&base, &token).await;
     assert_eq!(row(&told_there, "b").unwrap()["verdict"], "Stuck", "{told_there:#}");
+    let volumes = told_there["news"]["volumes"].as_array().unwrap();
+    assert!(volumes.iter().any(|volume| volume["isStuck"] == json!(true)), "{told_there:#}");
     let metrics = reqwest::get(format!("{base}/metrics")).await.unwrap().text().await.unwrap();
     let stalled =
         metrics.lines().find(|line| line.starts_with("plimsoll_operation_stalled{") && line.contains("\"b\""));

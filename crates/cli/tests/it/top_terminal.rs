@@ -34,6 +34,12 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"])
     }
 
+    /// The line that shows this, with its colours.
+    pub fn coloured(&self, text: &str) -> String {
+        let screen = self.tmux(&["capture-pane", "-p", "-e"]);
+        screen.lines().find(|line| line.contains(text)).unwrap_or_default().to_owned()
+    }
+
     pub fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
@@ -199,6 +205,42 @@ async fn a_tree_is_drawn_in_the_height_of_the_terminal_and_survives_resizing() {
     }
     home.patch("Backup", "nightly", json!({ "status": { "phase": "Completed" } })).await;
     terminal.shows("ended with 0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_still_is_red_with_its_cause_in_watch_and_in_top_and_what_goes_on_is_not() {
+    const RED: &str = "\u{1b}[31m";
+    require!(cache::system_program("tmux"));
+    let bed = Bed::local().await;
+    let home = bed.home("watched").await;
+    plant(&home, "nightly", 2).await;
+    let stall =
+        json!({ "task": "task-01", "ageMs": 90_000, "reason": "NoAdvance", "message": "the disk does not answer" });
+    let mut tree = home.get("Operation", "backup-nightly").await["status"]["tree"].clone();
+    tree["stall"] = stall.clone();
+    tree["nodes"][2]["stall"] = stall;
+    let status = json!({ "status": { "tree": tree } });
+    let parameters = kube::api::PatchParams::default();
+    home.api("Operation").patch_status("backup-nightly", &parameters, &kube::api::Patch::Merge(status)).await.unwrap();
+    let run = |command: &str| {
+        format!(
+            "{} {command} --kubeconfig {} -n {}",
+            env!("CARGO_BIN_EXE_plimsoll"),
+            bed.kubeconfig.display(),
+            home.namespace
+        )
+    };
+    let watch = Terminal::run("red-watch", &run("watch backup/nightly"), (140, 20));
+    watch.shows("the disk does not answer").await;
+    let (stuck, moving) = (watch.coloured("task-01"), watch.coloured("task-00"));
+    assert!(stuck.contains(&format!("{RED}!")), "the mark: {stuck:?}");
+    let cause = stuck.find("the disk does not answer").unwrap_or_else(|| panic!("{stuck:?}"));
+    assert!(stuck[..cause].rfind(RED) > stuck[..cause].rfind("\u{1b}[0m"), "the cause: {stuck:?}");
+    assert!(!moving.is_empty() && !moving.contains(RED), "{moving:?}");
+    let top = Terminal::run("red-top", &run("top"), (140, 20));
+    top.shows("STUCK").await;
+    let listed = top.coloured("STUCK");
+    assert!(listed.contains("\u{1b}[31m") || listed.contains(";31m"), "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

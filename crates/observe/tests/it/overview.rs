@@ -54,3 +54,36 @@ fn a_thousand_operations_are_looked_at_in_a_moment() {
     assert_eq!(overview.look(&world).len(), 1000);
     assert_eq!(overview.look(&world).len(), 1000);
 }
+
+#[test]
+fn volumes_of_plugins_are_volumes_and_those_on_their_way_come_first() {
+    let snapshot = |name: &str, status: serde_json::Value| {
+        with(
+            object("velero", name, 60, 5),
+            json!({ "labels": { "velero.io/backup-name": "nightly" },
+                "spec": { "volume": format!("pv-{name}") }, "status": status }),
+        )
+    };
+    // A plugin may end in any words: then its time tells.
+    let ended = json!({ "phase": "SnapshotTaken", "completionTimestamp": ago(5) });
+    let open = json!({ "phase": "Uploading", "progress": { "bytesDone": 30, "totalBytes": 60 },
+        "plimsoll": { "percent": "~50.00", "rate": 3, "unit": "bytes", "secondsLeft": [9, 12] } });
+    let world = healthy()
+        .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "Completed", 300, 50, 50))
+        .with(Kind::VolumePluginBackup, snapshot("ended", ended))
+        .with(Kind::VolumePluginBackup, snapshot("open", open));
+    let mut overview = Overview::default();
+    let list: Vec<String> = overview
+        .volumes(&world, 10)
+        .iter()
+        .map(|carried| {
+            let (transfer, speed) = (carried.transfer, carried.speed);
+            let of = transfer.parent().map(|(kind, name)| format!("{}/{name}", kind.word())).unwrap_or_default();
+            let speed = speed.map(|speed| format!("{} {}", speed.rate_text(), speed.left_text())).unwrap_or_default();
+            format!("{} of {of}: {} {speed}", transfer.label(), transfer.is_ended())
+        })
+        .collect();
+    assert_eq!(list[0], "pv-open of backup/nightly: false 3 B/s 9s to 12s");
+    assert!(list[1..].contains(&"pv-ended of backup/nightly: true ".to_owned()), "{list:?}");
+    assert_eq!(overview.volumes(&world, 1).len(), 1);
+}

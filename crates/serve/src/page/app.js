@@ -7,12 +7,14 @@ import { spark } from "./chart.js";
 import * as views from "./views.js";
 
 const main = document.getElementById("main");
-const state = { rows: new Map(), sections: {}, throughput: [], facts: {}, ahead: 0, filter: "", seen: false };
-let token = null, shown = null, live = null;
+const state = { rows: new Map(), volumes: new Map(), sections: {}, throughput: [], facts: null, ahead: 0, filter: "", seen: false };
+let token = null, shown = null, live = null, asked = 0;
+// An hour of them.
+const MOST_POINTS = 1200;
 
 const now = () => Date.now() + state.ahead;
 const address = (key) => `#/operation/${key.split("/").map(encodeURIComponent).join("/")}`;
-const facts = () => state.facts;
+const facts = () => state.facts || {};
 
 // --- the token: from the address once, then only in this tab -------------------------------------------------------------
 function findToken() {
@@ -43,14 +45,21 @@ function askForToken(wrong) {
 async function begin() {
   token = sessionStorage.getItem("plimsoll-token");
   if (live) live.stop();
+  leave();
   main.replaceChildren(el("p", { class: "empty" }, "Looking at the cluster…"));
-  try {
-    const response = await fetch("api/overview", { headers: { "X-Plimsoll-Token": token }, cache: "no-store" });
-    if (response.status === 401) return askForToken(true);
-    if (response.ok) { const { facts: given } = await response.json(); state.facts = given; say(document.getElementById("where"), given.namespace); }
-  } catch { /* the stream will say so */ }
+  if (!(await learn())) return;
   live = stream("api/events", token, { refused: () => askForToken(true), state: link, event: take });
   route();
+}
+// What may be done here, and where this is. Until that is known it is asked again and again: without it there are no buttons.
+async function learn() {
+  asked = Date.now();
+  try {
+    const response = await fetch("api/facts", { headers: { "X-Plimsoll-Token": token }, cache: "no-store" });
+    if (response.status === 401) { askForToken(true); return false; }
+    if (response.ok) { state.facts = await response.json(); say(document.getElementById("where"), state.facts.namespace); }
+  } catch { /* the stream will say so */ }
+  return true;
 }
 function link(how, pause) {
   const node = document.getElementById("link");
@@ -59,14 +68,18 @@ function link(how, pause) {
 }
 function take(name, news) {
   if (name !== "news") return;
-  if (news.full) { state.rows.clear(); state.throughput = []; }
+  if (!state.facts && Date.now() - asked > 2000) learn();
+  if (news.full) { state.rows.clear(); state.volumes.clear(); state.throughput = []; }
   state.ahead = news.now - Date.now();
   const before = state.seen ? stuckKeys() : null;
   for (const row of news.rows) state.rows.set(row.key, row);
   for (const key of news.removed) state.rows.delete(key);
+  // A server of an older version tells nothing of them.
+  for (const volume of news.volumes || []) state.volumes.set(volume.key, volume);
+  for (const key of news.removedVolumes || []) state.volumes.delete(key);
   Object.assign(state.sections, news.sections);
   for (const point of news.throughput) if (!state.throughput.length || point.at > state.throughput[state.throughput.length - 1].at) state.throughput.push(point);
-  if (state.throughput.length > 720) state.throughput = state.throughput.filter((_, place) => place % 2 === 0);
+  state.throughput.splice(0, state.throughput.length - MOST_POINTS);
   state.seen = true;
   if (before) announce(before);
   draw();
@@ -82,46 +95,68 @@ function announce(before) {
 function leave() { if (shown && shown.stop) shown.stop(); shown = null; }
 function route() {
   if (!token) return;
-  leave();
   const path = location.hash.replace(/^#/, "") || "/";
   for (const a of document.querySelectorAll("#views a")) put(a, "aria-current", a.getAttribute("href") === `#${path}` || (path.startsWith("/operation/") && a.getAttribute("href") === "#/") ? "page" : null);
   const chosen = path.startsWith("/operation/") ? path.slice(11).split("/").map(decodeURIComponent).join("/") : null;
-  const plain = { "/history": views.history, "/volumes": views.volumes, "/schedules": views.schedules, "/locations": views.locations }[path];
-  shown = plain ? table(plain) : operations(chosen);
-  main.className = plain ? "page" : chosen ? "split open" : "split";
-  main.replaceChildren(...shown.nodes);
+  const plain = VIEWS[path];
   document.title = chosen ? `${chosen.split("/").filter((_, i) => i !== 1).join("/")} · Plimsoll` : "Plimsoll";
+  // The list stays when one of it is opened or closed: where it was scrolled to, and where one was in it.
+  if (plain || !shown || !shown.choose) {
+    leave();
+    shown = plain ? table(...plain) : operations();
+    main.className = "page";
+    main.replaceChildren(...shown.nodes);
+  }
+  if (!plain) shown.choose(chosen);
   draw();
 }
-function table(view) {
+// Each with how often it is drawn at most, in milliseconds: volumes move, the others hardly ever.
+const VIEWS = { "/history": [views.history, 900], "/volumes": [views.volumes, 250], "/schedules": [views.schedules, 900], "/locations": [views.locations, 900] };
+function table(view, pace) {
   const holder = el("div", {});
-  let last = 0;
+  let last = 0, later = null;
   // Tables are made anew: not more often than eyes can follow, and never under a hand that selects.
   return { nodes: [holder], draw() {
-    if (Date.now() - last < 900 || (last && String(getSelection()))) return;
+    if (last && String(getSelection())) return;
+    if (Date.now() - last < pace) { later = later || setTimeout(() => { later = null; draw(); }, pace); return; }
     last = Date.now();
     const focused = document.activeElement && holder.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     holder.replaceChildren(...view(state, now()));
     if (focused) { const again = [...holder.querySelectorAll("a")].find((a) => a.getAttribute("href") === focused); if (again) again.focus({ preventScroll: true }); }
   } };
 }
-function operations(chosen) {
-  const tiles = makeTiles();
+function operations() {
+  let chosen = null, right = null;
+  const tiles = makeTiles(), unseen = makeUnseen();
   const rows = list({ href: address, current: () => chosen });
   const field = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter operations by name, kind or state", value: state.filter, oninput(event) { state.filter = event.target.value; draw(); } });
   const count = el("span", { class: "dim", role: "status" });
   const empty = el("div", { class: "panel empty", hidden: true });
-  const left = el("section", { class: "overview" }, tiles.node, el("div", { class: "tools" }, field, count), empty, rows.node, unseen());
-  const nodes = [left];
-  let right = null;
-  if (chosen) {
-    right = detail(chosen, { token, refused: () => askForToken(true), facts, act, back: () => el("a", { class: "back", href: "#/", "aria-label": "Close, back to all operations" }, "✕") });
-    nodes.push(right.node);
+  const left = el("section", { class: "overview" }, tiles.node, el("div", { class: "tools" }, field, count), empty, rows.node, unseen.node);
+  function close() {
+    if (right) { right.stop(); right.node.remove(); }
+    right = null;
+  }
+  function open(key) {
+    right = detail(key, { token, refused: () => askForToken(true), facts, act, back: () => el("a", { class: "back", href: "#/", "aria-label": "Close, back to all operations" }, "✕") });
+    main.append(right.node);
+    right.node.focus({ preventScroll: true });
   }
   return {
-    nodes, field, stop() { if (right) right.stop(); },
+    nodes: [left], field, step: rows.step, stop: close,
+    // Whoever uses keys goes along: into what was opened, and back to where it was opened from.
+    choose(key) {
+      const before = chosen;
+      close();
+      chosen = key;
+      main.className = chosen ? "split open" : "split";
+      if (chosen) open(chosen);
+      else if (before) rows.focus(before);
+    },
     draw() {
       tiles.show();
+      unseen.show();
+      if (right) right.buttons();
       const all = sorted(), words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
       const wanted = all.filter((row) => words.every((word) => `${row.kind}/${row.name} ${row.namespace} ${row.verdict} ${row.phase} ${row.schedule}`.toLowerCase().includes(word)));
       say(count, words.length ? `${wanted.length} of ${all.length}` : `${all.length} operation${all.length === 1 ? "" : "s"}`);
@@ -137,14 +172,16 @@ const RANK = { Stuck: 0, Quiet: 1, Moving: 1, Waiting: 2 };
 function sorted() {
   return [...state.rows.values()].sort((a, b) => (RANK[a.verdict] ?? 3) - (RANK[b.verdict] ?? 3) || (b.ended || 0) - (a.ended || 0) || a.created - b.created || (a.key < b.key ? -1 : 1));
 }
-function unseen() {
-  const holder = el("details", { class: "unseen-list", hidden: true }, el("summary", {}, "Not everything could be looked at"), el("ul", {}));
-  queueMicrotask(() => {
+function makeUnseen() {
+  const items = el("ul", {}), node = el("details", { class: "unseen-list", hidden: true }, el("summary", {}, "Not everything could be looked at"), items);
+  let drawn = null;
+  return { node, show() {
     const all = state.sections.unseen || [];
-    holder.hidden = !all.length;
-    holder.querySelector("ul").replaceChildren(...all.slice(0, 50).map((one) => el("li", {}, `${one.what}: ${one.why}`)));
-  });
-  return holder;
+    if (drawn === all) return;
+    drawn = all;
+    node.hidden = !all.length;
+    items.replaceChildren(...all.slice(0, 50).map((one) => el("li", {}, `${one.what}: ${one.why}`)));
+  } };
 }
 function makeTiles() {
   const tile = (word) => { const number = el("b", {}), more = el("small", {}); return { node: el("div", { class: "tile" }, el("span", {}, word), number, more), number, more }; };
@@ -217,8 +254,11 @@ document.getElementById("theme").addEventListener("click", () => { colours = the
 addEventListener("keydown", (event) => {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
   if (event.key === "/" && !typing && shown && shown.field) { event.preventDefault(); shown.field.focus(); }
+  // Nobody has gone anywhere yet: keys mean the list.
+  if ([document.body, main].includes(document.activeElement) && shown && shown.step) shown.step(event);
   if (event.key === "Escape" && location.hash.startsWith("#/operation/")) location.hash = "#/";
 });
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 addEventListener("hashchange", () => { if (location.hash.startsWith("#token=")) { findToken(); begin(); } else route(); });
 addEventListener("online", () => live && live.nudge());
 document.addEventListener("visibilitychange", () => { if (!document.hidden && live) live.nudge(); });

@@ -16,14 +16,20 @@ function niceBytes(most) {
   return nice(most / unit) * unit;
 }
 
-export function lineChart({ title, points, value, band, format, axis, isBytes, empty, now }) {
+// For time they are those of a clock.
+const CLOCK = [10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400];
+const niceSeconds = (most) => CLOCK.find((step) => most <= step) || Math.ceil(most / 172800) * 172800;
+const NICE = { bytes: niceBytes, seconds: niceSeconds };
+
+export function lineChart({ title, points, value, band, format, axis, unit, empty, now }) {
   const known = points.filter((p) => value(p) !== null && value(p) !== undefined);
-  const latest = known.length ? format(value(known[known.length - 1])) : "";
+  // What is not known now was known once; that is no number of now.
+  const latest = known.length && known[known.length - 1] === points[points.length - 1] ? format(value(known[known.length - 1])) : "";
   const figure = el("figure", { class: "chart" }, el("figcaption", {}, el("span", {}, title), el("b", {}, latest)));
   if (known.length < 2) { figure.append(el("p", { class: "empty small" }, (!known.length && empty) || "Not enough seen yet.")); return figure; }
   const from = points[0].at, to = Math.max(points[points.length - 1].at, from + 1000);
   const most = Math.max(...known.map((p) => (band ? Math.max(...band(p)) : value(p))), 0);
-  const high = isBytes ? niceBytes(most) : nice(most);
+  const high = (NICE[unit] || nice)(most);
   const x = (at) => LEFT + ((at - from) / (to - from)) * (W - LEFT - RIGHT);
   const y = (v) => H - BOTTOM - (v / high) * (H - TOP - BOTTOM);
   const drawing = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": describe(title, known, value, format) });
@@ -46,16 +52,16 @@ export function lineChart({ title, points, value, band, format, axis, isBytes, e
   return figure;
 }
 
-export function barChart({ title, items, format, empty }) {
+export function barChart({ title, items, format, axis, unit, empty }) {
   const figure = el("figure", { class: "chart" }, el("figcaption", {}, el("span", {}, title)));
   if (!items.length) { figure.append(el("p", { class: "empty small" }, empty || "Nothing yet.")); return figure; }
-  const high = nice(Math.max(...items.map((i) => i.value), 1));
+  const high = (NICE[unit] || nice)(Math.max(...items.map((i) => i.value), 1));
   const y = (v) => H - BOTTOM - (v / high) * (H - TOP - BOTTOM);
   const step = (W - LEFT - RIGHT) / Math.max(items.length, 14), width = Math.max(2, Math.min(26, step - 3));
   const drawing = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${title}: ${items.length} runs, the latest took ${format(items[items.length - 1].value)}` });
   for (const part of [0, 0.5, 1]) {
     drawing.append(svg("line", { class: "grid", x1: LEFT, x2: W - RIGHT, y1: y(high * part), y2: y(high * part) }));
-    drawing.append(label(LEFT - 8, y(high * part) + 4, format(high * part), "end"));
+    drawing.append(label(LEFT - 8, y(high * part) + 4, (axis || format)(high * part), "end"));
   }
   items.forEach((item, place) => {
     const rect = svg("rect", { class: `column ${item.tone}`, x: LEFT + step * place + (step - width) / 2, y: Math.min(y(item.value), H - BOTTOM - 2), width, height: Math.max(2, H - BOTTOM - y(item.value)), rx: 2 });

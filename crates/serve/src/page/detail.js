@@ -1,5 +1,5 @@
 // One operation: what it is doing, why it does not go on, its tree, its speed and its time left.
-import { el, say, put, bar, sign, tone, chip, command, duration, short, bytes, roundBytes, when, TONES } from "./dom.js";
+import { el, say, put, bar, sign, tone, word, chip, command, duration, short, bytes, roundBytes, when, TONES } from "./dom.js";
 import { lineChart } from "./chart.js";
 import { stream } from "./stream.js";
 
@@ -33,20 +33,26 @@ export function detail(key, { token, refused, facts, act, back }) {
     ].filter(([, text]) => text);
     drawn.facts.replaceChildren(...facts_.map(([word, text]) => el("div", {}, el("dt", {}, word), el("dd", {}, text))));
     causes(drawn.causes, last);
-    put(drawn.cancel, "hidden", facts().mayChange && row.canCancel ? null : "");
-    put(drawn.retry, "hidden", facts().mayChange && row.canRetry ? null : "");
+    buttons();
     tree.show(last.tree);
     const points = last.trail;
     const format = last.unit === "bytes" ? (v) => `${bytes(Math.round(v))}/s` : (v) => `${round(v)} ${last.unit}/s`;
     drawn.charts.replaceChildren(
-      lineChart({ title: "Speed", points, value: (p) => p.rate, format, axis: last.unit === "bytes" ? roundBytes : (v) => String(round(v)), isBytes: last.unit === "bytes", now: !ended,
-        empty: ended ? "It had ended before anybody looked." : "Speed is known after two looks." }),
-      lineChart({ title: "Time left", points, value: (p) => (p.left ? (p.left[0] + p.left[1]) / 2 : null), band: (p) => p.left, format: duration, axis: short, now: !ended,
-        empty: ended ? "It had ended before anybody looked." : "Nothing honest can be said yet." }));
+      lineChart({ title: "Speed", points, value: (p) => p.rate, format, axis: last.unit === "bytes" ? roundBytes : (v) => String(round(v)), unit: last.unit, now: !ended,
+        empty: ended ? "Nobody noted it while it ran." : "Speed is known after two looks." }),
+      lineChart({ title: "Time left", points, value: (p) => (p.left ? (p.left[0] + p.left[1]) / 2 : null), band: (p) => p.left, format: duration, axis: short, unit: "seconds", now: !ended,
+        empty: ended ? "Nobody noted it while it ran." : "Nothing honest can be said yet." }));
     drawn.charts.hidden = ended && points.length < 2;
   }
 
-  return { node, stop() { live.stop(); } };
+  // What may be done here may become known after what there is to do it with.
+  function buttons() {
+    if (!drawn) return;
+    put(drawn.cancel, "hidden", facts().mayChange && last.row.canCancel ? null : "");
+    put(drawn.retry, "hidden", facts().mayChange && last.row.canRetry ? null : "");
+  }
+
+  return { node, buttons, stop() { live.stop(); } };
 }
 
 const round = (v) => (v >= 10 ? Math.round(v) : Math.round(v * 10) / 10);
@@ -83,7 +89,7 @@ function causes(node, told) {
 
 // The tree keeps its rows from one drawing to the next.
 function makeTree() {
-  const node = el("div", { class: "tree", role: "tree", "aria-label": "What it does, step by step" });
+  const node = el("div", { class: "tree", role: "list", "aria-label": "What it does, step by step" });
   const made = new Map();
   return {
     node,
@@ -104,7 +110,9 @@ function makeTree() {
 function makeLine(first) {
   const icon = el("span", { class: "sign", "aria-hidden": "true" }), name = el("span", { class: "name" }), text = el("span", { class: "doing" });
   const gauge = bar(first.label), percent = el("span", { class: "percent" }), numbers = el("span", { class: "numbers" }), left = el("span", { class: "left" });
-  const node = el("div", { role: "treeitem", class: "line" }, icon, el("span", { class: "what" }, name, text),
+  // Signs and colours are for eyes; the word is for everybody else.
+  const state = el("span", { class: "unseen" });
+  const node = el("div", { role: "listitem", class: "line" }, icon, state, el("span", { class: "what" }, name, text),
     el("span", { class: "far" }, el("span", { class: "measure" }, gauge.node, percent), numbers), left);
   return {
     node,
@@ -115,6 +123,7 @@ function makeLine(first) {
       if (icon.style.marginLeft !== indent) icon.style.marginLeft = indent;
       put(icon, "class", `sign ${tone(row.look)}`);
       say(icon, sign(row.look));
+      say(state, word(row.look));
       say(name, row.label);
       say(text, row.detail);
       put(text, "title", row.detail);

@@ -55,7 +55,8 @@ export function bytes(count) {
   if (count === null || count === undefined) return "";
   let value = count, unit = 0;
   while (value >= 1024 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
-  return `${unit === 0 ? value : value.toFixed(1)} ${UNITS[unit]}`;
+  // Cut, not rounded, as the server does it.
+  return `${unit === 0 ? Math.floor(value) : (Math.floor(value * 10) / 10).toFixed(1)} ${UNITS[unit]}`;
 }
 // For the marks of a chart, where there is little room.
 export const roundBytes = (count) => (count ? bytes(count).replace(/\.0 /, " ") : "0");
@@ -79,6 +80,12 @@ const LOOKS = {
   stalled: "bad", failed: "bad", cancelled: "dim", quiet: "run", waiting: "wait", running: "run", done: "good", pending: "dim",
   skipped: "dim", takenOver: "wait", interrupted: "bad", unknown: "dim",
 };
+// As they are read out.
+const SPOKEN = {
+  stalled: "Stuck", failed: "Failed", cancelled: "Cancelled", quiet: "No signal", waiting: "Waiting", running: "Running", done: "Done",
+  pending: "Not begun", skipped: "Skipped", takenOver: "Taken over", interrupted: "Interrupted", unknown: "Unknown",
+};
+export const word = (look) => SPOKEN[look] || "Unknown";
 export const sign = (look) => SIGNS[look] || "?";
 export const tone = (look) => LOOKS[look] || "dim";
 

@@ -3,7 +3,7 @@ import { el, say, put, chip, bar, sign, tone, TONES, WORDS, duration, ago } from
 
 const HEIGHT = 68, SPARE = 6;
 
-export function list({ href, current, keys }) {
+export function list({ href, current }) {
   const inner = el("div", { class: "rows", role: "list", "aria-label": "Operations" });
   const node = el("div", { class: "list", tabindex: "0", role: "region", "aria-label": "Operations, the ones that need somebody first" }, inner);
   const made = new Map();
@@ -32,14 +32,15 @@ export function list({ href, current, keys }) {
   }
 
   node.addEventListener("scroll", queue, { passive: true });
-  node.addEventListener("keydown", (event) => {
-    const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity }[event.key];
-    if (step === undefined || !items.length || event.ctrlKey || event.metaKey || event.altKey) return;
+  function step(event) {
+    const by = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity }[event.key];
+    if (by === undefined || !items.length || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     const at = items.findIndex((item) => item.key === (document.activeElement.dataset.key || current()));
-    const next = Math.max(0, Math.min(items.length - 1, (at < 0 ? (step > 0 ? -1 : 1) : at) + step));
+    const next = Math.max(0, Math.min(items.length - 1, (at < 0 ? (by > 0 ? -1 : 1) : at) + by));
     reveal(next);
-  });
+  }
+  node.addEventListener("keydown", step);
   function reveal(place) {
     const top = place * HEIGHT;
     if (top < node.scrollTop) node.scrollTop = top;
@@ -49,7 +50,12 @@ export function list({ href, current, keys }) {
     if (row) row.node.querySelector("a").focus({ preventScroll: true });
   }
   new ResizeObserver(queue).observe(node);
-  return { node, show(next, time) { items = next; now = time; queue(); }, keys };
+  // To the row of this key; to the list itself if it is gone.
+  function focus(key) {
+    const place = items.findIndex((item) => item.key === key);
+    if (place < 0) node.focus({ preventScroll: true }); else reveal(place);
+  }
+  return { node, step, focus, show(next, time) { items = next; now = time; queue(); } };
 }
 
 function make(item, href) {

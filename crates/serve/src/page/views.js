@@ -1,5 +1,5 @@
 // The views beside the operations: history, volumes, schedules, locations. Tables with a bounded number of rows.
-import { el, bar, chip, ago, bytes, roundBytes, when, duration, TONES } from "./dom.js";
+import { el, bar, chip, ago, bytes, roundBytes, short, when, duration, TONES } from "./dom.js";
 import { barChart, lineChart } from "./chart.js";
 
 const MOST = 200;
@@ -25,29 +25,29 @@ export function history(state, now) {
     groups.get(name).push(row);
   }
   const charts = [...groups].slice(0, 6).map(([name, rows]) => barChart({
-    title: `${name}: how long each took`, format: duration,
+    title: `${name}: how long each took`, format: duration, axis: short, unit: "seconds",
     items: rows.slice(0, 40).reverse().map((row) => ({ value: took(row), tone: TONES[row.verdict], hint: `${row.name}: ${duration(took(row))}, ${row.phase}`, label: new Date(row.ended).toLocaleDateString() })),
   }));
   return [
     el("h1", {}, "History"),
-    el("div", { class: "charts" }, lineChart({ title: "Throughput, everything together", points: state.throughput, value: (p) => p.rate, format: (v) => `${bytes(Math.round(v))}/s`, axis: roundBytes, isBytes: true, now: true, empty: "Throughput is drawn from when this page is first opened." }), charts),
+    el("div", { class: "charts" }, lineChart({ title: "Throughput, everything together", points: state.throughput, value: (p) => p.rate, format: (v) => `${bytes(Math.round(v))}/s`, axis: roundBytes, unit: "bytes", now: true, empty: "Throughput is drawn as soon as there is some." }), charts),
     table("Ended operations", ["Operation", "How", "Took", "Ended", "What"],
       ended.slice(0, MOST).map((row) => [link(row.key, `${row.kind}/${row.name}`), chip(row.verdict), duration(took(row)), el("span", { title: when(row.ended) }, ago(row.ended, now)), row.cause ? row.cause.text : row.bytes || row.counts || row.phase]), ended.length),
   ];
 }
 
 export function volumes(state) {
-  const all = state.sections.volumes || [];
-  const open = (v) => !["Completed", "Failed", "Canceled"].includes(v.phase);
-  return [el("h1", {}, "Volumes"), table("Volumes", ["Volume", "Operation", "Node", "Progress", "Bytes", "Phase"],
+  const all = [...state.volumes.values()].sort((a, b) => a.isEnded - b.isEnded || b.isStuck - a.isStuck || (b.created || 0) - (a.created || 0) || (a.key < b.key ? -1 : 1));
+  return [el("h1", {}, "Volumes"), table("Volumes", ["Volume", "Operation", "Node", "Progress", "Bytes", "Speed", "Time left", "Phase"],
     all.slice(0, MOST).map((v) => {
-      const gauge = bar(v.volume);
-      gauge.set(v.bar, v.percent || "", v.phase === "Failed" ? "bad" : open(v) ? "run" : "good");
-      const words = v.total ? `${bytes(v.done)} of ${v.final ? "" : "~"}${bytes(v.total)}` : bytes(v.done);
-      return [v.volume, v.parent ? link(v.parent, v.parent.split("/").filter((_, i) => i !== 1).join("/")) : "", v.node || "", gauge.node, words,
-        el("span", { title: v.message }, tag(v.phase, v.phase === "Failed" ? "bad" : v.phase === "Completed" ? "good" : v.phase === "Canceled" ? "dim" : "run"))];
+      const gauge = bar(v.volume), state = v.isStuck ? "bad" : phaseTone(v);
+      gauge.set(v.bar, v.percent, state);
+      return [v.volume, v.parent ? link(v.parent, v.parent.split("/").filter((_, i) => i !== 1).join("/")) : "", v.node || "",
+        el("span", { class: "measure" }, gauge.node, el("span", { class: "percent" }, v.percent)), v.bytes, v.rate, v.left,
+        el("span", { title: v.message }, tag(v.isStuck ? "Stuck" : v.phase, state))];
     }), all.length)];
 }
+const phaseTone = (v) => ({ Completed: "good", Failed: "bad", Canceled: "dim", Cancelled: "dim" })[v.phase] || (v.isEnded ? "good" : "run");
 
 export function schedules(state, now) {
   const all = state.sections.schedules || [];

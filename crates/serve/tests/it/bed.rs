@@ -25,14 +25,21 @@ pub const NAMESPACE: &str = "velero";
 pub struct Bed {
     pub client: Client,
     pub trees: Trees,
+    pub transfers: Trees,
     pub token: Token,
     pub listening: Listening,
     api: plimsoll_local::Api,
     _directory: TempDir,
 }
 
+/// Was due two hours ago, whenever that is asked: nothing can be created in the past.
+pub const LATE: &str = "0 3 * * *";
+
 /// Due every hour.
-fn due(_: &str, after: Timestamp) -> Option<Timestamp> {
+fn due(cron: &str, after: Timestamp) -> Option<Timestamp> {
+    if cron == LATE {
+        return Some(Timestamp::now() - Duration::from_hours(2));
+    }
     let second = after.as_second();
     Timestamp::from_second(second - second.rem_euclid(3600) + 3600).ok()
 }
@@ -60,10 +67,11 @@ impl Bed {
         let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         namespaces.create(&PostParams::default(), &object(namespace)).await.unwrap();
-        let (trees, token) = (Trees::default(), Token::random());
-        let settings = settings(&token, may_change);
-        let listening = Dashboard::new(client.clone(), settings).with_trees(trees.clone()).listen().await.unwrap();
-        Self { client, trees, token, listening, api, _directory: directory }
+        let (trees, transfers, token) = (Trees::default(), Trees::default(), Token::random());
+        let dashboard = Dashboard::new(client.clone(), settings(&token, may_change));
+        let dashboard = dashboard.with_trees(trees.clone()).with_transfers(transfers.clone());
+        let listening = dashboard.listen().await.unwrap();
+        Self { client, trees, transfers, token, listening, api, _directory: directory }
     }
 
     /// A dashboard of somebody else that shows what this one says, as `plimsoll ui` does; and its token.
@@ -116,6 +124,31 @@ impl Bed {
     pub async fn set_status(&self, kind: Kind, name: &str, status: Value) {
         let patch = Patch::Merge(json!({ "status": status }));
         self.resource(kind).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Changes an object.
+    pub async fn patch(&self, kind: Kind, name: &str, patch: Value) {
+        self.resource(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// A dashboard of somebody who may not read one of the kinds; and its token.
+    pub async fn without_right_to(&self, plural: &'static str) -> (Listening, Token) {
+        let api = self.api.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let api = api.clone();
+            async move {
+                if !request.uri().path().ends_with(plural) {
+                    return Ok::<_, Infallible>(api.handle(request).await);
+                }
+                let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                    "code": 403, "message": "no", "metadata": {} });
+                let body = Full::new(status.to_string().into()).map_err(|never| match never {}).boxed_unsync();
+                Ok(Response::builder().status(403).body(body).unwrap())
+            }
+        });
+        let token = Token::random();
+        let dashboard = Dashboard::new(Client::new(service, NAMESPACE), settings(&token, false));
+        (dashboard.listen().await.unwrap(), token)
     }
 
     pub async fn names(&self, kind: Kind) -> Vec<String> {

@@ -51,17 +51,34 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
     step(500);
     page.until(&format!("{} >= 45", bar("nightly"))).await;
     page.until("document.querySelector('.row .numbers').textContent.includes('MiB/s')").await;
-    page.eval("document.querySelector('.list').focus()").await;
     page.press("j").await;
     page.press("Enter").await;
     page.until("document.querySelector('.tree')?.textContent.includes('data-db-0')").await;
-    page.until("document.querySelectorAll('.detail .chart svg').length >= 1").await;
+    step(600);
+    for (caption, number) in [("Speed", "MiB/s"), ("Time left", "s")] {
+        page.until(&format!(
+            "[...document.querySelectorAll('.detail figure')].some(f => f.querySelector('figcaption span').textContent === '{caption}'
+               && f.querySelector('figcaption b').textContent.endsWith('{number}')
+               && f.querySelector('svg polyline').getAttribute('points').split(' ').length >= 2)"
+        ))
+        .await;
+    }
     page.picture("moving-light").await;
     page.scheme("dark").await;
     page.picture("moving-dark").await;
     page.scheme("light").await;
+    // Keys go along: into what was opened, and back to where it was opened from.
+    page.until("document.activeElement.classList.contains('detail')").await;
     page.press("Escape").await;
     page.until("!document.querySelector('.tree')").await;
+    page.until("document.activeElement.dataset.key === 'backup/velero/nightly'").await;
+    page.press("j").await;
+    page.press("Enter").await;
+    page.until("document.querySelector('.tree')?.textContent.includes('data-db-0')").await;
+    let heard = page.heard().await;
+    let says = |role: &str, name: &str| heard.iter().any(|(r, n)| r == role && n == name);
+    assert!(says("list", "What it does, step by step") && says("StaticText", "Running"), "{heard:?}");
+    assert!(!heard.iter().any(|(role, _)| role == "treeitem"), "an item of a tree that no key reaches: {heard:?}");
 
     // It stands still: the page says so, first, and to those who listen.
     volume.hint(HOSTILE);
@@ -69,6 +86,11 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
     page.until("document.querySelector('.row').classList.contains('bad')").await;
     page.until("document.getElementById('spoken').textContent.includes('nightly is stuck')").await;
     page.until("document.querySelector('.tile.bad')").await;
+    page.until("document.querySelector('.tree .line.bad')").await;
+    let heard = page.heard().await;
+    assert!(heard.contains(&("StaticText".to_owned(), "Stuck".to_owned())), "the stuck task is only red: {heard:?}");
+    page.picture("stuck").await;
+    page.press("Escape").await;
 
     // The line is cut: said at once; mended: what was missed is there, without a new page.
     page.eval("window.mine = 1").await;
@@ -93,10 +115,6 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
         page.eval(&format!("location.hash = '{view}'")).await;
         page.until("document.querySelector('main').innerText.includes('onerror')").await;
     }
-    page.eval("location.hash = '#/schedules'").await;
-    page.until("document.querySelector('main').innerText.includes('There are no schedules')").await;
-    page.eval("location.hash = '#/volumes'").await;
-    page.until("document.querySelector('main').innerText.includes('There are no volumes')").await;
     assert_eq!(
         page.eval("window.pwned === undefined && !document.querySelector('main img, main script')").await,
         json!(true)
@@ -132,6 +150,36 @@ async fn where_it_is_allowed_a_click_cancels_and_elsewhere_there_is_no_button() 
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_it_is_allowed_a_click_does_a_failed_backup_of_a_schedule_again_for_that_schedule() {
+    let chromium = require!(cache::system_program("chromium"));
+    let bed = Bed::new(true).await;
+    let labels = json!({ "velero.io/schedule-name": "daily", "team": "shop" });
+    let failed = json!({ "metadata": { "name": "daily-1", "labels": labels }, "spec": { "includedNamespaces": ["shop"] },
+        "status": { "phase": "Failed", "failureReason": "the disk was full" } });
+    bed.create(Kind::Backup, failed).await;
+    let mut page = Page::open(&chromium, (1000, 700)).await;
+    // A first question that fails takes no button away for good.
+    page.call("Network.enable", json!({})).await;
+    page.call("Network.setBlockedURLs", json!({ "urls": ["*api/facts*"] })).await;
+    page.visit(&bed.url(&format!("/#token={}", bed.token.reveal()))).await;
+    page.until("document.querySelector('.row')").await;
+    page.eval("location.hash = '#/operation/backup/velero/daily-1'").await;
+    page.until("document.querySelector('.detail h1')?.textContent.includes('daily-1')").await;
+    let button = "[...document.querySelectorAll('.detail button')].find(b => b.textContent === 'Do it again')";
+    assert_eq!(page.eval(&format!("{button}.hidden")).await, json!(true), "nobody has said yet that it is allowed");
+    page.call("Network.setBlockedURLs", json!({ "urls": [] })).await;
+    page.until(&format!("!{button}.hidden")).await;
+    page.eval("window.confirm = () => true").await;
+    page.eval(&format!("{button}.click()")).await;
+    page.until("document.getElementById('toast').textContent.includes('does it again')").await;
+    let names = bed.names(Kind::Backup).await;
+    let again = names.iter().find(|name| name.starts_with("daily-1-again-")).unwrap_or_else(|| panic!("{names:?}"));
+    let again = bed.get(Kind::Backup, again).await;
+    assert_eq!(again["metadata"]["labels"], labels);
+    assert_eq!(again["spec"]["includedNamespaces"], json!(["shop"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

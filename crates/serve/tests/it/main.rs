@@ -10,3 +10,4 @@ mod dashboard;
 mod freshness;
 mod http;
 mod smooth;
+mod views;

@@ -37,11 +37,16 @@ impl VeleroInPods {
     /// Installs it, and waits until it can use the bucket. Pods must reach `endpoint`: see
     /// [`Addresses::host`](crate::enclosure::Addresses::host).
     pub async fn install(cluster: &Cluster, endpoint: &str, bucket: &str) -> Result<Self> {
+        Self::install_with(cluster, endpoint, bucket, &[]).await
+    }
+
+    /// The same with more arguments for the installer.
+    pub async fn install_with(cluster: &Cluster, endpoint: &str, bucket: &str, more: &[&str]) -> Result<Self> {
         load_images(cluster.machine()?)?;
         let namespace = cluster.namespace("velero").await?;
         let (client, config) = (cluster.client().await?, cluster.config().await?);
         let this = Self { namespace, kubeconfig: cluster.kubeconfig().to_owned(), config };
-        this.cli([
+        let usual = [
             "install",
             "--image",
             IMAGE,
@@ -52,7 +57,8 @@ impl VeleroInPods {
             "--no-secret",
             "--use-node-agent",
             "--velero-pod-cpu-request=0",
-        ])?;
+        ];
+        this.cli(usual.iter().chain(more))?;
         create_secret(&client, this.namespace()).await?;
         create_location(&client, this.namespace(), endpoint, bucket, Some("keys")).await?;
         location_available(&client, this.namespace()).await?;
