@@ -19,7 +19,7 @@ const INDEXED_AFTER: Duration = Duration::from_mins(2);
 
 pub(super) struct Uploads<'a> {
     repository: &'a Arc<Repository>,
-    lock: &'a Lock,
+    lock: &'a Arc<Lock>,
     task: Task,
     /// Packs on their way at the same time.
     most: usize,
@@ -50,7 +50,7 @@ impl<'a> Uploads<'a> {
     /// `adopted` are packs of an earlier run that no index file names yet.
     pub(super) fn new(
         repository: &'a Arc<Repository>,
-        lock: &'a Lock,
+        lock: &'a Arc<Lock>,
         task: Task,
         most: usize,
         adopted: Vec<IndexedPack>,
@@ -138,7 +138,7 @@ impl<'a> Uploads<'a> {
         for packs in portions(&stored) {
             self.lock.check()?;
             let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
-            self.repository.wait(cancel, self.repository.save(FileKind::Index, &json))?;
+            self.repository.wait(cancel, self.repository.save_under(self.lock, FileKind::Index, json))?;
         }
         Ok(())
     }
@@ -172,10 +172,13 @@ impl<'a> Uploads<'a> {
             return;
         }
         let write = async {
-            tokio::time::timeout(Duration::from_millis(250), self.repository.save(FileKind::Index, &json)).await
+            let saving = self.repository.save_under(self.lock, FileKind::Index, json);
+            tokio::time::timeout(Duration::from_millis(250), saving).await
         };
         if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
-            tracing::debug!("stored packs are not in the index; the next run finds them by listing");
+            tracing::debug!(
+                "stored packs are not in the index yet; if they stay so, the next run finds them by listing"
+            );
         }
     }
 }
