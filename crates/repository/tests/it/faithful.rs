@@ -9,11 +9,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use plimsoll_progress::{Clock, Meter, Operation, Total, Unit};
-use plimsoll_repository::Cancel;
 use plimsoll_repository::backup::Parent;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
+use plimsoll_repository::{Cancel, OpenOptions};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
+use crate::fault::Holding;
+use crate::locking::{meddled_with, until};
 use crate::world::{World, check, fingerprint, noise, task};
 
 /// Everything that a file system can hold and that is hard to keep.
@@ -228,6 +230,32 @@ fn what_is_unchanged_vanishes_or_cannot_be_read_is_counted_too() {
     };
     assert_eq!(counts(Unit::Files), (2, 2, 1, 5));
     assert_eq!(counts(Unit::Bytes), (4_300_000, 51_000, 20_000, 4_371_000));
+}
+
+#[test]
+fn bytes_that_are_new_count_as_done_once_they_are_stored_and_known_ones_at_once() {
+    let world = World::new();
+    world.write("known", noise(1, 50_000));
+    world.backup(&world.init());
+    world.write("a copy", noise(1, 50_000));
+    world.write("new", noise(2, 300_000));
+    let holding = Holding::back("data");
+    let repository = meddled_with(&world, holding.clone(), OpenOptions::default());
+    let operation = Operation::new("backup", Clock::system());
+    let bytes = operation.root().meter(Unit::Bytes);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| repository.backup(&world.options(), &operation.root(), &Cancel::default()));
+        until("its only pack is on its way", || {
+            assert!(!running.is_finished(), "it ended before it was held");
+            holding.waits()
+        });
+        let counts = bytes.counts();
+        holding.let_go();
+        running.join().expect("no panic").expect("backs up");
+        assert_eq!((counts.done, counts.skipped), (50_000, 50_000), "{counts:?}");
+    });
+    let counts = bytes.counts();
+    assert_eq!((counts.done, counts.settled(), counts.total), (350_000, 400_000, Total::Final(400_000)));
 }
 
 #[test]
