@@ -95,7 +95,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             Err(error) => return self.give_up(job, 0, &error),
         };
         let mut node = self.run.maker.make(&job.name, &metadata);
-        match attributes(&job.path) {
+        match attributes(&job.path, |problem| self.run.problem(&job.path, &problem)) {
             Ok(found) => node.attributes = found,
             Err(error) => self.run.problem(&job.path, &error),
         }

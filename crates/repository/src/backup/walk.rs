@@ -268,7 +268,7 @@ impl<'r, 'a> Walker<'r, 'a> {
     }
 
     fn add_attributes(&self, path: &Path, node: &mut Node) {
-        match attributes(path) {
+        match attributes(path, |problem| self.run.problem(path, &problem)) {
             Ok(found) => node.attributes = found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => self.run.problem(path, &error),

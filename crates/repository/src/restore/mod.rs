@@ -5,6 +5,7 @@
 //!  walk ──portion of files──▶ ranges of packs ──fetch (a few ahead)──▶ workers (open, verify, write, metadata)
 //! ```
 
+mod attributes;
 mod fetch;
 mod metadata;
 mod newborn;

@@ -142,6 +142,8 @@ impl Run<'_> {
 struct Folder {
     path: PathBuf,
     metadata: Metadata,
+    /// Made by this restore, so that it has only what it inherited.
+    is_new: bool,
 }
 
 /// Walks the snapshot and plans.
@@ -188,7 +190,8 @@ impl Planner<'_, '_> {
             NodeKind::File => self.file(node, path, fresh),
             NodeKind::Socket => {}
             _ => {
-                if let Err(error) = make_special(node, &path, fresh) {
+                let inherits = self.run.newborn.may_inherit();
+                if let Err(error) = make_special(node, &path, fresh, inherits) {
                     self.run.problem(&path, &error);
                 }
             }
@@ -204,7 +207,10 @@ impl Planner<'_, '_> {
                 return Ok(());
             }
         };
-        self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node) });
+        if !made {
+            self.run.newborn.met(path);
+        }
+        self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node), is_new: made });
         if let Some(subtree) = &node.subtree {
             return self.tree(subtree, path, made);
         }
@@ -334,7 +340,8 @@ impl Planner<'_, '_> {
         self.flush()?;
         self.run.meters.files.finalize_total();
         for folder in self.folders.iter().rev() {
-            if let Err(error) = folder.metadata.apply_to_path(&folder.path, false) {
+            let is_marked = !folder.is_new || self.run.newborn.may_inherit();
+            if let Err(error) = folder.metadata.apply_to_path(&folder.path, false, is_marked) {
                 self.run.problem(&folder.path, &error);
             }
         }
@@ -355,7 +362,7 @@ fn make_directory(path: &Path, fresh: bool) -> std::io::Result<bool> {
     DirBuilder::new().mode(0o700).create(path).map(|()| true)
 }
 
-fn make_special(node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
+fn make_special(node: &Node, path: &Path, fresh: bool, inherits: bool) -> std::io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     if !fresh && path.symlink_metadata().is_ok() {
         remove(path)?;
@@ -368,7 +375,7 @@ fn make_special(node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
         NodeKind::CharacterDevice => mknodat(CWD, path, FileType::CharacterDevice, mode, node.device)?,
         _ => return Ok(()),
     }
-    Metadata::of(node).apply_to_path(path, node.kind == NodeKind::Symlink)
+    Metadata::of(node).apply_to_path(path, node.kind == NodeKind::Symlink, inherits)
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
@@ -477,7 +484,7 @@ fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>, fresh: bool) -> R
     match start {
         None => planner.tree(root, target, fresh)?,
         Some(node) if node.kind == NodeKind::Directory => {
-            planner.folders.push(Folder { path: target.clone(), metadata: Metadata::of(&node) });
+            planner.folders.push(Folder { path: target.clone(), metadata: Metadata::of(&node), is_new: false });
             planner.tree(&node.subtree.unwrap_or_default(), target, fresh)?;
         }
         Some(node) => planner.node(&node, target.join(std::ffi::OsStr::from_bytes(&node.name)), fresh)?,

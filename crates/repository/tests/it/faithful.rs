@@ -47,22 +47,28 @@ pub fn fill(world: &World) {
     set_time(&source.join("text"), 1_500_000_000, 999_999_999);
 }
 
-/// Several attributes, one without a value, one that is an access control list.
-fn fill_attributes(world: &World) {
-    let file = world.write("attributes", "many");
-    // The owner may read and write, user 1000 and the group read, others nothing.
+/// An access control list: the owner may read and write, user 1000 and the group read, others nothing.
+fn access_list() -> Vec<u8> {
     let acl: Vec<u8> = [(1_u16, 6_u16, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)]
         .iter()
         .flat_map(|(tag, mode, id)| [&tag.to_le_bytes()[..], &mode.to_le_bytes(), &id.to_le_bytes()].concat())
         .collect();
-    let acl = [&2_u32.to_le_bytes()[..], &acl].concat();
-    for (name, value) in
-        [("user.z", &b"last"[..]), ("user.a", b"first"), ("user.empty", b""), ("system.posix_acl_access", &acl)]
-    {
-        if let Err(error) = rustix::fs::setxattr(&file, name, value, XattrFlags::empty()) {
-            assert_eq!(error, rustix::io::Errno::NOTSUP, "{name}");
-        }
+    [&2_u32.to_le_bytes()[..], &acl].concat()
+}
+
+fn set_attribute(path: &Path, name: &str, value: &[u8]) {
+    if let Err(error) = rustix::fs::setxattr(path, name, value, XattrFlags::empty()) {
+        assert_eq!(error, rustix::io::Errno::NOTSUP, "{name}");
     }
+}
+
+/// Several attributes, one without a value, one that is an access control list.
+fn fill_attributes(world: &World) {
+    let file = world.write("attributes", "many");
+    for (name, value) in [("user.z", &b"last"[..]), ("user.a", b"first"), ("user.empty", b"")] {
+        set_attribute(&file, name, value);
+    }
+    set_attribute(&file, "system.posix_acl_access", &access_list());
 }
 
 /// Only root may make devices, and not everywhere.
@@ -181,6 +187,33 @@ fn a_file_that_was_complete_but_for_its_mode_gets_it_when_the_restore_is_taken_u
         "a hard link counts once"
     );
     assert_eq!(bytes.total.value(), Some(bytes.skipped));
+}
+
+#[test]
+fn what_a_snapshot_has_no_attributes_for_keeps_and_inherits_none() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let outcome = world.backup(&repository);
+    let target = world.path("restored");
+    for overwrite in [Overwrite::Always, Overwrite::IfChanged] {
+        // Files made in it inherit a list, and so do directories, which pass it on.
+        fs::create_dir_all(&target).expect("a directory");
+        set_attribute(&target, "system.posix_acl_default", &access_list());
+        let options = RestoreOptions { overwrite, ..RestoreOptions::new(outcome.snapshot, &target) };
+        let restored = repository.restore(&options, &task("restore"), &Cancel::default()).expect("restores");
+        assert_eq!(restored.problems, []);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()), "what was new");
+        let _ = rustix::fs::removexattr(&target, "system.posix_acl_default");
+        set_attribute(&target.join("text"), "user.other", b"of a directory that is there");
+        set_attribute(&target.join("text"), "system.posix_acl_default", &access_list());
+        set_attribute(&target.join("text/words"), "user.other", b"of a file that is there");
+        fs::remove_dir_all(target.join("text/deep")).expect("removes");
+        let restored = repository.restore(&options, &task("restore"), &Cancel::default()).expect("restores");
+        assert_eq!(restored.problems, []);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()), "what was there");
+        fs::remove_dir_all(&target).expect("removes");
+    }
 }
 
 /// Called when the walk comes to `z`, after everything else, and the scan has counted all there is.
