@@ -7,6 +7,7 @@
 
 mod attributes;
 mod fetch;
+mod holes;
 mod metadata;
 mod newborn;
 mod options;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -28,6 +28,7 @@ pub fn fill(world: &World) {
     fs::create_dir(source.join("nothing inside")).expect("a directory");
     let sparse = fs::File::create(source.join("sparse")).expect("a file");
     sparse.set_len(5 << 20).expect("grows");
+    fill_with_holes(world);
     fs::hard_link(source.join("large"), source.join("text/large too")).expect("a hard link");
     symlink("../large", source.join("text/link")).expect("a link");
     symlink(OsStr::from_bytes(b"not \xff text"), source.join("odd link")).expect("a link");
@@ -45,6 +46,15 @@ pub fn fill(world: &World) {
     set_time(&source.join("empty"), -300_000_000, 123_456_789);
     set_time(&source.join("text/link"), 1_000_000_000, 1);
     set_time(&source.join("text"), 1_500_000_000, 999_999_999);
+}
+
+/// Holes between pages that are written, so that no blob is nothing but zeros.
+fn fill_with_holes(world: &World) {
+    let file = fs::File::create(world.source().join("mostly holes")).expect("a file");
+    file.set_len(3 << 20).expect("grows");
+    for page in 0..24_u64 {
+        file.write_all_at(&noise(page, 4096), page * (128 << 10) + 60_000).expect("writes");
+    }
 }
 
 /// An access control list: the owner may read and write, user 1000 and the group read, others nothing.
@@ -98,8 +108,10 @@ fn everything_comes_back_as_it_was() {
     let restored = world.restore(&repository, outcome.snapshot);
     assert_eq!(restored.problems, []);
     assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()));
-    let sparse = world.path("restored/sparse").metadata().expect("is there");
-    assert!(sparse.blocks() * 512 < sparse.len() / 2, "holes stay holes");
+    for name in ["sparse", "mostly holes"] {
+        let sparse = world.path("restored").join(name).metadata().expect("is there");
+        assert!(sparse.blocks() * 512 < sparse.len() / 2, "{name}: holes stay holes");
+    }
     let found = check(&repository);
     assert_eq!((found.errors, found.hints), (vec![], vec![]));
 }
