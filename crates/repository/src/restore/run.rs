@@ -103,19 +103,19 @@ impl Run<'_> {
     }
 
     /// Fetches and writes all files of a portion.
-    fn write_portion(&self, mut portion: Portion) -> Result<()> {
+    fn write_portion(&self, portion: &mut Portion) -> Result<()> {
         if self.is_settled.set(()).is_ok() {
             self.lock.settle_unless(self.cancel)?;
         }
         let ranges = portion.ranges();
         if self.repository.store.file_of("config").is_some() {
-            return self.write_from_files(&portion, &ranges);
+            return self.write_from_files(portion, &ranges);
         }
         let fetcher = Fetcher::default();
         std::thread::scope(|scope| {
             scope.spawn(|| fetcher.fetch_all(self.repository, self.index, ranges, || self.is_stopped()));
             for _ in 0..self.workers() {
-                scope.spawn(|| Writer::new(self, &portion).work(&fetcher));
+                scope.spawn(|| Writer::new(self, portion).work(&fetcher));
             }
         });
         self.take_failure()
@@ -152,6 +152,8 @@ struct Planner<'r, 'a> {
     portion: Portion,
     links: Vec<(PathBuf, PathBuf)>,
     first_names: HashMap<(u64, u64), PathBuf>,
+    /// Files that could not be restored completely.
+    damaged: HashSet<PathBuf>,
     folders: Vec<Folder>,
 }
 
@@ -251,7 +253,6 @@ impl Planner<'_, '_> {
             }
         }
         self.links.push((first, path));
-        self.run.meters.files.add(1);
     }
 
     fn count_kept(&self, bytes: u64) {
@@ -275,6 +276,7 @@ impl Planner<'_, '_> {
                 self.run.meters.bytes.fail(node.size);
                 self.run.meters.files.fail(1);
                 self.run.problem(path, &format!("data blob {missing} is in no index file"));
+                self.damaged.insert(path.to_owned());
             }
         }
     }
@@ -324,14 +326,30 @@ impl Planner<'_, '_> {
 
     /// Restores what is planned so far.
     fn flush(&mut self) -> Result<()> {
-        let portion = std::mem::take(&mut self.portion);
-        self.run.write_portion(portion)?;
-        for (first, path) in self.links.drain(..) {
-            if let Err(error) = std::fs::hard_link(&first, &path) {
-                self.run.problem(&path, &error);
-            }
+        let mut portion = std::mem::take(&mut self.portion);
+        self.run.write_portion(&mut portion)?;
+        let damaged = portion.files.into_iter().filter(|file| file.damaged.load(Ordering::Acquire));
+        self.damaged.extend(damaged.map(|file| file.path));
+        for (first, path) in std::mem::take(&mut self.links) {
+            self.link(&first, &path);
         }
         Ok(())
+    }
+
+    /// Gives a file another name. One that could not be restored completely gets none: it would not show there.
+    fn link(&self, first: &Path, path: &Path) {
+        let linked = if self.damaged.contains(first) {
+            Err(format!("it is another name of {}, which could not be restored", first.display()))
+        } else {
+            std::fs::hard_link(first, path).map_err(|error| error.to_string())
+        };
+        match linked {
+            Ok(()) => self.run.meters.files.add(1),
+            Err(error) => {
+                self.run.meters.files.fail(1);
+                self.run.problem(path, &error);
+            }
+        }
     }
 
     /// Metadata of directories, the deepest first: writing into a directory would change its times again.
@@ -479,8 +497,8 @@ fn on_a_deep_stack(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 
 fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>, fresh: bool) -> Result<()> {
     let target = &run.options.target;
-    let (portion, links, first_names, folders) = Default::default();
-    let mut planner = Planner { run, portion, links, first_names, folders };
+    let (portion, links, first_names, damaged, folders) = Default::default();
+    let mut planner = Planner { run, portion, links, first_names, damaged, folders };
     match start {
         None => planner.tree(root, target, fresh)?,
         Some(node) if node.kind == NodeKind::Directory => {
