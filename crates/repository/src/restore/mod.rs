@@ -12,6 +12,7 @@ mod metadata;
 mod newborn;
 mod options;
 mod plan;
+mod removing;
 mod run;
 mod shares;
 mod write;

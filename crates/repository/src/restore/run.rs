@@ -15,6 +15,7 @@ use super::metadata::Metadata;
 use super::newborn::Newborn;
 use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
 use super::plan::{PackRange, Portion};
+use super::removing;
 use super::shares::Shares;
 use super::write::Writer;
 use crate::backup::Problem;
@@ -94,6 +95,11 @@ impl Run<'_> {
             Some(failure) => Err(failure),
             None => self.cancel.check(),
         }
+    }
+
+    /// Removes what is in the way, unless work should stop.
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        removing::remove(path, &|| self.is_stopped())
     }
 
     fn workers(&self) -> usize {
@@ -193,7 +199,8 @@ impl Planner<'_, '_> {
             NodeKind::Socket => {}
             _ => {
                 let inherits = self.run.newborn.may_inherit();
-                if let Err(error) = make_special(node, &path, fresh, inherits) {
+                let way = if fresh { Ok(()) } else { self.run.remove(&path) };
+                if let Err(error) = way.and_then(|()| make_special(node, &path, inherits)) {
                     self.run.problem(&path, &error);
                 }
             }
@@ -248,7 +255,7 @@ impl Planner<'_, '_> {
             if whatever_it_is && self.is_kept(node, &path) {
                 return self.count_kept(0);
             }
-            if let Err(error) = remove(&path) {
+            if let Err(error) = self.run.remove(&path) {
                 self.run.problem(&path, &error);
             }
         }
@@ -305,7 +312,7 @@ impl Planner<'_, '_> {
             // An earlier attempt may have been interrupted, or somebody changed no more than that.
             Overwrite::IfChanged if keep => Metadata::of(node).apply_to_kept(path, &existing),
             _ if keep => Ok(()),
-            _ => remove(path),
+            _ => self.run.remove(path),
         };
         if let Err(error) = done {
             self.run.problem(path, &error);
@@ -315,9 +322,9 @@ impl Planner<'_, '_> {
 
     fn delete_others(&self, path: &Path, keep: &HashSet<&[u8]>) {
         let Ok(entries) = std::fs::read_dir(path) else { return };
-        for entry in entries.flatten() {
+        for entry in entries.flatten().take_while(|_| !self.run.is_stopped()) {
             if !keep.contains(entry.file_name().as_bytes())
-                && let Err(error) = remove(&entry.path())
+                && let Err(error) = self.run.remove(&entry.path())
             {
                 self.run.problem(&entry.path(), &error);
             }
@@ -331,6 +338,7 @@ impl Planner<'_, '_> {
         let damaged = portion.files.into_iter().filter(|file| file.damaged.load(Ordering::Acquire));
         self.damaged.extend(damaged.map(|file| file.path));
         for (first, path) in std::mem::take(&mut self.links) {
+            self.run.check()?;
             self.link(&first, &path);
         }
         Ok(())
@@ -358,6 +366,7 @@ impl Planner<'_, '_> {
         self.flush()?;
         self.run.meters.files.finalize_total();
         for folder in self.folders.iter().rev() {
+            self.run.check()?;
             let is_marked = !folder.is_new || self.run.newborn.may_inherit();
             if let Err(error) = folder.metadata.apply_to_path(&folder.path, false, is_marked) {
                 self.run.problem(&folder.path, &error);
@@ -380,11 +389,8 @@ fn make_directory(path: &Path, fresh: bool) -> std::io::Result<bool> {
     DirBuilder::new().mode(0o700).create(path).map(|()| true)
 }
 
-fn make_special(node: &Node, path: &Path, fresh: bool, inherits: bool) -> std::io::Result<()> {
+fn make_special(node: &Node, path: &Path, inherits: bool) -> std::io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
-    if !fresh && path.symlink_metadata().is_ok() {
-        remove(path)?;
-    }
     let mode = Mode::from_raw_mode(0o600);
     match node.kind {
         NodeKind::Symlink => std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&node.link_target), path)?,
@@ -399,15 +405,6 @@ fn make_special(node: &Node, path: &Path, fresh: bool, inherits: bool) -> std::i
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| path.symlink_metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
     place(one).is_some_and(|found| place(other) == Some(found))
-}
-
-fn remove(path: &Path) -> std::io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(existing) if existing.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// What a restore starts from.
