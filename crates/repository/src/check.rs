@@ -89,7 +89,7 @@ impl Repository {
             return Err(error);
         }
         let mut outcome = check.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
-        outcome.packs = check.index.packs().len();
+        outcome.packs = check.index.pack_count();
         outcome.blobs = check.index.len();
         outcome.locked = lock.is_visible();
         Ok(outcome)

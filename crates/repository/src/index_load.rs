@@ -139,8 +139,7 @@ impl Repository {
 
     /// Packs that no index file names, with their blobs: what an interrupted backup had stored.
     pub(crate) fn orphan_packs(&self, index: &BlobIndex, cancel: &Cancel) -> Result<Vec<IndexedPack>> {
-        let orphans: Vec<_> =
-            self.list(FileKind::Pack, cancel)?.into_iter().filter(|pack| !index.has_pack(&pack.id)).collect();
+        let orphans = self.list_those(FileKind::Pack, cancel, |pack| !index.has_pack(&pack.id))?;
         self.wait(cancel, async {
             let reads = orphans.iter().map(|pack| async move { (pack.id, self.read_header(pack.id, pack.size).await) });
             let mut reads = futures::stream::iter(reads).buffer_unordered(LOADS_AT_ONCE);

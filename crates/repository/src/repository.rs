@@ -109,8 +109,18 @@ impl Repository {
     }
 
     pub(crate) fn list(&self, kind: FileKind, cancel: &Cancel) -> Result<Vec<Listed>> {
-        let listing = async { Ok(self.store.list(kind.folder()).try_collect::<Vec<_>>().await?) };
-        Ok(self.wait(cancel, listing)?.iter().filter_map(listed).collect())
+        self.list_those(kind, cancel, |_| true)
+    }
+
+    /// Lists only what is wanted: there may be very many, and what is not kept takes no memory.
+    pub(crate) fn list_those(
+        &self,
+        kind: FileKind,
+        cancel: &Cancel,
+        wanted: impl Fn(&Listed) -> bool,
+    ) -> Result<Vec<Listed>> {
+        let wanted = |info: ObjectInfo| std::future::ready(Ok(listed(&info).filter(&wanted)));
+        self.wait(cancel, async { Ok(self.store.list(kind.folder()).try_filter_map(wanted).try_collect().await?) })
     }
 
     /// The opened content of every file of a kind, several at a time.

@@ -95,7 +95,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             Err(error) => return self.give_up(job, 0, &error),
         };
         let mut node = self.run.maker.make(&job.name, &metadata);
-        match attributes(&job.path) {
+        match attributes(&job.path, |problem| self.run.problem(&job.path, &problem)) {
             Ok(found) => node.attributes = found,
             Err(error) => self.run.problem(&job.path, &error),
         }
@@ -275,14 +275,14 @@ impl<'r, 'a> Worker<'r, 'a> {
         settle(self.run, &mut self.saver, file.directory.clone(), node)
     }
 
-    /// Stores a chunk unless it is stored already; its bytes are used up.
+    /// Stores a chunk unless it is stored already; its bytes are used up. They count as done now if somebody has them, else
+    /// with the pack they come into: on a slow line that is much later.
     fn save_chunk(&mut self, id: Id, plain: &mut [u8]) -> Result<()> {
-        let length = plain.len() as u64;
-        if self.run.claim(BlobKind::Data, id) {
-            self.run.store_blob(&mut self.saver, self.run.data_packer(self.number), BlobKind::Data, id, plain)?;
+        if !self.run.claim(BlobKind::Data, id) {
+            self.run.meters.bytes.add(plain.len() as u64);
+            return Ok(());
         }
-        self.run.meters.bytes.add(length);
-        Ok(())
+        self.run.store_blob(&mut self.saver, self.run.data_packer(self.number), BlobKind::Data, id, plain)
     }
 }
 

@@ -88,8 +88,9 @@ pub(super) fn link_target(path: &Path) -> std::io::Result<Vec<u8>> {
     std::fs::read_link(path).map(|target| target.into_os_string().into_vec())
 }
 
-/// The attributes of a path, links not followed, in the system's order. File systems without attributes have none.
-pub(super) fn attributes(path: &Path) -> std::io::Result<Vec<Attribute>> {
+/// The attributes of a path, links not followed, in the system's order. File systems without attributes have none. One that
+/// cannot be read is named to `problem` and left out.
+pub(super) fn attributes(path: &Path, problem: impl FnMut(String)) -> std::io::Result<Vec<Attribute>> {
     match rustix::fs::llistxattr_query(path) {
         Ok(0) | Err(rustix::io::Errno::NOTSUP) => return Ok(Vec::new()),
         Ok(_) => {}
@@ -98,12 +99,51 @@ pub(super) fn attributes(path: &Path) -> std::io::Result<Vec<Attribute>> {
     let mut list = Vec::with_capacity(64 * 1024);
     rustix::fs::llistxattr(path, spare_capacity(&mut list))?;
     let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    names.map(|name| Ok(Attribute { name: name.to_vec(), value: attribute(path, name)? })).collect()
+    Ok(read_each(names, |name| attribute(path, name), problem))
 }
 
-fn attribute(path: &Path, name: &[u8]) -> std::io::Result<Vec<u8>> {
+fn read_each<'n>(
+    names: impl Iterator<Item = &'n [u8]>,
+    read: impl Fn(&[u8]) -> rustix::io::Result<Vec<u8>>,
+    mut problem: impl FnMut(String),
+) -> Vec<Attribute> {
+    let mut found = Vec::new();
+    for name in names {
+        match read(name) {
+            Ok(value) => found.push(Attribute { name: name.to_vec(), value }),
+            // Removed since it was listed.
+            Err(rustix::io::Errno::NODATA) => {}
+            Err(error) => {
+                let error = std::io::Error::from(error);
+                problem(format!("its attribute {} cannot be read: {error}", String::from_utf8_lossy(name)));
+            }
+        }
+    }
+    found
+}
+
+fn attribute(path: &Path, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
     let mut value = Vec::with_capacity(64 * 1024);
     rustix::fs::lgetxattr(path, name, spare_capacity(&mut value))?;
     value.shrink_to_fit();
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_that_cannot_be_read_is_named_and_costs_no_other() {
+        let read = |name: &[u8]| match name {
+            b"user.secret" => Err(rustix::io::Errno::ACCESS),
+            b"user.gone" => Err(rustix::io::Errno::NODATA),
+            name => Ok(name.to_vec()),
+        };
+        let (names, mut problems) = ([&b"user.a"[..], b"user.secret", b"user.gone", b"user.z"], Vec::new());
+        let found = read_each(names.into_iter(), read, |problem| problems.push(problem));
+        let found: Vec<_> = found.iter().map(|attribute| attribute.name.as_slice()).collect();
+        assert_eq!(found, [b"user.a", b"user.z"]);
+        assert_eq!(problems, ["its attribute user.secret cannot be read: Permission denied (os error 13)"]);
+    }
 }

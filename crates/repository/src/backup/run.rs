@@ -315,7 +315,7 @@ impl Run<'_> {
 
 /// What a backup starts from.
 struct Beginning {
-    lock: Lock,
+    lock: Arc<Lock>,
     parent: Option<(Id, Snapshot)>,
     index: BlobIndex,
     /// Packs of an earlier run that no index file names yet.
@@ -329,7 +329,9 @@ impl Repository {
     /// `task` gets the meters Bytes and Files. It is the caller's to end.
     ///
     /// # Cancel safety
-    /// After a cancel the call returns within about a second. What was stored stays, and the next backup uses it.
+    /// After a cancel the call returns within about a second. What was stored stays, and the next backup uses it. An index
+    /// file or snapshot on its way then is not called back; the lock file stays until that has settled, after the call if
+    /// need be, and for good if the process ends before: nobody may sweep up what may still be referred to.
     pub fn backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<BackupOutcome> {
         self.require_writable()?;
         let start = Time::now();
@@ -348,7 +350,7 @@ impl Repository {
             chunker: Chunker::new(self.config.polynomial),
             maker: NodeMaker::new(options),
             reader: BlobReader::new(self, &index, cancel),
-            uploads: Uploads::new(self, &lock, meters.task.clone(), memory.uploads, adopted),
+            uploads: Uploads::new(self, &lock, &meters, memory.uploads, adopted),
             pool: Pool::new(memory.workers),
             trees: packer(BlobKind::Tree),
             data: (0..memory.open_packs).map(|_| packer(BlobKind::Data)).collect(),
@@ -385,7 +387,7 @@ impl Repository {
         let (repository, options, task) = (self.clone(), options.clone(), task.clone());
         let inner = cancel.clone();
         cancel.run(move || {
-            let lock = Lock::write(&repository, LockKind::Shared)?;
+            let lock = Arc::new(Lock::write(&repository, LockKind::Shared)?);
             // The snapshots before the index: what a snapshot refers to is then in the index.
             let parent = repository.choose_parent(&options)?;
             let mut index = repository.load_index(&task, &inner)?;
@@ -398,12 +400,12 @@ impl Repository {
     }
 
     fn finish_backup(
-        &self,
+        self: &Arc<Self>,
         run: &Run<'_>,
         parent: Option<(Id, Snapshot)>,
         tree: Id,
         start: Time,
-        lock: &Lock,
+        lock: &Arc<Lock>,
     ) -> Result<BackupOutcome> {
         let summary = run.summary(start);
         let unchanged = parent.as_ref().filter(|(_, snapshot)| run.options.skip_if_unchanged && snapshot.tree == tree);
@@ -413,7 +415,7 @@ impl Repository {
             *id
         } else {
             let json = new_snapshot(run.options, parent.map(|(id, _)| id), tree, &summary)?;
-            self.wait(run.cancel, self.save(FileKind::Snapshot, &json))?
+            self.wait(run.cancel, self.save_under(lock, FileKind::Snapshot, json))?
         };
         let settled = |meter: &Meter| meter.set_total(Total::Final(meter.counts().settled()));
         settled(&run.meters.bytes);

@@ -6,25 +6,31 @@ use std::path::Path;
 
 use super::run::Run;
 
-/// Adds up what there is; the totals grow with every directory and are final at the end.
+/// Adds up what there is; the totals grow with every directory and are final at the end. Cut short it knows no total.
 pub(super) fn scan(run: &Run<'_>) {
-    for path in run.options.target.paths() {
-        match path.symlink_metadata() {
-            Ok(metadata) if metadata.is_dir() => scan_directory(run, &path, metadata.dev()),
-            Ok(metadata) if metadata.is_file() => grow(run, 1, metadata.len()),
-            _ => {}
-        }
-    }
-    if !run.is_stopped() {
+    if run.options.target.paths().iter().all(|path| scan_target(run, path)) {
         run.meters.bytes.finalize_total();
         run.meters.files.finalize_total();
     }
 }
 
-fn scan_directory(run: &Run<'_>, path: &Path, device: u64) {
-    let Ok(entries) = std::fs::read_dir(path) else { return };
+fn scan_target(run: &Run<'_>, path: &Path) -> bool {
+    match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => return scan_directory(run, path, metadata.dev()),
+        Ok(metadata) if metadata.is_file() => grow(run, 1, metadata.len()),
+        _ => {}
+    }
+    true
+}
+
+/// Says whether it got to the end.
+fn scan_directory(run: &Run<'_>, path: &Path, device: u64) -> bool {
+    let Ok(entries) = std::fs::read_dir(path) else { return true };
     let (mut files, mut bytes, mut folders) = (0, 0, Vec::new());
     for entry in entries.flatten() {
+        if is_of_no_use(run) {
+            return false;
+        }
         let Ok(kind) = entry.file_type() else { continue };
         if !(kind.is_dir() || kind.is_file()) || run.options.leaves_out(&entry.path()) {
             continue;
@@ -39,12 +45,12 @@ fn scan_directory(run: &Run<'_>, path: &Path, device: u64) {
         }
     }
     grow(run, files, bytes);
-    for folder in folders {
-        if run.is_stopped() || run.is_over() {
-            return;
-        }
-        scan_directory(run, &path.join(folder), device);
-    }
+    folders.iter().all(|folder| scan_directory(run, &path.join(folder), device))
+}
+
+/// Whether nobody waits for the total any more.
+fn is_of_no_use(run: &Run<'_>) -> bool {
+    run.is_stopped() || run.is_over()
 }
 
 /// Whether the backup leaves out what is in this directory because it is another file system's.

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use plimsoll_progress::Task;
+use plimsoll_progress::{Meter, Task};
 
 use super::packer::FinishedPack;
+use super::run::Meters;
 use crate::cancel::Cancel;
+use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::index::{self, IndexedPack};
 use crate::lock::Lock;
 use crate::repository::{FileKind, Repository};
@@ -19,8 +21,10 @@ const INDEXED_AFTER: Duration = Duration::from_mins(2);
 
 pub(super) struct Uploads<'a> {
     repository: &'a Arc<Repository>,
-    lock: &'a Lock,
+    lock: &'a Arc<Lock>,
     task: Task,
+    /// Bytes of files: those in a new pack are done when it is stored.
+    bytes: Meter,
     /// Packs on their way at the same time.
     most: usize,
     state: Arc<(Mutex<State>, Condvar)>,
@@ -50,15 +54,16 @@ impl<'a> Uploads<'a> {
     /// `adopted` are packs of an earlier run that no index file names yet.
     pub(super) fn new(
         repository: &'a Arc<Repository>,
-        lock: &'a Lock,
-        task: Task,
+        lock: &'a Arc<Lock>,
+        meters: &Meters,
         most: usize,
         adopted: Vec<IndexedPack>,
     ) -> Self {
         let blobs = adopted.iter().map(|pack| pack.blobs.len()).sum();
         let state =
             State { gate: Gate::Shut, under_way: 0, stored: adopted, blobs, indexed: Instant::now(), failure: None };
-        Self { repository, lock, task, most, state: Arc::new((Mutex::new(state), Condvar::new())) }
+        let (task, bytes) = (meters.task.clone(), meters.bytes.clone());
+        Self { repository, lock, task, bytes, most, state: Arc::new((Mutex::new(state), Condvar::new())) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -76,7 +81,7 @@ impl<'a> Uploads<'a> {
         self.wait_below(self.most, cancel)?;
         self.lock.check()?;
         self.state().under_way += 1;
-        let (repository, state) = (self.repository.clone(), self.state.clone());
+        let (repository, state, bytes) = (self.repository.clone(), self.state.clone(), self.bytes.clone());
         let FinishedPack { id, content, blobs } = pack;
         self.repository.runtime.spawn(async move {
             let done = repository.store.put(&FileKind::Pack.key_of(&id), content).await;
@@ -84,6 +89,7 @@ impl<'a> Uploads<'a> {
             now.under_way -= 1;
             match done {
                 Ok(()) => {
+                    bytes.add(bytes_of_files(&blobs));
                     now.blobs += blobs.len();
                     now.stored.push(IndexedPack { id, blobs });
                 }
@@ -138,7 +144,7 @@ impl<'a> Uploads<'a> {
         for packs in portions(&stored) {
             self.lock.check()?;
             let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
-            self.repository.wait(cancel, self.repository.save(FileKind::Index, &json))?;
+            self.repository.wait(cancel, self.repository.save_under(self.lock, FileKind::Index, json))?;
         }
         Ok(())
     }
@@ -172,12 +178,20 @@ impl<'a> Uploads<'a> {
             return;
         }
         let write = async {
-            tokio::time::timeout(Duration::from_millis(250), self.repository.save(FileKind::Index, &json)).await
+            let saving = self.repository.save_under(self.lock, FileKind::Index, json);
+            tokio::time::timeout(Duration::from_millis(250), saving).await
         };
         if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
-            tracing::debug!("stored packs are not in the index; the next run finds them by listing");
+            tracing::debug!(
+                "stored packs are not in the index yet; if they stay so, the next run finds them by listing"
+            );
         }
     }
+}
+
+fn bytes_of_files(blobs: &[PackedBlob]) -> u64 {
+    let data = blobs.iter().filter(|blob| blob.kind == BlobKind::Data);
+    data.map(|blob| u64::from(blob.plain_length())).sum()
 }
 
 /// Index files of a bounded size, whole packs each.

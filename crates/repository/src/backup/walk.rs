@@ -69,7 +69,7 @@ impl<'r, 'a> Walker<'r, 'a> {
     ) -> Result<()> {
         let metadata = path.metadata().map_err(|error| RepositoryError::local(path, &error))?;
         let Some((name, rest)) = names.split_first() else {
-            let mut entries = read_directory(path).map_err(|error| RepositoryError::local(path, &error))?;
+            let mut entries = self.read_directory(path).map_err(|error| RepositoryError::local(path, &error))?;
             entries.retain(|(name, _)| only.is_none_or(|only| only.as_bytes() == name));
             return self.entries(path, entries, directory, previous, metadata.dev());
         };
@@ -192,7 +192,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         device: u64,
     ) -> Result<()> {
         let foreign = self.run.options.one_file_system && metadata.dev() != device;
-        let entries = if foreign { Ok(Vec::new()) } else { read_directory(path) };
+        let entries = if foreign { Ok(Vec::new()) } else { self.read_directory(path) };
         let entries = match entries {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -237,6 +237,17 @@ impl<'r, 'a> Walker<'r, 'a> {
         }
     }
 
+    /// The entries of a directory, sorted by the bytes of their names. There may be very many: who is asked to stop finds no
+    /// more of them, and stores none.
+    fn read_directory(&self, path: &Path) -> std::io::Result<Vec<(Vec<u8>, DirEntry)>> {
+        let mut entries = std::fs::read_dir(path)?
+            .take_while(|_| !self.run.is_stopped())
+            .map(|entry| entry.map(|entry| (entry.file_name().into_vec(), entry)))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        Ok(entries)
+    }
+
     fn flush(&mut self) {
         self.batch_bytes = 0;
         if !self.batch.is_empty() {
@@ -268,7 +279,7 @@ impl<'r, 'a> Walker<'r, 'a> {
     }
 
     fn add_attributes(&self, path: &Path, node: &mut Node) {
-        match attributes(path) {
+        match attributes(path, |problem| self.run.problem(path, &problem)) {
             Ok(found) => node.attributes = found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => self.run.problem(path, &error),
@@ -314,14 +325,4 @@ fn names_of(path: &Path) -> Vec<Vec<u8>> {
         }
     }
     names
-}
-
-/// The entries of a directory, sorted by the bytes of their names.
-pub(super) fn read_directory(path: &Path) -> std::io::Result<Vec<(Vec<u8>, DirEntry)>> {
-    let entries = std::fs::read_dir(path)?;
-    let mut entries = entries
-        .map(|entry| entry.map(|entry| (entry.file_name().into_vec(), entry)))
-        .collect::<std::io::Result<Vec<_>>>()?;
-    entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    Ok(entries)
 }

@@ -46,7 +46,10 @@ pub enum KeyError {
 
 /// A key file may not make us spend more memory than this: a repository is foreign input. restic itself stays below 64 MiB.
 const MOST_MEMORY: u64 = 128 * 1024 * 1024;
-const MOST_PASSES: u32 = 128;
+/// scrypt takes this much besides, for its passes side by side; restic asks for 5 or 6 KiB.
+const MOST_MEMORY_OF_PASSES: u64 = 1024 * 1024;
+/// All memory that is gone through, which is what takes time. restic aims at half a second: 160 to 192 MiB were seen.
+const MOST_COST: u64 = 1024 * 1024 * 1024;
 const SALT_SIZE: usize = 64;
 
 /// The cost of a new key: about a tenth of a second and 32 MiB.
@@ -104,8 +107,10 @@ impl KeyFile {
 
     /// The memory that deriving a key takes, times the passes over it; nothing if the file asks for more than is allowed.
     pub fn cost_in_bytes(&self) -> Option<u64> {
-        self.cost().ok()?;
-        Some(self.n * 128 * u64::from(self.r) * u64::from(self.p))
+        let (block, passes) = (128 * u64::from(self.r), u64::from(self.p));
+        let memory = self.n.checked_mul(block).filter(|size| *size <= MOST_MEMORY)?;
+        block.checked_mul(passes).filter(|size| *size <= MOST_MEMORY_OF_PASSES)?;
+        memory.checked_mul(passes).filter(|cost| *cost <= MOST_COST)
     }
 
     fn user_key(&self, password: &[u8]) -> Result<Key, KeyError> {
@@ -123,9 +128,8 @@ impl KeyFile {
     /// The cost as the key file states it, refused before anything is allocated if it is out of bounds.
     fn cost(&self) -> Result<scrypt::Params, KeyError> {
         let out_of_bounds = || KeyError::Malformed(format!("scrypt cost {}/{}/{}", self.n, self.r, self.p));
-        let memory = self.n.checked_mul(128).and_then(|size| size.checked_mul(u64::from(self.r)));
-        let bounded = memory.is_some_and(|size| size <= MOST_MEMORY) && (1..=MOST_PASSES).contains(&self.p);
-        if !bounded || self.r == 0 || self.n < 2 || !self.n.is_power_of_two() {
+        let bounded = self.cost_in_bytes().is_some_and(|cost| cost > 0);
+        if !bounded || self.n < 2 || !self.n.is_power_of_two() {
             return Err(out_of_bounds());
         }
         let log_n = u8::try_from(self.n.trailing_zeros()).map_err(|_| out_of_bounds())?;
@@ -203,10 +207,18 @@ mod tests {
 
     #[test]
     fn a_cost_that_would_exhaust_the_machine_is_refused_before_it_is_paid() {
-        for (n, r, p) in
-            [(1 << 40, 8, 1), (1 << 20, 1 << 20, 1), (1024, 8, 1 << 30), (1000, 8, 1), (0, 8, 1), (1024, 0, 1)]
-        {
+        let too_much_memory = [(1 << 40, 8, 1), (1 << 20, 1 << 20, 1), (2, 1 << 19, 128), (2, 1 << 13, 2)];
+        let too_much_time = [(1024, 8, 1 << 30), (1 << 17, 8, 9), (u64::MAX, u32::MAX, u32::MAX)];
+        let nonsense = [(1000, 8, 1), (0, 8, 1), (1, 8, 1), (1024, 0, 1), (1024, 8, 0)];
+        for (n, r, p) in too_much_memory.into_iter().chain(too_much_time).chain(nonsense) {
             assert!(matches!(file(n, r, p).user_key(b"x"), Err(KeyError::Malformed(_))), "{n}/{r}/{p}");
+        }
+    }
+
+    #[test]
+    fn what_restic_asks_for_is_allowed_and_some_times_as_much() {
+        for (n, r, p) in [(1 << 14, 8, 1), (1 << 15, 8, 6), (1 << 15, 8, 32), (1 << 17, 8, 8), (1 << 16, 16, 8)] {
+            assert!(file(n, r, p).cost().is_ok(), "{n}/{r}/{p}");
         }
     }
 

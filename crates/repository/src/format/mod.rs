@@ -18,6 +18,7 @@ pub mod names;
 pub mod pack;
 mod poly1305;
 pub mod polynomial;
+mod printable;
 pub mod snapshot;
 pub mod time;
 pub mod tree;

@@ -1,5 +1,7 @@
 //! File names in trees: bytes quoted as Go quotes strings, so that any name survives JSON.
 
+use super::printable::is_printable;
+
 /// Appends the quoted form, without the outer quotes.
 pub fn quote(name: &[u8], out: &mut String) {
     for piece in name.utf8_chunks() {
@@ -30,13 +32,6 @@ fn quote_character(character: char, out: &mut String) {
 fn push_hex_escape(value: u32, letter: char, width: usize, out: &mut String) {
     use std::fmt::Write as _;
     let _ = write!(out, "\\{letter}{value:0width$x}");
-}
-
-/// Letters, marks, numbers, punctuation and symbols. The standard library leaves exactly these unescaped, except that it
-/// escapes a mark at the start of a string: hence the letter before it.
-fn is_printable(character: char) -> bool {
-    let text = ['a', character].iter().collect::<String>();
-    text.escape_debug().eq(text.chars())
 }
 
 /// The bytes behind a quoted name; `None` if it is not one.

@@ -5,6 +5,7 @@
 mod clock;
 mod file;
 mod files;
+mod hold;
 mod refusal;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +127,11 @@ impl Lock {
         self.shared.in_a_hurry.store(true, Ordering::Release);
     }
 
+    /// Ends the lock without removing its file: something that it protects may still happen, and nobody will know when.
+    fn leave_behind(&self) {
+        self.shared.end();
+    }
+
     /// Whether there is a lock file: there is none where the store refuses deletes.
     pub fn is_visible(&self) -> bool {
         self.shared.held().is_some()
@@ -163,14 +169,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let held = {
-            // Under the lock, or the refresher could miss it between looking and waiting.
-            let mut held = self.shared.held();
-            self.shared.ended.store(true, Ordering::Release);
-            held.take()
-        };
-        self.shared.released.notify_all();
-        if let Some(held) = held {
+        if let Some(held) = self.shared.end() {
             let hurry = self.shared.in_a_hurry.load(Ordering::Acquire);
             self.shared.repository.release_lock(held.id, if hurry { RELEASE_IN_A_HURRY } else { RELEASE });
         }
@@ -180,6 +179,18 @@ impl Drop for Lock {
 impl Shared {
     fn held(&self) -> MutexGuard<'_, Option<Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is refreshed any more. Answers with the file that is left.
+    fn end(&self) -> Option<Held> {
+        let held = {
+            // Under the lock, or the refresher could miss it between looking and waiting.
+            let mut held = self.held();
+            self.ended.store(true, Ordering::Release);
+            held.take()
+        };
+        self.released.notify_all();
+        held
     }
 
     fn location(&self) -> String {

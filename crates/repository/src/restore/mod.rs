@@ -5,10 +5,13 @@
 //!  walk ──portion of files──▶ ranges of packs ──fetch (a few ahead)──▶ workers (open, verify, write, metadata)
 //! ```
 
+mod attributes;
+mod holes;
 mod metadata;
 mod newborn;
 mod options;
 mod plan;
+mod removing;
 mod run;
 mod shares;
 mod write;

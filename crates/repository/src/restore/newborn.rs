@@ -4,14 +4,17 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::attributes::is_inherited_from;
 use super::plan::PlannedFile;
 
-/// The owner of new files, and the bits of a mode that they do not get.
+/// The owner of new files, the bits of a mode that they do not get, and whether they get an access control list.
 pub(super) struct Newborn {
     umask: u32,
     /// Seen at the first file; nothing where the group may differ from directory to directory.
     owner: OnceLock<Option<(u32, u32)>>,
+    inherits_lists: AtomicBool,
 }
 
 impl Newborn {
@@ -22,7 +25,21 @@ impl Newborn {
         if inherits || !fresh {
             let _ = owner.set(None);
         }
-        Self { umask: umask().unwrap_or(0o777), owner }
+        let inherits_lists = AtomicBool::new(is_inherited_from(target));
+        Self { umask: umask().unwrap_or(0o777), owner, inherits_lists }
+    }
+
+    /// A directory that was there before may pass on an access control list. Those that this restore makes get theirs
+    /// after everything in them, and pass on only what they inherit.
+    pub(super) fn met(&self, directory: &Path) {
+        if !self.may_inherit() && is_inherited_from(directory) {
+            self.inherits_lists.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether what is made may have attributes that nobody gave it: then, and only then, it is worth looking.
+    pub(super) fn may_inherit(&self) -> bool {
+        self.inherits_lists.load(Ordering::Acquire)
     }
 
     /// Whether a file that was just made belongs to these already.
@@ -33,7 +50,8 @@ impl Newborn {
 
     /// Whether a file made with this mode has it, and nobody gains by it meanwhile.
     fn gives(&self, mode: u32) -> bool {
-        mode & !0o777 == 0 && mode & self.umask == 0
+        // A list that is inherited counts instead of the umask.
+        mode & !0o777 == 0 && mode & self.umask == 0 && !self.may_inherit()
     }
 }
 

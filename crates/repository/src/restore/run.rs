@@ -14,6 +14,7 @@ use super::metadata::Metadata;
 use super::newborn::Newborn;
 use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
 use super::plan::{PackRange, Portion};
+use super::removing;
 use super::shares::Shares;
 use super::write::Writer;
 use crate::backup::Problem;
@@ -98,6 +99,11 @@ impl Run<'_> {
         }
     }
 
+    /// Removes what is in the way, unless work should stop.
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        removing::remove(path, &|| self.is_stopped())
+    }
+
     fn workers(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let wanted = if self.options.workers > 0 { self.options.workers } else { processors };
@@ -105,7 +111,7 @@ impl Run<'_> {
     }
 
     /// Fetches and writes all files of a portion.
-    fn write_portion(&self, mut portion: Portion) -> Result<()> {
+    fn write_portion(&self, portion: &mut Portion) -> Result<()> {
         let ranges = portion.ranges();
         std::thread::scope(|scope| {
             if self.is_settled.set(()).is_ok() {
@@ -113,9 +119,9 @@ impl Run<'_> {
                 scope.spawn(|| self.settle());
             }
             if self.repository.store.file_of("config").is_some() {
-                self.write_from_files(&portion, &ranges);
+                self.write_from_files(portion, &ranges);
             } else {
-                self.write_from_store(&portion, ranges);
+                self.write_from_store(portion, ranges);
             }
         });
         self.take_failure()
@@ -157,6 +163,8 @@ impl Run<'_> {
 struct Folder {
     path: PathBuf,
     metadata: Metadata,
+    /// Made by this restore, so that it has only what it inherited.
+    is_new: bool,
 }
 
 /// Walks the snapshot and plans.
@@ -165,6 +173,8 @@ struct Planner<'r, 'a> {
     portion: Portion,
     links: Vec<(PathBuf, PathBuf)>,
     first_names: HashMap<(u64, u64), PathBuf>,
+    /// Files that could not be restored completely.
+    damaged: HashSet<PathBuf>,
     folders: Vec<Folder>,
 }
 
@@ -203,7 +213,9 @@ impl Planner<'_, '_> {
             NodeKind::File => self.file(node, path, fresh),
             NodeKind::Socket => {}
             _ => {
-                if let Err(error) = make_special(node, &path, fresh) {
+                let inherits = self.run.newborn.may_inherit();
+                let way = if fresh { Ok(()) } else { self.run.remove(&path) };
+                if let Err(error) = way.and_then(|()| make_special(node, &path, inherits)) {
                     self.run.problem(&path, &error);
                 }
             }
@@ -219,7 +231,10 @@ impl Planner<'_, '_> {
                 return Ok(());
             }
         };
-        self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node) });
+        if !made {
+            self.run.newborn.met(path);
+        }
+        self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node), is_new: made });
         if let Some(subtree) = &node.subtree {
             return self.tree(subtree, path, made);
         }
@@ -255,12 +270,11 @@ impl Planner<'_, '_> {
             if whatever_it_is && self.is_kept(node, &path) {
                 return self.count_kept(0);
             }
-            if let Err(error) = remove(&path) {
+            if let Err(error) = self.run.remove(&path) {
                 self.run.problem(&path, &error);
             }
         }
         self.links.push((first, path));
-        self.run.meters.files.add(1);
     }
 
     fn count_kept(&self, bytes: u64) {
@@ -284,6 +298,7 @@ impl Planner<'_, '_> {
                 self.run.meters.bytes.fail(node.size);
                 self.run.meters.files.fail(1);
                 self.run.problem(path, &format!("data blob {missing} is in no index file"));
+                self.damaged.insert(path.to_owned());
             }
         }
     }
@@ -312,7 +327,7 @@ impl Planner<'_, '_> {
             // An earlier attempt may have been interrupted, or somebody changed no more than that.
             Overwrite::IfChanged if keep => Metadata::of(node).apply_to_kept(path, &existing),
             _ if keep => Ok(()),
-            _ => remove(path),
+            _ => self.run.remove(path),
         };
         if let Err(error) = done {
             self.run.problem(path, &error);
@@ -322,9 +337,9 @@ impl Planner<'_, '_> {
 
     fn delete_others(&self, path: &Path, keep: &HashSet<&[u8]>) {
         let Ok(entries) = std::fs::read_dir(path) else { return };
-        for entry in entries.flatten() {
+        for entry in entries.flatten().take_while(|_| !self.run.is_stopped()) {
             if !keep.contains(entry.file_name().as_bytes())
-                && let Err(error) = remove(&entry.path())
+                && let Err(error) = self.run.remove(&entry.path())
             {
                 self.run.problem(&entry.path(), &error);
             }
@@ -333,14 +348,31 @@ impl Planner<'_, '_> {
 
     /// Restores what is planned so far.
     fn flush(&mut self) -> Result<()> {
-        let portion = std::mem::take(&mut self.portion);
-        self.run.write_portion(portion)?;
-        for (first, path) in self.links.drain(..) {
-            if let Err(error) = std::fs::hard_link(&first, &path) {
-                self.run.problem(&path, &error);
-            }
+        let mut portion = std::mem::take(&mut self.portion);
+        self.run.write_portion(&mut portion)?;
+        let damaged = portion.files.into_iter().filter(|file| file.damaged.load(Ordering::Acquire));
+        self.damaged.extend(damaged.map(|file| file.path));
+        for (first, path) in std::mem::take(&mut self.links) {
+            self.run.check()?;
+            self.link(&first, &path);
         }
         Ok(())
+    }
+
+    /// Gives a file another name. One that could not be restored completely gets none: it would not show there.
+    fn link(&self, first: &Path, path: &Path) {
+        let linked = if self.damaged.contains(first) {
+            Err(format!("it is another name of {}, which could not be restored", first.display()))
+        } else {
+            std::fs::hard_link(first, path).map_err(|error| error.to_string())
+        };
+        match linked {
+            Ok(()) => self.run.meters.files.add(1),
+            Err(error) => {
+                self.run.meters.files.fail(1);
+                self.run.problem(path, &error);
+            }
+        }
     }
 
     /// Metadata of directories, the deepest first: writing into a directory would change its times again.
@@ -349,7 +381,9 @@ impl Planner<'_, '_> {
         self.flush()?;
         self.run.meters.files.finalize_total();
         for folder in self.folders.iter().rev() {
-            if let Err(error) = folder.metadata.apply_to_path(&folder.path, false) {
+            self.run.check()?;
+            let is_marked = !folder.is_new || self.run.newborn.may_inherit();
+            if let Err(error) = folder.metadata.apply_to_path(&folder.path, false, is_marked) {
                 self.run.problem(&folder.path, &error);
             }
         }
@@ -370,11 +404,8 @@ fn make_directory(path: &Path, fresh: bool) -> std::io::Result<bool> {
     DirBuilder::new().mode(0o700).create(path).map(|()| true)
 }
 
-fn make_special(node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
+fn make_special(node: &Node, path: &Path, inherits: bool) -> std::io::Result<()> {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
-    if !fresh && path.symlink_metadata().is_ok() {
-        remove(path)?;
-    }
     let mode = Mode::from_raw_mode(0o600);
     match node.kind {
         NodeKind::Symlink => std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&node.link_target), path)?,
@@ -383,21 +414,12 @@ fn make_special(node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
         NodeKind::CharacterDevice => mknodat(CWD, path, FileType::CharacterDevice, mode, node.device)?,
         _ => return Ok(()),
     }
-    Metadata::of(node).apply_to_path(path, node.kind == NodeKind::Symlink)
+    Metadata::of(node).apply_to_path(path, node.kind == NodeKind::Symlink, inherits)
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| path.symlink_metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
     place(one).is_some_and(|found| place(other) == Some(found))
-}
-
-fn remove(path: &Path) -> std::io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(existing) if existing.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// What a restore starts from.
@@ -496,12 +518,12 @@ fn on_a_deep_stack(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 
 fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>, fresh: bool) -> Result<()> {
     let target = &run.options.target;
-    let (portion, links, first_names, folders) = Default::default();
-    let mut planner = Planner { run, portion, links, first_names, folders };
+    let (portion, links, first_names, damaged, folders) = Default::default();
+    let mut planner = Planner { run, portion, links, first_names, damaged, folders };
     match start {
         None => planner.tree(root, target, fresh)?,
         Some(node) if node.kind == NodeKind::Directory => {
-            planner.folders.push(Folder { path: target.clone(), metadata: Metadata::of(&node) });
+            planner.folders.push(Folder { path: target.clone(), metadata: Metadata::of(&node), is_new: false });
             planner.tree(&node.subtree.unwrap_or_default(), target, fresh)?;
         }
         Some(node) => planner.node(&node, target.join(std::ffi::OsStr::from_bytes(&node.name)), fresh)?,

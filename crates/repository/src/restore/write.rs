@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
+use super::holes;
 use super::plan::{PackRange, PlannedFile, Portion, Wanted};
 use super::run::Run;
 use crate::blob_read::{StoredBlob, TwoDecoders};
@@ -166,14 +167,21 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     fn write_at(&mut self, wanted: &Wanted, plain: &[u8]) -> std::io::Result<()> {
-        let sparse = self.run.options.sparse;
-        let file = self.file(wanted.file)?;
-        // Zeros are already there: the file is new, and grows to its size at the end.
-        if sparse && plain.len() >= 4096 && is_zero(plain) {
-            self.portion.files[wanted.file as usize].has_holes.store(true, Ordering::Release);
-            return Ok(());
+        if !self.run.options.sparse {
+            return self.file(wanted.file)?.write_all_at(plain, wanted.offset);
         }
-        file.write_all_at(plain, wanted.offset)
+        let portion = self.portion;
+        let file = self.file(wanted.file)?;
+        let mut end = 0;
+        for part in holes::between(plain, wanted.offset) {
+            end = part.end;
+            file.write_all_at(&plain[part.clone()], wanted.offset + part.start as u64)?;
+        }
+        if end < plain.len() {
+            // Its last part is not written, and may be the file's.
+            portion.files[wanted.file as usize].has_holes.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     fn file(&mut self, number: u32) -> std::io::Result<&File> {
@@ -222,8 +230,4 @@ fn stored<'s>(same: &'s [Wanted], range: &PackRange, content: &'s [u8]) -> Store
 /// Whether two blobs may be held at the same time.
 fn are_small(one: &[Wanted], other: &[Wanted]) -> bool {
     [one, other].iter().all(|same| same[0].place.plain_length() <= (LONGEST / 2) as u64)
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(4096).all(|chunk| chunk.iter().fold(0, |sum, byte| sum | byte) == 0)
 }

@@ -1,5 +1,6 @@
 //! Killed at every write: the repository stays good, and what was stored is used by the next run.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -24,8 +25,21 @@ fn small_packs(source: PathBuf) -> BackupOptions {
     BackupOptions { pack_size: 150_000, workers: 1, ..BackupOptions::new(Target::Content(source)) }
 }
 
-/// One run as a scheduler makes it: the repository is made if there is none.
+/// Large enough to be written past the cache where the store is a directory.
+fn large_packs(source: PathBuf) -> BackupOptions {
+    BackupOptions { pack_size: 6 << 20, ..small_packs(source) }
+}
+
 fn one_run(store: &Store, handle: &tokio::runtime::Handle, source: PathBuf) -> Result<BackupOutcome, RepositoryError> {
+    one_run_with(store, handle, &small_packs(source))
+}
+
+/// One run as a scheduler makes it: the repository is made if there is none.
+fn one_run_with(
+    store: &Store,
+    handle: &tokio::runtime::Handle,
+    options: &BackupOptions,
+) -> Result<BackupOutcome, RepositoryError> {
     let open = || Repository::open(store.clone(), handle.clone(), PASSWORD.as_bytes(), OpenOptions::default());
     let repository = match open() {
         Err(RepositoryError::NotARepository { .. }) => {
@@ -33,7 +47,7 @@ fn one_run(store: &Store, handle: &tokio::runtime::Handle, source: PathBuf) -> R
         }
         opened => opened,
     };
-    Arc::new(repository?).backup(&small_packs(source), &task("backup"), &Cancel::default())
+    Arc::new(repository?).backup(options, &task("backup"), &Cancel::default())
 }
 
 #[test]
@@ -50,6 +64,40 @@ fn the_process_that_is_killed() {
         Store::from_objects(Meddled::new(Arc::new(disk), Arc::new(killing)), "disk".into(), "").expect("a store");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     one_run(&store, runtime.handle(), folder.join("source")).expect("backs up unless it is killed");
+}
+
+#[test]
+#[ignore = "only run by a test below, as the process that is killed"]
+fn the_process_with_large_packs() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let store = Store::directory(folder.join("repository"), "").expect("a store");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    one_run_with(&store, runtime.handle(), &large_packs(folder.join("source"))).expect("backs up unless it is killed");
+}
+
+/// Packs that are being written: they have another name until they are complete.
+fn unfinished_packs(world: &World) -> HashSet<PathBuf> {
+    let folders = std::fs::read_dir(world.path("repository/data")).into_iter().flatten().flatten();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.path())).flatten().flatten();
+    files.map(|file| file.path()).filter(|path| path.to_string_lossy().contains('#')).collect()
+}
+
+/// Runs it, and kills it as soon as a pack is being written. Says whether it was caught at that.
+fn kill_at_a_large_pack(world: &World) -> bool {
+    let before = unfinished_packs(world);
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "crashing::the_process_with_large_packs", "--ignored"])
+        .env(FOLDER, world.path("."))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("runs");
+    while unfinished_packs(world).is_subset(&before) && child.try_wait().expect("is there").is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().expect("kills");
+    child.wait().expect("ends");
+    !unfinished_packs(world).is_subset(&before)
 }
 
 /// Runs it; says whether it was killed.
@@ -99,6 +147,9 @@ fn killed_at(world: &World, program: Option<&PathBuf>, at: usize, in_the_middle:
     }
     let again = one_run(&world.store(), world.runtime.handle(), world.source()).expect(&context);
     assert_eq!(again.summary.files_unmodified > 0, incremental || again.summary.files_new == 0, "{context}");
+    if let Some(program) = program {
+        restic_checks(program, world);
+    }
     let repository = world.open();
     let found = check(&repository);
     assert_eq!((found.errors, found.hints), (vec![], vec![]), "{context}");
@@ -154,6 +205,31 @@ fn kill_at_every_write(world: &World, at_least: usize) -> Vec<u64> {
         all.extend(added);
     }
     all
+}
+
+#[test]
+fn a_real_kill_while_a_large_pack_is_written_past_the_cache_leaves_what_restic_accepts() {
+    let world = World::new();
+    for number in 0..6 {
+        world.write(&format!("file {number}"), noise(number, 8 << 20));
+    }
+    let program = programs().pop();
+    let check_all = || {
+        program.iter().for_each(|program| restic_checks(program, &world));
+        assert_eq!(check(&world.open()).errors, Vec::<String>::new());
+    };
+    drop(world.init());
+    let mut caught = 0;
+    for _ in 0..3 {
+        caught += usize::from(kill_at_a_large_pack(&world));
+        check_all();
+    }
+    assert!(caught > 0, "it was killed at least once with a pack half written");
+    let again = one_run_with(&world.store(), world.runtime.handle(), &large_packs(world.source())).expect("backs up");
+    check_all();
+    let restored = world.restore(&world.open(), again.snapshot);
+    assert_eq!(restored.problems, []);
+    assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_progress::{Clock, Operation, Unit};
 use plimsoll_repository::backup::BackupOptions;
 use plimsoll_repository::restore::{RestoreOptions, RestoreOutcome};
 use plimsoll_repository::{Cancel, OpenOptions, ReadData, Repository};
@@ -72,6 +73,37 @@ fn a_flipped_bit_in_a_blob_costs_one_file_and_names_it() {
     let good = good_files(&world);
     assert_eq!(good.len(), 9);
     assert!(!good.iter().any(|name| outcome.problems[0].path.ends_with(name)), "{:?}", outcome.problems);
+}
+
+#[test]
+fn every_name_of_a_damaged_file_is_named_and_none_of_them_counts_as_restored() {
+    let world = World::new();
+    world.write("first", noise(1, 50_000));
+    world.write("other", noise(2, 50_000));
+    for (name, link) in [("first", "a second name"), ("first", "third"), ("other", "good")] {
+        fs::hard_link(world.source().join(name), world.source().join(link)).expect("a link");
+    }
+    world.backup(&world.init());
+    let packs = files(&world, "data");
+    let pack = packs.iter().max_by_key(|pack| pack.metadata().expect("is there").len()).expect("a pack");
+    for at in [20_000, 70_000] {
+        change(pack, |content| content[at] ^= 4);
+        let (repository, operation) = (world.open(), Operation::new("restore", Clock::system()));
+        let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+        let _ = fs::remove_dir_all(world.path("restored"));
+        let options = RestoreOptions::new(snapshot, world.path("restored"));
+        let outcome = repository.restore(&options, &operation.root(), &Cancel::default()).expect("restores");
+        change(pack, |content| content[at] ^= 4);
+        // Which of the two is hit depends on which came into the pack first.
+        let named: BTreeSet<_> =
+            outcome.problems.iter().filter_map(|problem| problem.path.rsplit('/').next()).collect();
+        let lost =
+            if named.contains("first") { vec!["a second name", "first", "third"] } else { vec!["good", "other"] };
+        assert_eq!(named, lost.iter().copied().collect(), "{:?}", outcome.problems);
+        let counts = operation.root().meter(Unit::Files).counts();
+        let lost = lost.len() as u64;
+        assert_eq!((counts.done, counts.failed, counts.total.value()), (5 - lost, lost, Some(5)));
+    }
 }
 
 #[test]

@@ -4,16 +4,18 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use plimsoll_progress::{Clock, Meter, Operation, Total, Unit};
-use plimsoll_repository::Cancel;
 use plimsoll_repository::backup::Parent;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
+use plimsoll_repository::{Cancel, OpenOptions};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
+use crate::fault::Holding;
+use crate::locking::{meddled_with, until};
 use crate::world::{World, check, fingerprint, noise, task};
 
 /// Everything that a file system can hold and that is hard to keep.
@@ -26,6 +28,7 @@ pub fn fill(world: &World) {
     fs::create_dir(source.join("nothing inside")).expect("a directory");
     let sparse = fs::File::create(source.join("sparse")).expect("a file");
     sparse.set_len(5 << 20).expect("grows");
+    fill_with_holes(world);
     fs::hard_link(source.join("large"), source.join("text/large too")).expect("a hard link");
     symlink("../large", source.join("text/link")).expect("a link");
     symlink(OsStr::from_bytes(b"not \xff text"), source.join("odd link")).expect("a link");
@@ -45,22 +48,37 @@ pub fn fill(world: &World) {
     set_time(&source.join("text"), 1_500_000_000, 999_999_999);
 }
 
-/// Several attributes, one without a value, one that is an access control list.
-fn fill_attributes(world: &World) {
-    let file = world.write("attributes", "many");
-    // The owner may read and write, user 1000 and the group read, others nothing.
+/// Holes between pages that are written, so that no blob is nothing but zeros.
+fn fill_with_holes(world: &World) {
+    let file = fs::File::create(world.source().join("mostly holes")).expect("a file");
+    file.set_len(3 << 20).expect("grows");
+    for page in 0..24_u64 {
+        file.write_all_at(&noise(page, 4096), page * (128 << 10) + 60_000).expect("writes");
+    }
+}
+
+/// An access control list: the owner may read and write, user 1000 and the group read, others nothing.
+fn access_list() -> Vec<u8> {
     let acl: Vec<u8> = [(1_u16, 6_u16, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)]
         .iter()
         .flat_map(|(tag, mode, id)| [&tag.to_le_bytes()[..], &mode.to_le_bytes(), &id.to_le_bytes()].concat())
         .collect();
-    let acl = [&2_u32.to_le_bytes()[..], &acl].concat();
-    for (name, value) in
-        [("user.z", &b"last"[..]), ("user.a", b"first"), ("user.empty", b""), ("system.posix_acl_access", &acl)]
-    {
-        if let Err(error) = rustix::fs::setxattr(&file, name, value, XattrFlags::empty()) {
-            assert_eq!(error, rustix::io::Errno::NOTSUP, "{name}");
-        }
+    [&2_u32.to_le_bytes()[..], &acl].concat()
+}
+
+fn set_attribute(path: &Path, name: &str, value: &[u8]) {
+    if let Err(error) = rustix::fs::setxattr(path, name, value, XattrFlags::empty()) {
+        assert_eq!(error, rustix::io::Errno::NOTSUP, "{name}");
     }
+}
+
+/// Several attributes, one without a value, one that is an access control list.
+fn fill_attributes(world: &World) {
+    let file = world.write("attributes", "many");
+    for (name, value) in [("user.z", &b"last"[..]), ("user.a", b"first"), ("user.empty", b"")] {
+        set_attribute(&file, name, value);
+    }
+    set_attribute(&file, "system.posix_acl_access", &access_list());
 }
 
 /// Only root may make devices, and not everywhere.
@@ -90,8 +108,10 @@ fn everything_comes_back_as_it_was() {
     let restored = world.restore(&repository, outcome.snapshot);
     assert_eq!(restored.problems, []);
     assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()));
-    let sparse = world.path("restored/sparse").metadata().expect("is there");
-    assert!(sparse.blocks() * 512 < sparse.len() / 2, "holes stay holes");
+    for name in ["sparse", "mostly holes"] {
+        let sparse = world.path("restored").join(name).metadata().expect("is there");
+        assert!(sparse.blocks() * 512 < sparse.len() / 2, "{name}: holes stay holes");
+    }
     let found = check(&repository);
     assert_eq!((found.errors, found.hints), (vec![], vec![]));
 }
@@ -181,6 +201,33 @@ fn a_file_that_was_complete_but_for_its_mode_gets_it_when_the_restore_is_taken_u
     assert_eq!(bytes.total.value(), Some(bytes.skipped));
 }
 
+#[test]
+fn what_a_snapshot_has_no_attributes_for_keeps_and_inherits_none() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let outcome = world.backup(&repository);
+    let target = world.path("restored");
+    for overwrite in [Overwrite::Always, Overwrite::IfChanged] {
+        // Files made in it inherit a list, and so do directories, which pass it on.
+        fs::create_dir_all(&target).expect("a directory");
+        set_attribute(&target, "system.posix_acl_default", &access_list());
+        let options = RestoreOptions { overwrite, ..RestoreOptions::new(outcome.snapshot, &target) };
+        let restored = repository.restore(&options, &task("restore"), &Cancel::default()).expect("restores");
+        assert_eq!(restored.problems, []);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()), "what was new");
+        let _ = rustix::fs::removexattr(&target, "system.posix_acl_default");
+        set_attribute(&target.join("text"), "user.other", b"of a directory that is there");
+        set_attribute(&target.join("text"), "system.posix_acl_default", &access_list());
+        set_attribute(&target.join("text/words"), "user.other", b"of a file that is there");
+        fs::remove_dir_all(target.join("text/deep")).expect("removes");
+        let restored = repository.restore(&options, &task("restore"), &Cancel::default()).expect("restores");
+        assert_eq!(restored.problems, []);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()), "what was there");
+        fs::remove_dir_all(&target).expect("removes");
+    }
+}
+
 /// Called when the walk comes to `z`, after everything else, and the scan has counted all there is.
 fn when_all_is_counted(
     bytes: Meter,
@@ -228,6 +275,32 @@ fn what_is_unchanged_vanishes_or_cannot_be_read_is_counted_too() {
     };
     assert_eq!(counts(Unit::Files), (2, 2, 1, 5));
     assert_eq!(counts(Unit::Bytes), (4_300_000, 51_000, 20_000, 4_371_000));
+}
+
+#[test]
+fn bytes_that_are_new_count_as_done_once_they_are_stored_and_known_ones_at_once() {
+    let world = World::new();
+    world.write("known", noise(1, 50_000));
+    world.backup(&world.init());
+    world.write("a copy", noise(1, 50_000));
+    world.write("new", noise(2, 300_000));
+    let holding = Holding::back("data");
+    let repository = meddled_with(&world, holding.clone(), OpenOptions::default());
+    let operation = Operation::new("backup", Clock::system());
+    let bytes = operation.root().meter(Unit::Bytes);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| repository.backup(&world.options(), &operation.root(), &Cancel::default()));
+        until("its only pack is on its way", || {
+            assert!(!running.is_finished(), "it ended before it was held");
+            holding.waits()
+        });
+        let counts = bytes.counts();
+        holding.let_go();
+        running.join().expect("no panic").expect("backs up");
+        assert_eq!((counts.done, counts.skipped), (50_000, 50_000), "{counts:?}");
+    });
+    let counts = bytes.counts();
+    assert_eq!((counts.done, counts.settled(), counts.total), (350_000, 400_000, Total::Final(400_000)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::stream::{BoxStream, StreamExt};
 use object_store::path::Path;
@@ -195,12 +195,44 @@ impl Meddle for AppendOnly {
 pub struct Withheld {
     pub key: String,
     pub error: fn(&Path) -> object_store::Error,
-    pub everything: std::sync::atomic::AtomicBool,
+    pub everything: AtomicBool,
 }
 
 impl Meddle for Withheld {
     fn before_get(&self, path: &Path) -> Result<()> {
         let withheld = self.everything.load(Ordering::SeqCst) || path.as_ref().contains(&self.key);
         if withheld { Err((self.error)(path)) } else { Ok(()) }
+    }
+}
+
+/// Holds back the first file that is written to a folder until told otherwise.
+pub struct Holding {
+    folder: &'static str,
+    waits: AtomicBool,
+    may_go: tokio::sync::Notify,
+}
+
+impl Holding {
+    pub fn back(folder: &'static str) -> Arc<Self> {
+        Arc::new(Self { folder, waits: AtomicBool::new(false), may_go: tokio::sync::Notify::new() })
+    }
+
+    /// Whether it is being held.
+    pub fn waits(&self) -> bool {
+        self.waits.load(Ordering::SeqCst)
+    }
+
+    pub fn let_go(&self) {
+        self.may_go.notify_one();
+    }
+}
+
+#[async_trait::async_trait]
+impl Meddle for Holding {
+    async fn before_put(&self, path: &Path, _: &PutPayload) -> Result<()> {
+        if path.as_ref().starts_with(self.folder) && !self.waits.swap(true, Ordering::SeqCst) {
+            self.may_go.notified().await;
+        }
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@ use plimsoll_repository::format::unpacked;
 use plimsoll_repository::{Cancel, Id, Lock, LockFile, LockKind, OpenOptions, Repository};
 use plimsoll_store::Store;
 
-use crate::fault::{AppendOnly, Meddle, Meddled, refused};
+use crate::fault::{AppendOnly, Holding, Meddle, Meddled, refused};
 use crate::interop::{self, Restic};
 use crate::world::{PASSWORD, World, check, noise, task};
 
@@ -30,14 +30,14 @@ fn meddled(world: &World, meddle: Arc<dyn Meddle>, clock: &VirtualClock) -> Arc<
     meddled_with(world, meddle, OpenOptions { clock: Some(clock.clock()), ..OpenOptions::default() })
 }
 
-fn meddled_with(world: &World, meddle: Arc<dyn Meddle>, options: OpenOptions) -> Arc<Repository> {
+pub fn meddled_with(world: &World, meddle: Arc<dyn Meddle>, options: OpenOptions) -> Arc<Repository> {
     let disk = LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
     let store = Store::from_objects(Meddled::new(Arc::new(disk), meddle), "disk".into(), "").expect("a store");
     let handle = world.runtime.handle().clone();
     Arc::new(Repository::open(store, handle, PASSWORD.as_bytes(), options).expect("opens"))
 }
 
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
+pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {
         assert!(begun.elapsed() < MINUTE, "waited a minute until {what}");
@@ -308,6 +308,35 @@ fn a_backup_whose_lock_file_somebody_removed_writes_no_snapshot() {
     });
     assert_eq!(error.reason(), "RepositoryLockLost");
     assert_eq!(repository.snapshots().expect("lists").len(), 0);
+}
+
+#[test]
+fn the_lock_stays_after_a_cancel_until_what_others_could_rely_on_has_arrived_or_failed() {
+    for folder in ["index", "snapshots"] {
+        let world = World::new();
+        world.write("file", noise(1, 400_000));
+        drop(world.init());
+        let holding = Holding::back(folder);
+        let repository = meddled_with(&world, holding.clone(), OpenOptions::default());
+        let cancel = Cancel::default();
+        let error = std::thread::scope(|scope| {
+            let running = scope.spawn(|| repository.backup(&world.options(), &task("backup"), &cancel));
+            until("it is being written", || {
+                assert!(!running.is_finished(), "it ended before it was held");
+                holding.waits()
+            });
+            cancel.cancel();
+            running.join().expect("no panic").expect_err("cancelled")
+        });
+        assert_eq!(error.reason(), "Cancelled");
+        assert_eq!(lock_files(&world).len(), 1, "{folder}: it may still appear");
+        Lock::take(&repository, LockKind::Exclusive).expect_err("nobody may sweep up its packs");
+        holding.let_go();
+        until("the lock is released", || lock_files(&world).is_empty());
+        let arrived = std::fs::read_dir(world.path("repository").join(folder)).map_or(0, Iterator::count);
+        assert_eq!(arrived, 1, "{folder}: and it did");
+        assert_eq!(check(&repository).errors, Vec::<String>::new());
+    }
 }
 
 #[test]
