@@ -81,12 +81,13 @@ fn is_restorable(backup: &PodVolumeBackup) -> bool {
 }
 
 impl PodData {
-    /// Registers the action that makes pods wait, and gets ready for them.
+    /// Registers the action that makes pods wait, and gets ready for them. Where there is no data to wait for the action sees to
+    /// it that no pod waits for an earlier restore's.
     pub(crate) fn register(
         source: Source,
         actions: &mut Actions,
         lookup: &(impl Lookup + ?Sized),
-    ) -> Result<Self, Error> {
+    ) -> Result<Option<Self>, Error> {
         let mut by_pod: HashMap<(String, String), Vec<PodVolumeBackup>> = HashMap::new();
         for backup in source.backups.iter().filter(|backup| is_restorable(backup)) {
             let pod = backup.spec.pod.clone().unwrap_or_default();
@@ -104,10 +105,13 @@ impl PodData {
         };
         let pods = AppliesTo::resources(["pods"]);
         actions.register(Origin::BuiltIn(1), "velero.io/pod-volume-restore", &pods, lookup, Arc::new(waiting))?;
+        if source.backups.is_empty() {
+            return Ok(None);
+        }
         let selector = format!("{}={}", labels::RESTORE_UID, source.uid);
         let follower = Follower::start(&source.context, selector, settings.fs_backup_timeout);
         let work = Arc::new(Work { source, expected, follower, state: Mutex::default() });
-        Ok(Self { work, tasks: Mutex::default() })
+        Ok(Some(Self { work, tasks: Mutex::default() }))
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
