@@ -53,6 +53,9 @@ pub fn everything_comes_back_as_it_was(bed: &Bed) {
     let outcome = bed.back_up();
     let named: Vec<_> = outcome.problems.named.iter().map(|problem| problem.path.as_str()).collect();
     // What a mover does not keep, it names.
+    assert!(!named.contains(&"socket"), "{named:?}");
+    let warned = outcome.warnings.iter().any(|warning| warning.contains("1 files with several names"));
+    assert_eq!(warned, !fidelity(bed).hard_links, "{:?}", outcome.warnings);
     assert_eq!(named.contains(&"pipe"), !fidelity(bed).special_files, "{named:?}");
     assert_eq!(named.iter().any(|path| path.starts_with("strange")), !fidelity(bed).any_name, "{named:?}");
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
