@@ -26,9 +26,14 @@ pub(crate) struct BuiltIn;
 /// The engine, open on one repository. Its runtime ends with it.
 struct Engine {
     name: String,
-    store: Store,
     repository: Arc<plimsoll_repository::Repository>,
-    runtime: Runtime,
+    _runtime: Runtime,
+}
+
+/// The snapshots that can be read, and what is wrong with the others.
+struct Readable {
+    snapshots: Vec<(Id, Snapshot)>,
+    damage: Option<String>,
 }
 
 impl Engine {
@@ -70,17 +75,24 @@ impl Engine {
             Store::open(&location).map_err(|error| MoverError::of_store(&error, &name))?
         };
         let password = session.repository.password.expose();
-        let opened = open(store.clone(), runtime.handle().clone(), password);
+        let opened = open(store, runtime.handle().clone(), password);
         let repository = Arc::new(opened.map_err(|error| MoverError::of_engine(&error, &name))?);
-        Ok(Self { name, store, repository, runtime })
+        Ok(Self { name, repository, _runtime: runtime })
     }
 
     fn named(&self, error: &RepositoryError) -> MoverError {
         MoverError::of_engine(error, &self.name)
     }
 
-    fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
-        self.repository.snapshots().map_err(|error| self.named(&error))
+    /// A damaged snapshot is in nobody's way but its own.
+    fn snapshots(&self) -> Result<Readable> {
+        let (snapshots, damage) = self.repository.readable_snapshots().map_err(|error| self.named(&error))?;
+        let damage =
+            damage.first().map(|first| format!("{} snapshots cannot be read, among them: {first}", damage.len()));
+        if let Some(damage) = &damage {
+            tracing::warn!("repository {}: {damage}", self.name);
+        }
+        Ok(Readable { snapshots, damage })
     }
 }
 
@@ -120,7 +132,7 @@ impl Mover for BuiltIn {
             return Ok(BackupOutcome::default());
         }
         let engine = Engine::open(session)?;
-        let parent = find_parent(&engine, backup)?;
+        let (parent, damage) = find_parent(&engine, backup)?;
         let options = options(backup, parent)?;
         let done = engine.repository.backup(&options, &session.task, &session.cancel);
         let done = done.map_err(|error| full_repository(&error, &engine))?;
@@ -132,7 +144,7 @@ impl Mover for BuiltIn {
             files,
             added: Some(done.summary.data_added),
             problems: problems(&done.problems, done.problem_count, &backup.directory),
-            warnings: lock_warnings(done.locked),
+            warnings: lock_warnings(done.locked).into_iter().chain(damage).collect(),
         })
     }
 
@@ -187,7 +199,7 @@ impl Mover for BuiltIn {
                 bytes: snapshot.summary.map(|summary| summary.total_bytes_processed),
             })
         };
-        Ok(engine.snapshots()?.into_iter().filter_map(info).collect())
+        Ok(engine.snapshots()?.snapshots.into_iter().filter_map(info).collect())
     }
 
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize> {
@@ -195,11 +207,12 @@ impl Mover for BuiltIn {
         require_repository(session)?;
         let engine = Engine::open(session)?;
         let _lock = Lock::take(&engine.repository, LockKind::Exclusive).map_err(|error| engine.named(&error))?;
-        for (id, _) in engine.snapshots()? {
-            let id = id.to_string();
+        // By their names alone: also one that cannot be read is forgotten.
+        let probe = Probe::open(&session.repository.place)?;
+        for found in probe.list("snapshots")? {
+            let id = found.key.rsplit('/').next().unwrap_or_default();
             if snapshots.iter().any(|named| id.starts_with(named.as_str())) {
-                let gone = engine.runtime.block_on(engine.store.delete(&format!("snapshots/{id}")));
-                gone.map_err(|error| MoverError::of_store(&error, &engine.name))?;
+                probe.delete(&found.key)?;
             }
         }
         Ok(snapshots.len())
@@ -261,11 +274,13 @@ fn workers(parallel: Option<u32>) -> usize {
     parallel.map_or(0, |number| number as usize)
 }
 
-fn find_parent(engine: &Engine, backup: &Backup) -> Result<Option<Id>> {
-    let Some(volume) = backup.volume().filter(|_| !backup.full) else { return Ok(None) };
+/// The newest snapshot of the same volume, and what is wrong with those that cannot be read.
+fn find_parent(engine: &Engine, backup: &Backup) -> Result<(Option<Id>, Option<String>)> {
+    let Some(volume) = backup.volume().filter(|_| !backup.full) else { return Ok((None, None)) };
     let word = format!("{VOLUME_TAG}={volume}");
-    let same = engine.snapshots()?.into_iter().filter(|(_, snapshot)| snapshot.tags.contains(&word));
-    Ok(same.max_by_key(|(_, snapshot)| snapshot.time).map(|(id, _)| id))
+    let Readable { snapshots, damage } = engine.snapshots()?;
+    let same = snapshots.into_iter().filter(|(_, snapshot)| snapshot.tags.contains(&word));
+    Ok((same.max_by_key(|(_, snapshot)| snapshot.time).map(|(id, _)| id), damage))
 }
 
 /// While backing up, a full disk is the repository's.
