@@ -53,10 +53,18 @@ impl Engine {
         })
     }
 
-    fn init(session: &Session) -> Result<Self> {
-        Self::start(session, |store, runtime, content| {
-            plimsoll_repository::Repository::init(store, runtime, password_in_file(content))
-        })
+    /// The new repository; nothing if somebody else was faster.
+    fn init(session: &Session) -> Result<Option<Self>> {
+        let mut lost = false;
+        let started = Self::start(session, |store, runtime, content| {
+            let made = plimsoll_repository::Repository::init(store, runtime, password_in_file(content));
+            lost = matches!(made, Err(RepositoryError::AlreadyInitialized { .. }));
+            made
+        });
+        match started {
+            Err(_) if lost => Ok(None),
+            started => started.map(Some),
+        }
     }
 
     fn start(
@@ -96,6 +104,20 @@ impl Engine {
     }
 }
 
+/// Makes a repository and waits until a rival would be seen. Its ID; nothing if a rival made it.
+fn make(session: &Session, probe: &Probe) -> Result<Option<String>> {
+    let name = session.name();
+    repository::clear_interrupted(probe, &name)?;
+    session.task.say("initialising the repository");
+    let own = Engine::init(session)?.map(|engine| engine.repository.id().to_string());
+    if own.is_none() && !probe.exists("config")? {
+        repository::clear_interrupted(probe, &name)?;
+        return Err(MoverError::Damaged { repository: name, cause: "it has snapshots but no config".into() });
+    }
+    repository::let_rivals_show(session)?;
+    Ok(own)
+}
+
 /// A dead store is named at once; the engine itself would be patient with it.
 fn require_repository(session: &Session) -> Result<()> {
     if !Probe::open(&session.repository.place)?.exists("config")? {
@@ -131,6 +153,7 @@ impl Mover for BuiltIn {
             crate::meters::Meters::new(&session.task).finish(0, 0);
             return Ok(BackupOutcome::default());
         }
+        repository::require_single_if_unused(&Probe::open(&session.repository.place)?, &session.name())?;
         let engine = Engine::open(session)?;
         let (parent, damage) = find_parent(&engine, backup)?;
         let options = options(backup, parent)?;
@@ -175,16 +198,14 @@ impl Mover for BuiltIn {
 
     fn ensure(&self, session: &Session) -> Result<Ensured> {
         let (probe, name) = (Probe::open(&session.repository.place)?, session.name());
-        let created = !probe.exists("config")?;
-        if created {
-            repository::clear_interrupted(&probe, &name)?;
-            session.task.say("initialising the repository");
-            drop(Engine::init(session)?);
-        }
+        let made = if probe.exists("config")? { None } else { make(session, &probe)? };
         repository::require_single_if_unused(&probe, &name)?;
-        let engine = Engine::open(session)?;
+        let id = Engine::open(session)?.repository.id().to_string();
+        if made.as_ref().is_some_and(|own| *own != id) {
+            return Err(MoverError::InitialisedTwice { repository: name, found: "another's config".into() });
+        }
         let warnings = password_warnings(session.repository.password.expose());
-        Ok(Ensured { created, id: engine.repository.id().to_string(), warnings })
+        Ok(Ensured { created: made.is_some(), id, warnings })
     }
 
     fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>> {
