@@ -178,7 +178,7 @@ impl Mover for BuiltIn {
         let engine = Engine::open(session)?;
         let (id, _) = engine.repository.find_snapshot(&restore.snapshot).map_err(|error| engine.named(&error))?;
         let mut options = RestoreOptions::new(id, &restore.directory);
-        options.overwrite = Overwrite::IfChanged;
+        options.overwrite = if restore.resumed { Overwrite::IfChanged } else { Overwrite::Always };
         options.workers = workers(restore.parallel);
         options.sparse = restore.sparse;
         let done = engine.repository.restore(&options, &session.task, &session.cancel);

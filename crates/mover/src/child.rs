@@ -1,11 +1,14 @@
 //! The mover's own process: one job from standard input, frames and a verdict to standard output.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use plimsoll_progress::{Clock, Encoder, Ending, Operation, Task};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::job::{Job, Kind, Work};
@@ -96,13 +99,31 @@ fn work(job: &Job, session: &Session) -> Result<Outcome> {
             Err(MoverError::InvalidJob { cause: format!("{} cannot place a directory elsewhere", job.kind.name()) })
         }
         Work::Backup(backup) => mover.backup(backup, session).map(Outcome::Backup),
-        Work::Restore(restore) => mover.restore(restore, session).map(Outcome::Restore),
+        Work::Restore(restore) => {
+            let outcome = mover.restore(restore, session)?;
+            session.task.say("flushing what was written");
+            flush(&restore.directory)?;
+            Ok(Outcome::Restore(outcome))
+        }
         Work::Ensure => mover.ensure(session).map(Outcome::Ensured),
         Work::Snapshots => mover.snapshots(session).map(Outcome::Snapshots),
         Work::Forget { snapshots } => mover.forget(snapshots, session).map(Outcome::Forgotten),
         Work::Locks => mover.locks(session).map(Outcome::Locks),
         Work::Unlock { locks } => mover.unlock(locks, session).map(Outcome::Unlocked),
     }
+}
+
+/// Whoever hears that the data is there starts an application on it: from then on a node that loses its power must not lose the
+/// data any more. One call for the whole file system, because no program tells which files it wrote.
+fn flush(directory: &Path) -> Result<()> {
+    let path = || directory.display().to_string();
+    let opened =
+        File::open(directory).map_err(|error| MoverError::Volume { path: path(), cause: error.to_string() })?;
+    rustix::fs::syncfs(&opened).map_err(|error| match error {
+        // Room may be found missing as late as this.
+        Errno::NOSPC | Errno::DQUOT => MoverError::VolumeFull { path: path() },
+        error => MoverError::Volume { path: path(), cause: format!("flushing it: {error}") },
+    })
 }
 
 /// Sends a frame in every interval, changed or not: a sign of life.

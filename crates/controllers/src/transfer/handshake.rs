@@ -45,7 +45,17 @@ impl Mark {
     pub fn put(&self) -> Result<(), IoError> {
         self.take_away()?;
         std::fs::create_dir(&self.folder)?;
-        std::fs::File::create_new(&self.file)?.sync_all()
+        // After a crash a file is there only if the directories above it say so. Whoever waits takes it away as soon as it is
+        // there, with its directory: that is opened before.
+        if let Some(above) = self.folder.parent() {
+            std::fs::File::open(above)?.sync_all()?;
+        }
+        let folder = std::fs::File::open(&self.folder)?;
+        std::fs::File::create_new(&self.file)?.sync_all()?;
+        match folder.sync_all() {
+            Err(_) if !self.is_there() => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// Nothing is left of it.

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::{Patience, kill};
-use plimsoll_mover::{Job, Kind, MoverError, Outcome, spawn};
+use plimsoll_mover::{Job, Kind, MoverError, Outcome, Work, spawn};
 use plimsoll_progress::{Clock, Ending, Operation, Task};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -149,8 +149,13 @@ impl<T: Transfer> Run<'_, T> {
             Ok(prepared) => prepared,
             Err(error) => return Ok((MOST_ATTEMPTS, Err(error))),
         };
-        let attempt = self.begin(&directory).await?;
+        let boot = matches!(job.work, Work::Restore(_)).then(boot).flatten();
+        let written = self.begin(&directory, boot.as_deref()).await?;
+        let attempt = attempts(&written);
         job.epoch = attempt.into();
+        if let Work::Restore(restore) = &mut job.work {
+            restore.resumed = is_resumed(&written, boot.as_deref());
+        }
         let settled = match self.move_data(&job).await {
             Ok(outcome) => self.settle(&directory, outcome).await,
             Err(error) => Err(error),
@@ -278,8 +283,9 @@ impl<T: Transfer> Run<'_, T> {
         }
     }
 
-    /// The write that says that work has begun. Which attempt this is.
-    async fn begin(&self, directory: &Path) -> Result<u32, TransferError> {
+    /// The write that says that work has begun, and what it says now. What writes into a volume notes the boot at which it was
+    /// empty.
+    async fn begin(&self, directory: &Path, boot: Option<&str>) -> Result<T, TransferError> {
         kill::point("transfer.begin.before");
         let now = format!("{:.0}", Timestamp::now());
         let node = &self.agent.settings.node;
@@ -289,12 +295,16 @@ impl<T: Transfer> Run<'_, T> {
             if ![TransferPhase::InProgress, TransferPhase::Canceling].contains(&current.phase()) {
                 status["startTimestamp"] = json!(now);
             }
-            let attempts = (attempts(current) + 1).to_string();
-            json!({ "metadata": { "annotations": { labels::ATTEMPTS: attempts } }, "status": status })
+            let before = attempts(current);
+            let mut annotations = json!({ labels::ATTEMPTS: (before + 1).to_string() });
+            if let Some(boot) = boot.filter(|_| before == 0 && is_empty(directory)) {
+                annotations[labels::WRITTEN_SINCE] = json!(boot);
+            }
+            json!({ "metadata": { "annotations": annotations }, "status": status })
         };
         let written = self.record.change(&self.root, begun).await?.ok_or(TransferError::Cancelled)?;
         kill::point("transfer.begin.after");
-        Ok(attempts(&written))
+        Ok(written)
     }
 
     async fn move_data(&self, job: &Job) -> Result<Outcome, TransferError> {
@@ -323,6 +333,23 @@ fn path_of(pod: &ObjectReference) -> String {
 /// How often a transfer was taken up.
 pub(super) fn attempts<T: Transfer>(object: &T) -> u32 {
     object.annotations().get(labels::ATTEMPTS).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Whether nothing but earlier attempts at the same transfer wrote into the volume, and all that they wrote is still there: a
+/// machine that crashes loses what it had not flushed.
+fn is_resumed<T: Transfer>(object: &T, boot: Option<&str>) -> bool {
+    let since = object.annotations().get(labels::WRITTEN_SINCE).map(String::as_str);
+    attempts(object) > 1 && boot.is_some() && since == boot
+}
+
+/// What a new file system has in its root is nobody's file.
+fn is_empty(directory: &Path) -> bool {
+    directory.read_dir().is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == "lost+found"))
+}
+
+/// Changes whenever the machine loses its memory.
+fn boot() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
 }
 
 /// The last write. One that has ended by another hand is left as it is.
@@ -373,4 +400,37 @@ fn last_words<T: Transfer>(answer: &Result<Outcome, TransferError>) -> (Value, S
     status["phase"] = json!(phase.as_str());
     status["completionTimestamp"] = json!(format!("{:.0}", Timestamp::now()));
     (status, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_api::velero::v1::PodVolumeRestore;
+
+    use super::*;
+
+    fn restore(attempts: u32, since: Option<&str>) -> PodVolumeRestore {
+        let mut annotations = json!({ labels::ATTEMPTS: attempts.to_string() });
+        if let Some(since) = since {
+            annotations[labels::WRITTEN_SINCE] = json!(since);
+        }
+        serde_json::from_value(json!({ "metadata": { "name": "x", "annotations": annotations }, "spec": {} })).unwrap()
+    }
+
+    #[test]
+    fn only_a_later_attempt_at_the_same_boot_trusts_what_an_earlier_one_wrote() {
+        assert!(is_resumed(&restore(2, Some("boot")), Some("boot")));
+        assert!(!is_resumed(&restore(1, Some("boot")), Some("boot")), "nothing was written before");
+        assert!(!is_resumed(&restore(3, Some("earlier boot")), Some("boot")), "files may be full of zeros");
+        assert!(!is_resumed(&restore(2, None), Some("boot")), "the volume was not empty");
+        assert!(!is_resumed(&restore(2, None), None));
+    }
+
+    #[test]
+    fn a_new_file_system_is_empty() {
+        let volume = tempfile::tempdir().unwrap();
+        std::fs::create_dir(volume.path().join("lost+found")).unwrap();
+        assert!(is_empty(volume.path()));
+        std::fs::write(volume.path().join("file"), "").unwrap();
+        assert!(!is_empty(volume.path()));
+    }
 }

@@ -123,6 +123,11 @@ pub fn a_restore_into_a_volume_that_is_not_empty_replaces_what_differs_and_leave
         // Neither kopia nor the old restic puts a link where a file is.
         fs::write(bed.target().join("link"), "was a file").unwrap();
     }
+    // One that looks the same from outside.
+    let (same, alike) = (bed.source().join("a/b/small-30"), bed.target().join("a/b/small-30"));
+    fs::write(&alike, vec![0; fs::read(&same).unwrap().len()]).unwrap();
+    let modified = same.metadata().unwrap().modified().unwrap();
+    fs::File::options().write(true).open(&alike).unwrap().set_modified(modified).unwrap();
     fs::write(bed.target().join("not-in-the-backup"), noise(1, 1 << 20)).unwrap();
     let mine = fingerprint(&bed.target(), kept);
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
@@ -201,7 +206,9 @@ pub fn a_restore_that_is_killed_in_the_middle_is_taken_up_again(bed: &Bed) {
     let before = fingerprint(&bed.source(), fidelity(bed));
     let snapshot = bed.back_up().snapshot.unwrap();
     kill_in_the_middle(bed, bed.restore_work(&snapshot));
-    bed.restore(&snapshot);
+    let Work::Restore(mut again) = bed.restore_work(&snapshot) else { panic!("a restore") };
+    again.resumed = true;
+    bed.run(Work::Restore(again)).unwrap();
     assert_same(&before, &bed.target(), fidelity(bed));
 }
 
