@@ -27,7 +27,7 @@ use super::error::TransferError;
 use super::kind::{Transfer, place};
 use super::lease::AgentLease;
 use super::report::Running;
-use super::run::{attempts, end_unbegun, run};
+use super::run::{end_unbegun, run, vain_attempts};
 use crate::events::Events;
 use crate::peers::Side;
 use crate::{Error, peers};
@@ -227,6 +227,6 @@ async fn observe<T: Transfer>(object: &T, agent: &Agent) -> Result<Observed, Err
         running_here,
         cancelled: object.is_cancelled(),
         deleted: object.meta().deletion_timestamp.is_some(),
-        attempts: attempts(object),
+        attempts: vain_attempts(object),
     })
 }

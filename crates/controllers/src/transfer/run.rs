@@ -331,8 +331,13 @@ fn path_of(pod: &ObjectReference) -> String {
 }
 
 /// How often a transfer was taken up.
-pub(super) fn attempts<T: Transfer>(object: &T) -> u32 {
+fn attempts<T: Transfer>(object: &T) -> u32 {
     object.annotations().get(labels::ATTEMPTS).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// How often it was taken up in vain. Once the data is there it was not: what is left is to tell the pod, as often as it takes.
+pub(super) fn vain_attempts<T: Transfer>(object: &T) -> u32 {
+    if object.annotations().contains_key(labels::MOVED) { 0 } else { attempts(object) }
 }
 
 /// Whether nothing but earlier attempts at the same transfer wrote into the volume, and all that they wrote is still there: a
@@ -423,6 +428,14 @@ mod tests {
         assert!(!is_resumed(&restore(3, Some("earlier boot")), Some("boot")), "files may be full of zeros");
         assert!(!is_resumed(&restore(2, None), Some("boot")), "the volume was not empty");
         assert!(!is_resumed(&restore(2, None), None));
+    }
+
+    #[test]
+    fn a_transfer_whose_data_is_there_was_never_taken_up_in_vain() {
+        let mut restore = restore(5, None);
+        assert_eq!(vain_attempts(&restore), 5);
+        restore.annotations_mut().insert(labels::MOVED.into(), "{}".into());
+        assert_eq!(vain_attempts(&restore), 0);
     }
 
     #[test]
