@@ -37,7 +37,12 @@ pub fn volume_server(home: &Home<'_>, mover: &str, more: &[&str], environment: &
 
 /// The agent of the one node.
 pub fn agent(home: &Home<'_>, more: &[&str], environment: &[(&str, &str)]) -> Child {
-    agent_command(plimsoll(), home).args(more).envs(environment.iter().copied()).spawn().unwrap()
+    agent_command(plimsoll(), home, &home.bed.kubeconfig).args(more).envs(environment.iter().copied()).spawn().unwrap()
+}
+
+/// The same, reaching the cluster through another kubeconfig.
+pub fn agent_through(home: &Home<'_>, kubeconfig: &Path) -> Child {
+    agent_command(plimsoll(), home, kubeconfig).spawn().unwrap()
 }
 
 /// The same for which a directory, with what is in it, lies on a small file system.
@@ -50,15 +55,15 @@ pub fn agent_on_a_small_disk(home: &Home<'_>, directory: &Path, size: &str) -> C
     let mut command = Command::new("unshare");
     command.kill_on_drop(true).stdin(Stdio::null()).args(["--mount", "sh", "-c", &mount, "sh"]);
     command.args([small.as_path(), directory]).arg(env!("CARGO_BIN_EXE_plimsoll"));
-    agent_command(command, home).spawn().unwrap()
+    agent_command(command, home, &home.bed.kubeconfig).spawn().unwrap()
 }
 
-fn agent_command(mut command: Command, home: &Home<'_>) -> Command {
+fn agent_command(mut command: Command, home: &Home<'_>, kubeconfig: &Path) -> Command {
     let log = home.bed.directory.path().join(format!("agent-{}.log", home.namespace));
     let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
     command
         .args(["agent", "--node", "local", "--pod", "agent", "--namespace", &home.namespace, "--kubeconfig"])
-        .arg(&home.bed.kubeconfig)
+        .arg(kubeconfig)
         .arg("--pods-directory")
         .arg(home.bed.directory.path().join("cluster/pods"))
         .arg("--cache-dir")

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::pod_volumes::{Application, agent, agent_log, agent_on_a_small_disk, path, server, transfer};
+use crate::pod_volumes::{Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer};
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -198,6 +198,33 @@ async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does
         dismiss(agent).await;
         dismiss(server).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_fails_for_a_moment_costs_no_transfer() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    // The first look at each of them.
+    let reads = |what: &str| Requests::with_method(Method::GET).containing(what).first(1);
+    let broken = [
+        "/podvolumebackups/",
+        "/persistentvolumeclaims/data",
+        "/persistentvolumes/",
+        "/backupstoragelocations/default",
+        "/secrets/velero-repo-credentials",
+    ];
+    let faults = broken.map(|what| proxy.inject(reads(what), Fault::Status(500)));
+    let _server = server(&home, "built-in", &[]);
+    let agent = agent_through(&home, proxy.kubeconfig().unwrap());
+    eventually("the agent is at work", async || agent_log(&home).contains("at work")).await;
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    for (fault, what) in faults.iter().zip(broken) {
+        assert_eq!(fault.hits(), 1, "{what}");
+    }
+    dismiss(agent).await;
 }
 
 /// A volume that is backed up once more, by no server.

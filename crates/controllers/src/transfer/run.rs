@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::{Patience, kill};
-use plimsoll_mover::{Job, Kind, MoverError, Outcome, Work, spawn};
+use plimsoll_mover::{Job, Kind, MoverError, Outcome, Repository, Work, spawn};
 use plimsoll_progress::{Clock, Ending, Operation, Task};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -38,8 +38,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Works on a transfer to its end. An error means that the end could not be written.
 pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: CancellationToken) -> Result<(), Error> {
     let record = Record::new(agent.client.clone(), &agent.settings.namespace, &object);
-    let Some(object) = record.current().await? else { return Ok(()) };
     let tree = Operation::new(object.name_any(), Clock::system());
+    let (patience, root) = (Patience::default(), tree.root());
+    let current = tokio::select! {
+        current = patience.run(&root, || record.current()) => current?,
+        () = cancel.cancelled() => Some(object),
+    };
+    let Some(object) = current else { return Ok(()) };
     let reporter = Reporter::start(Reporting {
         record: record.clone(),
         tree: tree.observer(),
@@ -143,7 +148,7 @@ impl<T: Transfer> Run<'_, T> {
 
     /// One attempt: which one it was, and how it ended.
     async fn attempt(&self) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
-        let prepared = self.unless_cancelled(self.prepare()).await?;
+        let prepared = self.unless_cancelled(Box::pin(self.prepare())).await?;
         // What is inside of the volume is held until it has been moved.
         let (directory, _inside, mut job) = match prepared {
             Ok(prepared) => prepared,
@@ -202,9 +207,7 @@ impl<T: Transfer> Run<'_, T> {
         if has_waited(&pod) {
             return Ok(outcome);
         }
-        let agent = self.agent;
-        let volume = self.object.volume();
-        let directory = directory::find(&agent.client, &agent.settings.pods_directory, &pod, volume).await?;
+        let directory = self.directory(&pod).await?;
         let mark = Mark::new(&directory, restore);
         if mark.is_there() {
             self.until_seen().await?;
@@ -253,14 +256,9 @@ impl<T: Transfer> Run<'_, T> {
     async fn prepare(&self) -> Result<(PathBuf, Inside, Job), TransferError> {
         let agent = self.agent;
         let pod = self.pod().await?;
-        let directory =
-            directory::find(&agent.client, &agent.settings.pods_directory, &pod, self.object.volume()).await?;
+        let directory = self.directory(&pod).await?;
         let kind = self.kind()?;
-        let namespace = self.object.repository_namespace();
-        let opened = match self.object.annotations().get(REPOSITORY_SECRET) {
-            Some(secret) => repository::given(&agent.client, &agent.settings.namespace, secret).await?,
-            None => repository::open(&agent.client, &agent.settings, self.object.location(), kind, &namespace).await?,
-        };
+        let opened = self.patiently(|| self.repository(kind)).await?;
         let cache = agent.settings.cache.as_ref().map(|root| repository::cache(root, &opened));
         let inside = directory::inside(&directory, self.object.inner().as_deref())?;
         let work = self.object.work(&inside)?;
@@ -271,6 +269,37 @@ impl<T: Transfer> Run<'_, T> {
         let interval = if kind == Kind::BuiltIn { interval / OWN_OFTENER } else { interval };
         job.interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         Ok((directory, inside, job))
+    }
+
+    /// An API server that does not answer now may answer soon; nothing else is asked twice.
+    async fn patiently<R, F>(&self, mut ask: impl FnMut() -> F) -> Result<R, TransferError>
+    where
+        F: Future<Output = Result<R, TransferError>>,
+    {
+        let attempt = || {
+            let asked = ask();
+            async {
+                match asked.await {
+                    Err(TransferError::Api(error)) => Err(error),
+                    answer => Ok(answer),
+                }
+            }
+        };
+        Patience::default().run(&self.root, attempt).await?
+    }
+
+    async fn directory(&self, pod: &Pod) -> Result<PathBuf, TransferError> {
+        let (client, settings) = (&self.agent.client, &self.agent.settings);
+        self.patiently(|| directory::find(client, &settings.pods_directory, pod, self.object.volume())).await
+    }
+
+    async fn repository(&self, kind: Kind) -> Result<Repository, TransferError> {
+        let (client, settings) = (&self.agent.client, &self.agent.settings);
+        if let Some(secret) = self.object.annotations().get(REPOSITORY_SECRET) {
+            return repository::given(client, &settings.namespace, secret).await;
+        }
+        let namespace = self.object.repository_namespace();
+        repository::open(client, settings, self.object.location(), kind, &namespace).await
     }
 
     fn kind(&self) -> Result<Kind, TransferError> {
