@@ -80,6 +80,12 @@ pub(super) fn has_waited(pod: &Pod) -> bool {
     ended.is_some_and(|ended| ended.exit_code == 0)
 }
 
+/// Whether a pod waits no longer: its containers start, or it will never have any.
+pub(crate) fn has_gone_on(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    has_waited(pod) || matches!(phase, Some("Running" | "Succeeded" | "Failed"))
+}
+
 /// Why a pod's first container does not do its waiting, if that does not pass by itself.
 pub(crate) fn cannot_wait(pod: &Pod) -> Option<String> {
     let first = first_container(pod)?;
