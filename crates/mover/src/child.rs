@@ -7,13 +7,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
-use plimsoll_progress::{Clock, Encoder, Ending, Operation, Task};
+use plimsoll_progress::{Clock, Encoder, Ending, Operation, Snapshot, Task, Total, Unit};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::job::{Job, Kind, Work};
 use crate::mover::{Session, mover};
 use crate::outcome::Outcome;
+use crate::status::SCANNING;
 use crate::traffic::Traffic;
 use crate::wire::{CANCEL, verdict_line};
 use crate::{Cancel, MoverError, Result, private};
@@ -134,7 +135,7 @@ fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &St
         if traffic.has_moved() {
             operation.root().touch();
         }
-        let frame = encoder.encode_always(&operation.snapshot());
+        let frame = encoder.encode_always(&seen(job, operation));
         write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
         let result = match started.recv_timeout(job.interval()) {
             Err(RecvTimeoutError::Timeout) => continue,
@@ -148,6 +149,19 @@ fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &St
         write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
         return result;
     }
+}
+
+/// The tree as others see it. Our own mover looks through a volume while it stores the first files: as long as it does, that
+/// is what it says, as with every other mover.
+fn seen(job: &Job, operation: &Operation) -> Snapshot {
+    let mut snapshot = operation.snapshot();
+    if let (Kind::BuiltIn, Work::Backup(_)) = (job.kind, &job.work)
+        && let Some(root) = snapshot.nodes.first_mut()
+        && root.counts(Unit::Bytes).is_some_and(|counts| matches!(counts.total, Total::Growing(_)))
+    {
+        root.item = Some(SCANNING.into());
+    }
+    snapshot
 }
 
 fn ending(result: &Result<Outcome>) -> Ending {

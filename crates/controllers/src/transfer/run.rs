@@ -49,6 +49,7 @@ pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: Cance
         record: record.clone(),
         tree: tree.observer(),
         floor: report::floor(object.shown()),
+        expected: object.expected_bytes(),
         running: agent.running.clone(),
         gone: cancel.clone(),
     });
@@ -401,7 +402,7 @@ async fn end<T: Transfer>(
         Err(error) => Ending::Failed(error.to_string()),
     });
     let ended = |_: &T| {
-        let mut all = report::status(&tree.snapshot(), 0);
+        let mut all = report::status(&tree.snapshot(), 0, None);
         // What was shown stays, unless it ended well: then both counts are in the last words.
         all.as_object_mut().map(|all| all.remove("progress"));
         if let (Some(all), Some(last)) = (all.as_object_mut(), status.as_object()) {
