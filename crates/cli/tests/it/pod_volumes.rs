@@ -170,6 +170,26 @@ impl<'a> Application<'a> {
         .await;
     }
 
+    /// A pod with an empty claim, which asks for its backup.
+    pub async fn empty_pod(&self, name: &str) {
+        self.create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
+            "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }))
+            .await;
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "annotations": { "backup.velero.io/backup-volumes": "void" } },
+            "spec": { "terminationGracePeriodSeconds": 1,
+                "containers": [{ "name": "main", "image": "shell", "command": ["sh", "-c", "trap exit TERM; sleep 2147483647 & wait"],
+                    "volumeMounts": [{ "name": "void", "mountPath": "/void" }] }],
+                "volumes": [{ "name": "void", "persistentVolumeClaim": { "claimName": name } }] } });
+        self.create(pod).await;
+        eventually("the pod runs", async || self.runs(name).await).await;
+    }
+
+    /// Whether a pod of this name runs.
+    pub async fn runs(&self, name: &str) -> bool {
+        self.api("Pod").get_opt(name).await.unwrap().is_some_and(|pod| phase(&json!(pod)) == "Running")
+    }
+
     /// Gone with everything it wrote.
     pub async fn lose(&self) {
         let name = self.namespace.strip_prefix(&self.bed.ns("")).unwrap();
