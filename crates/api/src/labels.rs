@@ -59,6 +59,9 @@ pub const SNAPSHOT_LOCATION: &str = "plimsoll.dev/snapshot-location";
 pub const MOVER: &str = "plimsoll.dev/mover";
 /// Annotation on a volume transfer: how often a node has taken it up.
 pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
+/// Annotation on a transfer into a volume that was empty when its first attempt began: the node's boot at that time. As long as it
+/// lasts, what is in the volume is what was written.
+pub const WRITTEN_SINCE: &str = "plimsoll.dev/written-since";
 /// Annotation on a PodVolumeRestore: the data is in the volume, and how that ended. From then on nothing is moved again.
 pub const MOVED: &str = "plimsoll.dev/moved";
 /// Annotation on an agent's Lease: where it tells how far its transfers are, straight from its memory.

@@ -201,6 +201,7 @@ impl From<&PluginWork> for Transfer {
             uploader: work.plugin.clone(),
             phase: spelled(&work.phase).filter(|_| ended).unwrap_or(&work.phase).to_owned(),
             percent: work.percent.clone(),
+            is_estimate: false,
             total_bytes: work.total_bytes,
             bytes_done: work.bytes_done,
             incremental_bytes: None,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
+use plimsoll_api::summary::ProgressSummary;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_progress::percent_string;
@@ -60,6 +61,9 @@ pub struct Transfer {
     /// How far it is by the server's word, which puts a plugin's numbers right where they go back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent: Option<String>,
+    /// Whether the total may still grow.
+    #[serde(skip)]
+    pub is_estimate: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +99,11 @@ pub struct Transfer {
     pub completed: Option<Timestamp>,
 }
 
+/// The agent marks the percentage of a total that may still grow.
+fn is_estimate(live: &ProgressSummary) -> bool {
+    live.percent.as_deref().is_some_and(|percent| percent.starts_with('~'))
+}
+
 fn count(number: Option<i64>) -> Option<u64> {
     number.and_then(|number| u64::try_from(number).ok())
 }
@@ -124,6 +133,7 @@ impl From<&PodVolumeBackup> for Transfer {
             uploader: spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default(),
             phase: object.phase().to_string(),
             percent: None,
+            is_estimate: is_estimate(&live),
             total_bytes,
             bytes_done,
             incremental_bytes: count(status.incremental_bytes),
@@ -161,6 +171,7 @@ impl From<&PodVolumeRestore> for Transfer {
             uploader: spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default(),
             phase: object.phase().to_string(),
             percent: None,
+            is_estimate: is_estimate(&live),
             total_bytes,
             bytes_done,
             incremental_bytes: None,
@@ -203,6 +214,7 @@ impl From<&DataUpload> for Transfer {
             uploader: uploader(object),
             phase: object.phase().to_string(),
             percent: None,
+            is_estimate: is_estimate(&live),
             total_bytes,
             bytes_done,
             incremental_bytes: count(status.incremental_bytes),
@@ -240,6 +252,7 @@ impl From<&DataDownload> for Transfer {
             uploader: uploader(object),
             phase: object.phase().to_string(),
             percent: None,
+            is_estimate: is_estimate(&live),
             total_bytes,
             bytes_done,
             incremental_bytes: None,
@@ -275,21 +288,23 @@ impl Transfer {
         self.pod == NO_POD
     }
 
-    /// How far it is, if the total is known. 100 only at a good end.
+    /// How far it is, marked while the total may grow. 100 only at a good end.
     pub fn percent(&self) -> Option<String> {
         if self.percent.is_some() {
             return self.percent.clone();
         }
         let ended = self.phase == TransferPhase::Completed.as_str();
         let total = self.total_bytes.filter(|total| *total > 0)?;
-        Some(percent_string(self.bytes_done.unwrap_or(0).min(total), total, ended))
+        let mark = if self.is_estimate && !ended { "~" } else { "" };
+        Some(format!("{mark}{}", percent_string(self.bytes_done.unwrap_or(0).min(total), total, ended)))
     }
 
     /// The volume's name with what its group tells, as Velero tells it.
     fn words(&self) -> String {
         let volume = &self.volume;
         match self.phase.as_str() {
-            "InProgress" | "Canceling" => match self.percent() {
+            // An estimate is no total that is known.
+            "InProgress" | "Canceling" => match self.percent().filter(|percent| !percent.starts_with('~')) {
                 Some(percent) => format!("{volume} ({percent}%)"),
                 None => volume.clone(),
             },
@@ -433,6 +448,13 @@ mod tests {
                 json!({ "phase": "InProgress", "progress": { "totalBytes": 10_000, "bytesDone": 4217 } }),
             ),
             backup("b", "db-0", "wal", json!({ "phase": "InProgress" })),
+            backup(
+                "g",
+                "web",
+                "estimated",
+                json!({ "phase": "InProgress", "progress": { "totalBytes": 10_000, "bytesDone": 4333 },
+                    "plimsoll": { "percent": "~43.33" } }),
+            ),
             backup("c", "web", "files", json!({ "phase": "InProgress", "progress": { "bytesDone": 17 } })),
             backup(
                 "d",
@@ -443,13 +465,14 @@ mod tests {
             backup("e", "db-2", "data", json!({ "phase": "Completed" })),
             backup("f", "db-3", "data", json!({})),
         ];
+        assert_eq!(all[2].percent().as_deref(), Some("~43.33"));
         let shown: Vec<_> = groups(&all).into_iter().map(|group| (group.title, group.count, group.lines)).collect();
         let lines = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
         assert_eq!(
             shown,
             [
                 ("Completed", 2, lines(&["shop/db-1: data (size: 9, incremental size: 4)", "shop/db-2: data"])),
-                ("In Progress", 3, lines(&["shop/db-0: data (42.17%), wal", "shop/web: files"])),
+                ("In Progress", 4, lines(&["shop/db-0: data (42.17%), wal", "shop/web: estimated, files"])),
                 ("New", 1, lines(&["shop/db-3: data"])),
             ]
         );

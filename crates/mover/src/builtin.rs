@@ -26,9 +26,14 @@ pub(crate) struct BuiltIn;
 /// The engine, open on one repository. Its runtime ends with it.
 struct Engine {
     name: String,
-    store: Store,
     repository: Arc<plimsoll_repository::Repository>,
-    runtime: Runtime,
+    _runtime: Runtime,
+}
+
+/// The snapshots that can be read, and what is wrong with the others.
+struct Readable {
+    snapshots: Vec<(Id, Snapshot)>,
+    damage: Option<String>,
 }
 
 impl Engine {
@@ -48,10 +53,18 @@ impl Engine {
         })
     }
 
-    fn init(session: &Session) -> Result<Self> {
-        Self::start(session, |store, runtime, content| {
-            plimsoll_repository::Repository::init(store, runtime, password_in_file(content))
-        })
+    /// The new repository; nothing if somebody else was faster.
+    fn init(session: &Session) -> Result<Option<Self>> {
+        let mut lost = false;
+        let started = Self::start(session, |store, runtime, content| {
+            let made = plimsoll_repository::Repository::init(store, runtime, password_in_file(content));
+            lost = matches!(made, Err(RepositoryError::AlreadyInitialized { .. }));
+            made
+        });
+        match started {
+            Err(_) if lost => Ok(None),
+            started => started.map(Some),
+        }
     }
 
     fn start(
@@ -70,18 +83,39 @@ impl Engine {
             Store::open(&location).map_err(|error| MoverError::of_store(&error, &name))?
         };
         let password = session.repository.password.expose();
-        let opened = open(store.clone(), runtime.handle().clone(), password);
+        let opened = open(store, runtime.handle().clone(), password);
         let repository = Arc::new(opened.map_err(|error| MoverError::of_engine(&error, &name))?);
-        Ok(Self { name, store, repository, runtime })
+        Ok(Self { name, repository, _runtime: runtime })
     }
 
     fn named(&self, error: &RepositoryError) -> MoverError {
         MoverError::of_engine(error, &self.name)
     }
 
-    fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
-        self.repository.snapshots().map_err(|error| self.named(&error))
+    /// A damaged snapshot is in nobody's way but its own.
+    fn snapshots(&self) -> Result<Readable> {
+        let (snapshots, damage) = self.repository.readable_snapshots().map_err(|error| self.named(&error))?;
+        let damage =
+            damage.first().map(|first| format!("{} snapshots cannot be read, among them: {first}", damage.len()));
+        if let Some(damage) = &damage {
+            tracing::warn!("repository {}: {damage}", self.name);
+        }
+        Ok(Readable { snapshots, damage })
     }
+}
+
+/// Makes a repository and waits until a rival would be seen. Its ID; nothing if a rival made it.
+fn make(session: &Session, probe: &Probe) -> Result<Option<String>> {
+    let name = session.name();
+    repository::clear_interrupted(probe, &name)?;
+    session.task.say("initialising the repository");
+    let own = Engine::init(session)?.map(|engine| engine.repository.id().to_string());
+    if own.is_none() && !probe.exists("config")? {
+        repository::clear_interrupted(probe, &name)?;
+        return Err(MoverError::Damaged { repository: name, cause: "it has snapshots but no config".into() });
+    }
+    repository::let_rivals_show(session)?;
+    Ok(own)
 }
 
 /// A dead store is named at once; the engine itself would be patient with it.
@@ -119,8 +153,9 @@ impl Mover for BuiltIn {
             crate::meters::Meters::new(&session.task).finish(0, 0);
             return Ok(BackupOutcome::default());
         }
+        repository::require_single_if_unused(&Probe::open(&session.repository.place)?, &session.name())?;
         let engine = Engine::open(session)?;
-        let parent = find_parent(&engine, backup)?;
+        let (parent, damage) = find_parent(&engine, backup)?;
         let options = options(backup, parent)?;
         let done = engine.repository.backup(&options, &session.task, &session.cancel);
         let done = done.map_err(|error| full_repository(&error, &engine))?;
@@ -132,7 +167,7 @@ impl Mover for BuiltIn {
             files,
             added: Some(done.summary.data_added),
             problems: problems(&done.problems, done.problem_count, &backup.directory),
-            warnings: lock_warnings(done.locked),
+            warnings: lock_warnings(done.locked).into_iter().chain(damage).collect(),
         })
     }
 
@@ -143,7 +178,7 @@ impl Mover for BuiltIn {
         let engine = Engine::open(session)?;
         let (id, _) = engine.repository.find_snapshot(&restore.snapshot).map_err(|error| engine.named(&error))?;
         let mut options = RestoreOptions::new(id, &restore.directory);
-        options.overwrite = Overwrite::IfChanged;
+        options.overwrite = if restore.resumed { Overwrite::IfChanged } else { Overwrite::Always };
         options.workers = workers(restore.parallel);
         options.sparse = restore.sparse;
         let done = engine.repository.restore(&options, &session.task, &session.cancel);
@@ -163,16 +198,14 @@ impl Mover for BuiltIn {
 
     fn ensure(&self, session: &Session) -> Result<Ensured> {
         let (probe, name) = (Probe::open(&session.repository.place)?, session.name());
-        let created = !probe.exists("config")?;
-        if created {
-            repository::clear_interrupted(&probe, &name)?;
-            session.task.say("initialising the repository");
-            drop(Engine::init(session)?);
-        }
+        let made = if probe.exists("config")? { None } else { make(session, &probe)? };
         repository::require_single_if_unused(&probe, &name)?;
-        let engine = Engine::open(session)?;
+        let id = Engine::open(session)?.repository.id().to_string();
+        if made.as_ref().is_some_and(|own| *own != id) {
+            return Err(MoverError::InitialisedTwice { repository: name, found: "another's config".into() });
+        }
         let warnings = password_warnings(session.repository.password.expose());
-        Ok(Ensured { created, id: engine.repository.id().to_string(), warnings })
+        Ok(Ensured { created: made.is_some(), id, warnings })
     }
 
     fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>> {
@@ -187,7 +220,7 @@ impl Mover for BuiltIn {
                 bytes: snapshot.summary.map(|summary| summary.total_bytes_processed),
             })
         };
-        Ok(engine.snapshots()?.into_iter().filter_map(info).collect())
+        Ok(engine.snapshots()?.snapshots.into_iter().filter_map(info).collect())
     }
 
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize> {
@@ -195,11 +228,12 @@ impl Mover for BuiltIn {
         require_repository(session)?;
         let engine = Engine::open(session)?;
         let _lock = Lock::take(&engine.repository, LockKind::Exclusive).map_err(|error| engine.named(&error))?;
-        for (id, _) in engine.snapshots()? {
-            let id = id.to_string();
+        // By their names alone: also one that cannot be read is forgotten.
+        let probe = Probe::open(&session.repository.place)?;
+        for found in probe.list("snapshots")? {
+            let id = found.key.rsplit('/').next().unwrap_or_default();
             if snapshots.iter().any(|named| id.starts_with(named.as_str())) {
-                let gone = engine.runtime.block_on(engine.store.delete(&format!("snapshots/{id}")));
-                gone.map_err(|error| MoverError::of_store(&error, &engine.name))?;
+                probe.delete(&found.key)?;
             }
         }
         Ok(snapshots.len())
@@ -261,11 +295,13 @@ fn workers(parallel: Option<u32>) -> usize {
     parallel.map_or(0, |number| number as usize)
 }
 
-fn find_parent(engine: &Engine, backup: &Backup) -> Result<Option<Id>> {
-    let Some(volume) = backup.volume().filter(|_| !backup.full) else { return Ok(None) };
+/// The newest snapshot of the same volume, and what is wrong with those that cannot be read.
+fn find_parent(engine: &Engine, backup: &Backup) -> Result<(Option<Id>, Option<String>)> {
+    let Some(volume) = backup.volume().filter(|_| !backup.full) else { return Ok((None, None)) };
     let word = format!("{VOLUME_TAG}={volume}");
-    let same = engine.snapshots()?.into_iter().filter(|(_, snapshot)| snapshot.tags.contains(&word));
-    Ok(same.max_by_key(|(_, snapshot)| snapshot.time).map(|(id, _)| id))
+    let Readable { snapshots, damage } = engine.snapshots()?;
+    let same = snapshots.into_iter().filter(|(_, snapshot)| snapshot.tags.contains(&word));
+    Ok((same.max_by_key(|(_, snapshot)| snapshot.time).map(|(id, _)| id), damage))
 }
 
 /// While backing up, a full disk is the repository's.

@@ -1,16 +1,20 @@
 //! The mover's own process: one job from standard input, frames and a verdict to standard output.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
-use plimsoll_progress::{Clock, Encoder, Ending, Operation, Task};
+use plimsoll_progress::{Clock, Encoder, Ending, Operation, Snapshot, Task, Total, Unit};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use crate::job::{Job, Kind, Work};
 use crate::mover::{Session, mover};
 use crate::outcome::Outcome;
+use crate::status::SCANNING;
 use crate::traffic::Traffic;
 use crate::wire::{CANCEL, verdict_line};
 use crate::{Cancel, MoverError, Result, private};
@@ -96,13 +100,31 @@ fn work(job: &Job, session: &Session) -> Result<Outcome> {
             Err(MoverError::InvalidJob { cause: format!("{} cannot place a directory elsewhere", job.kind.name()) })
         }
         Work::Backup(backup) => mover.backup(backup, session).map(Outcome::Backup),
-        Work::Restore(restore) => mover.restore(restore, session).map(Outcome::Restore),
+        Work::Restore(restore) => {
+            let outcome = mover.restore(restore, session)?;
+            session.task.say("flushing what was written");
+            flush(&restore.directory)?;
+            Ok(Outcome::Restore(outcome))
+        }
         Work::Ensure => mover.ensure(session).map(Outcome::Ensured),
         Work::Snapshots => mover.snapshots(session).map(Outcome::Snapshots),
         Work::Forget { snapshots } => mover.forget(snapshots, session).map(Outcome::Forgotten),
         Work::Locks => mover.locks(session).map(Outcome::Locks),
         Work::Unlock { locks } => mover.unlock(locks, session).map(Outcome::Unlocked),
     }
+}
+
+/// Whoever hears that the data is there starts an application on it: from then on a node that loses its power must not lose the
+/// data any more. One call for the whole file system, because no program tells which files it wrote.
+fn flush(directory: &Path) -> Result<()> {
+    let path = || directory.display().to_string();
+    let opened =
+        File::open(directory).map_err(|error| MoverError::Volume { path: path(), cause: error.to_string() })?;
+    rustix::fs::syncfs(&opened).map_err(|error| match error {
+        // Room may be found missing as late as this.
+        Errno::NOSPC | Errno::DQUOT => MoverError::VolumeFull { path: path() },
+        error => MoverError::Volume { path: path(), cause: format!("flushing it: {error}") },
+    })
 }
 
 /// Sends a frame in every interval, changed or not: a sign of life.
@@ -113,7 +135,7 @@ fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &St
         if traffic.has_moved() {
             operation.root().touch();
         }
-        let frame = encoder.encode_always(&operation.snapshot());
+        let frame = encoder.encode_always(&seen(job, operation));
         write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
         let result = match started.recv_timeout(job.interval()) {
             Err(RecvTimeoutError::Timeout) => continue,
@@ -127,6 +149,19 @@ fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &St
         write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
         return result;
     }
+}
+
+/// The tree as others see it. Our own mover looks through a volume while it stores the first files: as long as it does, that
+/// is what it says, as with every other mover.
+fn seen(job: &Job, operation: &Operation) -> Snapshot {
+    let mut snapshot = operation.snapshot();
+    if let (Kind::BuiltIn, Work::Backup(_)) = (job.kind, &job.work)
+        && let Some(root) = snapshot.nodes.first_mut()
+        && root.counts(Unit::Bytes).is_some_and(|counts| matches!(counts.total, Total::Growing(_)))
+    {
+        root.item = Some(SCANNING.into());
+    }
+    snapshot
 }
 
 fn ending(result: &Result<Outcome>) -> Ending {

@@ -190,6 +190,11 @@ pub struct Restore {
     /// Whether blocks of zeros become holes. Every mover that can makes them, unless somebody says no.
     #[serde(default = "yes")]
     pub sparse: bool,
+    /// Whether nothing is there but what an earlier attempt at this very restore wrote, and the machine has not lost its memory
+    /// since: then a file of the right size and time is the right one. After a crash it may be full of zeros, and somebody
+    /// else's file may look the same.
+    #[serde(default)]
+    pub resumed: bool,
 }
 
 fn yes() -> bool {
@@ -199,6 +204,6 @@ fn yes() -> bool {
 impl Restore {
     /// A restore with the usual settings.
     pub fn new(snapshot: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
-        Self { snapshot: snapshot.into(), directory: directory.into(), parallel: None, sparse: true }
+        Self { snapshot: snapshot.into(), directory: directory.into(), parallel: None, sparse: true, resumed: false }
     }
 }

@@ -49,5 +49,5 @@ pub use outcome::{BackupOutcome, Ensured, LockInfo, Outcome, Problem, Problems, 
 pub use parent::{Canceller, Launch, Transfer, spawn};
 pub use place::{Place, Secret};
 pub use plimsoll_repository::Cancel;
-pub use status::{SCANNING, TransferProgress, transfer_progress};
+pub use status::{SCANNING, TransferProgress, progress_towards, transfer_progress};
 pub use wire::{Said, understand};

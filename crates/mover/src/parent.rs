@@ -189,7 +189,11 @@ impl Transfer {
         };
         let verdict = tokio::select! {
             verdict = self.follow() => verdict,
-            () = overdue => Ok(Some(Err(MoverError::Cancelled))),
+            () = overdue => {
+                // Its time is up: it gets no last breath.
+                self.group.kill();
+                Ok(Some(Err(MoverError::Cancelled)))
+            }
         };
         let status = self.end().await;
         match verdict {

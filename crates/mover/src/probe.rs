@@ -49,6 +49,12 @@ impl Probe {
         self.runtime.block_on(self.store.list(folder).try_collect()).map_err(|error| self.error(&error))
     }
 
+    /// Whether a folder holds anything, without listing all of it.
+    pub(crate) fn holds_any(&self, folder: &str) -> Result<bool> {
+        let first = self.runtime.block_on(async { self.store.list(folder).try_next().await });
+        first.map(|first| first.is_some()).map_err(|error| self.error(&error))
+    }
+
     pub(crate) fn get(&self, key: &str) -> Result<Vec<u8>> {
         self.runtime.block_on(self.store.get(key)).map(|bytes| bytes.to_vec()).map_err(|error| self.error(&error))
     }

@@ -2,6 +2,8 @@
 
 use plimsoll_progress::{Node, State, Total, Unit};
 
+use crate::job::Kind;
+
 /// What a task says while its source is still being looked through and no total can be told.
 pub const SCANNING: &str = "scanning";
 
@@ -29,11 +31,22 @@ pub fn transfer_progress(node: &Node) -> Option<TransferProgress> {
     let total_bytes = match counts.total {
         // Nothing of nothing would look like the end.
         Total::Unknown | Total::Final(0) => return None,
+        // Ours knows its total soon. What it has found until then is about what it has done: a percentage of that would fall.
+        Total::Growing(_) if &*node.name == Kind::BuiltIn.name() => return None,
         // An estimate that the work has passed already says nothing but "at least this much".
         Total::Growing(total) => total.max(settled.saturating_add(1)),
         Total::Final(total) => total,
     };
     Some(TransferProgress { total_bytes, bytes_done: settled.min(total_bytes.saturating_sub(1)) })
+}
+
+/// The same where the total is known from elsewhere while our own mover still looks through a snapshot: a large one it restores
+/// part by part.
+pub fn progress_towards(node: &Node, total_bytes: u64) -> Option<TransferProgress> {
+    let counts = node.counts(Unit::Bytes).filter(|_| &*node.name == Kind::BuiltIn.name() && !node.state.is_ended())?;
+    let settled = counts.settled();
+    let known = matches!(counts.total, Total::Growing(_)) && settled > 0 && total_bytes > 0;
+    known.then(|| TransferProgress { total_bytes, bytes_done: settled.min(total_bytes - 1) })
 }
 
 #[cfg(test)]
@@ -65,6 +78,24 @@ mod tests {
         assert_eq!(shown(&operation), Some((999, 1000)));
         operation.end(Ending::Succeeded);
         assert_eq!(shown(&operation), Some((1000, 1000)));
+    }
+
+    #[test]
+    fn our_own_mover_shows_nothing_before_it_knows_the_total_unless_somebody_else_does() {
+        let operation = Operation::new("parent", Clock::system());
+        let mover = operation.root().child(Kind::BuiltIn.name());
+        let bytes = mover.meter(Unit::Bytes);
+        let node = || operation.snapshot().node(Kind::BuiltIn.name()).cloned().expect("a node");
+        bytes.grow_total(100);
+        bytes.skip(99);
+        assert_eq!(transfer_progress(&node()), None, "99 % of what it has found so far");
+        let shown = progress_towards(&node(), 1000).expect("the snapshot's size");
+        assert_eq!((shown.bytes_done, shown.total_bytes), (99, 1000));
+        bytes.grow_total(900);
+        bytes.finalize_total();
+        let shown = transfer_progress(&node()).expect("the total is known");
+        assert_eq!((shown.bytes_done, shown.total_bytes), (99, 1000));
+        assert_eq!(progress_towards(&node(), 2000), None);
     }
 
     #[test]

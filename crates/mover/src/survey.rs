@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::Cancel;
 use crate::outcome::Problems;
+
+/// Longer than most lists of the names of attributes.
+const LONGEST_LIST: usize = 4096;
 
 /// Calls `visit` with everything below a directory. What cannot be read is passed over: the program that reads it for
 /// good will name it.
@@ -36,21 +39,65 @@ pub(crate) fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// What a mover that keeps neither special files nor names that are not UTF-8 would lose without a word.
-pub(crate) fn not_kept(root: PathBuf, cancel: Cancel) -> std::thread::JoinHandle<Problems> {
-    std::thread::spawn(move || {
-        let mut problems = Problems::default();
-        walk(&root, &|| cancel.is_cancelled(), &mut |path, metadata| {
-            let name = path.strip_prefix(&root).unwrap_or(path);
-            let kind = metadata.file_type();
-            if std::str::from_utf8(path.file_name().unwrap_or_default().as_bytes()).is_err() {
-                problems.add(name.display().to_string(), "its name is not UTF-8 and comes back changed");
-            } else if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
-                problems.add(name.display().to_string(), "pipes, sockets and devices are not kept");
-            }
-        });
-        problems
-    })
+/// What a mover loses without a word that keeps neither special files, nor names that are not UTF-8, nor links, nor attributes.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// What does not come back, or not under its name.
+    pub(crate) problems: Problems,
+    linked: HashSet<(u64, u64)>,
+    attributed: u64,
+}
+
+impl Losses {
+    pub(crate) fn find(root: PathBuf, cancel: Cancel) -> std::thread::JoinHandle<Self> {
+        std::thread::spawn(move || {
+            let mut losses = Self::default();
+            walk(&root, &|| cancel.is_cancelled(), &mut |path, metadata| {
+                losses.look(path, path.strip_prefix(&root).unwrap_or(path), metadata);
+            });
+            losses
+        })
+    }
+
+    fn look(&mut self, path: &Path, name: &Path, metadata: &Metadata) {
+        let kind = metadata.file_type();
+        // Whoever listens makes it anew when it starts; nobody could use one that came back.
+        if kind.is_socket() {
+            return;
+        }
+        if std::str::from_utf8(path.file_name().unwrap_or_default().as_bytes()).is_err() {
+            self.problems.add(name.display().to_string(), "its name is not UTF-8 and comes back changed");
+        } else if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
+            self.problems.add(name.display().to_string(), "pipes and devices are not kept");
+        }
+        if kind.is_file() && metadata.nlink() > 1 {
+            self.linked.insert((metadata.dev(), metadata.ino()));
+        }
+        if has_attributes(path) {
+            self.attributed += 1;
+        }
+    }
+
+    /// What comes back, but not all that was known about it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let linked = (!self.linked.is_empty())
+            .then(|| format!("{} files with several names come back as several files", self.linked.len()));
+        let attributed =
+            (self.attributed > 0).then(|| format!("{} entries come back without extended attributes", self.attributed));
+        let words: Vec<String> = linked.into_iter().chain(attributed).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
+
+/// Whether an entry has extended attributes of its own. Labels of the security module are given anew where it comes back.
+fn has_attributes(path: &Path) -> bool {
+    let mut names = [0; LONGEST_LIST];
+    let length = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Ok(length) => length,
+        Err(error) => return error == rustix::io::Errno::RANGE,
+    };
+    let mut names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.any(|name| name != b"security.selinux")
 }
 
 /// The bytes of all files, each counted once whatever its names.
@@ -103,6 +150,24 @@ impl Drop for Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_are_no_loss_and_what_loses_its_names_or_attributes_is_counted() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| folder.path().join(name);
+        let _listener = std::os::unix::net::UnixListener::bind(at("socket")).expect("binds");
+        std::fs::write(at("file"), "x").expect("writes");
+        let none = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        assert_eq!((none.problems.count, none.warning()), (0, None));
+        std::fs::hard_link(at("file"), at("second")).expect("links");
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).expect("makes");
+        let tagged = rustix::fs::setxattr(at("file"), "user.mine", b"1", rustix::fs::XattrFlags::empty()).is_ok();
+        let found = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        assert_eq!(found.problems.named.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["pipe"]);
+        let words = found.warning().expect("something is lost");
+        assert!(words.starts_with("1 files with several names"), "{words}");
+        assert_eq!(words.contains("2 entries come back without extended attributes"), tagged, "{words}");
+    }
 
     #[test]
     fn sizes_count_a_file_with_two_names_once_and_what_was_there_before_not_at_all() {

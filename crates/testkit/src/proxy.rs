@@ -11,7 +11,7 @@ mod connection;
 mod rules;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -49,11 +49,17 @@ impl Proxy {
     /// The same on an address of one's choice, as for [`Proxy::before`]: a program in a pod needs the kubeconfig too, because
     /// the address and the certificate that are injected there are the API server's own.
     pub async fn before_api_server_at(bind: &str, cluster: &Cluster) -> Result<Self> {
-        let config = cluster.config().await?;
+        Self::before_api_server_of(bind, cluster.kubeconfig()).await
+    }
+
+    /// The same before whatever cluster a kubeconfig leads to.
+    pub async fn before_api_server_of(bind: &str, kubeconfig: &Path) -> Result<Self> {
+        crate::install_crypto();
+        let mut file = Kubeconfig::read_from(kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(file.clone(), &KubeConfigOptions::default()).await?;
         let mut proxy = Self::listen(bind, upstream_of(&config)?).await?;
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("kubeconfig");
-        let mut file = Kubeconfig::read_from(cluster.kubeconfig())?;
         for entry in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
             entry.server = Some(proxy.url());
             entry.certificate_authority = None;
@@ -90,7 +96,7 @@ impl Proxy {
     }
 
     /// A kubeconfig whose server is this proxy. Only one before an API server has it.
-    pub fn kubeconfig(&self) -> Option<&std::path::Path> {
+    pub fn kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_ref().map(|(_, path)| path.as_path())
     }
 

@@ -37,7 +37,12 @@ pub fn volume_server(home: &Home<'_>, mover: &str, more: &[&str], environment: &
 
 /// The agent of the one node.
 pub fn agent(home: &Home<'_>, more: &[&str], environment: &[(&str, &str)]) -> Child {
-    agent_command(plimsoll(), home).args(more).envs(environment.iter().copied()).spawn().unwrap()
+    agent_command(plimsoll(), home, &home.bed.kubeconfig).args(more).envs(environment.iter().copied()).spawn().unwrap()
+}
+
+/// The same, reaching the cluster through another kubeconfig.
+pub fn agent_through(home: &Home<'_>, kubeconfig: &Path) -> Child {
+    agent_command(plimsoll(), home, kubeconfig).spawn().unwrap()
 }
 
 /// The same for which a directory, with what is in it, lies on a small file system.
@@ -50,15 +55,15 @@ pub fn agent_on_a_small_disk(home: &Home<'_>, directory: &Path, size: &str) -> C
     let mut command = Command::new("unshare");
     command.kill_on_drop(true).stdin(Stdio::null()).args(["--mount", "sh", "-c", &mount, "sh"]);
     command.args([small.as_path(), directory]).arg(env!("CARGO_BIN_EXE_plimsoll"));
-    agent_command(command, home).spawn().unwrap()
+    agent_command(command, home, &home.bed.kubeconfig).spawn().unwrap()
 }
 
-fn agent_command(mut command: Command, home: &Home<'_>) -> Command {
+fn agent_command(mut command: Command, home: &Home<'_>, kubeconfig: &Path) -> Command {
     let log = home.bed.directory.path().join(format!("agent-{}.log", home.namespace));
     let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
     command
         .args(["agent", "--node", "local", "--pod", "agent", "--namespace", &home.namespace, "--kubeconfig"])
-        .arg(&home.bed.kubeconfig)
+        .arg(kubeconfig)
         .arg("--pods-directory")
         .arg(home.bed.directory.path().join("cluster/pods"))
         .arg("--cache-dir")
@@ -163,6 +168,26 @@ impl<'a> Application<'a> {
             phase(&json!(self.api("Pod").get(name).await.unwrap())) == "Succeeded"
         })
         .await;
+    }
+
+    /// A pod with an empty claim, which asks for its backup.
+    pub async fn empty_pod(&self, name: &str) {
+        self.create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": name },
+            "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }))
+            .await;
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "annotations": { "backup.velero.io/backup-volumes": "void" } },
+            "spec": { "terminationGracePeriodSeconds": 1,
+                "containers": [{ "name": "main", "image": "shell", "command": ["sh", "-c", "trap exit TERM; sleep 2147483647 & wait"],
+                    "volumeMounts": [{ "name": "void", "mountPath": "/void" }] }],
+                "volumes": [{ "name": "void", "persistentVolumeClaim": { "claimName": name } }] } });
+        self.create(pod).await;
+        eventually("the pod runs", async || self.runs(name).await).await;
+    }
+
+    /// Whether a pod of this name runs.
+    pub async fn runs(&self, name: &str) -> bool {
+        self.api("Pod").get_opt(name).await.unwrap().is_some_and(|pod| phase(&json!(pod)) == "Running")
     }
 
     /// Gone with everything it wrote.

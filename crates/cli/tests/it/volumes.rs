@@ -156,3 +156,62 @@ async fn policies_and_annotations_say_which_volumes_are_backed_up() {
     assert_eq!(volumes_of(&home, "all").await, ["data"]);
     dismiss(agent).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_was_restored_once_waits_for_nothing_where_no_data_is_restored() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("first", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "first").await), "Completed", "{}", agent_log(&home));
+    application.lose().await;
+    home.restore("first", json!({ "backupName": "first" })).await;
+    assert_eq!(phase(&home.ended("Restore", "first").await), "Completed", "{}", agent_log(&home));
+    let pod = application.pod().await.unwrap();
+    assert_eq!(pod["spec"]["initContainers"][0]["name"], "restore-wait", "{pod:#}");
+
+    // Now the pod brings along a container that waits for the first restore.
+    application.annotate("backup.velero.io/backup-volumes", "").await;
+    home.backup("bare", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "bare").await), "Completed", "{}", home.messages("bare", "errors"));
+    assert_eq!(volumes_of(&home, "bare").await, Vec::<String>::new());
+    application.annotate("backup.velero.io/backup-volumes", "data,scratch").await;
+    home.backup("full", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "full").await), "Completed", "{}", home.messages("full", "errors"));
+    // Nothing to restore, and nothing that shall be.
+    for (backup, spec) in [("bare", json!({})), ("full", json!({ "restorePVs": false }))] {
+        application.lose().await;
+        let mut spec = spec;
+        spec["backupName"] = json!(backup);
+        home.restore(backup, spec).await;
+        let restore = home.ended("Restore", backup).await;
+        assert_eq!(phase(&restore), "Completed", "{backup}: {restore:#}\n{}", home.log());
+        eventually("the pod runs without its data", async || application.is_running().await).await;
+        let pod = application.pod().await.unwrap();
+        assert!(pod["spec"]["initContainers"].is_null(), "{backup}: {pod:#}");
+    }
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_volume_comes_back_empty_without_a_warning() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    application.empty_pod("void").await;
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    let empty = transfer(&home, "PodVolumeBackup", "void").await.unwrap();
+    assert_eq!((phase(&empty), &empty["status"]["snapshotID"]), ("Completed", &json!("")), "{empty:#}");
+    assert_eq!(empty["status"]["progress"], json!({ "totalBytes": 0, "bytesDone": 0 }), "{empty:#}");
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", home.log());
+    assert!(restore["status"]["warnings"].as_u64().unwrap_or(0) == 0, "{restore:#}\n{}", home.log());
+    for pod in ["void", "writer"] {
+        eventually("the pod runs", async || application.runs(pod).await).await;
+    }
+    dismiss(agent).await;
+}

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::pod_volumes::{Application, agent, agent_log, agent_on_a_small_disk, path, server, transfer};
+use crate::pod_volumes::{Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer};
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -198,6 +198,101 @@ async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does
         dismiss(agent).await;
         dismiss(server).await;
     }
+}
+
+/// A program that pods can see: their `/tmp` is their own.
+fn helper(name: &str, text: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+fn server_with_helper(home: &Home<'_>, program: &str, timeout: &str) -> tokio::process::Child {
+    let arguments = ["--volume-mover", "built-in", "--restore-helper-program", program, "--resource-timeout", timeout];
+    let search = path();
+    home.server_through(&home.bed.kubeconfig, &arguments, &[("PATH", search.as_str())])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_is_killed_while_it_takes_its_marks_away_is_told_again() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let before = application.files().await;
+    // The first time it dies between the two volumes.
+    let plimsoll = env!("CARGO_BIN_EXE_plimsoll");
+    let text = format!(
+        "data=/restores/data scratch=/restores/scratch\n\
+         if [ -e $scratch/died ]; then rm $scratch/died; exec {plimsoll} \"$@\"; fi\n\
+         until [ -e $data/.velero/$2 ] && [ -e $scratch/.velero/$2 ]; do sleep 0.1; done\n\
+         touch $scratch/died; rm -r $data/.velero; exit 137"
+    );
+    let (_server, agent) = (server_with_helper(&home, &helper("mortal", &text), "2m"), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", home.log(), agent_log(&home));
+    let pod = application.pod().await.unwrap();
+    assert_eq!(pod["status"]["initContainerStatuses"][0]["restartCount"], 1, "{pod:#}");
+    eventually("the pod runs with its data", async || application.is_running().await).await;
+    assert_eq!(application.files().await, before);
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_has_its_data_and_does_not_go_on_is_named_and_its_restore_does_not_end_well() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let deaf = helper("deaf", "exec sleep 2147483647");
+    let (_server, agent) = (server_with_helper(&home, &deaf, "15s"), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let words = "waiting for container restore-wait of pod shop/writer to see that its data is there";
+    eventually("the restore says what it waits for", async || {
+        home.list("Operation").await.iter().any(|operation| operation.data["status"].to_string().contains(words))
+    })
+    .await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
+    let words = "pod shop/writer has its data, but its container restore-wait does not go on";
+    assert!(home.log().contains(words), "{}", home.log());
+    for volume in ["data", "scratch"] {
+        let done = transfer(&home, "PodVolumeRestore", volume).await.unwrap();
+        assert_eq!(phase(&done), "Completed", "{done:#}");
+    }
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_fails_for_a_moment_costs_no_transfer() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    // The first look at each of them.
+    let reads = |what: &str| Requests::with_method(Method::GET).containing(what).first(1);
+    let broken = [
+        "/podvolumebackups/",
+        "/persistentvolumeclaims/data",
+        "/persistentvolumes/",
+        "/backupstoragelocations/default",
+        "/secrets/velero-repo-credentials",
+    ];
+    let faults = broken.map(|what| proxy.inject(reads(what), Fault::Status(500)));
+    let _server = server(&home, "built-in", &[]);
+    let agent = agent_through(&home, proxy.kubeconfig().unwrap());
+    eventually("the agent is at work", async || agent_log(&home).contains("at work")).await;
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    for (fault, what) in faults.iter().zip(broken) {
+        assert_eq!(fault.hits(), 1, "{what}");
+    }
+    dismiss(agent).await;
 }
 
 /// A volume that is backed up once more, by no server.

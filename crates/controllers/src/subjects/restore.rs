@@ -318,9 +318,6 @@ fn volume_data(
     selecting: &Selecting,
     stages: &Stages,
 ) -> Result<Option<Arc<dyn VolumeData>>, Error> {
-    if volumes.files().is_empty() {
-        return Ok(None);
-    }
     let source = Source {
         context: Arc::clone(&job.context),
         name: job.id.name.clone(),
@@ -331,7 +328,8 @@ fn volume_data(
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     };
-    Ok(Some(Arc::new(PodData::register(source, actions, selecting.catalog())?)))
+    let data = PodData::register(source, actions, selecting.catalog())?;
+    Ok(data.map(|data| Arc::new(data) as Arc<dyn VolumeData>))
 }
 
 /// Waits for the data of volumes. What went wrong with one is an error of the restore.

@@ -1,92 +1,186 @@
-//! Pods that wait a second time. A node that was started anew, or a sandbox that died, runs all init containers again, long
-//! after the restore; what told the first one that the data is there was taken away by it. The agent tells it again.
+//! Pods that wait though nobody is left to tell them. A node that was started anew, or a sandbox that died, runs all init
+//! containers again, long after the restore; what told the first one that the data is there was taken away by it. A container
+//! that was killed while it took that away from one volume after the other waits for the first of them for ever. The agent
+//! tells both again.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{PodVolumeRestore, TransferPhase};
 use tracing::{info, warn};
 
 use super::agent::Agent;
 use super::directory;
 use super::error::TransferError;
-use super::handshake::Mark;
+use super::handshake::{Mark, cannot_wait};
 use super::kind::RESTORE_WAIT;
+use crate::Error;
 
 /// Where the container that waits has its volumes.
 const MOUNTS: &str = "/restores/";
+/// How often a pod is looked at that could not be told yet: what keeps it from being told is no event of the pod's.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Watches the pods of this node. Ends only with whoever drops it.
 pub(super) async fn let_go_on(agent: &Agent) {
     let here = watcher::Config::default().fields(&format!("spec.nodeName={}", agent.settings.node));
-    let pods = watcher(Api::<Pod>::all(agent.client.clone()), here).default_backoff().applied_objects();
+    let pods = watcher(Api::<Pod>::all(agent.client.clone()), here).default_backoff();
     let mut pods = std::pin::pin!(pods);
-    // By uid, how often the container had been started when it was told.
-    let mut told: BTreeMap<String, i32> = BTreeMap::new();
-    while let Some(pod) = pods.next().await {
-        let Ok(pod) = pod else { continue };
+    let mut known = Known::default();
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            event = pods.next() => match event {
+                Some(Ok(event)) => known.hear(event),
+                Some(Err(_)) => continue,
+                None => return,
+            },
+            _ = ticks.tick(), if !known.waiting.is_empty() => {}
+        }
+        known.tell_all(agent).await;
+    }
+}
+
+/// The pods of this node that wait.
+#[derive(Default)]
+struct Known {
+    /// By uid.
+    waiting: BTreeMap<String, Pod>,
+    /// By uid, how often the container had been started when it was told.
+    told: BTreeMap<String, i32>,
+}
+
+impl Known {
+    fn hear(&mut self, event: watcher::Event<Pod>) {
+        match event {
+            watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => self.see(pod),
+            watcher::Event::Delete(pod) => self.forget(&pod.uid().unwrap_or_default()),
+            // What is still there is told anew.
+            watcher::Event::Init => self.waiting.clear(),
+            watcher::Event::InitDone => {}
+        }
+    }
+
+    fn see(&mut self, pod: Pod) {
         let uid = pod.uid().unwrap_or_default();
-        let Some(waiting) = waits_again(&pod) else {
-            told.remove(&uid);
-            continue;
-        };
-        if told.insert(uid, waiting.restarts) != Some(waiting.restarts) {
-            tell(agent, &pod, &waiting).await;
+        match Waiting::of(&pod).map(|waiting| waiting.restarts) {
+            None => self.forget(&uid),
+            Some(restarts) if self.told.get(&uid) == Some(&restarts) => {}
+            Some(_) => drop(self.waiting.insert(uid, pod)),
+        }
+    }
+
+    fn forget(&mut self, uid: &str) {
+        self.waiting.remove(uid);
+        self.told.remove(uid);
+    }
+
+    async fn tell_all(&mut self, agent: &Agent) {
+        for (uid, pod) in std::mem::take(&mut self.waiting) {
+            let Some(waiting) = Waiting::of(&pod) else { continue };
+            if tell(agent, &pod, &waiting).await {
+                self.told.insert(uid, waiting.restarts);
+            } else {
+                self.waiting.insert(uid, pod);
+            }
         }
     }
 }
 
-async fn tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) {
+/// Whether it was told.
+async fn tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> bool {
     let path = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
-    match put_all(agent, pod, waiting).await {
-        Ok(()) => info!("pod {path} was started anew after its restore: told that the data of its volumes is there"),
-        Err(error) => warn!("pod {path} waits for data that is there, and cannot be told: {error}"),
+    match try_to_tell(agent, pod, waiting).await {
+        Ok(true) => info!("pod {path} was started anew after its restore: told that the data of its volumes is there"),
+        Ok(false) => return false,
+        Err(error) => {
+            warn!("pod {path} waits for data that is there, and cannot be told: {error}");
+            return false;
+        }
     }
+    true
 }
 
-async fn put_all(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<(), TransferError> {
+async fn try_to_tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<bool, TransferError> {
+    if !waiting.had_waited && !is_data_there(agent, pod, waiting).await? {
+        return Ok(false);
+    }
     for volume in waiting.volumes() {
         let place = directory::find(&agent.client, &agent.settings.pods_directory, pod, volume).await?;
-        Mark::new(&place, waiting.restore).put().map_err(|error| TransferError::Handshake {
+        let mark = Mark::new(&place, waiting.restore);
+        if mark.is_there() {
+            continue;
+        }
+        mark.put().map_err(|error| TransferError::Handshake {
             volume: volume.to_owned(),
             pod: pod.name_any(),
             cause: error.to_string(),
         })?;
     }
-    Ok(())
+    Ok(true)
 }
 
-/// A container that waits though it had waited to the end before.
+/// Whether all that a pod waits for has ended well.
+async fn is_data_there(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<bool, TransferError> {
+    // One that crashed a moment ago may be about to crash again, or may be taking its marks away right now.
+    if cannot_wait(pod).is_some() {
+        return Ok(false);
+    }
+    let api: Api<PodVolumeRestore> = Api::namespaced(agent.client.clone(), &agent.settings.namespace);
+    let of_pod = ListParams::default().labels(&format!("{}={}", labels::POD_UID, pod.uid().unwrap_or_default()));
+    let transfers = api.list(&of_pod).await.map_err(|error| Error::api("list PodVolumeRestores", error))?;
+    Ok(waiting.has_all(&transfers.items))
+}
+
+/// A container that waits though it was started before.
 #[derive(Debug)]
 struct Waiting<'p> {
     container: &'p Container,
     restore: &'p str,
     restarts: i32,
+    /// Whether it is known that it had seen all of its data; otherwise the transfers must tell.
+    had_waited: bool,
 }
 
-impl Waiting<'_> {
+impl<'p> Waiting<'p> {
+    fn of(pod: &'p Pod) -> Option<Self> {
+        let status = pod.status.as_ref()?;
+        let statuses = status.init_container_statuses.iter().flatten();
+        let waits = statuses.into_iter().find(|status| status.name == RESTORE_WAIT)?;
+        waits.state.as_ref()?.running.as_ref()?;
+        // Either it is known how it ended before, or what comes after it was started once.
+        let started = |status: &ContainerStatus| status.restart_count > 0 || status.last_state.iter().any(has_ended);
+        let before = waits.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let had_waited =
+            before.is_some_and(|ended| ended.exit_code == 0) || status.container_statuses.iter().flatten().any(started);
+        let containers = pod.spec.as_ref()?.init_containers.iter().flatten();
+        let container = containers.into_iter().find(|container| container.name == RESTORE_WAIT)?;
+        let (restore, restarts) = (container.args.as_ref()?.last()?, waits.restart_count);
+        (had_waited || restarts > 0).then_some(Self { container, restore, restarts, had_waited })
+    }
+
     fn volumes(&self) -> impl Iterator<Item = &str> {
         let mounts = self.container.volume_mounts.iter().flatten();
         mounts.filter(|mount| mount.mount_path.starts_with(MOUNTS)).map(|mount| mount.name.as_str())
     }
-}
 
-fn waits_again(pod: &Pod) -> Option<Waiting<'_>> {
-    let status = pod.status.as_ref()?;
-    let statuses = status.init_container_statuses.iter().flatten();
-    let waits = statuses.into_iter().find(|status| status.name == RESTORE_WAIT)?;
-    waits.state.as_ref()?.running.as_ref()?;
-    // Either it is known how it ended before, or what comes after it was started once.
-    let started = |status: &ContainerStatus| status.restart_count > 0 || status.last_state.iter().any(has_ended);
-    let before = waits.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    let had_waited =
-        before.is_some_and(|ended| ended.exit_code == 0) || status.container_statuses.iter().flatten().any(started);
-    let containers = pod.spec.as_ref()?.init_containers.iter().flatten();
-    let container = containers.into_iter().find(|container| container.name == RESTORE_WAIT)?;
-    let restore = container.args.as_ref()?.last()?;
-    had_waited.then_some(Waiting { container, restore, restarts: waits.restart_count })
+    /// Whether the data of every volume has come, by these transfers.
+    fn has_all(&self, transfers: &[PodVolumeRestore]) -> bool {
+        let has = |volume: &str| {
+            transfers.iter().any(|transfer| {
+                transfer.labels().get(labels::RESTORE_UID).is_some_and(|uid| uid == self.restore)
+                    && transfer.spec.volume.as_deref() == Some(volume)
+                    && transfer.phase() == TransferPhase::Completed
+            })
+        };
+        self.volumes().all(has)
+    }
 }
 
 fn has_ended(state: &k8s_openapi::api::core::v1::ContainerState) -> bool {
@@ -122,21 +216,65 @@ mod tests {
         .unwrap()
     }
 
+    fn running() -> Value {
+        json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } })
+    }
+
+    fn ended(code: i32) -> Value {
+        json!({ "terminated": { "exitCode": code } })
+    }
+
     #[test]
     fn only_a_pod_whose_waiting_had_ended_well_or_that_had_run_waits_again() {
-        let running = json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } });
-        let ended = |code: i32| json!({ "terminated": { "exitCode": code } });
-        let first = json!({ "state": running });
-        let again = json!({ "state": running, "lastState": ended(0), "restartCount": 1 });
-        let broken = json!({ "state": running, "lastState": ended(1), "restartCount": 1 });
+        let first = json!({ "state": running() });
+        let again = json!({ "state": running(), "lastState": ended(0), "restartCount": 1 });
         let over = json!({ "state": ended(0), "restartCount": 1 });
         let (never, once) = (json!({}), json!({ "lastState": ended(255), "restartCount": 1 }));
-        assert!(waits_again(&pod(&first, &never)).is_none(), "its data may be on its way");
-        assert!(waits_again(&pod(&broken, &never)).is_none(), "it never saw all of its data");
-        assert!(waits_again(&pod(&over, &once)).is_none(), "it does not wait");
+        assert!(Waiting::of(&pod(&first, &never)).is_none(), "its data may be on its way");
+        assert!(Waiting::of(&pod(&over, &once)).is_none(), "it does not wait");
         let pods = [pod(&again, &never), pod(&first, &once)];
-        for waiting in pods.iter().map(|pod| waits_again(pod).unwrap()) {
+        for waiting in pods.iter().map(|pod| Waiting::of(pod).unwrap()) {
+            assert!(waiting.had_waited);
             assert_eq!((waiting.restore, waiting.volumes().collect::<Vec<_>>()), ("uid", vec!["data"]));
         }
+    }
+
+    #[test]
+    fn one_that_crashed_is_told_again_only_if_every_volume_has_its_data_by_the_transfers() {
+        let broken = pod(&json!({ "state": running(), "lastState": ended(1), "restartCount": 1 }), &json!({}));
+        let waiting = Waiting::of(&broken).unwrap();
+        assert!(!waiting.had_waited);
+        let transfer = |restore: &str, volume: &str, phase: &str| -> PodVolumeRestore {
+            serde_json::from_value(json!({ "metadata": { "name": volume, "labels": { labels::RESTORE_UID: restore } },
+                "spec": { "volume": volume }, "status": { "phase": phase } }))
+            .unwrap()
+        };
+        assert!(waiting.has_all(&[transfer("uid", "data", "Completed")]));
+        for other in [
+            transfer("uid", "data", "InProgress"),
+            transfer("uid", "data", "Failed"),
+            transfer("uid", "other", "Completed"),
+            transfer("another", "data", "Completed"),
+        ] {
+            assert!(!waiting.has_all(std::slice::from_ref(&other)), "{other:?}");
+        }
+        assert!(!waiting.has_all(&[]));
+    }
+
+    #[test]
+    fn a_pod_that_could_not_be_told_is_looked_at_until_it_is_gone() {
+        let mut known = Known::default();
+        let broken = pod(&json!({ "state": running(), "lastState": ended(1), "restartCount": 1 }), &json!({}));
+        known.hear(watcher::Event::Apply(broken.clone()));
+        known.hear(watcher::Event::Apply(broken.clone()));
+        assert_eq!(known.waiting.len(), 1);
+        known.told.insert(broken.uid().unwrap_or_default(), 1);
+        known.waiting.clear();
+        known.hear(watcher::Event::Apply(broken.clone()));
+        assert!(known.waiting.is_empty(), "it was told");
+        known.told.clear();
+        known.hear(watcher::Event::Apply(broken.clone()));
+        known.hear(watcher::Event::Delete(broken));
+        assert!(known.waiting.is_empty());
     }
 }

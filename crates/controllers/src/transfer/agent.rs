@@ -22,15 +22,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::again;
-use super::decide::{Decision, Observed, decide};
+use super::decide::{Decision, Observed, Place, decide};
 use super::error::TransferError;
 use super::kind::{Transfer, place};
 use super::lease::AgentLease;
 use super::report::Running;
-use super::run::{attempts, end_unbegun, run};
+use super::run::{end_unbegun, run, vain_attempts};
 use crate::events::Events;
 use crate::peers::Side;
 use crate::{Error, peers};
+
+/// How often a transfer of this node that has not ended is looked at, whatever is heard of it.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// How an agent is set up.
 #[derive(Clone, Debug)]
@@ -202,11 +205,16 @@ async fn reconcile<T: Transfer>(object: Arc<T>, agent: Arc<Agent>, store: Store<
             end_unbegun(&agent, object.as_ref(), error).await?;
         }
     }
-    Ok(Action::await_change())
+    Ok(look_again(&seen).map_or_else(Action::await_change, Action::requeue))
+}
+
+/// No event may ever tell of a transfer that this process could not take up, or not to its end: it looks by itself.
+fn look_again(seen: &Observed) -> Option<Duration> {
+    let ours = seen.place == Place::Here && !seen.phase.is_ended();
+    ours.then_some(LOOK_EVERY)
 }
 
 async fn observe<T: Transfer>(object: &T, agent: &Agent) -> Result<Observed, Error> {
-    use super::decide::Place;
     let phase = object.phase();
     let running_here = agent.lock().contains_key(&object.uid().unwrap_or_default());
     let place = match object.node() {
@@ -227,6 +235,28 @@ async fn observe<T: Transfer>(object: &T, agent: &Agent) -> Result<Observed, Err
         running_here,
         cancelled: object.is_cancelled(),
         deleted: object.meta().deletion_timestamp.is_some(),
-        attempts: attempts(object),
+        attempts: vain_attempts(object),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_of_this_node_that_has_not_ended_is_looked_at_again_without_any_event() {
+        let seen = |phase: TransferPhase, place: Place| Observed {
+            phase,
+            place,
+            running_here: false,
+            cancelled: false,
+            deleted: false,
+            attempts: 0,
+        };
+        assert_eq!(look_again(&seen(TransferPhase::New, Place::Here)), Some(LOOK_EVERY));
+        assert_eq!(look_again(&seen(TransferPhase::InProgress, Place::Here)), Some(LOOK_EVERY));
+        assert_eq!(look_again(&seen(TransferPhase::Completed, Place::Here)), None);
+        assert_eq!(look_again(&seen(TransferPhase::New, Place::Elsewhere)), None);
+        assert_eq!(look_again(&seen(TransferPhase::New, Place::NotYet)), None, "its pod tells");
+    }
 }

@@ -24,6 +24,7 @@ pub(super) struct Observed {
     pub running_here: bool,
     pub cancelled: bool,
     pub deleted: bool,
+    /// How often it was taken up in vain.
     pub attempts: u32,
 }
 

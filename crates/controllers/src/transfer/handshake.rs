@@ -45,7 +45,17 @@ impl Mark {
     pub fn put(&self) -> Result<(), IoError> {
         self.take_away()?;
         std::fs::create_dir(&self.folder)?;
-        std::fs::File::create_new(&self.file)?.sync_all()
+        // After a crash a file is there only if the directories above it say so. Whoever waits takes it away as soon as it is
+        // there, with its directory: that is opened before.
+        if let Some(above) = self.folder.parent() {
+            std::fs::File::open(above)?.sync_all()?;
+        }
+        let folder = std::fs::File::open(&self.folder)?;
+        std::fs::File::create_new(&self.file)?.sync_all()?;
+        match folder.sync_all() {
+            Err(_) if !self.is_there() => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// Nothing is left of it.
@@ -68,6 +78,12 @@ fn first_container(pod: &Pod) -> Option<&ContainerStatus> {
 pub(super) fn has_waited(pod: &Pod) -> bool {
     let ended = first_container(pod).and_then(|status| status.state.as_ref()?.terminated.as_ref());
     ended.is_some_and(|ended| ended.exit_code == 0)
+}
+
+/// Whether a pod waits no longer: its containers start, or it will never have any.
+pub(crate) fn has_gone_on(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    has_waited(pod) || matches!(phase, Some("Running" | "Succeeded" | "Failed"))
 }
 
 /// Why a pod's first container does not do its waiting, if that does not pass by itself.

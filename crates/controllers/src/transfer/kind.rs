@@ -58,6 +58,10 @@ pub trait Transfer:
     fn is_cancelled(&self) -> bool;
     /// Its phase.
     fn phase(&self) -> TransferPhase;
+    /// All bytes, as far as that is known before anybody has looked.
+    fn expected_bytes(&self) -> Option<u64> {
+        None
+    }
     /// What it showed last.
     fn shown(&self) -> Option<TransferProgress>;
     /// Rate, time left, stalls.
@@ -176,6 +180,10 @@ impl Transfer for PodVolumeBackup {
 }
 
 impl Transfer for PodVolumeRestore {
+    fn expected_bytes(&self) -> Option<u64> {
+        self.spec.snapshot_size.and_then(|size| u64::try_from(size).ok())
+    }
+
     fn pod(&self) -> ObjectReference {
         self.spec.pod.clone().unwrap_or_default()
     }

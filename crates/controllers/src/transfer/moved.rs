@@ -117,6 +117,10 @@ impl Transfer for DataUpload {
 }
 
 impl Transfer for DataDownload {
+    fn expected_bytes(&self) -> Option<u64> {
+        self.spec.snapshot_size.and_then(|size| u64::try_from(size).ok())
+    }
+
     fn pod(&self) -> ObjectReference {
         holder(self)
     }

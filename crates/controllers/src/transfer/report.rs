@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_api::velero::v1::TransferProgress;
-use plimsoll_mover::transfer_progress;
+use plimsoll_mover::{progress_towards, transfer_progress};
 use plimsoll_progress::{Node, Observer, Snapshot, State, Total, Unit};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -99,6 +99,8 @@ pub(super) struct Reporting<T> {
     pub tree: Observer,
     /// What was shown before: nothing shown goes back.
     pub floor: u64,
+    /// All bytes, where that is known before anybody has looked.
+    pub expected: Option<u64>,
     pub running: Running,
     /// Told when the custom resource is deleted.
     pub gone: CancellationToken,
@@ -124,7 +126,7 @@ async fn report<T: Transfer>(reporting: Reporting<T>, stop: CancellationToken) {
     // The time a write takes is no part of the interval, as long as it is shorter.
     let mut due = Instant::now();
     loop {
-        let look = || status(&reporting.tree.snapshot(), reporting.floor);
+        let look = || status(&reporting.tree.snapshot(), reporting.floor, reporting.expected);
         let seen = look();
         let urgent = stalled(&seen) != stalled(&last);
         if (Instant::now() >= due && !same(&seen, &last)) || urgent {
@@ -156,7 +158,7 @@ fn stalled(status: &Value) -> Option<&Value> {
 }
 
 /// What the custom resource shows of a tree.
-pub(super) fn status(snapshot: &Snapshot, floor: u64) -> Value {
+pub(super) fn status(snapshot: &Snapshot, floor: u64, expected: Option<u64>) -> Value {
     let mut summary = project::summary(snapshot, Timestamp::now());
     summary.doing = doing(snapshot).map(str::to_owned);
     (summary.files_done, summary.total_files) = files(snapshot);
@@ -165,8 +167,9 @@ pub(super) fn status(snapshot: &Snapshot, floor: u64) -> Value {
         status["plimsoll"]["doing"] = Value::Null;
     }
     // The mover's own tree hangs below the root.
-    let shown = snapshot.nodes.iter().skip(1).find_map(transfer_progress);
-    if let Some(shown) = shown {
+    let movers = || snapshot.nodes.iter().skip(1);
+    let towards = |total| movers().find_map(|node| progress_towards(node, total));
+    if let Some(shown) = movers().find_map(transfer_progress).or_else(|| expected.and_then(towards)) {
         let done = shown.bytes_done.max(floor).min(shown.total_bytes.saturating_sub(1));
         status["progress"] = json!({ "totalBytes": shown.total_bytes, "bytesDone": done });
     }
@@ -273,6 +276,7 @@ mod tests {
                 record: Record::new(client.clone(), "velero", &object),
                 tree: tree.observer(),
                 floor: 0,
+                expected: None,
                 running: running.clone(),
                 gone: CancellationToken::new(),
             });
@@ -372,7 +376,7 @@ mod tests {
         let tree = Operation::new("t", Clock::system());
         let mover = tree.root().child("built-in");
         let files = mover.meter(Unit::Files);
-        let shown = || status(&tree.snapshot(), 0)["plimsoll"].clone();
+        let shown = || status(&tree.snapshot(), 0, None)["plimsoll"].clone();
         assert_eq!((&shown()["doing"], &shown()["filesDone"]), (&Value::Null, &Value::Null));
         mover.say("scanning");
         assert_eq!(shown()["doing"], "scanning");
@@ -399,11 +403,11 @@ mod tests {
         let tree = Operation::new("t", Clock::system());
         let mover = tree.root().child("built-in");
         let bytes = mover.meter(Unit::Bytes);
-        assert_eq!(status(&tree.snapshot(), 0).get("progress"), None);
+        assert_eq!(status(&tree.snapshot(), 0, None).get("progress"), None);
         bytes.set_total(Total::Final(100));
         bytes.set_done(10);
-        assert_eq!(status(&tree.snapshot(), 0)["progress"], json!({"totalBytes": 100, "bytesDone": 10}));
-        assert_eq!(status(&tree.snapshot(), 60)["progress"]["bytesDone"], 60);
-        assert_eq!(status(&tree.snapshot(), 500)["progress"]["bytesDone"], 99);
+        assert_eq!(status(&tree.snapshot(), 0, None)["progress"], json!({"totalBytes": 100, "bytesDone": 10}));
+        assert_eq!(status(&tree.snapshot(), 60, None)["progress"]["bytesDone"], 60);
+        assert_eq!(status(&tree.snapshot(), 500, None)["progress"]["bytesDone"], 99);
     }
 }

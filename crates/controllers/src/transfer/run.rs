@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::{Patience, kill};
-use plimsoll_mover::{Job, Kind, MoverError, Outcome, spawn};
+use plimsoll_mover::{Job, Kind, MoverError, Outcome, Repository, Work, spawn};
 use plimsoll_progress::{Clock, Ending, Operation, Task};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -38,12 +38,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Works on a transfer to its end. An error means that the end could not be written.
 pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: CancellationToken) -> Result<(), Error> {
     let record = Record::new(agent.client.clone(), &agent.settings.namespace, &object);
-    let Some(object) = record.current().await? else { return Ok(()) };
     let tree = Operation::new(object.name_any(), Clock::system());
+    let (patience, root) = (Patience::default(), tree.root());
+    let current = tokio::select! {
+        current = patience.run(&root, || record.current()) => current?,
+        () = cancel.cancelled() => Some(object),
+    };
+    let Some(object) = current else { return Ok(()) };
     let reporter = Reporter::start(Reporting {
         record: record.clone(),
         tree: tree.observer(),
         floor: report::floor(object.shown()),
+        expected: object.expected_bytes(),
         running: agent.running.clone(),
         gone: cancel.clone(),
     });
@@ -143,14 +149,19 @@ impl<T: Transfer> Run<'_, T> {
 
     /// One attempt: which one it was, and how it ended.
     async fn attempt(&self) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
-        let prepared = self.unless_cancelled(self.prepare()).await?;
+        let prepared = self.unless_cancelled(Box::pin(self.prepare())).await?;
         // What is inside of the volume is held until it has been moved.
         let (directory, _inside, mut job) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Ok((MOST_ATTEMPTS, Err(error))),
         };
-        let attempt = self.begin(&directory).await?;
+        let boot = matches!(job.work, Work::Restore(_)).then(boot).flatten();
+        let written = self.begin(&directory, boot.as_deref()).await?;
+        let attempt = attempts(&written);
         job.epoch = attempt.into();
+        if let Work::Restore(restore) = &mut job.work {
+            restore.resumed = is_resumed(&written, boot.as_deref());
+        }
         let settled = match self.move_data(&job).await {
             Ok(outcome) => self.settle(&directory, outcome).await,
             Err(error) => Err(error),
@@ -197,9 +208,7 @@ impl<T: Transfer> Run<'_, T> {
         if has_waited(&pod) {
             return Ok(outcome);
         }
-        let agent = self.agent;
-        let volume = self.object.volume();
-        let directory = directory::find(&agent.client, &agent.settings.pods_directory, &pod, volume).await?;
+        let directory = self.directory(&pod).await?;
         let mark = Mark::new(&directory, restore);
         if mark.is_there() {
             self.until_seen().await?;
@@ -248,14 +257,9 @@ impl<T: Transfer> Run<'_, T> {
     async fn prepare(&self) -> Result<(PathBuf, Inside, Job), TransferError> {
         let agent = self.agent;
         let pod = self.pod().await?;
-        let directory =
-            directory::find(&agent.client, &agent.settings.pods_directory, &pod, self.object.volume()).await?;
+        let directory = self.directory(&pod).await?;
         let kind = self.kind()?;
-        let namespace = self.object.repository_namespace();
-        let opened = match self.object.annotations().get(REPOSITORY_SECRET) {
-            Some(secret) => repository::given(&agent.client, &agent.settings.namespace, secret).await?,
-            None => repository::open(&agent.client, &agent.settings, self.object.location(), kind, &namespace).await?,
-        };
+        let opened = self.patiently(|| self.repository(kind)).await?;
         let cache = agent.settings.cache.as_ref().map(|root| repository::cache(root, &opened));
         let inside = directory::inside(&directory, self.object.inner().as_deref())?;
         let work = self.object.work(&inside)?;
@@ -268,6 +272,37 @@ impl<T: Transfer> Run<'_, T> {
         Ok((directory, inside, job))
     }
 
+    /// An API server that does not answer now may answer soon; nothing else is asked twice.
+    async fn patiently<R, F>(&self, mut ask: impl FnMut() -> F) -> Result<R, TransferError>
+    where
+        F: Future<Output = Result<R, TransferError>>,
+    {
+        let attempt = || {
+            let asked = ask();
+            async {
+                match asked.await {
+                    Err(TransferError::Api(error)) => Err(error),
+                    answer => Ok(answer),
+                }
+            }
+        };
+        Patience::default().run(&self.root, attempt).await?
+    }
+
+    async fn directory(&self, pod: &Pod) -> Result<PathBuf, TransferError> {
+        let (client, settings) = (&self.agent.client, &self.agent.settings);
+        self.patiently(|| directory::find(client, &settings.pods_directory, pod, self.object.volume())).await
+    }
+
+    async fn repository(&self, kind: Kind) -> Result<Repository, TransferError> {
+        let (client, settings) = (&self.agent.client, &self.agent.settings);
+        if let Some(secret) = self.object.annotations().get(REPOSITORY_SECRET) {
+            return repository::given(client, &settings.namespace, secret).await;
+        }
+        let namespace = self.object.repository_namespace();
+        repository::open(client, settings, self.object.location(), kind, &namespace).await
+    }
+
     fn kind(&self) -> Result<Kind, TransferError> {
         let wanted = self.object.annotations().get(labels::MOVER).map(String::as_str);
         match (self.object.uploader(), wanted) {
@@ -278,8 +313,9 @@ impl<T: Transfer> Run<'_, T> {
         }
     }
 
-    /// The write that says that work has begun. Which attempt this is.
-    async fn begin(&self, directory: &Path) -> Result<u32, TransferError> {
+    /// The write that says that work has begun, and what it says now. What writes into a volume notes the boot at which it was
+    /// empty.
+    async fn begin(&self, directory: &Path, boot: Option<&str>) -> Result<T, TransferError> {
         kill::point("transfer.begin.before");
         let now = format!("{:.0}", Timestamp::now());
         let node = &self.agent.settings.node;
@@ -289,12 +325,16 @@ impl<T: Transfer> Run<'_, T> {
             if ![TransferPhase::InProgress, TransferPhase::Canceling].contains(&current.phase()) {
                 status["startTimestamp"] = json!(now);
             }
-            let attempts = (attempts(current) + 1).to_string();
-            json!({ "metadata": { "annotations": { labels::ATTEMPTS: attempts } }, "status": status })
+            let before = attempts(current);
+            let mut annotations = json!({ labels::ATTEMPTS: (before + 1).to_string() });
+            if let Some(boot) = boot.filter(|_| before == 0 && is_empty(directory)) {
+                annotations[labels::WRITTEN_SINCE] = json!(boot);
+            }
+            json!({ "metadata": { "annotations": annotations }, "status": status })
         };
         let written = self.record.change(&self.root, begun).await?.ok_or(TransferError::Cancelled)?;
         kill::point("transfer.begin.after");
-        Ok(attempts(&written))
+        Ok(written)
     }
 
     async fn move_data(&self, job: &Job) -> Result<Outcome, TransferError> {
@@ -321,8 +361,30 @@ fn path_of(pod: &ObjectReference) -> String {
 }
 
 /// How often a transfer was taken up.
-pub(super) fn attempts<T: Transfer>(object: &T) -> u32 {
+fn attempts<T: Transfer>(object: &T) -> u32 {
     object.annotations().get(labels::ATTEMPTS).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// How often it was taken up in vain. Once the data is there it was not: what is left is to tell the pod, as often as it takes.
+pub(super) fn vain_attempts<T: Transfer>(object: &T) -> u32 {
+    if object.annotations().contains_key(labels::MOVED) { 0 } else { attempts(object) }
+}
+
+/// Whether nothing but earlier attempts at the same transfer wrote into the volume, and all that they wrote is still there: a
+/// machine that crashes loses what it had not flushed.
+fn is_resumed<T: Transfer>(object: &T, boot: Option<&str>) -> bool {
+    let since = object.annotations().get(labels::WRITTEN_SINCE).map(String::as_str);
+    attempts(object) > 1 && boot.is_some() && since == boot
+}
+
+/// What a new file system has in its root is nobody's file.
+fn is_empty(directory: &Path) -> bool {
+    directory.read_dir().is_ok_and(|entries| entries.flatten().all(|entry| entry.file_name() == "lost+found"))
+}
+
+/// Changes whenever the machine loses its memory.
+fn boot() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
 }
 
 /// The last write. One that has ended by another hand is left as it is.
@@ -340,7 +402,7 @@ async fn end<T: Transfer>(
         Err(error) => Ending::Failed(error.to_string()),
     });
     let ended = |_: &T| {
-        let mut all = report::status(&tree.snapshot(), 0);
+        let mut all = report::status(&tree.snapshot(), 0, None);
         // What was shown stays, unless it ended well: then both counts are in the last words.
         all.as_object_mut().map(|all| all.remove("progress"));
         if let (Some(all), Some(last)) = (all.as_object_mut(), status.as_object()) {
@@ -373,4 +435,45 @@ fn last_words<T: Transfer>(answer: &Result<Outcome, TransferError>) -> (Value, S
     status["phase"] = json!(phase.as_str());
     status["completionTimestamp"] = json!(format!("{:.0}", Timestamp::now()));
     (status, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_api::velero::v1::PodVolumeRestore;
+
+    use super::*;
+
+    fn restore(attempts: u32, since: Option<&str>) -> PodVolumeRestore {
+        let mut annotations = json!({ labels::ATTEMPTS: attempts.to_string() });
+        if let Some(since) = since {
+            annotations[labels::WRITTEN_SINCE] = json!(since);
+        }
+        serde_json::from_value(json!({ "metadata": { "name": "x", "annotations": annotations }, "spec": {} })).unwrap()
+    }
+
+    #[test]
+    fn only_a_later_attempt_at_the_same_boot_trusts_what_an_earlier_one_wrote() {
+        assert!(is_resumed(&restore(2, Some("boot")), Some("boot")));
+        assert!(!is_resumed(&restore(1, Some("boot")), Some("boot")), "nothing was written before");
+        assert!(!is_resumed(&restore(3, Some("earlier boot")), Some("boot")), "files may be full of zeros");
+        assert!(!is_resumed(&restore(2, None), Some("boot")), "the volume was not empty");
+        assert!(!is_resumed(&restore(2, None), None));
+    }
+
+    #[test]
+    fn a_transfer_whose_data_is_there_was_never_taken_up_in_vain() {
+        let mut restore = restore(5, None);
+        assert_eq!(vain_attempts(&restore), 5);
+        restore.annotations_mut().insert(labels::MOVED.into(), "{}".into());
+        assert_eq!(vain_attempts(&restore), 0);
+    }
+
+    #[test]
+    fn a_new_file_system_is_empty() {
+        let volume = tempfile::tempdir().unwrap();
+        std::fs::create_dir(volume.path().join("lost+found")).unwrap();
+        assert!(is_empty(volume.path()));
+        std::fs::write(volume.path().join("file"), "").unwrap();
+        assert!(!is_empty(volume.path()));
+    }
 }

@@ -39,8 +39,9 @@ impl Waiting {
     fn act(&self, mut pod: Value) -> Value {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
-        let Some(backups) = self.backups.get(&key) else { return pod };
-        let here: Vec<PodVolumeBackup> = backups.iter().filter(|backup| has(&pod, backup)).cloned().collect();
+        strip(&mut pod);
+        let backups = self.backups.get(&key).into_iter().flatten();
+        let here: Vec<PodVolumeBackup> = backups.filter(|backup| has(&pod, backup)).cloned().collect();
         if here.is_empty() {
             return pod;
         }
@@ -74,16 +75,25 @@ fn has(pod: &Value, backup: &PodVolumeBackup) -> bool {
     found.is_some_and(|volume| volume.get("projected").is_none() && volume.get("downwardAPI").is_none())
 }
 
+/// A pod that was backed up while it waited, or after it had waited, brings along a container that waits for a restore of
+/// long ago: nobody would ever tell it that the data is there.
+fn strip(pod: &mut Value) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let Some(containers) = spec.get_mut("initContainers").and_then(Value::as_array_mut) else { return };
+    containers.retain(|known| known["name"] != RESTORE_WAIT && known["name"] != OLD_NAME);
+    if containers.is_empty() {
+        spec.remove("initContainers");
+    }
+}
+
 fn insert(pod: &mut Value, container: Value) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    let mut containers = match spec.remove("initContainers") {
-        Some(Value::Array(containers)) => containers,
-        _ => Vec::new(),
-    };
-    // A pod that was backed up while it waited, or after it had waited, brings one along.
-    containers.retain(|known| known["name"] != RESTORE_WAIT && known["name"] != OLD_NAME);
-    containers.insert(0, container);
-    spec.insert("initContainers".into(), Value::Array(containers));
+    match spec.get_mut("initContainers").and_then(Value::as_array_mut) {
+        Some(containers) => containers.insert(0, container),
+        None => {
+            spec.insert("initContainers".into(), json!([container]));
+        }
+    }
 }
 
 impl RestoreItemAction for Waiting {
@@ -126,6 +136,20 @@ mod tests {
         assert_eq!(first["args"], json!(["uid"]));
         assert_eq!(first["volumeMounts"], json!([{"name": "data", "mountPath": "/restores/data"}]));
         assert!(action.expected.lock().unwrap().contains_key(&("new".to_owned(), "db".to_owned())));
+    }
+
+    #[test]
+    fn a_pod_without_volume_backups_no_longer_waits_for_a_restore_of_long_ago() {
+        let action = waiting();
+        let old = json!({"name": "restore-wait", "args": ["uid of another restore"]});
+        let pod = |containers: Value| {
+            json!({"metadata": {"namespace": "old", "name": "web"}, "spec": {"volumes": [{"name": "data"}],
+                "initContainers": containers}})
+        };
+        let own = json!({"name": "own"});
+        assert_eq!(action.act(pod(json!([old, own])))["spec"]["initContainers"], json!([own]));
+        assert!(action.act(pod(json!([old])))["spec"].get("initContainers").is_none());
+        assert!(action.expected.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod action;
 mod agents;
+mod awaiting;
 mod backup;
 mod behind;
 mod cancel;

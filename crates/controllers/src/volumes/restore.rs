@@ -1,9 +1,9 @@
 //! The volumes of restored pods: their data is handed out to agents and waited for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::action::{Expected, Waiting};
+use super::awaiting::RestoredPod;
 use super::behind::Reading;
 use super::follow::{Ended, Follower};
 use super::mover::MoverChoice;
@@ -38,7 +39,7 @@ pub(crate) struct Source {
     pub owner: OwnerReference,
     /// The volume backups of the backup.
     pub backups: Vec<PodVolumeBackup>,
-    pub namespaces: std::collections::BTreeMap<String, String>,
+    pub namespaces: BTreeMap<String, String>,
     /// For whoever moves the data.
     pub settings: UploaderSettings,
     /// The stage that they are shown in.
@@ -69,6 +70,7 @@ struct State {
 
 struct Started {
     namespace: String,
+    pod: RestoredPod,
     label: String,
     claim: Option<String>,
     ended: Ended<PodVolumeRestore>,
@@ -81,12 +83,13 @@ fn is_restorable(backup: &PodVolumeBackup) -> bool {
 }
 
 impl PodData {
-    /// Registers the action that makes pods wait, and gets ready for them.
+    /// Registers the action that makes pods wait, and gets ready for them. Where there is no data to wait for the action sees to
+    /// it that no pod waits for an earlier restore's.
     pub(crate) fn register(
         source: Source,
         actions: &mut Actions,
         lookup: &(impl Lookup + ?Sized),
-    ) -> Result<Self, Error> {
+    ) -> Result<Option<Self>, Error> {
         let mut by_pod: HashMap<(String, String), Vec<PodVolumeBackup>> = HashMap::new();
         for backup in source.backups.iter().filter(|backup| is_restorable(backup)) {
             let pod = backup.spec.pod.clone().unwrap_or_default();
@@ -104,10 +107,13 @@ impl PodData {
         };
         let pods = AppliesTo::resources(["pods"]);
         actions.register(Origin::BuiltIn(1), "velero.io/pod-volume-restore", &pods, lookup, Arc::new(waiting))?;
+        if source.backups.is_empty() {
+            return Ok(None);
+        }
         let selector = format!("{}={}", labels::RESTORE_UID, source.uid);
         let follower = Follower::start(&source.context, selector, settings.fs_backup_timeout);
         let work = Arc::new(Work { source, expected, follower, state: Mutex::default() });
-        Ok(Self { work, tasks: Mutex::default() })
+        Ok(Some(Self { work, tasks: Mutex::default() }))
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -190,7 +196,7 @@ impl Work {
         Patience::default().run(&shown, create).await?;
         kill::point("volumes.create.after");
         let ended = self.follower.follow(&name, shown);
-        Ok(Started { namespace, label: label.to_owned(), claim, ended })
+        Ok(Started { pod: RestoredPod::of(pod), namespace, label: label.to_owned(), claim, ended })
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
@@ -257,16 +263,22 @@ impl Work {
             (std::mem::take(&mut state.started), std::mem::take(&mut state.errors))
         };
         let mut infos = Vec::new();
+        let mut pods: BTreeMap<RestoredPod, bool> = BTreeMap::new();
         for one in started {
+            let has_data = pods.entry(one.pod).or_insert(true);
             let Some(ended) = one.ended.await else {
+                *has_data = false;
                 errors.push((one.namespace, format!("volume {}: its PodVolumeRestore was deleted", one.label)));
                 continue;
             };
+            *has_data &= ended.phase() == TransferPhase::Completed;
             if let Some(problem) = problem(&ended) {
                 errors.push((one.namespace, format!("volume {}: {problem}", one.label)));
             }
             infos.push(info::restored(&ended, one.claim.as_deref()));
         }
+        let with_data = pods.into_iter().filter(|(_, has_data)| *has_data).map(|(pod, _)| pod);
+        errors.extend(self.go_on(with_data).await?);
         self.source.task.finish();
         errors.extend(self.left_empty().await?);
         Ok(RestoredVolumes { infos, errors })
@@ -274,6 +286,17 @@ impl Work {
 }
 
 impl Work {
+    /// Waits until pods that have their data go on; what is wrong with those that do not.
+    async fn go_on(&self, pods: impl Iterator<Item = RestoredPod>) -> Result<Vec<(String, String)>, Error> {
+        let Source { context, task, .. } = &self.source;
+        let limit = context.settings.resource_timeout;
+        let stuck = try_join_all(pods.map(|pod| async move {
+            let stuck = pod.goes_on(&context.client, task, limit).await?;
+            Ok::<_, Error>(stuck.map(|why| (pod.namespace, why)))
+        }));
+        Ok(stuck.await?.into_iter().flatten().collect())
+    }
+
     /// Claims of this restore whose files are in the backup, and came back through no pod.
     async fn left_empty(&self) -> Result<Vec<(String, String)>, Error> {
         let Source { name, backups, namespaces, .. } = &self.source;

@@ -206,14 +206,13 @@ fn release(object: &mut Value) {
     }
 }
 
-/// The claim whose files a pod volume backup holds.
+/// The claim whose files a pod volume backup holds. One that ended well without a snapshot held none: the volume was empty.
 fn claim_of(backup: &PodVolumeBackup) -> Option<String> {
     let claim = backup.metadata.annotations.as_ref()?.get("velero.io/pvc-name")?;
     let raw = json!(backup);
     let done = raw.pointer("/status/phase").and_then(Value::as_str) == Some("Completed");
-    let snapshot = raw.pointer("/status/snapshotID").and_then(Value::as_str).is_some_and(|id| !id.is_empty());
     let namespace = raw.pointer("/spec/pod/namespace").and_then(Value::as_str)?;
-    (done && snapshot).then(|| format!("{namespace}/{claim}"))
+    done.then(|| format!("{namespace}/{claim}"))
 }
 
 /// A list beside the backup; one that is not there is empty.
@@ -265,6 +264,25 @@ mod tests {
         let claims = HashSet::from(["old/c".to_owned()]);
         let known = Volumes { claims, ..volumes(Method::PodVolume, None) };
         assert_eq!(known.decide(&volume("Retain")), Decision::MadeAnew(None));
+    }
+
+    #[test]
+    fn a_volume_that_was_empty_comes_back_empty_without_a_word() {
+        let backup = |status: Value| {
+            serde_json::from_value(json!({"apiVersion": "velero.io/v1", "kind": "PodVolumeBackup",
+                "metadata": {"name": "x", "annotations": {"velero.io/pvc-name": "c"}},
+                "spec": {"pod": {"namespace": "old", "name": "p"}, "volume": "data"}, "status": status}))
+            .unwrap()
+        };
+        let empty: PodVolumeBackup = backup(json!({"phase": "Completed", "snapshotID": "",
+            "message": "volume was empty so no snapshot was taken"}));
+        let failed: PodVolumeBackup = backup(json!({"phase": "Failed"}));
+        let decide = |one: &PodVolumeBackup| {
+            let claims = claim_of(one).into_iter().collect();
+            Volumes { claims, ..volumes(Method::PodVolume, None) }.decide(&volume("Retain"))
+        };
+        assert_eq!(decide(&empty), Decision::MadeAnew(None));
+        assert!(matches!(decide(&failed), Decision::MadeAnew(Some(_))));
     }
 
     #[test]

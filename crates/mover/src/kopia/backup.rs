@@ -14,7 +14,7 @@ use crate::{MoverError, Result, survey};
 pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome> {
     require_directory(&backup.directory)?;
     client.require_repository()?;
-    let not_kept = survey::not_kept(backup.directory.clone(), client.session.cancel.clone());
+    let not_kept = survey::Losses::find(backup.directory.clone(), client.session.cancel.clone());
     let parent = find_parent(client, backup)?;
     let arguments = arguments(backup, parent.as_ref())?;
     let mut command = client.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
@@ -34,8 +34,10 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
     )?;
     let parent = parent.map(|manifest| manifest.id);
     let mut outcome = finish(client, &exit, &said, &meters, parent)?;
-    for lost in not_kept.join().unwrap_or_default().named {
-        outcome.problems.add(lost.path, lost.cause);
+    let lost = not_kept.join().unwrap_or_default();
+    outcome.warnings.extend(lost.warning());
+    for problem in lost.problems.named {
+        outcome.problems.add(problem.path, problem.cause);
     }
     Ok(outcome)
 }

@@ -21,6 +21,7 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
         Meters::new(&client.session.task).finish(0, 0);
         return Ok(BackupOutcome::default());
     }
+    repository::require_single_if_unused(&client.probe, &client.name)?;
     let parent = find_parent(client, backup)?;
     let mut arguments = arguments(backup, parent.as_deref())?;
     if let Some(number) = backup.parallel.filter(|_| client.is(0, 15)) {

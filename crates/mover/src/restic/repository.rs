@@ -1,6 +1,6 @@
 //! Making, listing and forgetting.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -9,12 +9,18 @@ use super::client::Client;
 use super::{require_id, tags};
 use crate::job::VOLUME_TAG;
 use crate::lifecycle::password_warnings;
+use crate::mover::Session;
 use crate::outcome::{Ensured, LockInfo, SnapshotInfo};
 use crate::probe::{Probe, youngest};
 use crate::{MoverError, Result};
 
 /// Keys without a config for this long are what an interrupted initialisation left: one takes seconds.
 const INTERRUPTED: Duration = Duration::from_mins(10);
+
+/// Between looking for a config and writing one an initialisation takes a second: it stretches a password.
+const RIVALS_SHOW_WITHIN: Duration = Duration::from_secs(2);
+/// How soon a cancel ends that.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize)]
 struct Config {
@@ -23,12 +29,7 @@ struct Config {
 
 /// Opens the repository or makes it.
 pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
-    let created = !client.probe.exists("config")?;
-    if created {
-        clear_interrupted(&client.probe, &client.name)?;
-        client.session.task.say("initialising the repository");
-        client.ask(&["init"])?;
-    }
+    let created = !client.probe.exists("config")? && make(client)?;
     require_single_if_unused(&client.probe, &client.name)?;
     client.session.task.say("opening the repository");
     let said = client.ask(&["--no-lock", "cat", "config"])?;
@@ -36,6 +37,32 @@ pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
         .map_err(|_| MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) })?;
     let warnings = password_warnings(client.session.repository.password.expose());
     Ok(Ensured { created, id: config.id, warnings })
+}
+
+/// Makes a repository and waits until a rival would be seen. Whether it is ours.
+fn make(client: &Client<'_>) -> Result<bool> {
+    clear_interrupted(&client.probe, &client.name)?;
+    client.session.task.say("initialising the repository");
+    let made = client.ask(&["init"]);
+    match made {
+        // Somebody was faster: there is one to open.
+        Err(_) if client.probe.exists("config")? => {}
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    let_rivals_show(client.session)?;
+    Ok(made.is_ok())
+}
+
+/// Whoever looked just before our config was there writes his own a moment later.
+pub(crate) fn let_rivals_show(session: &Session) -> Result<()> {
+    session.task.say("waiting for others that may make the same repository");
+    let begun = Instant::now();
+    while begun.elapsed() < RIVALS_SHOW_WITHIN {
+        session.check_cancel()?;
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
 }
 
 /// Initialising takes no lock that another cluster would see: two at once write two keys, and one config survives.
@@ -52,7 +79,7 @@ pub(crate) fn require_single(probe: &Probe, name: &str) -> Result<()> {
 /// The same as long as nothing refers to anything: whoever made the other one may have been slower than our first look, and
 /// keys that are added later belong to a repository that is in use.
 pub(crate) fn require_single_if_unused(probe: &Probe, name: &str) -> Result<()> {
-    let used = !probe.list("snapshots")?.is_empty() || !probe.list("index")?.is_empty();
+    let used = probe.holds_any("snapshots")? || probe.holds_any("index")?;
     if used { Ok(()) } else { require_single(probe, name) }
 }
 
@@ -64,7 +91,7 @@ pub(crate) fn clear_interrupted(probe: &Probe, name: &str) -> Result<()> {
         return Ok(());
     }
     let age = youngest(&keys);
-    let used = !probe.list("snapshots")?.is_empty() || !probe.list("index")?.is_empty();
+    let used = probe.holds_any("snapshots")? || probe.holds_any("index")?;
     if used {
         let cause = "it has snapshots or an index but no config".into();
         return Err(MoverError::Damaged { repository: name.into(), cause });

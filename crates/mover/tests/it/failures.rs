@@ -1,15 +1,16 @@
 //! What goes wrong as a whole has a name, whichever mover it happens to.
 
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_mover::{MoverError, Outcome, Secret, Work};
+use plimsoll_mover::{Launch, MoverError, Outcome, Secret, Work};
 use plimsoll_repository::{Lock, LockKind, OpenOptions};
 use plimsoll_store::Store;
 use plimsoll_testkit::peers::s3::ACCESS_KEY;
-use plimsoll_testkit::require;
+use plimsoll_testkit::{Unavailable, require};
 
 use crate::bed::{Bed, PASSWORD, Where, Which};
 use crate::volume::{fill, noise};
@@ -212,4 +213,27 @@ fn what_an_old_restic_loses_in_a_volume_that_is_not_empty_is_named() {
     let named: Vec<_> = restored.problems.named.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(named, ["a/large"]);
     assert!(!bed.target().join("a/large").exists(), "or it need not be named");
+}
+
+#[test]
+fn what_was_restored_is_flushed_before_anybody_hears_of_it() {
+    let strace = || Unavailable::new("strace", "install it");
+    require!(std::process::Command::new("strace").arg("-V").output().map_err(|_| strace()));
+    for which in ALL {
+        let mut bed = require!(Bed::new(which, Where::Directory));
+        fill(&bed.source());
+        let snapshot = bed.back_up().snapshot.unwrap();
+        let (program, trace) = (bed.launch.program.clone(), bed.path("trace"));
+        let traced = |inject: &str| {
+            let mut arguments: Vec<OsString> = ["-f", "-qq", "-e", "trace=syncfs"].map(Into::into).into();
+            arguments.extend(["-e".into(), inject.into(), "-o".into(), trace.clone().into(), program.clone().into()]);
+            Launch { program: "strace".into(), arguments }
+        };
+        bed.launch = traced("inject=syncfs:error=EIO");
+        let error = bed.try_restore(&snapshot).unwrap_err();
+        assert_eq!(error.reason(), "VolumeUnusable", "{which:?}: {error}");
+        assert!(error.to_string().contains("flushing it"), "{which:?}: {error}");
+        bed.launch = traced("inject=syncfs:error=ENOSPC");
+        assert_eq!(bed.try_restore(&snapshot).unwrap_err().reason(), "VolumeFull", "{which:?}");
+    }
 }

@@ -3,10 +3,13 @@
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use http::Method;
 use plimsoll_mover::{DEFAULT_PASSWORD, Ensured, Kind, MoverError, Outcome, Secret, Work};
-use plimsoll_testkit::require;
+use plimsoll_repository::Repository;
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, require};
 
-use crate::bed::{Bed, Where, Which};
+use crate::bed::{Bed, PASSWORD, Where, Which};
 use crate::failures::script;
 use crate::volume::fill;
 
@@ -63,20 +66,107 @@ fn two_restic_repositories_made_at_the_same_time_stop_before_the_first_blob() {
     }
 }
 
+/// Another key beside the first, as a rival would have it.
+fn second_key(bed: &Bed) {
+    let keys = bed.stored.join(&bed.place.prefix).join("keys");
+    let first = std::fs::read_dir(&keys).unwrap().next().unwrap().unwrap().path();
+    let (second, content) = (keys.join("second"), std::fs::read_to_string(first).unwrap() + "\n");
+    std::fs::write(&second, content).unwrap();
+    let sum = Command::new("sha256sum").arg(&second).output().unwrap();
+    std::fs::rename(&second, keys.join(std::str::from_utf8(&sum.stdout[..64]).unwrap())).unwrap();
+}
+
+#[test]
+fn a_rival_that_is_slower_than_the_first_look_stops_a_new_repository_too() {
+    for which in [Which::BuiltIn, Which::OldRestic, Which::Restic] {
+        let bed = require!(Bed::bare(which, Where::Directory));
+        let config = bed.stored.join(&bed.place.prefix).join("config");
+        let mut made = false;
+        let result = bed.watch(&bed.job(Work::Ensure), |sample| {
+            let waits = sample.node.as_ref().and_then(|node| node.item.as_deref());
+            if !made && waits.is_some_and(|words| words.starts_with("waiting for others")) {
+                assert!(config.exists(), "{which:?}");
+                second_key(&bed);
+                made = true;
+            }
+        });
+        let error = result.unwrap_err();
+        assert_eq!(error.reason(), "RepositoryInitialisedTwice", "{which:?}: {error}");
+    }
+}
+
+#[test]
+fn a_rival_that_was_slower_still_stops_the_first_backup_before_its_first_blob() {
+    for which in [Which::BuiltIn, Which::OldRestic, Which::Restic] {
+        let bed = require!(Bed::new(which, Where::Directory));
+        fill(&bed.source());
+        second_key(&bed);
+        let error = bed.try_back_up().unwrap_err();
+        assert_eq!(error.reason(), "RepositoryInitialisedTwice", "{which:?}: {error}");
+        let data = bed.stored.join(&bed.place.prefix).join("data");
+        let packs = data.read_dir().into_iter().flatten().flatten();
+        let packs = packs.flat_map(|folder| folder.path().read_dir().into_iter().flatten());
+        assert_eq!(packs.count(), 0, "{which:?}");
+    }
+}
+
+#[test]
+fn one_who_loses_the_race_opens_what_the_other_has_made() {
+    let mut bed = require!(Bed::bare(Which::BuiltIn, Where::S3));
+    let direct = bed.place.clone();
+    let endpoint = bed.server.as_ref().unwrap().endpoint().to_owned();
+    let proxy = bed.runtime.block_on(Proxy::before("127.0.0.1:0", &endpoint)).unwrap();
+    bed.place.config.insert("s3Url".into(), proxy.url());
+    let keys = Requests::with_method(Method::PUT).containing("/keys/");
+    let _slow = proxy.inject(keys.clone(), Fault::Latency(Duration::from_secs(5)));
+    let mut other = None;
+    let result = bed.watch(&bed.job(Work::Ensure), |_| {
+        // It has seen that there is none, and is about to write its key.
+        if other.is_none() && proxy.seen(&keys) > 0 {
+            other = Some(std::thread::spawn({
+                let (location, runtime) = (direct.location(), tokio::runtime::Runtime::new().unwrap());
+                move || {
+                    let store = {
+                        let _inside = runtime.enter();
+                        plimsoll_store::Store::open(&location).unwrap()
+                    };
+                    let made = Repository::init(store, runtime.handle().clone(), PASSWORD.as_bytes()).unwrap();
+                    made.id().to_string()
+                }
+            }));
+        }
+    });
+    let made = other.unwrap().join().unwrap();
+    let Outcome::Ensured(ensured) = result.unwrap() else { panic!("ensured") };
+    assert_eq!((ensured.created, ensured.id), (false, made));
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_keeps_nobody_from_the_others() {
+    let bed = require!(Bed::new(Which::BuiltIn, Where::Directory));
+    fill(&bed.source());
+    let first = bed.back_up().snapshot.unwrap();
+    let damaged = "ab".repeat(32);
+    let snapshots = bed.stored.join(&bed.place.prefix).join("snapshots");
+    std::fs::write(snapshots.join(&damaged), "nonsense, and long enough to be a sealed file").unwrap();
+    let second = bed.back_up();
+    assert_eq!(second.parent.as_ref(), Some(&first), "the parent is found all the same");
+    assert!(second.warnings.iter().any(|warning| warning.contains("1 snapshots cannot be read")), "{second:?}");
+    assert_eq!(bed.snapshots().len(), 2);
+    bed.run(Work::Forget { snapshots: vec![damaged.clone()] }).unwrap();
+    assert!(!snapshots.join(&damaged).exists(), "it is forgotten by its name");
+    assert_eq!(bed.back_up().warnings, Vec::<String>::new());
+}
+
 #[test]
 fn a_second_key_that_shows_up_later_stops_a_repository_as_long_as_nothing_is_in_it() {
     for which in [Which::BuiltIn, Which::OldRestic, Which::Restic] {
         let bed = require!(Bed::new(which, Where::Directory));
-        let keys = bed.stored.join(&bed.place.prefix).join("keys");
-        let first = std::fs::read_dir(&keys).unwrap().next().unwrap().unwrap().path();
-        let (second, content) = (keys.join("second"), std::fs::read_to_string(first).unwrap() + "\n");
-        std::fs::write(&second, content).unwrap();
-        let sum = Command::new("sha256sum").arg(&second).output().unwrap();
-        std::fs::rename(&second, keys.join(std::str::from_utf8(&sum.stdout[..64]).unwrap())).unwrap();
+        second_key(&bed);
         let error = ensure(&bed).unwrap_err();
         assert_eq!(error.reason(), "RepositoryInitialisedTwice", "{which:?}: {error}");
         // In one that is in use another key is somebody's second password.
-        let snapshots = keys.parent().unwrap().join("snapshots");
+        let snapshots = bed.stored.join(&bed.place.prefix).join("snapshots");
         std::fs::create_dir_all(&snapshots).unwrap();
         std::fs::write(snapshots.join("cd".repeat(32)), "").unwrap();
         assert!(!ensure(&bed).unwrap().created, "{which:?}");

@@ -6,6 +6,7 @@ mod bed;
 mod conformance;
 mod failures;
 mod keeping;
+mod scripted;
 mod supervision;
 mod volume;
 mod watched;

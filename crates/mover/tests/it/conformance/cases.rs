@@ -53,6 +53,9 @@ pub fn everything_comes_back_as_it_was(bed: &Bed) {
     let outcome = bed.back_up();
     let named: Vec<_> = outcome.problems.named.iter().map(|problem| problem.path.as_str()).collect();
     // What a mover does not keep, it names.
+    assert!(!named.contains(&"socket"), "{named:?}");
+    let warned = outcome.warnings.iter().any(|warning| warning.contains("1 files with several names"));
+    assert_eq!(warned, !fidelity(bed).hard_links, "{:?}", outcome.warnings);
     assert_eq!(named.contains(&"pipe"), !fidelity(bed).special_files, "{named:?}");
     assert_eq!(named.iter().any(|path| path.starts_with("strange")), !fidelity(bed).any_name, "{named:?}");
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
@@ -120,6 +123,11 @@ pub fn a_restore_into_a_volume_that_is_not_empty_replaces_what_differs_and_leave
         // Neither kopia nor the old restic puts a link where a file is.
         fs::write(bed.target().join("link"), "was a file").unwrap();
     }
+    // One that looks the same from outside.
+    let (same, alike) = (bed.source().join("a/b/small-30"), bed.target().join("a/b/small-30"));
+    fs::write(&alike, vec![0; fs::read(&same).unwrap().len()]).unwrap();
+    let modified = same.metadata().unwrap().modified().unwrap();
+    fs::File::options().write(true).open(&alike).unwrap().set_modified(modified).unwrap();
     fs::write(bed.target().join("not-in-the-backup"), noise(1, 1 << 20)).unwrap();
     let mine = fingerprint(&bed.target(), kept);
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
@@ -198,7 +206,9 @@ pub fn a_restore_that_is_killed_in_the_middle_is_taken_up_again(bed: &Bed) {
     let before = fingerprint(&bed.source(), fidelity(bed));
     let snapshot = bed.back_up().snapshot.unwrap();
     kill_in_the_middle(bed, bed.restore_work(&snapshot));
-    bed.restore(&snapshot);
+    let Work::Restore(mut again) = bed.restore_work(&snapshot) else { panic!("a restore") };
+    again.resumed = true;
+    bed.run(Work::Restore(again)).unwrap();
     assert_same(&before, &bed.target(), fidelity(bed));
 }
 

@@ -1,0 +1,100 @@
+//! A restic that says, word by word, what the documents say it says: what its CR would show of that, and when.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use plimsoll_mover::{Outcome, SCANNING};
+use plimsoll_testkit::require;
+
+use crate::bed::{Bed, Where, Which};
+use crate::failures::script;
+use crate::volume::fill;
+
+/// As the document on volume data has them.
+const FOUND_SO_FAR: &str = r#"{"message_type":"status","percent_done":0,"total_files":1,"total_bytes":21424504832}"#;
+/// Measured: it counts while it still looks.
+const COUNTS_TOO_SOON: &str = r#"{"message_type":"status","percent_done":0.00005,"total_files":2,"total_bytes":21424504832,"bytes_done":1048576}"#;
+const SCAN_FINISHED: &str = r#"{"message_type":"status","action":"scan_finished","item":"","duration":0.219241873,"data_size":49461329920,"metadata_size":0,"total_files":10}"#;
+const NOTHING_DONE: &str = r#"{"message_type":"status","percent_done":0,"total_files":10,"total_bytes":49461329920,"current_files":["/file3"]}"#;
+const SOMETHING_DONE: &str = r#"{"message_type":"status","percent_done":0.0003815984736061056,"total_files":10,"total_bytes":49461329920,"bytes_done":18874368,"current_files":["/file1","/file3"]}"#;
+const SUMMARY: &str = r#"{"message_type":"summary","files_new":10,"data_added":49461329920,"total_files_processed":10,"total_bytes_processed":49461329920,"total_duration":1.5,"snapshot_id":"0123456789abcdef"}"#;
+
+/// A restic 0.14 whose backup is this script.
+fn restic(bed: &Bed, backup: &str) -> PathBuf {
+    let version = "echo 'restic 0.14.0 compiled with go1.19 on linux/amd64'; exit";
+    let text = format!(
+        "for word; do case $word in version) {version};; snapshots) echo '[]'; exit;; esac; done\n\
+         until_there() {{ until [ -e \"$1\" ]; do sleep 0.02; done; }}\n{backup}"
+    );
+    script(bed, &text)
+}
+
+fn say(line: &str) -> String {
+    format!("echo '{line}'\n")
+}
+
+fn until_there(path: &Path) -> String {
+    format!("until_there {}\n", path.display())
+}
+
+#[test]
+fn both_numbers_reach_the_cr_together_and_only_once_restic_has_ended_its_scan() {
+    let mut bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+    fill(&bed.source());
+    let (scanned, counted) = (bed.path("scanned"), bed.path("counted"));
+    let backup = say(FOUND_SO_FAR)
+        + &say(COUNTS_TOO_SOON)
+        + &until_there(&scanned)
+        + &say(SCAN_FINISHED)
+        + &say(NOTHING_DONE)
+        + &say(SOMETHING_DONE)
+        + &until_there(&counted)
+        + &say(SUMMARY);
+    bed.program = Some(restic(&bed, &backup));
+    let mut shown = Vec::new();
+    let outcome = bed.watch(&bed.job(bed.backup_work()), |sample| {
+        let open = sample.node.as_ref().filter(|node| node.state.is_open());
+        if open.is_some_and(|node| node.item.as_deref() == Some(SCANNING)) && !scanned.exists() {
+            std::fs::write(&scanned, "").unwrap();
+        }
+        if open.is_some() && !counted.exists() {
+            shown.extend(sample.shown.map(|shown| (shown.bytes_done, shown.total_bytes)));
+        }
+        if !shown.is_empty() {
+            std::fs::write(&counted, "").unwrap();
+        }
+    });
+    let Ok(Outcome::Backup(done)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((done.bytes, done.files), (49_461_329_920, 10));
+    assert_eq!(shown, [(18_874_368, 49_461_329_920)], "the first that was shown");
+}
+
+#[test]
+fn a_total_that_three_samples_agree_on_is_shown_though_restic_never_says_that_its_scan_has_ended() {
+    let mut bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+    fill(&bed.source());
+    let counted = bed.path("counted");
+    let backup = format!(
+        "until [ -e {} ]; do {} sleep 0.1; done\n{}",
+        counted.display(),
+        say(SOMETHING_DONE).replace('\n', ";"),
+        say(SUMMARY)
+    );
+    bed.program = Some(restic(&bed, &backup));
+    let (mut first, mut shown) = (None, None);
+    let outcome = bed.watch(&bed.job(bed.backup_work()), |sample| {
+        let scans = sample.node.as_ref().is_some_and(|node| node.item.as_deref() == Some(SCANNING));
+        if scans {
+            first.get_or_insert_with(Instant::now);
+        }
+        if let Some(progress) = sample.shown.filter(|_| shown.is_none()) {
+            shown = Some((Instant::now(), progress.bytes_done, progress.total_bytes));
+            std::fs::write(&counted, "").unwrap();
+        }
+    });
+    assert!(matches!(outcome, Ok(Outcome::Backup(_))), "{outcome:?}");
+    let (at, done, total) = shown.unwrap();
+    assert_eq!((done, total), (18_874_368, 49_461_329_920));
+    let scanned = at.duration_since(first.unwrap());
+    assert!(scanned > Duration::from_millis(1500), "samples a second apart: {scanned:?}");
+}
