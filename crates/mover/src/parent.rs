@@ -25,6 +25,10 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
 const STOP_WITHIN: Duration = Duration::from_millis(4500);
 /// How long a process may take to end once it has said its last word.
 const LAST_BREATH: Duration = Duration::from_secs(1);
+/// How long a process that was killed may take to be gone, and how long after a cancel. One that flushes a slow disk is not gone
+/// before the disk has answered; it does nothing more, and is reaped when it can be.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+const CANCELLED_WITHIN: Duration = Duration::from_millis(400);
 /// A mover says something every second. One that has not for this long is looked at.
 const SILENCE: Duration = Duration::from_secs(5);
 /// No line of a mover is longer than this.
@@ -271,9 +275,13 @@ impl Transfer {
         let _ = last_breath.await;
         self.group.kill();
         self.group.0 = None;
-        let status = self.child.wait().await;
+        let limit = if self.canceller.is_cancelled() { CANCELLED_WITHIN } else { GONE_WITHIN };
+        let status = tokio::time::timeout(limit, self.child.wait()).await;
         private::sweep();
-        status.map_or_else(|error| error.to_string(), how)
+        match status {
+            Ok(status) => status.map_or_else(|error| error.to_string(), how),
+            Err(_) => "killed, and not gone yet".into(),
+        }
     }
 
     /// Without reaping it: its number must stay its own until the group has been killed.

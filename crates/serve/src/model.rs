@@ -208,7 +208,9 @@ mod tests {
         let step = |seconds: u64, moving: &[usize]| {
             for _ in 0..seconds {
                 clock.advance(Duration::from_secs(1));
-                moving.iter().for_each(|task| tasks[*task].meter(Unit::Bytes).add(1));
+                for task in moving {
+                    tasks[*task].meter(Unit::Bytes).add(1);
+                }
                 operation.snapshot();
             }
         };

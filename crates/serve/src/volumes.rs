@@ -19,7 +19,7 @@ pub struct Volume {
     /// Its kind, as we call it.
     pub kind: &'static str,
     /// What to call it.
-    pub volume: String,
+    pub name: String,
     /// The key of the operation it belongs to.
     pub parent: Option<String>,
     /// Where it is moved.
@@ -61,7 +61,7 @@ fn volume(carried: &Carried<'_>) -> Volume {
     Volume {
         key: format!("{}/{}/{}", object.kind().word(), object.namespace(), object.name()),
         kind: object.kind().word(),
-        volume: transfer.label(),
+        name: transfer.label(),
         parent: transfer.parent().map(|(kind, name)| format!("{}/{}/{name}", kind.word(), object.namespace())),
         node: transfer.node().map(str::to_owned),
         phase: object.phase().to_owned(),

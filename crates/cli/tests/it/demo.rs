@@ -7,12 +7,16 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::bed::{eventually, plimsoll};
 
-/// What the dashboard tells about its operations, if it answers.
-async fn rows(base: &str, token: &str) -> Option<Vec<serde_json::Value>> {
-    let request = reqwest::Client::new().get(format!("{base}/api/overview")).header("X-Plimsoll-Token", token);
+/// What the dashboard tells, if it answers.
+async fn ask(base: &str, token: &str, path: &str) -> Option<serde_json::Value> {
+    let request = reqwest::Client::new().get(format!("{base}/api/{path}")).header("X-Plimsoll-Token", token);
     let text = request.send().await.ok()?.text().await.ok()?;
-    let told: serde_json::Value = serde_json::from_str(&text).ok()?;
-    Some(told["news"]["rows"].as_array()?.clone())
+    serde_json::from_str(&text).ok()
+}
+
+/// What it tells about its operations.
+async fn rows(base: &str, token: &str) -> Option<Vec<serde_json::Value>> {
+    Some(ask(base, token, "overview").await?["news"]["rows"].as_array()?.clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +64,7 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_stays_if_it_is_asked_to_and_goes_when_it_is_told_to() {
     let mut command = plimsoll();
-    command.args(["demo", "--stay", "--objects", "5", "--megabytes", "16"]).stdout(Stdio::piped());
+    command.args(["demo", "--stay", "--objects", "10", "--megabytes", "16"]).stdout(Stdio::piped());
     let mut demo = command.spawn().unwrap();
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     let mut text = String::new();
@@ -75,6 +79,9 @@ async fn the_demo_stays_if_it_is_asked_to_and_goes_when_it_is_told_to() {
     let (base, token) = url.split_once("/#token=").unwrap();
     let seen = rows(base, token).await.unwrap_or_else(|| panic!("the dashboard is gone:\n{text}"));
     assert!(seen.iter().any(|row| row["key"] == "backup/velero/second" && row["verdict"] == "Fine"), "{seen:?}");
+    let detail = ask(base, token, "operations/backup/velero/second").await.unwrap();
+    let points = detail["trail"].as_array().map_or(0, Vec::len);
+    assert!(points >= 2, "nobody looked while it ran, and {points} points are all there is of it: {detail:#}");
     assert!(demo.try_wait().unwrap().is_none(), "{text}");
     let id = Pid::from_raw(i32::try_from(demo.id().unwrap()).unwrap()).unwrap();
     kill_process(id, Signal::INT).unwrap();

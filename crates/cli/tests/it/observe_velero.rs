@@ -207,7 +207,7 @@ async fn the_dashboard_shows_the_same(scene: &Scene) {
     let told = overview(base, token).await;
     let rows = told["news"]["rows"].as_array().unwrap();
     let cause = |key: &str| {
-        let key = format!("{key}", key = key.replacen('/', &format!("/{}/", scene.velero.namespace()), 1));
+        let key = key.replacen('/', &format!("/{}/", scene.velero.namespace()), 1);
         let row = rows.iter().find(|row| row["key"] == key.as_str()).unwrap_or_else(|| panic!("no {key}: {told:#}"));
         (row["verdict"].clone(), row["cause"]["reason"].clone())
     };

@@ -14,7 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
-use crate::pod_volumes::{Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer};
+use crate::pod_volumes::{
+    Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer, unpacked,
+};
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -260,7 +262,8 @@ async fn a_pod_that_has_its_data_and_does_not_go_on_is_named_and_its_restore_doe
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
     let words = "pod shop/writer has its data, but its container restore-wait does not go on";
-    assert!(home.log().contains(words), "{}", home.log());
+    let results = unpacked(&home, "restores/r/restore-r-results.gz");
+    assert!(results["errors"].to_string().contains(words), "{results:#}\n{}", home.log());
     for volume in ["data", "scratch"] {
         let done = transfer(&home, "PodVolumeRestore", volume).await.unwrap();
         assert_eq!(phase(&done), "Completed", "{done:#}");

@@ -111,12 +111,16 @@ async fn try_to_tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<
     if !waiting.had_waited && !is_data_there(agent, pod, waiting).await? {
         return Ok(false);
     }
+    // Looked for before the first is put: with the last one the container goes on, and takes all of them away.
+    let mut missing = Vec::new();
     for volume in waiting.volumes() {
         let place = directory::find(&agent.client, &agent.settings.pods_directory, pod, volume).await?;
         let mark = Mark::new(&place, waiting.restore);
-        if mark.is_there() {
-            continue;
+        if !mark.is_there() {
+            missing.push((volume, mark));
         }
+    }
+    for (volume, mark) in missing {
         mark.put().map_err(|error| TransferError::Handshake {
             volume: volume.to_owned(),
             pod: pod.name_any(),

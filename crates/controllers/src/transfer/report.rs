@@ -245,23 +245,27 @@ mod tests {
         Client::new(service, "velero")
     }
 
-    /// So many transfers move for a minute of virtual time; when each was written, and how far the first one came.
-    async fn run(transfers: usize, takes: Duration) -> (HashMap<String, Vec<Instant>>, u64) {
+    /// What came of it.
+    struct Ran {
+        /// When each transfer was written.
+        written: HashMap<String, Vec<Instant>>,
+        ended: Instant,
+        /// How far the first one came.
+        done: u64,
+    }
+
+    /// So many transfers move for a minute of virtual time.
+    async fn run(transfers: usize, takes: Duration) -> Ran {
         run_for(600, transfers, takes).await
     }
 
     /// The same for so many tenths of a second.
-    async fn run_for(tenths: u32, transfers: usize, takes: Duration) -> (HashMap<String, Vec<Instant>>, u64) {
+    async fn run_for(tenths: u32, transfers: usize, takes: Duration) -> Ran {
         run_here(tenths, transfers, transfers, takes).await
     }
 
     /// The same, with more of them elsewhere.
-    async fn run_here(
-        tenths: u32,
-        transfers: usize,
-        everywhere: usize,
-        takes: Duration,
-    ) -> (HashMap<String, Vec<Instant>>, u64) {
+    async fn run_here(tenths: u32, transfers: usize, everywhere: usize, takes: Duration) -> Ran {
         let (written, running) = (Written::default(), Running::start());
         let client = noting(&written, takes);
         running.set("PodVolumeBackup", everywhere);
@@ -295,7 +299,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let written = written.lock().unwrap().clone();
-        (written, all[0].2.counts().done)
+        Ran { written, ended: Instant::now(), done: all[0].2.counts().done }
     }
 
     /// The most writes within any second.
@@ -307,9 +311,19 @@ mod tests {
         (0..all.len()).map(within).max().unwrap_or(0)
     }
 
-    fn longest_gap(written: &HashMap<String, Vec<Instant>>) -> Duration {
-        let gaps = written.values().flat_map(|times| times.windows(2).map(|pair| pair[1] - pair[0]));
-        gaps.max().unwrap_or_default()
+    impl Ran {
+        /// How old what stood in any of the resources became before it was written again, or until the end.
+        fn oldest(&self) -> Duration {
+            let until_next = |times: &Vec<Instant>| {
+                let nexts = times.iter().skip(1).chain([&self.ended]);
+                times.iter().zip(nexts).map(|(one, next)| *next - *one).max()
+            };
+            self.written.values().filter_map(until_next).max().unwrap_or(Duration::MAX)
+        }
+
+        fn writes(&self) -> usize {
+            self.written.values().map(Vec::len).sum()
+        }
     }
 
     /// Seconds of CPU that this process has used.
@@ -319,37 +333,52 @@ mod tests {
         fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
     }
 
+    /// Says whether a target was reached.
+    fn held(what: &str, measured: f64, target: f64) -> bool {
+        let verdict = if measured <= target { "reached" } else { "MISSED" };
+        println!("  {what}: {measured:.2}, target at most {target}: {verdict}");
+        measured <= target
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     #[ignore = "a benchmark of half a minute each: hack/run-benches freshness"]
     async fn freshness_and_cost() {
         const TENTHS: u32 = 300;
         let seconds = f64::from(TENTHS) / 10.0;
+        let mut all_held = true;
         for (transfers, takes) in [(160, 20), (1000, 20), (160, 2000)] {
             let before = cpu();
-            let (written, done) = run_for(TENTHS, transfers, Duration::from_millis(takes)).await;
-            let cost = (cpu() - before) / seconds;
-            let writes = u32::try_from(written.values().map(Vec::len).sum::<usize>()).unwrap();
+            let ran = run_for(TENTHS, transfers, Duration::from_millis(takes)).await;
+            let cores = (cpu() - before) / seconds;
+            assert_eq!(ran.written.len(), transfers, "each of them is written");
+            let (oldest, moved) = (ran.oldest().as_secs_f64(), u32::try_from(ran.done >> 20).unwrap());
+            let a_second = f64::from(u32::try_from(ran.writes()).unwrap()) / seconds;
+            let busiest = u32::try_from(most_in_a_second(&ran.written)).unwrap();
             println!(
-                "{transfers} transfers, {takes} ms a write: at most {:.2?} between two writes of one, {:.1} writes a second, \
-                 {} in the busiest, {cost:.2} cores, moved {} of {TENTHS} steps",
-                longest_gap(&written),
-                f64::from(writes) / seconds,
-                most_in_a_second(&written),
-                done >> 20,
+                "{transfers} transfers, {takes} ms a write: at most {oldest:.2} s old, {a_second:.1} writes a second, \
+                 moved {moved} of {TENTHS} steps, {cores:.2} cores for the writers and the API that counts"
             );
+            all_held &= held("writes in the busiest second", f64::from(busiest), 100.0);
+            match (transfers, takes) {
+                (160, 20) => all_held &= held("seconds between two writes of one, or the end", oldest, 2.0),
+                (1000, _) => all_held &= held("cores", cores, 0.5),
+                _ => all_held &= held("steps that a slow API server cost", f64::from(TENTHS) - f64::from(moved), 0.0),
+            }
         }
+        // A debug build is several times slower: its figures show that this works, and no more.
+        assert!(all_held || cfg!(debug_assertions), "a target was missed");
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_160_transfers_none_is_shown_older_than_two_seconds() {
-        let (written, _) = run(160, Duration::from_millis(20)).await;
-        assert_eq!(written.len(), 160);
-        assert!(longest_gap(&written) <= Duration::from_secs(2), "{:?}", longest_gap(&written));
+        let ran = run(160, Duration::from_millis(20)).await;
+        assert_eq!(ran.written.len(), 160);
+        assert!(ran.oldest() <= Duration::from_secs(2), "{:?}", ran.oldest());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_thousand_transfers_cost_at_most_a_hundred_writes_a_second_and_each_is_written() {
-        let (written, _) = run(1000, Duration::from_millis(20)).await;
+        let Ran { written, .. } = run(1000, Duration::from_millis(20)).await;
         let most = most_in_a_second(&written);
         assert!(most <= 100, "{most} writes in one second");
         let fewest = written.values().map(Vec::len).min();
@@ -358,17 +387,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_with_a_few_of_a_thousand_transfers_writes_no_more_than_its_share() {
-        let (written, _) = run_here(600, 4, 1000, Duration::from_millis(20)).await;
-        let writes: usize = written.values().map(Vec::len).sum();
+        let writes = run_here(600, 4, 1000, Duration::from_millis(20)).await.writes();
         // Ninety a second for all of them, for a minute.
         assert!((16..=24).contains(&writes), "{writes} writes");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_takes_two_seconds_for_a_write_slows_no_transfer() {
-        let (written, done) = run(20, Duration::from_secs(2)).await;
-        assert_eq!(done, 600 << 20);
-        assert!(longest_gap(&written) <= Duration::from_secs(4), "{:?}", longest_gap(&written));
+        let ran = run(20, Duration::from_secs(2)).await;
+        assert_eq!(ran.done, 600 << 20);
+        assert!(ran.oldest() <= Duration::from_secs(4), "{:?}", ran.oldest());
     }
 
     #[test]

@@ -98,7 +98,9 @@ fn add_foreign_blobs(world: &World, blobs: u32, in_a_pack: u32) {
         };
         let numbers: Vec<_> = (0..50_000).collect();
         let packs: Vec<_> = numbers.chunks(in_a_pack as usize).map(|some| pack_of(file, some, blob)).collect();
-        packs.iter().for_each(|pack| put_pack(world, &pack.id));
+        for pack in &packs {
+            put_pack(world, &pack.id);
+        }
         let json = index::encode(&packs).expect("encodes");
         let sealed = unpacked::seal(&json, 2, &key).expect("seals");
         let name: &Path = &world.path("repository/index").join(Id::of(&sealed).to_string());

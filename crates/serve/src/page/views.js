@@ -40,9 +40,9 @@ export function volumes(state) {
   const all = [...state.volumes.values()].sort((a, b) => a.isEnded - b.isEnded || b.isStuck - a.isStuck || (b.created || 0) - (a.created || 0) || (a.key < b.key ? -1 : 1));
   return [el("h1", {}, "Volumes"), table("Volumes", ["Volume", "Operation", "Node", "Progress", "Bytes", "Speed", "Time left", "Phase"],
     all.slice(0, MOST).map((v) => {
-      const gauge = bar(v.volume), state = v.isStuck ? "bad" : phaseTone(v);
+      const gauge = bar(v.name), state = v.isStuck ? "bad" : phaseTone(v);
       gauge.set(v.bar, v.percent, state);
-      return [v.volume, v.parent ? link(v.parent, v.parent.split("/").filter((_, i) => i !== 1).join("/")) : "", v.node || "",
+      return [v.name, v.parent ? link(v.parent, v.parent.split("/").filter((_, i) => i !== 1).join("/")) : "", v.node || "",
         el("span", { class: "measure" }, gauge.node, el("span", { class: "percent" }, v.percent)), v.bytes, v.rate, v.left,
         el("span", { title: v.message }, tag(v.isStuck ? "Stuck" : v.phase, state))];
     }), all.length)];

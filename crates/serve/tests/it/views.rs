@@ -108,7 +108,7 @@ async fn beside_a_velero_the_speed_of_volumes_comes_from_watching_them() {
         let asked = reqwest::Client::new().get(bed.url("/api/overview")).header("X-Plimsoll-Token", bed.token.reveal());
         let told: Value = serde_json::from_str(&asked.send().await.unwrap().text().await.unwrap()).unwrap();
         let volume = &told["news"]["volumes"][0];
-        volume["volume"] == "shop/disk" && volume["rate"].as_str().is_some_and(|rate| rate.ends_with("/s"))
+        volume["name"] == "shop/disk" && volume["rate"].as_str().is_some_and(|rate| rate.ends_with("/s"))
     })
     .await;
 }
