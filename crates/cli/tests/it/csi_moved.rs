@@ -201,8 +201,9 @@ async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
-    // The store takes no pack, so that the transfer cannot end before it is cancelled.
-    let _stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
+    // Every pack takes its time, so that the transfer moves and cannot end before it is cancelled.
+    let slow = Fault::Latency(std::time::Duration::from_secs(4));
+    let _slow = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), slow);
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));
     home.backup("b", json!({ "includedNamespaces": [claim.namespace], "snapshotMoveData": true })).await;
     seen_moving(&home, "DataUpload").await;
