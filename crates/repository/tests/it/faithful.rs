@@ -290,7 +290,7 @@ fn bytes_that_are_new_count_as_done_once_they_are_stored_and_known_ones_at_once(
     let bytes = operation.root().meter(Unit::Bytes);
     std::thread::scope(|scope| {
         let running = scope.spawn(|| repository.backup(&world.options(), &operation.root(), &Cancel::default()));
-        until("its only pack is on its way", || {
+        until("its packs are on their way", || {
             assert!(!running.is_finished(), "it ended before it was held");
             holding.waits()
         });

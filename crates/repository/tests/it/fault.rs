@@ -205,33 +205,35 @@ impl Meddle for Withheld {
     }
 }
 
-/// Holds back the first file that is written to a folder until told otherwise.
+/// Holds back the files that are written to a folder until told otherwise.
 pub struct Holding {
     folder: &'static str,
     waits: AtomicBool,
-    may_go: tokio::sync::Notify,
+    /// Never has a permit; closed, it stops nobody.
+    gate: tokio::sync::Semaphore,
 }
 
 impl Holding {
     pub fn back(folder: &'static str) -> Arc<Self> {
-        Arc::new(Self { folder, waits: AtomicBool::new(false), may_go: tokio::sync::Notify::new() })
+        Arc::new(Self { folder, waits: AtomicBool::new(false), gate: tokio::sync::Semaphore::new(0) })
     }
 
-    /// Whether it is being held.
+    /// Whether one is being held.
     pub fn waits(&self) -> bool {
         self.waits.load(Ordering::SeqCst)
     }
 
     pub fn let_go(&self) {
-        self.may_go.notify_one();
+        self.gate.close();
     }
 }
 
 #[async_trait::async_trait]
 impl Meddle for Holding {
     async fn before_put(&self, path: &Path, _: &PutPayload) -> Result<()> {
-        if path.as_ref().starts_with(self.folder) && !self.waits.swap(true, Ordering::SeqCst) {
-            self.may_go.notified().await;
+        if path.as_ref().starts_with(self.folder) {
+            self.waits.store(true, Ordering::SeqCst);
+            let _ = self.gate.acquire().await;
         }
         Ok(())
     }
