@@ -22,6 +22,7 @@ pub mod image;
 pub mod keeper;
 pub mod load;
 pub mod measure;
+pub mod memory;
 pub mod namespace;
 pub mod peers;
 pub mod pod;

@@ -12,8 +12,6 @@ use crate::Failure;
 /// The keys of the server.
 pub const ACCESS: &str = "benchaccesskey";
 pub const SECRET: &str = "benchsecretkey";
-/// Its bucket.
-pub const BUCKET: &str = "bench";
 
 /// A running server; it ends with this value, the line with the process.
 pub struct Distant {
@@ -31,7 +29,7 @@ impl Drop for Distant {
 impl Distant {
     /// Starts a server on a directory, and a line to it with this delay for a question and its answer together.
     pub fn start(program: &Path, folder: &Path, delay: Duration) -> Result<Self, Failure> {
-        std::fs::create_dir_all(folder.join(BUCKET))?;
+        std::fs::create_dir_all(folder)?;
         let server_port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         // Connections are kept, as S3 itself keeps them.
         let server = Command::new(program)

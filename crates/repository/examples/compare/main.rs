@@ -10,7 +10,6 @@
 
 mod data;
 mod distance;
-mod memory;
 mod peers;
 mod table;
 
@@ -21,6 +20,7 @@ use std::time::Duration;
 use data::Scale;
 use distance::Distant;
 use peers::{Peer, Place, Step, find};
+use plimsoll_testkit::memory;
 use table::Table;
 
 type Failure = Box<dyn std::error::Error>;
@@ -68,8 +68,14 @@ impl Bench {
         Ok(())
     }
 
+    /// How much of the data, and how often.
+    fn extent(&self) -> String {
+        let part = if self.scale.0 == 1 { "all of it".into() } else { format!("1/{} of it", self.scale.0) };
+        format!("{part}, rounds: {}", self.rounds)
+    }
+
     /// All steps, all programs in turn.
-    fn standard(&self, peers: &[Peer], title: &str, with_targets: bool) -> Result<(), Failure> {
+    fn standard(&self, peers: &[Peer], title: &str) -> Result<(), Failure> {
         let mut table = Table::default();
         let data = self.work.join("data");
         for round in 0..self.rounds {
@@ -86,12 +92,12 @@ impl Bench {
             self.measure(&mut table, peers, &[Step::Changed, Step::Restore, Step::Check], &data, round)?;
         }
         peers.iter().for_each(Peer::clean);
-        table.print(title, with_targets);
+        table.print(&format!("{title}, {}", self.extent()), true);
         Ok(())
     }
 
     fn directory(&self) -> Result<(), Failure> {
-        self.standard(&self.peers(&Place::Directory)?, "standard data, a directory", self.scale.0 == 1)
+        self.standard(&self.peers(&Place::Directory)?, "standard data, a directory")
     }
 
     fn s3(&self) -> Result<(), Failure> {
@@ -102,9 +108,8 @@ impl Bench {
         let folder = self.work.join("s3");
         let _ = fs::remove_dir_all(&folder);
         let server = Distant::start(&program, &folder, DELAY)?;
-        let peers = self.peers(&Place::S3(server.url()))?;
-        let bench = Self { work: self.work.clone(), rounds: 1, scale: self.scale };
-        bench.standard(&peers, "standard data, S3 with 50 ms, one round", false)?;
+        let peers = self.peers(&Place::S3 { url: server.url(), folder: folder.clone() })?;
+        self.standard(&peers, "standard data, S3 with 50 ms")?;
         drop(server);
         let _ = fs::remove_dir_all(&folder);
         Ok(())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Failure;
-use crate::distance::{ACCESS, BUCKET, SECRET};
+use crate::distance::{ACCESS, SECRET};
 
 const PASSWORD: &str = "benchmark";
 
@@ -49,8 +49,11 @@ impl Step {
 #[derive(Clone)]
 pub enum Place {
     Directory,
-    /// The address of an S3 server.
-    S3(String),
+    /// An S3 server: its address, and the directory in which each program has a bucket.
+    S3 {
+        url: String,
+        folder: PathBuf,
+    },
 }
 
 /// One of the programs.
@@ -67,37 +70,41 @@ impl Peer {
     }
 
     fn repository(&self) -> OsString {
-        match (&self.place, self.name) {
-            (Place::Directory, _) => self.folder("repository").into(),
-            // Ours takes the bucket's name last; the others have a prefix of their own.
-            (Place::S3(url), "plimsoll") => format!("s3:{url}/{BUCKET}").into(),
-            (Place::S3(url), _) => format!("s3:{url}/{BUCKET}/{}", self.name).into(),
+        match &self.place {
+            Place::Directory => self.folder("repository").into(),
+            Place::S3 { url, .. } => format!("s3:{url}/{}", self.name).into(),
+        }
+    }
+
+    /// Where the repository's files are, on this machine in either case.
+    fn files(&self) -> PathBuf {
+        match &self.place {
+            Place::Directory => self.folder("repository"),
+            Place::S3 { folder, .. } => folder.join(self.name),
         }
     }
 
     /// Removes what an earlier round left.
     pub fn clean(&self) {
-        for what in ["repository", "restored", "cache"] {
-            let _ = fs::remove_dir_all(self.folder(what));
+        for folder in [self.files(), self.folder("restored"), self.folder("cache")] {
+            let _ = fs::remove_dir_all(folder);
         }
     }
 
     /// Makes an empty repository.
     pub fn prepare(&self) -> Result<(), Failure> {
         self.clean();
+        fs::create_dir_all(self.files())?;
         let arguments = match (self.name, &self.place) {
             ("plimsoll", _) => self.ours("init", &[]),
             ("restic", _) => words(&["init", "--quiet"], &[]),
-            (_, Place::Directory) => {
-                fs::create_dir_all(self.repository())?;
-                words(&["repository", "create", "filesystem", "--path"], &[self.repository()])
-            }
-            (_, Place::S3(url)) => {
+            (_, Place::Directory) => words(&["repository", "create", "filesystem", "--path"], &[self.repository()]),
+            (_, Place::S3 { url, .. }) => {
                 let endpoint = url.trim_start_matches("http://").to_owned();
-                let keys = ["--access-key", ACCESS, "--secret-access-key", SECRET, "--prefix", "kopia/"];
+                let keys = ["--access-key", ACCESS, "--secret-access-key", SECRET];
                 let rest: Vec<_> =
                     keys.iter().map(OsString::from).chain([format!("--endpoint={endpoint}").into()]).collect();
-                words(&["repository", "create", "s3", "--disable-tls", "--bucket", BUCKET], &rest)
+                words(&["repository", "create", "s3", "--disable-tls", "--bucket", self.name], &rest)
             }
         };
         let output = self.command(&self.program, &arguments).stderr(Stdio::piped()).output()?;
@@ -148,14 +155,10 @@ impl Peer {
         command
     }
 
-    /// What a step reads that is on this machine.
+    /// What a step reads, itself or by the S3 server, which is on this machine, too.
     pub fn reads(&self, step: Step, data: &Path) -> Vec<PathBuf> {
-        let repository = match self.place {
-            Place::Directory => Some(self.folder("repository")),
-            Place::S3(_) => None,
-        };
         let source = (!matches!(step, Step::Restore | Step::Check)).then(|| data.to_owned());
-        repository.into_iter().chain(source).collect()
+        [self.files()].into_iter().chain(source).collect()
     }
 
     /// Runs one step under `time`, which knows what a process used.

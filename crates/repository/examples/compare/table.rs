@@ -27,7 +27,7 @@ impl Table {
         values.get(values.len() / 2).copied().unwrap_or_default()
     }
 
-    /// Prints it as a table of Markdown. Targets hold for the standard data in a directory.
+    /// Prints it as a table of Markdown. Targets hold for the standard data.
     pub fn print(&self, title: &str, with_targets: bool) {
         println!("\n### {title}\n");
         println!("| work | program | wall s | CPU s | peak MB | wall / ours | CPU / ours | target |");

@@ -14,6 +14,7 @@ mod plan;
 mod removing;
 mod run;
 mod shares;
+mod uncached;
 mod write;
 
 pub use options::{Overwrite, RestoreOptions, RestoreOutcome};

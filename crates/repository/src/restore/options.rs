@@ -32,7 +32,7 @@ pub struct RestoreOptions {
     pub overwrite: Overwrite,
     /// Remove what the snapshot does not have.
     pub delete: bool,
-    /// Threads that decode and write, at most as many as the memory allows; 0 means one for each processor.
+    /// Threads that decode and write, at most as many as the memory allows; 0 means two for each processor.
     pub workers: usize,
     /// Leave holes where there are only zeros.
     pub sparse: bool,

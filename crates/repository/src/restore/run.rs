@@ -16,6 +16,7 @@ use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
 use super::plan::{PackRange, Portion};
 use super::removing;
 use super::shares::Shares;
+use super::uncached::Refused;
 use super::write::Writer;
 use crate::backup::Problem;
 use crate::blob_index::BlobIndex;
@@ -51,6 +52,8 @@ pub(super) struct Run<'a> {
     pub reader: BlobReader<'a>,
     pub meters: Meters,
     pub newborn: Newborn,
+    /// Whether the target takes nothing past the page cache.
+    pub uncached_refused: Refused,
     lock: &'a Lock,
     is_settled: OnceLock<()>,
     outcome: Mutex<RestoreOutcome>,
@@ -106,7 +109,8 @@ impl Run<'_> {
 
     fn workers(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let wanted = if self.options.workers > 0 { self.options.workers } else { processors };
+        // One decodes while another waits for the disk.
+        let wanted = if self.options.workers > 0 { self.options.workers } else { 2 * processors };
         wanted.clamp(1, MOST_WORKERS)
     }
 
@@ -460,6 +464,7 @@ impl Repository {
             reader: BlobReader::new(self, &index, cancel),
             meters: Meters { task, bytes, files },
             newborn: Newborn::new(&options.target, fresh),
+            uncached_refused: Refused::default(),
             lock: &lock,
             is_settled: OnceLock::new(),
             outcome: Mutex::default(),

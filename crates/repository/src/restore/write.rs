@@ -1,12 +1,12 @@
 //! The workers: blobs of a range are decoded and written; the last blob of a file completes it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use super::holes;
 use super::plan::{PackRange, PlannedFile, Portion, Wanted};
 use super::run::Run;
+use super::uncached::Uncached;
 use crate::blob_read::{StoredBlob, TwoDecoders};
 use crate::format::blob::BlobKind;
 use crate::format::chunker::LONGEST;
@@ -21,11 +21,12 @@ pub(super) struct Writer<'r, 'a> {
     decoders: Option<Box<TwoDecoders>>,
     /// The file written to last: the next blob is often for the same one.
     current: Option<(u32, File)>,
+    uncached: Uncached,
 }
 
 impl<'r, 'a> Writer<'r, 'a> {
     pub(super) fn new(run: &'r Run<'a>, portion: &'r Portion) -> Self {
-        Self { run, portion, decoders: None, current: None }
+        Self { run, portion, decoders: None, current: None, uncached: Uncached::default() }
     }
 
     /// Works until all ranges are done, reading them from this machine's disk.
@@ -168,20 +169,27 @@ impl<'r, 'a> Writer<'r, 'a> {
 
     fn write_at(&mut self, wanted: &Wanted, plain: &[u8]) -> std::io::Result<()> {
         if !self.run.options.sparse {
-            return self.file(wanted.file)?.write_all_at(plain, wanted.offset);
+            return self.write_part(wanted.file, plain, wanted.offset);
         }
-        let portion = self.portion;
-        let file = self.file(wanted.file)?;
         let mut end = 0;
         for part in holes::between(plain, wanted.offset) {
             end = part.end;
-            file.write_all_at(&plain[part.clone()], wanted.offset + part.start as u64)?;
+            self.write_part(wanted.file, &plain[part.clone()], wanted.offset + part.start as u64)?;
         }
         if end < plain.len() {
             // Its last part is not written, and may be the file's.
-            portion.files[wanted.file as usize].has_holes.store(true, Ordering::Release);
+            self.file(wanted.file)?;
+            self.portion.files[wanted.file as usize].has_holes.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    fn write_part(&mut self, number: u32, part: &[u8], offset: u64) -> std::io::Result<()> {
+        let (mut uncached, size) = (std::mem::take(&mut self.uncached), self.portion.files[number as usize].size);
+        let refused = &self.run.uncached_refused;
+        let written = self.file(number).and_then(|file| uncached.write(file, part, offset, size, refused));
+        self.uncached = uncached;
+        written
     }
 
     fn file(&mut self, number: u32) -> std::io::Result<&File> {

@@ -19,7 +19,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server, VeleroInPods};
-use plimsoll_testkit::{Cluster, Namespace, Pod, Shape, Volume, cache};
+use plimsoll_testkit::{Cluster, Namespace, Pod, Shape, Volume, cache, memory};
 use rand::rngs::StdRng;
 use rand::{RngCore as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -121,11 +121,13 @@ fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<(
         bench.run(&json!("ensure"))?;
         let backup =
             json!({ "backup": { "directory": source, "source": "bench/pod/data", "tags": { "pvc-uid": "bench" } } });
+        memory::even_out(folder.path(), std::slice::from_ref(&source))?;
         let (first, outcome) = bench.run(&backup)?;
         let (second, _) = bench.run(&backup)?;
         let target = folder.path().join(format!("target-{kind}"));
         std::fs::create_dir(&target)?;
         let snapshot = outcome.pointer("/backup/snapshot").context("a backup has a snapshot")?.clone();
+        memory::even_out(folder.path(), &[bench.bucket()])?;
         let (restore, _) = bench.run(&json!({ "restore": { "snapshot": snapshot, "directory": target } }))?;
         std::fs::remove_dir_all(&target)?;
         std::fs::remove_dir_all(bench.bucket())?;
@@ -223,7 +225,8 @@ async fn pods(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
 struct Load {
     big: Namespace,
     small: Namespace,
-    _volumes: Vec<Volume>,
+    volumes: Vec<Volume>,
+    scratch: tempfile::TempDir,
 }
 
 /// One of the times.
@@ -261,7 +264,7 @@ impl Load {
             pod = pod.mount(&name, format!("/{name}"));
         }
         pod.create(client, small.name()).await?.ready().await?;
-        Ok(Self { big, small, _volumes: volumes })
+        Ok(Self { big, small, volumes, scratch: tempfile::tempdir()? })
     }
 
     async fn measure(
@@ -275,6 +278,9 @@ impl Load {
             let started = Instant::now();
             run(words).map(|_| started.elapsed())
         };
+        // The same memory for whoever comes first and last.
+        let sources: Vec<PathBuf> = self.volumes.iter().map(|volume| volume.directory().to_owned()).collect();
+        memory::even_out(self.scratch.path(), &sources)?;
         let watching = tokio::spawn(watch(client.clone(), namespace.to_owned()));
         let whole = timed(backup_of(self.big.name(), "b", true))?;
         watching.abort();

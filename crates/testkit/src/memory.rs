@@ -6,13 +6,11 @@
 //! with pages of files, and then with what the step reads.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
-
 /// Writes out what earlier steps left, fills the memory, and reads `wanted`.
-pub fn even_out(work: &Path, wanted: &[PathBuf]) -> Result<(), Failure> {
+pub fn even_out(work: &Path, wanted: &[PathBuf]) -> io::Result<()> {
     let hole = work.join("hole");
     File::create(&hole)?.set_len(total()?)?;
     let file = File::open(&hole)?;
@@ -22,13 +20,14 @@ pub fn even_out(work: &Path, wanted: &[PathBuf]) -> Result<(), Failure> {
 }
 
 /// All memory but a tenth.
-fn total() -> Result<u64, Failure> {
+fn total() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).ok_or("no MemTotal in /proc/meminfo")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024 / 10 * 9)
+    let kilobytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    let number = kilobytes.and_then(|number| number.parse::<u64>().ok());
+    number.map(|number| number * 1024 / 10 * 9).ok_or_else(|| io::Error::other("no MemTotal in /proc/meminfo"))
 }
 
-fn read_all(path: &Path, buffer: &mut [u8]) -> Result<(), Failure> {
+fn read_all(path: &Path, buffer: &mut [u8]) -> io::Result<()> {
     if !path.is_dir() {
         return read(File::open(path)?, buffer);
     }
@@ -41,7 +40,7 @@ fn read_all(path: &Path, buffer: &mut [u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(mut file: File, buffer: &mut [u8]) -> Result<(), Failure> {
+fn read(mut file: File, buffer: &mut [u8]) -> io::Result<()> {
     while file.read(buffer)? > 0 {}
     Ok(())
 }
