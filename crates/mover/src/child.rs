@@ -135,8 +135,9 @@ fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &St
         if traffic.has_moved() {
             operation.root().touch();
         }
-        let frame = encoder.encode_always(&seen(job, operation));
-        write_line(output, &frame.to_line()).map_err(|error| MoverError::local("write a frame", &error))?;
+        let line = encoder.encode_always(&seen(job, operation)).to_line();
+        write_line(output, &line).map_err(|error| MoverError::local("write a frame", &error))?;
+        traffic.ignore(line.len());
         let result = match started.recv_timeout(job.interval()) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => {

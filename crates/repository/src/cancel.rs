@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::{RepositoryError, Result};
 
 /// How often it is looked whether somebody asked.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// A flag that ends work soon after it is raised. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -79,8 +79,7 @@ impl Repository {
     /// Checks the repository. Damage is in the outcome; only what prevents checking is an error.
     pub fn check(self: &Arc<Self>, read: ReadData, task: &Task, cancel: &Cancel) -> Result<CheckOutcome> {
         let _waits = show_waits(&self.store, task);
-        let repository = self.clone();
-        let lock = cancel.run(move || Lock::take(&repository, LockKind::Exclusive))?;
+        let lock = Lock::take_unless(self, LockKind::Exclusive, cancel)?;
         say_if_not_locked(&lock, task);
         let (index, expected, outcome) = Default::default();
         let mut check = Check { repository: self, cancel, task, index, expected, outcome };

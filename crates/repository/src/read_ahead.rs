@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,13 +30,15 @@ pub(crate) struct Fetched<T> {
     _held: Held<T>,
 }
 
-/// Bytes of the budget.
-struct Held<T>(ReadAhead<T>, u64);
+/// Bytes of the budget. It does not keep the queue, in which it lies: what nobody fetches from there goes with it.
+struct Held<T>(Weak<Shared<T>>, u64);
 
 impl<T> Drop for Held<T> {
     fn drop(&mut self) {
-        self.0.state().spent -= self.1;
-        self.0.0.1.notify_all();
+        if let Some(queue) = self.0.upgrade().map(ReadAhead) {
+            queue.state().spent -= self.1;
+            queue.0.1.notify_all();
+        }
     }
 }
 
@@ -49,7 +51,9 @@ struct State<T> {
 }
 
 /// The queue between the store and the workers.
-pub(crate) struct ReadAhead<T>(Arc<(Mutex<State<T>>, Condvar)>);
+pub(crate) struct ReadAhead<T>(Arc<Shared<T>>);
+
+type Shared<T> = (Mutex<State<T>>, Condvar);
 
 impl<T> Clone for ReadAhead<T> {
     fn clone(&self) -> Self {
@@ -111,7 +115,7 @@ impl<T: Send + 'static> ReadAhead<T> {
             state.spent += size;
             state.under_way += 1;
             drop(state);
-            self.fetch(repository, wish, Held(self.clone(), size));
+            self.fetch(repository, wish, Held(Arc::downgrade(&self.0), size));
         }
         self.state().closed = true;
         self.0.1.notify_all();
@@ -128,5 +132,43 @@ impl<T: Send + 'static> ReadAhead<T> {
             drop(state);
             queue.0.1.notify_all();
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    struct Content(Arc<AtomicBool>);
+
+    impl AsRef<[u8]> for Content {
+        fn as_ref(&self) -> &[u8] {
+            b"content"
+        }
+    }
+
+    impl Drop for Content {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_nobody_fetched_before_a_cancel_is_given_back() {
+        let (queue, freed) = (ReadAhead::<()>::default(), Arc::new(AtomicBool::new(false)));
+        let fetched = |queue: &ReadAhead<()>| Fetched {
+            what: (),
+            content: Ok(Bytes::from_owner(Content(freed.clone()))),
+            _held: Held(Arc::downgrade(&queue.0), 7),
+        };
+        queue.state().spent = 14;
+        drop(fetched(&queue));
+        assert_eq!((queue.state().spent, freed.swap(false, Ordering::SeqCst)), (7, true));
+        let left = fetched(&queue);
+        queue.state().arrived.push_back(left);
+        drop(queue);
+        assert!(freed.load(Ordering::SeqCst));
     }
 }

@@ -21,6 +21,11 @@ impl Observer for StoreWaits {
     fn on_resume(&self) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
+
+    /// A pack counts once it is stored, or its files are written: on a slow line that is long after its first byte has moved.
+    fn on_bytes(&self) {
+        self.task.touch();
+    }
 }
 
 /// Shows on `task` what `store` waits for, as long as the returned value is held.

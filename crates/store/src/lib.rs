@@ -12,12 +12,13 @@
 //! - Deleting what is not there is a success.
 //! - Transient failures are retried inside; what comes out has been tried often enough.
 //! - No request waits for ever: one that moves no bytes is cancelled and tried again, and
-//!   [`Store::observe`] says so while it happens.
+//!   [`Store::observe`] says so while it happens. One that moves may take any time, and says that it does.
 //!
 //! What it must never do: put a credential into an error, a log line or a `Debug` output, or hold a whole object in
 //! memory in order to stream it.
 
 mod error;
+mod line;
 mod location;
 mod provider;
 mod reader;

@@ -1,7 +1,7 @@
 //! The no-bytes watchdog: every HTTP request of a store passes through here.
 //!
-//! A request that carries a body may take `idle` plus its size at the slowest acceptable rate until the answer starts:
-//! the HTTP client does not say how much of a body it has sent. Every further piece of an answer may take `idle`.
+//! Every piece of a request's body and every piece of its answer may take `idle`. The answer begins when the last byte of the
+//! body has arrived: what may still be in this machine's buffers then has time according to the slowest acceptable rate.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,13 +13,15 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http_body::Frame;
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
     ReqwestConnector,
 };
+use object_store::{ClientConfigKey, ClientOptions};
 
-/// Slower than this an upload counts as standing still.
+use crate::line::{BUFFERED, Line, Sending};
+
+/// Buffers that empty more slowly than this count as standing still.
 const SLOWEST_UPLOAD: u64 = 64 * 1024;
 
 /// Something a store waits for.
@@ -35,6 +37,8 @@ pub trait Observer: Send + Sync {
     fn on_wait(&self, wait: &Wait);
     /// Bytes move again.
     fn on_resume(&self) {}
+    /// Bytes have gone out or come in, however few; called very often.
+    fn on_bytes(&self) {}
 }
 
 impl<F: Fn(&Wait) + Send + Sync> Observer for F {
@@ -88,6 +92,11 @@ impl Observers {
         }
     }
 
+    /// Bytes have gone out or come in.
+    pub(crate) fn moved(&self) {
+        self.each(|observer| observer.on_bytes());
+    }
+
     fn each(&self, tell: impl Fn(&dyn Observer)) {
         let listening: Vec<_> = {
             let guard = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,11 +114,22 @@ pub(crate) struct WatchedConnector {
     pub name: String,
     pub idle: Duration,
     pub observers: Arc<Observers>,
+    pub line: Line,
+    /// Those that the line was made for.
+    pub options: ClientOptions,
 }
 
 impl HttpConnector for WatchedConnector {
+    /// Who asks a machine for its identity wants other limits, and gets a client of its own.
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let inner = ReqwestConnector::default().connect(options)?;
+        let limits = |options: &ClientOptions| {
+            [ClientConfigKey::ConnectTimeout, ClientConfigKey::Timeout].map(|limit| options.get_config_value(&limit))
+        };
+        let inner = if limits(options) == limits(&self.options) {
+            Client::Line(self.line.clone())
+        } else {
+            Client::Other(ReqwestConnector::default().connect(options)?)
+        };
         let watchdog = Watchdog { name: self.name.clone(), idle: self.idle, observers: self.observers.clone() };
         Ok(HttpClient::new(WatchedService { inner, watchdog }))
     }
@@ -117,8 +137,23 @@ impl HttpConnector for WatchedConnector {
 
 #[derive(Debug)]
 struct WatchedService {
-    inner: HttpClient,
+    inner: Client,
     watchdog: Watchdog,
+}
+
+#[derive(Debug)]
+enum Client {
+    Line(Line),
+    Other(HttpClient),
+}
+
+impl Client {
+    async fn send(&self, request: HttpRequest, sending: Arc<Sending>) -> Result<HttpResponse, HttpError> {
+        match self {
+            Self::Line(line) => line.send(request, sending).await,
+            Self::Other(client) => client.execute(request).await,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -133,8 +168,25 @@ struct Watchdog {
 struct NoBytes(Duration);
 
 impl Watchdog {
+    /// Waits for the beginning of an answer as long as bytes of the request move.
+    async fn watch<T>(&self, answer: impl Future<Output = T>, sending: &Sending) -> Result<T, HttpError> {
+        let all = sending.left();
+        let mut answer = std::pin::pin!(answer);
+        let limit = || if sending.left() == 0 { self.limit(all) } else { self.idle };
+        loop {
+            let deadline = sending.moved() + limit();
+            match tokio::time::timeout_at(deadline, &mut answer).await {
+                Ok(answer) => return Ok(answer),
+                // Something has moved meanwhile.
+                Err(_) if sending.moved() + limit() > deadline => {}
+                Err(_) => return Err(self.bite(limit())),
+            }
+        }
+    }
+
+    /// How long an answer may take after the last of a body of this length has been taken.
     fn limit(&self, body: usize) -> Duration {
-        self.idle + Duration::from_secs(body as u64 / SLOWEST_UPLOAD)
+        self.idle + Duration::from_secs(body.min(BUFFERED) as u64 / SLOWEST_UPLOAD)
     }
 
     fn bite(&self, limit: Duration) -> HttpError {
@@ -159,10 +211,9 @@ impl Watchdog {
 #[async_trait::async_trait]
 impl HttpService for WatchedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let limit = self.watchdog.limit(request.body().content_length());
-        let Ok(answer) = tokio::time::timeout(limit, self.inner.execute(request)).await else {
-            return Err(self.watchdog.bite(limit));
-        };
+        let sending = Sending::new(request.body().content_length(), self.watchdog.observers.clone());
+        let answer = self.inner.send(request, sending.clone());
+        let answer = self.watchdog.watch(answer, &sending).await?;
         self.watchdog.judge(&answer);
         let (parts, body) = answer?.into_parts();
         let body = HttpResponseBody::new(WatchedBody(Mutex::new(watched(body, self.watchdog.clone()))));
@@ -195,6 +246,7 @@ fn watched(body: HttpResponseBody, watchdog: Watchdog) -> Pieces {
             Ok(None) => None,
             Ok(Some(Ok(piece))) => {
                 watchdog.observers.resume();
+                watchdog.observers.moved();
                 Some((Ok(Frame::data(piece)), Some((pieces, watchdog))))
             }
             Ok(Some(Err(error))) => Some((Err(error), None)),
@@ -204,4 +256,61 @@ fn watched(body: HttpResponseBody, watchdog: Watchdog) -> Pieces {
     // A body may be asked again after its end.
     .fuse()
     .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+    use crate::line::Pieces;
+
+    const IDLE: Duration = Duration::from_mins(1);
+
+    fn watchdog() -> (Watchdog, Arc<Observers>) {
+        let observers = Arc::<Observers>::default();
+        (Watchdog { name: "s3://b".into(), idle: IDLE, observers: observers.clone() }, observers)
+    }
+
+    /// Sends a body as a line does that has room for another piece after so long, and for so many in all; then there may be an
+    /// answer.
+    async fn send(length: usize, pace: Duration, most: usize, answers: bool) -> (Result<(), HttpError>, Duration) {
+        let (watchdog, observers) = watchdog();
+        let sending = Sending::new(length, observers);
+        let mut pieces = Pieces::new(HttpRequestBody::from(vec![1; length]), sending.clone());
+        let answer = async {
+            for _ in 0..most {
+                tokio::time::sleep(pace).await;
+                std::future::poll_fn(|context| Pin::new(&mut pieces).poll_frame(context))
+                    .await
+                    .expect("more")
+                    .expect("ok");
+            }
+            if !answers {
+                std::future::pending::<()>().await;
+            }
+        };
+        let begun = tokio::time::Instant::now();
+        let ended = watchdog.watch(answer, &sending).await;
+        (ended, begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_may_take_any_time_as_long_as_it_moves_and_no_time_once_it_does_not() {
+        let (ended, took) = send(16 << 20, Duration::from_secs(50), 128, true).await;
+        assert!(ended.is_ok() && took == 128 * Duration::from_secs(50), "{ended:?} after {took:?}");
+        let (ended, took) = send(16 << 20, Duration::from_secs(50), 100, false).await;
+        assert!(ended.is_err(), "the line died before the body had gone out");
+        assert_eq!(took, 100 * Duration::from_secs(50) + IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_still_in_the_buffers_has_time_to_get_out_before_the_answer() {
+        let (ended, took) = send(16 << 20, Duration::ZERO, 128, false).await;
+        assert!(ended.is_err(), "there is no answer");
+        assert_eq!(took, IDLE + Duration::from_secs(BUFFERED as u64 / SLOWEST_UPLOAD));
+        let (_, took) = send(0, Duration::ZERO, 0, false).await;
+        assert_eq!(took, IDLE, "without a body there is nothing in them");
+    }
 }

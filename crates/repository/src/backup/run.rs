@@ -387,7 +387,7 @@ impl Repository {
         let (repository, options, task) = (self.clone(), options.clone(), task.clone());
         let inner = cancel.clone();
         cancel.run(move || {
-            let lock = Arc::new(Lock::write(&repository, LockKind::Shared)?);
+            let lock = Arc::new(Lock::write(&repository, LockKind::Shared, &inner)?);
             // The snapshots before the index: what a snapshot refers to is then in the index.
             let parent = repository.choose_parent(&options)?;
             let mut index = repository.load_index(&task, &inner)?;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant, SystemTime};
 
 use plimsoll_store::StoreError;
 
 use super::LockKind;
 use super::file::{LockFile, OtherLock};
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, LOOK};
 use crate::format::id::Id;
 use crate::repository::{FileKind, Repository};
 use crate::side_by_side::side_by_side;
@@ -65,15 +66,20 @@ impl Repository {
         self.wait(cancel, async { Ok(self.store.exists(&FileKind::Lock.key_of(&id)).await?) })
     }
 
-    /// Removes a lock file, and waits so long for it. After that the removal goes on by itself.
-    pub(super) fn release_lock(self: &Arc<Self>, id: Id, patience: Duration) {
+    /// Removes a lock file, and waits so long for it, which may become less meanwhile. After that the removal goes on by itself.
+    pub(super) fn release_lock(self: &Arc<Self>, id: Id, patience: impl Fn() -> Duration) {
         let repository = self.clone();
         let (done, removed) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
             repository.remove_lock(id);
             let _ = done.send(());
         });
-        let _ = removed.recv_timeout(patience);
+        let begun = Instant::now();
+        while let Some(left) = patience().checked_sub(begun.elapsed()) {
+            if removed.recv_timeout(left.min(LOOK)) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
     }
 
     /// Removes a lock file; says whether it is gone. That the store refuses it is remembered: it will get no more of them.
@@ -90,8 +96,9 @@ impl Repository {
     /// Whether this store lets nothing be deleted (append-only, object lock): asked with a name that nobody has, and,
     /// because not every store looks at permissions before names, with a lock that once could not be removed from this
     /// machine, and with those of processes that are gone.
-    pub fn refuses_deletes(&self) -> Result<bool> {
-        Ok(self.locks_unless_kept_for_ever()?.is_none())
+    pub fn refuses_deletes(self: &Arc<Self>) -> Result<bool> {
+        let repository = self.clone();
+        self.options.cancel.run(move || Ok(repository.locks_unless_kept_for_ever()?.is_none()))
     }
 
     /// The locks that somebody may hold; nothing where the store refuses deletes.
@@ -126,8 +133,17 @@ impl Repository {
     /// Removes locks that nobody holds any more, as restic's `unlock` judges it: those of processes that are gone and those that
     /// nobody renewed for half an hour; or all of them. Says how many. A store that refuses deletes gets no lock for it: then
     /// this machine's clock must do.
-    pub fn unlock(&self, all: bool) -> Result<usize> {
-        let others = if self.refuses_deletes()? {
+    ///
+    /// # Cancel safety
+    /// After the cancel that the repository was opened with, it returns at once. What is on its way then, a lock that is written
+    /// to know the time or the removal of one, goes on by itself, and nothing new is begun.
+    pub fn unlock(self: &Arc<Self>, all: bool) -> Result<usize> {
+        let repository = self.clone();
+        self.options.cancel.run(move || repository.remove_locks(all))
+    }
+
+    fn remove_locks(&self, all: bool) -> Result<usize> {
+        let others = if self.locks_unless_kept_for_ever()?.is_none() {
             self.other_locks(Id::default())
         } else {
             let own = self.write_lock(LockKind::Shared)?;
@@ -135,8 +151,12 @@ impl Repository {
             self.remove_lock(own);
             others
         };
-        let stale = others?.into_iter().filter(|other| all || other.is_stale());
-        Ok(stale.filter(|other| self.remove_lock(other.id)).count())
+        let mut removed = 0;
+        for other in others?.into_iter().filter(|other| all || other.is_stale()) {
+            self.options.cancel.check()?;
+            removed += usize::from(self.remove_lock(other.id));
+        }
+        Ok(removed)
     }
 }
 

@@ -61,6 +61,7 @@ struct Shared {
     /// Others may have worked as if it was not there: nothing makes it good again.
     is_lost: AtomicBool,
     in_a_hurry: AtomicBool,
+    cancel: Cancel,
 }
 
 #[derive(Clone, Copy)]
@@ -79,14 +80,27 @@ impl std::fmt::Debug for Lock {
 impl Lock {
     /// Takes a lock. Locks of processes of this machine that are gone are removed on the way; others never, however old they are:
     /// who looks only once cannot know that nobody renews them.
+    ///
+    /// # Cancel safety
+    /// After the cancel that the repository was opened with, it returns at once, and so does a release. A lock file that is on
+    /// its way then is removed again by itself, as long as the process lives.
     pub fn take(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
-        let lock = Self::write(repository, kind)?;
-        lock.settle()?;
-        Ok(lock)
+        Self::take_unless(repository, kind, &repository.options.cancel)
     }
 
-    /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle`].
-    pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
+    /// The same, no longer than until somebody asks to stop.
+    pub(crate) fn take_unless(repository: &Arc<Repository>, kind: LockKind, cancel: &Cancel) -> Result<Self> {
+        let (repository, given) = (repository.clone(), cancel.clone());
+        cancel.run(move || {
+            let lock = Self::write(&repository, kind, &given)?;
+            lock.shared.settle()?;
+            Ok(lock)
+        })
+    }
+
+    /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle_unless`]. Waits for
+    /// the store, whatever is asked meanwhile; `cancel` only hurries the release.
+    pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind, cancel: &Cancel) -> Result<Self> {
         ignore_hangups(repository);
         let clock = LockClock::new(repository.options.clock.clone());
         // Its age counts from before it was written, and how long others had to see it from after that.
@@ -103,6 +117,7 @@ impl Lock {
             ended: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
             in_a_hurry: AtomicBool::new(false),
+            cancel: cancel.clone(),
         });
         if let Some(held) = held {
             let shared = shared.clone();
@@ -111,12 +126,8 @@ impl Lock {
         Ok(Self { shared })
     }
 
-    /// The second half: once another process that began at the same moment must have shown up, looks again.
-    pub(crate) fn settle(&self) -> Result<()> {
-        self.shared.settle()
-    }
-
-    /// The same, no longer than until somebody asks to stop.
+    /// The second half: once another process that began at the same moment must have shown up, looks again. No longer than until
+    /// somebody asks to stop.
     pub(crate) fn settle_unless(&self, cancel: &Cancel) -> Result<()> {
         let shared = self.shared.clone();
         cancel.run(move || shared.settle())
@@ -170,8 +181,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if let Some(held) = self.shared.end() {
-            let hurry = self.shared.in_a_hurry.load(Ordering::Acquire);
-            self.shared.repository.release_lock(held.id, if hurry { RELEASE_IN_A_HURRY } else { RELEASE });
+            self.shared.repository.release_lock(held.id, || self.shared.patience());
         }
     }
 }
@@ -191,6 +201,12 @@ impl Shared {
         };
         self.released.notify_all();
         held
+    }
+
+    /// How long releasing may take.
+    fn patience(&self) -> Duration {
+        let hurry = self.in_a_hurry.load(Ordering::Acquire) || self.cancel.is_cancelled();
+        if hurry { RELEASE_IN_A_HURRY } else { RELEASE }
     }
 
     fn location(&self) -> String {

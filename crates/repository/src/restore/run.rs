@@ -498,7 +498,7 @@ impl Repository {
                 || repository.find_snapshot(&name),
                 // The index after the lock: nobody deletes from then on what it names.
                 || {
-                    let lock = Lock::write(&repository, LockKind::Shared)?;
+                    let lock = Lock::write(&repository, LockKind::Shared, &inner)?;
                     repository.rescue_index(&task, &inner).map(|loaded| (lock, loaded))
                 },
             );

@@ -14,9 +14,11 @@ use object_store::{
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_repository::backup::BackupOptions;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
-use plimsoll_repository::{Cancel, OpenOptions, ReadData, Repository, RepositoryError};
+use plimsoll_repository::{Cancel, Lock, LockKind, OpenOptions, ReadData, Repository, RepositoryError};
 use plimsoll_store::Store;
 
+use crate::fault::Holding;
+use crate::locking::{lock_files, meddled_with, put_lock, until};
 use crate::world::{PASSWORD, World, check, fingerprint, noise, task};
 
 /// The promise. A machine that others use too may miss it once, but not twice in a row.
@@ -125,9 +127,11 @@ fn a_cancel_ends_the_scan_and_the_walk_at_the_next_entry_however_many_there_are(
 #[derive(Debug)]
 struct Hanging {
     inner: LocalFileSystem,
-    /// How that question begins: "get data" is the first pack that is read. Nothing while it behaves.
+    /// How that question begins: "get data" is the first pack that is read, "delete 2" the second delete. Nothing while it
+    /// behaves.
     at: Mutex<Option<&'static str>>,
     asked: AtomicBool,
+    deletes: AtomicUsize,
 }
 
 impl Hanging {
@@ -176,7 +180,8 @@ impl ObjectStore for Hanging {
         &self,
         paths: BoxStream<'static, object_store::Result<Path>>,
     ) -> BoxStream<'static, object_store::Result<Path>> {
-        if self.hangs("delete", "") {
+        let number = self.deletes.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.hangs("delete", &number.to_string()) {
             return futures::stream::pending().boxed();
         }
         self.inner.delete_stream(paths)
@@ -200,7 +205,8 @@ impl ObjectStore for Hanging {
 
 fn hanging_store(world: &World, at: Option<&'static str>) -> (Store, Arc<Hanging>) {
     let inner = LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
-    let hanging = Arc::new(Hanging { inner, at: Mutex::new(at), asked: AtomicBool::new(false) });
+    let hanging =
+        Arc::new(Hanging { inner, at: Mutex::new(at), asked: AtomicBool::new(false), deletes: AtomicUsize::new(0) });
     (Store::from_objects(hanging.clone(), "hanging".into(), "").expect("a store"), hanging)
 }
 
@@ -266,7 +272,7 @@ fn a_store_that_answers_nothing_any_more_does_not_delay_a_cancel_whatever_it_was
         let before = match name {
             "snapshots" => &before[3..4],
             "dump" => &before[3..],
-            "unlock" => &before[..2],
+            "unlock" => &before[..3],
             _ => &before[..],
         };
         for at in before.iter().chain(during) {
@@ -285,4 +291,64 @@ fn a_store_that_answers_nothing_any_more_does_not_delay_a_cancel_whatever_it_was
             });
         }
     }
+}
+
+#[test]
+fn unlocking_ends_soon_after_a_cancel_whichever_lock_it_writes_or_deletes() {
+    let world = World::new();
+    drop(world.init());
+    // The first delete asks whether the store allows any, the second removes the own lock, the third a stale one.
+    for at in ["put locks", "delete 1", "delete 2", "delete 3", "delete 4"] {
+        soon_enough(|| {
+            for content in [b"one that is stale", b"one more of these"] {
+                put_lock(&world, content, Duration::from_mins(31));
+            }
+            let cancel = Cancel::default();
+            let (repository, hanging) = hanging(&world, &cancel);
+            *hanging.at.lock().expect("not poisoned") = Some(at);
+            let unlock = |_: &Cancel| repository.unlock(false).map(drop);
+            cancelled_by(&cancel, unlock, || hanging.asked.load(Ordering::SeqCst))
+        });
+    }
+}
+
+#[test]
+fn a_lock_that_comes_after_the_cancel_of_unlocking_is_removed_again_and_no_other_is() {
+    let world = World::new();
+    drop(world.init());
+    let stale = put_lock(&world, b"one that is stale", Duration::from_mins(31));
+    let (cancel, holding) = (Cancel::default(), Holding::back("locks"));
+    let options = OpenOptions { cancel: cancel.clone(), ..OpenOptions::default() };
+    let repository = meddled_with(&world, holding.clone(), options);
+    cancelled_by(&cancel, |_| repository.unlock(false).map(drop), || holding.waits());
+    holding.let_go();
+    // Whoever still works on it holds the repository.
+    until("what was on its way has ended", || Arc::strong_count(&repository) == 1);
+    assert_eq!(lock_files(&world), [stale]);
+}
+
+#[test]
+fn taking_and_releasing_a_lock_ends_soon_after_a_cancel() {
+    let world = World::new();
+    drop(world.init());
+    for at in ["put locks", "list locks", "delete 1"] {
+        soon_enough(|| {
+            let cancel = Cancel::default();
+            let (repository, hanging) = hanging(&world, &cancel);
+            *hanging.at.lock().expect("not poisoned") = Some(at);
+            let take = |_: &Cancel| Lock::take(&repository, LockKind::Exclusive).map(drop);
+            cancelled_by(&cancel, take, || hanging.asked.load(Ordering::SeqCst))
+        });
+    }
+    soon_enough(|| {
+        let cancel = Cancel::default();
+        let (repository, hanging) = hanging(&world, &cancel);
+        let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
+        *hanging.at.lock().expect("not poisoned") = Some("delete");
+        let release = |_: &Cancel| {
+            drop(lock);
+            Err(RepositoryError::Cancelled)
+        };
+        cancelled_by(&cancel, release, || hanging.asked.load(Ordering::SeqCst))
+    });
 }

@@ -190,6 +190,16 @@ fn we_check_restore_and_continue_what_restic_wrote() {
             assert_eq!((summary.data_blobs, summary.tree_blobs), (0, 0), "the same bytes");
         }
         restic.run(&["check", "--read-data"]);
+        world.write("one more", "file");
+        repository.backup(&as_restic_does(world), &task("backup"), &Cancel::default()).expect("backs up");
+        restic.run(&["forget", "--keep-last", "1", "--group-by", "", "--prune"]);
+        restic.run(&["check", "--read-data"]);
+        assert_eq!(check(&repository).errors, Vec::<String>::new());
+        let kept = repository.snapshots().expect("lists");
+        assert_eq!(kept.len(), 1);
+        std::fs::remove_dir_all(&target).expect("removes");
+        assert_eq!(world.restore(&repository, kept[0].0).problems, []);
+        assert_eq!(fingerprint(&target), fingerprint(&world.source()), "what restic left of both");
     });
 }
 

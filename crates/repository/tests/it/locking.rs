@@ -21,7 +21,7 @@ use crate::fault::{AppendOnly, Holding, Meddle, Meddled, refused};
 use crate::interop::{self, Restic};
 use crate::world::{PASSWORD, World, check, noise, task};
 
-fn lock_files(world: &World) -> Vec<PathBuf> {
+pub fn lock_files(world: &World) -> Vec<PathBuf> {
     std::fs::read_dir(world.path("repository/locks")).into_iter().flatten().flatten().map(|file| file.path()).collect()
 }
 
@@ -66,7 +66,7 @@ fn foreign_lock(world: &World, exclusive: bool, by_holder: Duration, by_store: D
     put_lock(world, &sealed, by_store)
 }
 
-fn put_lock(world: &World, content: &[u8], by_store: Duration) -> PathBuf {
+pub fn put_lock(world: &World, content: &[u8], by_store: Duration) -> PathBuf {
     let path = world.path("repository/locks").join(Id::of(content).to_string());
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
     std::fs::write(&path, content).expect("writes");

@@ -15,6 +15,7 @@ mod interop;
 mod locking;
 mod memory;
 mod s3;
+mod slow_line;
 mod world;
 
 macro_rules! fuzz_target {

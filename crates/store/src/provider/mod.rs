@@ -10,6 +10,7 @@ use std::sync::Arc;
 use object_store::{BackoffConfig, Certificate, ClientOptions, RetryConfig};
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::line::{Line, LineOptions};
 use crate::watch::{Observers, WatchedConnector};
 use crate::{Location, Result, Store};
 
@@ -57,19 +58,27 @@ fn client(location: &Location, skip_tls_verify: bool) -> Result<Client> {
         .with_connect_timeout(tuning.connect)
         .with_allow_http(true)
         .with_allow_invalid_certificates(skip_tls_verify);
-    for certificate in certificates(location)? {
+    let pem = location.ca_cert.as_deref().unwrap_or_default();
+    for certificate in certificates(location, Certificate::from_pem_bundle(pem))? {
         options = options.with_root_certificate(certificate);
     }
+    let line = LineOptions {
+        connect: tuning.connect,
+        certificates: certificates(location, reqwest::Certificate::from_pem_bundle(pem))?,
+        skip_tls_verify,
+    };
+    let line = Line::new(&line).map_err(|error| location.unusable(format!("no HTTP client can be made: {error}")))?;
     let retry =
         RetryConfig { backoff: BackoffConfig::default(), max_retries: tuning.retries, retry_timeout: tuning.give_up };
     let name = location.display_name();
-    let connector = WatchedConnector { name, idle: tuning.idle, observers: observers.clone() };
+    let connector =
+        WatchedConnector { name, idle: tuning.idle, observers: observers.clone(), line, options: options.clone() };
     Ok(Client { options, retry, observers, connector })
 }
 
-fn certificates(location: &Location) -> Result<Vec<Certificate>> {
-    let Some(pem) = &location.ca_cert else { return Ok(Vec::new()) };
-    match Certificate::from_pem_bundle(pem) {
+fn certificates<T, E>(location: &Location, parsed: std::result::Result<Vec<T>, E>) -> Result<Vec<T>> {
+    match parsed {
+        _ if location.ca_cert.is_none() => Ok(Vec::new()),
         Ok(found) if !found.is_empty() => Ok(found),
         _ => Err(location.unusable("the CA certificate is not PEM")),
     }
