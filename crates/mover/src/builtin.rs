@@ -12,7 +12,7 @@ use plimsoll_store::Store;
 use tokio::runtime::Runtime;
 
 use crate::job::{Backup, HOST, Kind, Restore, VOLUME_TAG};
-use crate::lifecycle::password_warnings;
+use crate::lifecycle::{own_pod, password_warnings};
 use crate::mover::{Fidelity, Mover, Session, require_directory};
 use crate::outcome::{BackupOutcome, Ensured, LockInfo, Problems, RestoreOutcome, SnapshotInfo};
 use crate::probe::Probe;
@@ -40,7 +40,8 @@ impl Engine {
     fn open(session: &Session) -> Result<Self> {
         Self::start(session, |store, runtime, content| {
             let cache = session.cache.as_ref().map(|directory| directory.join("built-in"));
-            let options = OpenOptions { cache, cancel: session.cancel.clone(), ..OpenOptions::default() };
+            let (cancel, pod) = (session.cancel.clone(), own_pod());
+            let options = OpenOptions { cache, cancel, pod, ..OpenOptions::default() };
             let open = |password| {
                 plimsoll_repository::Repository::open(store.clone(), runtime.clone(), password, options.clone())
             };

@@ -46,6 +46,11 @@ pub fn orphans<'s>(
     snapshots.iter().filter(|snapshot| old(snapshot) && !refers(&snapshot.id)).collect()
 }
 
+/// The UID of the pod that this process runs in, as `plimsoll install` tells it.
+pub fn own_pod() -> Option<String> {
+    std::env::var("POD_UID").ok().filter(|uid| !uid.is_empty())
+}
+
 /// What is known about the holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {

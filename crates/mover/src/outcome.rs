@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use plimsoll_repository::{LockHolder, Standing};
 use serde::{Deserialize, Serialize};
 
 /// How a job ended.
@@ -132,10 +133,27 @@ pub struct LockInfo {
     pub id: String,
     /// When it was written, by its holder's clock.
     pub time: Timestamp,
-    /// The holder's machine or pod.
+    /// The holder's machine or pod, as the lock has it.
     pub hostname: String,
     /// The holder's process.
     pub pid: u32,
     /// Whether it excludes everybody else.
     pub exclusive: bool,
+}
+
+impl LockInfo {
+    /// The machine or pod in short, for people.
+    pub fn machine(&self) -> &str {
+        plimsoll_repository::machine(&self.hostname)
+    }
+
+    /// What this process, in the pod with this UID, knows about the holder.
+    pub fn standing(&self, pod: Option<&str>) -> Standing {
+        LockHolder::parse(&self.hostname).map_or(Standing::Unknown, |holder| holder.standing(self.pid, pod))
+    }
+
+    /// Whether the holder is or was in the pod with this UID, on a node that has run since this boot ID was made.
+    pub fn is_in(&self, pod: &str, boot: &str) -> bool {
+        LockHolder::parse(&self.hostname).is_some_and(|holder| holder.is_in(pod, boot))
+    }
 }

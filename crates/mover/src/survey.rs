@@ -120,17 +120,28 @@ pub(crate) struct Growth {
     stopped: Arc<AtomicBool>,
 }
 
+/// Of the time, one part in so many goes into looking.
+const PARTS: u32 = 10;
+
 impl Growth {
-    /// Beyond these bytes, which were there before anybody wrote.
-    pub(crate) fn watch(root: PathBuf, before: u64, interval: Duration) -> Self {
+    /// Beyond these bytes, which were there before anybody wrote; if nobody counted them, beyond what is there now.
+    pub(crate) fn watch(root: PathBuf, before: Option<u64>, interval: Duration) -> Self {
+        Self::measure(before, interval, move |stop| size(&root, stop))
+    }
+
+    fn measure(
+        mut before: Option<u64>,
+        interval: Duration,
+        mut size: impl FnMut(&dyn Fn() -> bool) -> u64 + Send + 'static,
+    ) -> Self {
         let (grown, stopped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (to, stop) = (grown.clone(), stopped.clone());
         std::thread::spawn(move || {
             while !stop.load(Ordering::Acquire) {
                 let began = Instant::now();
-                let now = size(&root, &|| stop.load(Ordering::Acquire));
-                to.fetch_max(now.saturating_sub(before), Ordering::Release);
-                std::thread::park_timeout(interval.max(began.elapsed() * 9));
+                let now = size(&|| stop.load(Ordering::Acquire));
+                to.fetch_max(now.saturating_sub(*before.get_or_insert(now)), Ordering::Release);
+                std::thread::sleep(interval.max(began.elapsed() * (PARTS - 1)));
             }
         });
         Self { grown, stopped }
@@ -178,11 +189,61 @@ mod tests {
         std::fs::write(folder.path().join("d/new"), [0; 30]).expect("writes");
         std::fs::hard_link(folder.path().join("d/new"), folder.path().join("again")).expect("links");
         // What was written before the watch began counts too.
-        let growth = Growth::watch(folder.path().to_owned(), before, Duration::from_millis(5));
+        let growth = Growth::watch(folder.path().to_owned(), Some(before), Duration::from_millis(5));
         while growth.bytes() < 30 {
             std::thread::yield_now();
         }
         assert_eq!(growth.bytes(), 30);
         assert_eq!(size(folder.path(), &|| false), 130);
+    }
+
+    #[test]
+    fn without_a_count_from_before_only_what_is_written_from_now_on_is_growth() {
+        let folder = tempfile::tempdir().expect("a directory");
+        std::fs::write(folder.path().join("old"), [0; 100]).expect("writes");
+        let (looks, seen) = std::sync::mpsc::channel();
+        let root = folder.path().to_owned();
+        let growth = Growth::measure(None, Duration::from_millis(5), move |stop| {
+            let bytes = size(&root, stop);
+            let _ = looks.send(bytes);
+            bytes
+        });
+        assert_eq!(seen.recv().expect("a look"), 100);
+        std::fs::write(folder.path().join("new"), [0; 30]).expect("writes");
+        while growth.bytes() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(growth.bytes(), 30);
+    }
+
+    #[test]
+    fn looking_takes_a_tenth_of_the_time_at_most_however_long_a_look_takes() {
+        const LOOK: Duration = Duration::from_millis(10);
+        let (looks, seen) = std::sync::mpsc::channel();
+        // An interval that would allow a look after every other.
+        let _growth = Growth::measure(Some(0), Duration::ZERO, move |_| {
+            let began = Instant::now();
+            while began.elapsed() < LOOK {
+                std::hint::spin_loop();
+            }
+            let _ = looks.send((began, began.elapsed()));
+            0
+        });
+        let looks: Vec<(Instant, Duration)> = seen.iter().take(5).collect();
+        for pair in looks.windows(2) {
+            let ((began, took), (next, _)) = (pair[0], pair[1]);
+            assert!(next - began >= took * PARTS, "{took:?} of {:?}", next - began);
+        }
+    }
+
+    #[test]
+    fn a_look_at_a_volume_ends_when_nobody_wants_it_any_more() {
+        let folder = tempfile::tempdir().expect("a directory");
+        for name in ["a", "b", "c"] {
+            std::fs::write(folder.path().join(name), [0; 10]).expect("writes");
+        }
+        let looked = std::cell::Cell::new(0);
+        let stop = || looked.replace(looked.get() + 1) == 2;
+        assert_eq!(size(folder.path(), &stop), 20);
     }
 }

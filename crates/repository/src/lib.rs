@@ -44,7 +44,7 @@ pub use cancel::Cancel;
 pub use check::{CheckOutcome, ReadData};
 pub use error::{RepositoryError, Result};
 pub use format::id::Id;
-pub use lock::{Lock, LockFile, LockKind};
+pub use lock::{Lock, LockFile, LockHolder, LockKind, Standing, machine};
 pub use open::password_in_file;
 pub use repository::{OpenOptions, Repository};
 pub use snapshots::ReadableSnapshots;

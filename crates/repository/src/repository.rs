@@ -71,6 +71,9 @@ pub struct OpenOptions {
     pub cancel: Cancel,
     /// Where the age of our own lock comes from, if not from the system: a test's hand.
     pub clock: Option<Clock>,
+    /// The UID of the pod whose only container this process runs in: whoever runs in that pod next then knows that a lock of
+    /// this process is nobody's any more.
+    pub pod: Option<String>,
 }
 
 /// How many small files are loaded at the same time.

@@ -1,13 +1,14 @@
 //! A proxy that stands before the API server or the object store and misbehaves on request.
 //!
 //! ```text
-//! client ─TCP─► gate (stall, close: whole connections) ─► HTTP rules (faults: single requests) ─► upstream
+//! client ─TCP─► gate and line (stall, close, slow: whole connections) ─► HTTP rules (faults: single requests) ─► upstream
 //! ```
 //! It speaks plain HTTP/1.1 to its clients and passes headers on unchanged, so that signed requests stay valid; upgraded
 //! connections (exec, port-forward) pass through.
 
 mod body;
 mod connection;
+mod line;
 mod rules;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ pub use rules::{Active, Fault, Requests};
 
 use crate::cluster::Cluster;
 use connection::{Connection, Gate, Upstream};
+use line::Line;
 use rules::Rules;
 
 /// A listening proxy; it and all its connections end when this is dropped.
@@ -36,6 +38,7 @@ pub struct Proxy {
     address: SocketAddr,
     rules: Arc<Rules>,
     gate: watch::Sender<Gate>,
+    line: Arc<Line>,
     kubeconfig: Option<(tempfile::TempDir, PathBuf)>,
     _stop: DropGuard,
 }
@@ -82,12 +85,13 @@ impl Proxy {
     async fn listen(bind: &str, upstream: Upstream) -> Result<Self> {
         let listener = TcpListener::bind(bind).await.with_context(|| format!("failed to listen on {bind}"))?;
         let address = listener.local_addr()?;
-        let rules = Arc::new(Rules::default());
+        let (rules, line) = (Arc::new(Rules::default()), Arc::new(Line::default()));
         let (gate, watched) = watch::channel(Gate::Open);
         let stop = CancellationToken::new();
-        let connection = Arc::new(Connection { upstream, rules: Arc::clone(&rules), gate: watched });
+        let shared = (Arc::clone(&rules), Arc::clone(&line));
+        let connection = Arc::new(Connection { upstream, rules: shared.0, gate: watched, line: shared.1 });
         tokio::spawn(accept(listener, connection, stop.clone()));
-        Ok(Self { address, rules, gate, kubeconfig: None, _stop: stop.drop_guard() })
+        Ok(Self { address, rules, gate, line, kubeconfig: None, _stop: stop.drop_guard() })
     }
 
     /// Where it listens.
@@ -121,6 +125,11 @@ impl Proxy {
     /// Holds back every byte, on open connections too, until [`Proxy::open`].
     pub fn stall(&self) {
         self.gate.send_replace(Gate::Stalled);
+    }
+
+    /// Lets so many bytes a second pass, in both directions and on all connections together; with `None` as many as come.
+    pub fn slow_down(&self, bytes_a_second: Option<u64>) {
+        self.line.set(bytes_a_second);
     }
 
     /// Cuts every connection and accepts none until [`Proxy::open`].

@@ -62,4 +62,5 @@ mod volumes;
 mod volumes_agents;
 mod volumes_faults;
 mod volumes_killed;
+mod volumes_paced;
 mod volumes_watched;

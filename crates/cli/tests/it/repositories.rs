@@ -13,7 +13,7 @@ use plimsoll_repository::backup::{BackupOptions, Target};
 use plimsoll_repository::format::key::KeyFile;
 use plimsoll_repository::format::time::Time;
 use plimsoll_repository::format::unpacked;
-use plimsoll_repository::{Cancel, Id, LockFile, OpenOptions};
+use plimsoll_repository::{Cancel, Id, LockFile, LockHolder, OpenOptions};
 use plimsoll_store::{Location, Store};
 use serde_json::{Value, json};
 
@@ -269,23 +269,29 @@ async fn locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_remo
     let name = ask_for(&home, "restic").await;
     becomes(&home, &name, "Ready", "").await;
     let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let ours = LockHolder::me(None).unwrap().to_string();
     // No process has this number: the system gives out smaller ones.
-    let gone = put_lock(&home, &here, 0x7fff_fff0).await;
+    let nobody = 0x7fff_fff0;
+    let gone = put_lock(&home, &ours, nobody).await;
     let foreign = put_lock(&home, "another-machine", 7).await;
+    // Another cluster's, or a restic's: whether its process lives cannot be known here.
+    let namesake = put_lock(&home, &here, nobody).await;
     let (well, text) = plimsoll(&home, &["repo", "describe", &name]).await;
     assert!(well && text.contains("another-machine process 7") && text.contains("unknown"), "{text}");
+    assert!(!text.contains(&ours) && text.contains(&format!("{here} process {nobody}")), "a name for people: {text}");
     // The leader may have looked by itself in between.
     assert_eq!(gone.exists(), text.contains("ours, gone"), "{text}");
     assert!(foreign.exists(), "looking removes no stranger's: {text}");
     let (well, text) = plimsoll(&home, &["repo", "unlock", &name]).await;
     assert!(well, "{text}");
     assert!(!gone.exists() && foreign.exists(), "a stranger's lock has to grow old: {text}");
+    assert!(namesake.exists(), "an equal name is a stranger's too: {text}");
     dismiss(server).await;
     // A leader looks by itself.
-    let gone = put_lock(&home, &here, 0x7fff_fff0).await;
+    let gone = put_lock(&home, &ours, nobody).await;
     let server = home.server();
     eventually("the leader removes the lock of a process that is gone", async || !gone.exists()).await;
-    assert!(foreign.exists());
+    assert!(foreign.exists() && namesake.exists());
     dismiss(server).await;
 }
 

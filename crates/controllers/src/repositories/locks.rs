@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use plimsoll_api::velero::v1::BackupRepository;
 use plimsoll_engine::Error;
-use plimsoll_mover::{Holder, Kind, LockInfo};
+use plimsoll_mover::{Holder, Kind, LockInfo, Standing};
 use plimsoll_progress::{Clock, Operation};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -65,38 +65,62 @@ async fn tidy(repository: &BackupRepository, known: &mut Known, context: &Contex
     Ok(locks.iter().filter(|lock| !lock.removed).count())
 }
 
-/// What can be known about holders: pods of this namespace by name, and processes of this machine.
+/// What can be known about holders: pods of this namespace, and processes that live where this one does. Names are not
+/// enough: another cluster that shares the bucket may have a pod of the same name.
 pub(super) struct Holders {
-    pods: HashMap<String, bool>,
-    here: String,
+    pods: Vec<KnownPod>,
+    own_pod: Option<String>,
+}
+
+struct KnownPod {
+    uid: String,
+    /// The boot ID of its node. A copy of this cluster has pods with the same UIDs, but machines of its own.
+    boot: String,
+    runs: bool,
 }
 
 impl Holders {
     pub(super) async fn look(context: &Context) -> Result<Self, Error> {
-        let api: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
-        let pods = api.list(&ListParams::default()).await.map_err(|e| Error::api("list pods", e))?;
-        let ended = |pod: &Pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            matches!(phase, Some("Succeeded" | "Failed"))
-        };
-        let pods = pods.items.iter().map(|pod| (pod.name_any(), !ended(pod))).collect();
-        let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Ok(Self { pods, here })
+        let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+        let pods = pods.list(&ListParams::default()).await.map_err(|e| Error::api("list pods", e))?;
+        let nodes: Api<Node> = Api::all(context.client.clone());
+        // Whoever may not read them knows less about pods, and locks have to grow old.
+        let nodes = nodes.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default();
+        let boots: HashMap<String, String> = nodes.into_iter().filter_map(boot).collect();
+        let pods = pods.into_iter().filter_map(|pod| KnownPod::of(&pod, &boots)).collect();
+        Ok(Self { pods, own_pod: plimsoll_mover::own_pod() })
     }
 
-    /// A name that we have never heard of may be another cluster's pod, however much it looks like ours: such a lock has to
+    /// Somebody we have never heard of may be another cluster's, however much the name looks like ours: such a lock has to
     /// grow old.
     pub(super) fn of(&self, lock: &LockInfo) -> Holder {
-        if lock.hostname == self.here {
-            let alive = std::path::Path::new("/proc").join(lock.pid.to_string()).exists();
-            return if alive { Holder::OursAlive } else { Holder::OursGone };
+        match lock.standing(self.own_pod.as_deref()) {
+            Standing::Alive => return Holder::OursAlive,
+            Standing::Gone => return Holder::OursGone,
+            Standing::Unknown => {}
         }
-        match self.pods.get(&lock.hostname) {
-            Some(true) => Holder::OursInPod,
-            Some(false) => Holder::OursGone,
+        match self.pods.iter().find(|pod| lock.is_in(&pod.uid, &pod.boot)) {
+            Some(pod) if pod.runs => Holder::OursInPod,
+            Some(_) => Holder::OursGone,
             None => Holder::Unknown,
         }
     }
+}
+
+impl KnownPod {
+    /// Nothing where it cannot be known again: it has no node yet, or one that does not tell when it started.
+    fn of(pod: &Pod, boots: &HashMap<String, String>) -> Option<Self> {
+        let boot = boots.get(pod.spec.as_ref()?.node_name.as_ref()?)?.clone();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let runs = !matches!(phase, Some("Succeeded" | "Failed"));
+        Some(Self { uid: pod.uid()?, boot, runs })
+    }
+}
+
+fn boot(node: Node) -> Option<(String, String)> {
+    let name = node.name_any();
+    let boot = node.status?.node_info?.boot_id;
+    (!boot.is_empty()).then_some((name, boot))
 }
 
 /// The same in words.
@@ -111,25 +135,63 @@ pub(super) fn words(holder: Holder) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
+    const BOOT: &str = "9f86d081-884c-4d65-8a2f-000000000001";
+    const UID: &str = "0c4e9a1b-5d7f-4e38-9d12-000000000001";
+
+    fn lock(hostname: &str, pid: u32) -> LockInfo {
+        let time = jiff::Timestamp::UNIX_EPOCH;
+        LockInfo { id: "a".into(), time, hostname: hostname.into(), pid, exclusive: false }
+    }
+
+    fn in_pod(name: &str, uid: &str, boot: &str) -> LockInfo {
+        let digits = |id: &str| id.replace('-', "")[..16].to_owned();
+        lock(&format!("{name}/{}.{}.f0000001.1", digits(uid), digits(boot)), 1)
+    }
+
+    fn pod(phase: &str, node: Option<&str>) -> Pod {
+        let pod = json!({ "metadata": { "name": "agent-0", "uid": UID }, "spec": { "nodeName": node, "containers": [] },
+            "status": { "phase": phase } });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn holders(pod: &Pod) -> Holders {
+        let boots = [("node-1".to_owned(), BOOT.to_owned())].into();
+        Holders { pods: KnownPod::of(pod, &boots).into_iter().collect(), own_pod: None }
+    }
+
     #[test]
-    fn a_holder_is_ours_only_if_it_is_known_here() {
-        let holders = Holders {
-            pods: [("agent-1".to_owned(), true), ("agent-2".to_owned(), false)].into(),
-            here: "leader-0".into(),
-        };
-        let lock = |hostname: &str, pid| LockInfo {
-            id: "a".into(),
-            time: jiff::Timestamp::UNIX_EPOCH,
-            hostname: hostname.into(),
-            pid,
-            exclusive: false,
-        };
-        assert_eq!(holders.of(&lock("agent-1", 1)), Holder::OursInPod);
-        assert_eq!(holders.of(&lock("agent-2", 1)), Holder::OursGone);
-        assert_eq!(holders.of(&lock("agent-3", 1)), Holder::Unknown, "it may be another cluster's");
-        assert_eq!(holders.of(&lock("leader-0", std::process::id())), Holder::OursAlive);
-        assert_eq!(holders.of(&lock("leader-0", u32::MAX)), Holder::OursGone);
+    fn a_pod_is_ours_by_its_uid_and_its_nodes_boot_and_never_by_its_name() {
+        let (runs, ended) = (holders(&pod("Running", Some("node-1"))), holders(&pod("Failed", Some("node-1"))));
+        let ours = in_pod("agent-0", UID, BOOT);
+        assert_eq!((runs.of(&ours), ended.of(&ours)), (Holder::OursInPod, Holder::OursGone));
+        let elsewhere = "11111111-884c-4d65-8a2f-000000000001";
+        let table = [
+            (lock("agent-0", 1), "an equal name in another cluster, or restic's own lock"),
+            (in_pod("agent-0", elsewhere, BOOT), "another pod"),
+            (in_pod("agent-0", UID, elsewhere), "a copy of this cluster, or the node before it started"),
+        ];
+        for (lock, why) in table {
+            assert_eq!(ended.of(&lock), Holder::Unknown, "{why}");
+        }
+        for nowhere in [None, Some("node-2")] {
+            assert_eq!(holders(&pod("Failed", nowhere)).of(&ours), Holder::Unknown, "its node does not tell");
+        }
+    }
+
+    #[test]
+    fn a_process_is_ours_by_more_than_the_machines_name_and_its_number() {
+        let holders = holders(&pod("Running", None));
+        let me = plimsoll_mover::LockHolder::me(None).unwrap().to_string();
+        let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // No process has this number: the system gives out smaller ones.
+        let nobody = 0x7fff_fff0;
+        assert_eq!(holders.of(&lock(&me, std::process::id())), Holder::OursAlive);
+        assert_eq!(holders.of(&lock(&me, nobody)), Holder::OursGone);
+        assert_eq!(holders.of(&lock(&here, nobody)), Holder::Unknown, "an equally named machine's");
+        assert_eq!(holders.of(&lock(&here, std::process::id())), Holder::Unknown);
     }
 }

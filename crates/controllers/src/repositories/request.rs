@@ -274,7 +274,7 @@ pub(super) async fn report_locks(
     let report = |lock: &LockInfo| LockReport {
         id: lock.id.clone(),
         time: lock.time,
-        hostname: lock.hostname.clone(),
+        hostname: lock.machine().to_owned(),
         pid: lock.pid,
         exclusive: lock.exclusive,
         holder: locks::words(holders.of(lock)).into(),

@@ -14,7 +14,6 @@ use plimsoll_engine::ports::{RestoredVolumes, VolumeData};
 use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_mover::Kind;
 use plimsoll_progress::Task;
 use plimsoll_select::resources::Lookup;
 use serde_json::{Value, json};
@@ -24,11 +23,10 @@ use super::action::{Expected, Waiting};
 use super::awaiting::RestoredPod;
 use super::behind::Reading;
 use super::follow::{Ended, Follower};
-use super::mover::MoverChoice;
 use super::{identifier, info, transfer_name};
 use crate::context::Context;
 use crate::control::api;
-use crate::repositories::{self, Whose, uploader_kind};
+use crate::repositories::{self, Whose};
 use crate::transfer::kind::RESTORE_WAIT;
 
 /// What a restore's volumes come from, and whose they are.
@@ -240,10 +238,7 @@ impl Work {
         if let Some(claim_uid) = claim_uid {
             marks[labels::PVC_UID] = json!(claim_uid);
         }
-        let mover = match (context.settings.mover, uploader_kind(spec.uploader_type.as_ref())) {
-            (MoverChoice::Always(Kind::Restic), Kind::BuiltIn) => Kind::Restic,
-            (_, kind) => kind,
-        };
+        let mover = context.settings.mover.for_restore(spec.uploader_type.as_ref());
         let metadata = ObjectMeta {
             name: Some(transfer_name(name, uid, pod_uid, &volume)),
             labels: serde_json::from_value(marks).ok(),

@@ -39,8 +39,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     }
     let mut command = client.command(&arguments);
     command.arg("--target").arg(&restore.directory);
-    // Measured while nobody writes yet; only a restic that does not speak may need it.
-    let before = if shared_volume && !speaks { survey::size(&restore.directory, &|| false) } else { 0 };
+    let before = if speaks { Some(0) } else { measure(client, restore, shared_volume)? };
     let progress = std::cell::RefCell::new(Progress::new(client, restore, stats, speaks, before));
     let exit = client.program.run(
         command,
@@ -54,6 +53,21 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
         name_lost(client, restore, &mut outcome.problems)?;
     }
     Ok(outcome)
+}
+
+/// The bytes in the volume, counted while nobody writes yet. Nothing where they will hardly be needed: a system that tells what
+/// this process writes tells it of restic too, and a large volume takes long to look through.
+fn measure(client: &Client<'_>, restore: &Restore, shared_volume: bool) -> Result<Option<u64>> {
+    if !shared_volume {
+        return Ok(Some(0));
+    }
+    if written_by(std::process::id()).is_some() {
+        return Ok(None);
+    }
+    client.session.task.say("looking at what is in the volume");
+    let size = survey::size(&restore.directory, &|| client.session.cancel.is_cancelled());
+    client.session.check_cancel()?;
+    Ok(Some(size))
 }
 
 /// What `restic ls --json` says of an entry.
@@ -121,12 +135,12 @@ struct Progress<'p> {
     summary: Option<Message>,
     problems: Problems,
     interval: std::time::Duration,
-    /// Bytes that were in the volume before.
-    before: u64,
+    /// Bytes that were in the volume before, if they were counted.
+    before: Option<u64>,
 }
 
 impl<'p> Progress<'p> {
-    fn new(client: &Client<'_>, restore: &'p Restore, stats: Option<Stats>, speaks: bool, before: u64) -> Self {
+    fn new(client: &Client<'_>, restore: &'p Restore, stats: Option<Stats>, speaks: bool, before: Option<u64>) -> Self {
         let meters = Meters::new(&client.session.task);
         if let Some(stats) = stats {
             meters.total(stats.total_size);

@@ -8,5 +8,6 @@ mod failures;
 mod keeping;
 mod scripted;
 mod supervision;
+mod untold;
 mod volume;
 mod watched;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::LockKind;
+use super::holder::{LockHolder, Standing, machine};
 use crate::format::id::Id;
 use crate::format::time::Time;
 use crate::system;
@@ -17,7 +18,7 @@ pub struct LockFile {
     /// Whether it excludes everybody else.
     #[serde(default)]
     pub exclusive: bool,
-    /// The holder's machine.
+    /// The holder's machine; of ours [more than that](LockHolder).
     #[serde(default)]
     pub hostname: String,
     /// The holder's name.
@@ -43,23 +44,23 @@ fn is_zero(value: &u32) -> bool {
 pub(super) const STALE: Duration = Duration::from_mins(30);
 
 impl LockFile {
-    pub(super) fn mine(kind: LockKind) -> Self {
+    /// One for this process, in the pod with this UID if it is in one.
+    pub(super) fn mine(kind: LockKind, pod: Option<&str>) -> Self {
         let (uid, gid, username) = system::current_user();
         let exclusive = kind == LockKind::Exclusive;
-        let (hostname, pid) = (system::hostname(), std::process::id());
-        Self { time: Time::now(), exclusive, hostname, username, pid, uid, gid }
+        let hostname = LockHolder::me(pod).map_or_else(system::hostname, |me| me.to_string());
+        Self { time: Time::now(), exclusive, hostname, username, pid: std::process::id(), uid, gid }
     }
 
-    /// Whether the process that wrote it is known to be gone: only its own machine can know.
-    pub(super) fn holder_is_gone(&self) -> bool {
-        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
-        self.hostname == system::hostname()
-            && pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+    /// Whether the process that wrote it is known to be gone, as it can be known in the pod with this UID. Of one that did not
+    /// say more than its machine's name, as restic does not, nothing is known: there may be another machine of that name.
+    pub(super) fn holder_is_gone(&self, pod: Option<&str>) -> bool {
+        LockHolder::parse(&self.hostname).is_some_and(|holder| holder.standing(self.pid, pod) == Standing::Gone)
     }
 
     fn holder(&self) -> String {
         let kind = if self.exclusive { "exclusively " } else { "" };
-        format!("{kind}{}@{} (process {}) since {}", self.username, self.hostname, self.pid, self.time)
+        format!("{kind}{}@{} (process {}) since {}", self.username, machine(&self.hostname), self.pid, self.time)
     }
 }
 
@@ -71,18 +72,15 @@ pub(super) struct OtherLock {
     /// By the store's clock.
     pub modified: SystemTime,
     pub age: Duration,
+    /// Whether its holder is known to be gone: such a lock is in nobody's way. Age alone proves nothing to one who looks only
+    /// once.
+    pub is_left_behind: bool,
 }
 
 impl OtherLock {
-    /// Whether its holder is known to be gone: such a lock is in nobody's way. Age alone proves nothing to one who looks only
-    /// once.
-    pub(super) fn is_left_behind(&self) -> bool {
-        self.file.as_ref().is_ok_and(LockFile::holder_is_gone)
-    }
-
     /// Whether it may go when somebody asks for it.
     pub(super) fn is_stale(&self) -> bool {
-        self.age > STALE || self.is_left_behind()
+        self.age > STALE || self.is_left_behind
     }
 
     /// What it says; of one that cannot be read, when the store got it.

@@ -29,7 +29,7 @@ impl Repository {
     /// Who else holds a lock that excludes this one. Locks whose holder is known to be gone are removed.
     pub(super) fn conflict(&self, kind: LockKind, own: Id) -> Result<Option<String>> {
         for other in self.other_locks(own)? {
-            if other.is_left_behind() {
+            if other.is_left_behind {
                 self.remove_lock(other.id);
             } else if other.excludes(kind) {
                 return Ok(Some(other.holder()));
@@ -46,18 +46,20 @@ impl Repository {
         for (id, loaded) in self.load_each(FileKind::Lock, ids, &self.options.cancel)? {
             let modified = files.iter().find(|file| file.id == id).map_or(now, |file| file.modified);
             let age = now.duration_since(modified).unwrap_or_default();
-            let file = match loaded {
+            let file: std::result::Result<LockFile, String> = match loaded {
                 Ok(json) => serde_json::from_slice(&json).map_err(|error| error.to_string()),
                 Err(RepositoryError::Corrupt { cause, .. }) => Err(cause),
                 Err(error) => return Err(error),
             };
-            others.push(OtherLock { id, file, modified, age });
+            let pod = self.options.pod.as_deref();
+            let is_left_behind = file.as_ref().is_ok_and(|file| file.holder_is_gone(pod));
+            others.push(OtherLock { id, file, modified, age, is_left_behind });
         }
         Ok(others)
     }
 
     pub(super) fn write_lock(&self, kind: LockKind) -> Result<Id> {
-        let json = serde_json::to_vec(&LockFile::mine(kind))
+        let json = serde_json::to_vec(&LockFile::mine(kind, self.options.pod.as_deref()))
             .map_err(|error| RepositoryError::corrupt("lock", error.to_string()))?;
         self.runtime.block_on(self.save(FileKind::Lock, &json))
     }
@@ -116,7 +118,7 @@ impl Repository {
             Err(error) if is_refusal(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        let (left_behind, locks): (Vec<_>, Vec<_>) = locks?.into_iter().partition(OtherLock::is_left_behind);
+        let (left_behind, locks): (Vec<_>, Vec<_>) = locks?.into_iter().partition(|lock| lock.is_left_behind);
         for lock in left_behind {
             self.remove_lock(lock.id);
         }

@@ -6,6 +6,7 @@ mod clock;
 mod file;
 mod files;
 mod hold;
+mod holder;
 mod refusal;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use clock::LockClock;
 pub use file::LockFile;
 use file::STALE;
+pub use holder::{LockHolder, Standing, machine};
 
 use crate::cancel::Cancel;
 use crate::format::id::Id;
@@ -78,8 +80,8 @@ impl std::fmt::Debug for Lock {
 }
 
 impl Lock {
-    /// Takes a lock. Locks of processes of this machine that are gone are removed on the way; others never, however old they are:
-    /// who looks only once cannot know that nobody renews them.
+    /// Takes a lock. Locks of processes that are known to be gone are removed on the way, which only those can be that lived where
+    /// this one does; others never, however old they are: who looks only once cannot know that nobody renews them.
     ///
     /// # Cancel safety
     /// After the cancel that the repository was opened with, it returns at once, and so does a release. A lock file that is on
@@ -288,8 +290,9 @@ impl Shared {
     }
 }
 
-/// restic sends SIGHUP to the process in a lock to see whether it lives: that must not end us. Once registered, the
-/// signal has no effect for the rest of the process.
+/// restic sends SIGHUP to the process in a lock of a machine that is called like its own, to see whether it lives. That may be
+/// another machine's lock, and our number: it must not end us. Once registered, the signal has no effect for the rest of the
+/// process.
 fn ignore_hangups(repository: &Repository) {
     let _runtime = repository.runtime.enter();
     if let Err(error) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {

@@ -14,7 +14,7 @@ use plimsoll_repository::format::crypto::Key;
 use plimsoll_repository::format::key::KeyFile;
 use plimsoll_repository::format::time::Time;
 use plimsoll_repository::format::unpacked;
-use plimsoll_repository::{Cancel, Id, Lock, LockFile, LockKind, OpenOptions, Repository};
+use plimsoll_repository::{Cancel, Id, Lock, LockFile, LockHolder, LockKind, OpenOptions, Repository};
 use plimsoll_store::Store;
 
 use crate::fault::{AppendOnly, Holding, Meddle, Meddled, refused};
@@ -57,14 +57,28 @@ fn master_key(world: &World) -> Key {
 
 /// Somebody else's lock, written so long ago by their clock and so long ago by the store's.
 fn foreign_lock(world: &World, exclusive: bool, by_holder: Duration, by_store: Duration) -> PathBuf {
+    lock_of(world, "another-machine", 1, exclusive, by_holder, by_store)
+}
+
+fn lock_of(
+    world: &World,
+    hostname: &str,
+    pid: u32,
+    exclusive: bool,
+    by_holder: Duration,
+    by_store: Duration,
+) -> PathBuf {
     let written = SystemTime::now() - by_holder;
     let seconds = written.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
     let time = Time::utc(i64::try_from(seconds).expect("small"), 0);
-    let (hostname, username) = ("another-machine".into(), "somebody".into());
-    let file = LockFile { time, exclusive, hostname, username, pid: 1, uid: 0, gid: 0 };
+    let (hostname, username) = (hostname.into(), "somebody".into());
+    let file = LockFile { time, exclusive, hostname, username, pid, uid: 0, gid: 0 };
     let sealed = unpacked::seal(&serde_json::to_vec(&file).expect("encodes"), 2, &master_key(world)).expect("seals");
     put_lock(world, &sealed, by_store)
 }
+
+/// No process has this number: the system gives out smaller ones.
+const NOBODY: u32 = 0x7fff_fff0;
 
 pub fn put_lock(world: &World, content: &[u8], by_store: Duration) -> PathBuf {
     let path = world.path("repository/locks").join(Id::of(content).to_string());
@@ -130,6 +144,63 @@ fn a_lock_that_is_held_stays_and_any_is_removed_on_request() {
     assert_eq!(repository.unlock(true).expect("unlocks"), 1);
     drop(left_behind);
     Lock::take(&repository, LockKind::Exclusive).expect("free again");
+}
+
+#[test]
+fn a_lock_of_an_equally_named_machine_stays_although_no_process_here_has_its_number() {
+    let world = World::new();
+    let repository = world.init();
+    let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let me = LockHolder::me(None).expect("Linux tells").to_string();
+    // The same name, and the same numbers of processes: only the machine is another, or was started anew.
+    let (name, unique) = me.split_once('/').expect("more than a name");
+    assert_eq!(name, here);
+    let parts: Vec<&str> = unique.split('.').collect();
+    let twin = format!("{here}/{}.0123456789abcdef.{}.{}", parts[0], parts[2], parts[3]);
+    for hostname in [here.as_str(), &twin] {
+        let lock = lock_of(&world, hostname, NOBODY, true, NOW, NOW);
+        let error = Lock::take(&repository, LockKind::Shared).expect_err("another cluster may be at work");
+        assert!(error.to_string().contains(&format!("somebody@{here} (process {NOBODY})")), "{error}");
+        assert_eq!(repository.unlock(false).expect("unlocks"), 0, "{hostname}");
+        assert!(lock.exists());
+        std::fs::remove_file(lock).expect("removes");
+    }
+}
+
+#[test]
+fn a_lock_of_a_process_that_lived_here_and_is_gone_is_removed_on_the_way() {
+    let world = World::new();
+    let repository = world.init();
+    let me = LockHolder::me(None).expect("Linux tells").to_string();
+    let gone = lock_of(&world, &me, NOBODY, true, NOW, NOW);
+    // Its number belongs to somebody else by now.
+    let followed = lock_of(&world, &me, 1, true, NOW, NOW);
+    let lock = Lock::take(&repository, LockKind::Shared).expect("free");
+    assert!(!gone.exists() && !followed.exists());
+    let shown = repository.locks().expect("lists");
+    assert_eq!(shown.len(), 1);
+    assert_eq!((shown[0].1.hostname.as_str(), shown[0].1.pid), (me.as_str(), std::process::id()));
+    drop(lock);
+}
+
+#[test]
+fn a_lock_of_the_container_before_this_one_is_removed_by_the_pod_it_was_in_and_by_no_other() {
+    let (pod, twin) = ("0c4e9a1b-5d7f-4e38-9d12-000000000001", "0c4e9a1b-0000-4e38-9d12-000000000001");
+    let world = World::new();
+    drop(world.init());
+    let me = LockHolder::me(Some(pod)).expect("Linux tells").to_string();
+    let parts: Vec<&str> = me.rsplitn(3, '.').collect();
+    // Another namespace of processes, in which some process of this number is.
+    let before = format!("{}.1.{}", parts[2], parts[0]);
+    let lock = lock_of(&world, &before, std::process::id(), true, NOW, NOW);
+    let open = |pod: &str| {
+        let options = OpenOptions { pod: Some(pod.into()), ..OpenOptions::default() };
+        meddled_with(&world, Arc::new(Nothing), options)
+    };
+    Lock::take(&open(twin), LockKind::Shared).expect_err("its holder may live");
+    assert!(lock.exists());
+    Lock::take(&open(pod), LockKind::Shared).expect("free");
+    assert!(!lock.exists());
 }
 
 #[test]
@@ -420,14 +491,27 @@ fn restic_sees_our_lock_leaves_it_alone_and_does_not_end_us_by_asking() {
     interop::each_restic(|world: &World, restic: &Restic<'_>| {
         let repository = world.init();
         let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
-        // This sends SIGHUP to the process in the lock, which is this one.
+        let me = LockHolder::me(None).expect("Linux tells").to_string();
+        let named = lock_files(world)[0].file_name().expect("a name").to_string_lossy().into_owned();
+        let said = restic.run(&["--no-lock", "cat", "lock", &named]);
+        assert!(said.contains(&format!("{me:?}")) && said.contains(&std::process::id().to_string()), "{said}");
+        assert!(restic.run(&["--no-lock", "list", "locks"]).contains(&named));
         restic.run(&["unlock"]);
-        assert_eq!(lock_files(world).len(), 1, "it is held by a process that lives");
+        assert_eq!(lock_files(world).len(), 1, "restic does not know such a machine");
+        // Of a machine that is called like its own it asks the process, by SIGHUP; this is such a lock, and our number.
+        let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let namesake = lock_of(world, &here, std::process::id(), false, NOW, NOW);
+        restic.run(&["unlock"]);
+        assert_eq!(lock_files(world).len(), 2, "somebody with that number lives");
+        std::fs::remove_file(namesake).expect("removes");
         let refused = restic.fails(&["prune"]);
-        assert!(refused.contains("locked"), "{refused}");
+        assert!(refused.contains("locked") && refused.contains(&me), "{refused}");
         restic.run(&["snapshots"]);
         lock.check().expect("still ours");
         drop(lock);
         restic.run(&["prune"]);
+        lock_of(world, &me, NOBODY, true, 31 * MINUTE, 31 * MINUTE);
+        restic.run(&["unlock"]);
+        assert_eq!(lock_files(world), Vec::<PathBuf>::new(), "one of ours that grew old goes like any other");
     });
 }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 
 use super::body::{BoxBody, End, Error, spoiled, whole};
+use super::line::Line;
 use super::rules::{Fault, Rules};
 
 const BUFFER: usize = 64 << 10;
@@ -40,6 +41,7 @@ pub(super) struct Connection {
     pub(super) upstream: Upstream,
     pub(super) rules: Arc<Rules>,
     pub(super) gate: watch::Receiver<Gate>,
+    pub(super) line: Arc<Line>,
 }
 
 impl Connection {
@@ -51,8 +53,8 @@ impl Connection {
         let (near_reader, near_writer) = tokio::io::split(near);
         let relay = async {
             tokio::join!(
-                pump(client_reader, near_writer, self.gate.clone()),
-                pump(near_reader, client_writer, self.gate.clone())
+                pump(client_reader, near_writer, self.gate.clone(), &self.line),
+                pump(near_reader, client_writer, self.gate.clone(), &self.line)
             )
         };
         let this = Arc::clone(&self);
@@ -131,6 +133,7 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut gate: watch::Receiver<Gate>,
+    line: &Line,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -141,6 +144,7 @@ async fn pump(
         if gate.wait_for(|state| *state != Gate::Stalled).await.is_err() {
             return Ok(());
         }
+        line.pass(count).await;
         to.write_all(&buffer[..count]).await?;
     }
 }

@@ -197,6 +197,23 @@ async fn a_stall_holds_everything_back_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_slow_line_is_shared_by_all_connections_until_it_is_fast_again() {
+    let (_server, proxy) = both().await;
+    let one = async || read(get(&proxy, "/").await.unwrap()).await;
+    proxy.slow_down(Some(250_000));
+    let begun = Instant::now();
+    assert_eq!(tokio::join!(one(), one()), ((ANSWER, true), (ANSWER, true)));
+    assert!(begun.elapsed() >= Duration::from_millis(800), "{:?}", begun.elapsed());
+    proxy.slow_down(None);
+    let fast = tokio::time::timeout(Duration::from_secs(20), async {
+        for _ in 0..100 {
+            one().await;
+        }
+    });
+    fast.await.expect("it would take 40 seconds on the slow line");
+}
+
+#[tokio::test]
 async fn closing_cuts_open_streams_and_refuses_new_ones_until_it_opens_again() {
     let (_server, proxy) = both().await;
     let fault = proxy.inject(Requests::all(), Fault::HangAnswer(10));

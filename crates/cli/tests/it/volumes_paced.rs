@@ -1,0 +1,102 @@
+//! What the custom resource of a volume on its way says is never old: whoever watches it sees bytes move every two seconds.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{WatchEvent, WatchParams};
+use plimsoll_testkit::peers::{S3Program, S3Server};
+use plimsoll_testkit::{Proxy, cache, require};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Home, dismiss, phase};
+use crate::pod_volumes::{Application, agent, agent_log, server};
+
+/// Bytes of noise in the volume, and how many of them get through in a second: twelve seconds or more in either direction, and
+/// fast enough for packs of 16 MiB, of which two are on their way together, to arrive more often than every two seconds.
+const BYTES: u64 = 288 << 20;
+const LINE: u64 = 24 << 20;
+
+/// The agents write every one and a half seconds; a machine that is busy with other tests may be late, but not by this much.
+const TOO_LONG: Duration = Duration::from_secs(6);
+
+/// A number of bytes that was seen for the first time.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    at: Instant,
+    done: u64,
+    total: u64,
+}
+
+/// Watches the transfer of the volume `data` to its end: every change of its bytes.
+async fn steps(home: &Home<'_>, kind: &str) -> Vec<Step> {
+    let (api, mut steps) = (home.api(kind), Vec::<Step>::new());
+    let limit = tokio::time::timeout(Duration::from_mins(3), async {
+        let mut events = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+        while let Some(event) = events.try_next().await.unwrap() {
+            let (WatchEvent::Added(one) | WatchEvent::Modified(one)) = event else { continue };
+            let one = json!(one);
+            if one["spec"]["volume"] == "data" {
+                step(&one, &mut steps);
+                if matches!(phase(&one), "Completed" | "Failed" | "Canceled") {
+                    assert_eq!(phase(&one), "Completed", "{one:#}");
+                    return;
+                }
+            }
+        }
+    });
+    limit.await.unwrap_or_else(|_| panic!("{kind} has not ended: {steps:?}\n{}", agent_log(home)));
+    steps
+}
+
+fn step(transfer: &Value, steps: &mut Vec<Step>) {
+    let progress = &transfer["status"]["progress"];
+    let (Some(done), Some(total)) = (progress["bytesDone"].as_u64(), progress["totalBytes"].as_u64()) else { return };
+    if steps.last().is_none_or(|last| last.done != done) {
+        steps.push(Step { at: Instant::now(), done, total });
+    }
+}
+
+/// Never back, never a wrong 100 %, and never silent for long.
+fn assert_paced(what: &str, steps: &[Step]) {
+    let gaps: Vec<Duration> = steps.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+    let moved: Vec<_> = steps.iter().map(|step| (step.done >> 20, step.total >> 20)).collect();
+    let shown = format!("{what}: {moved:?} MiB, {gaps:.1?} apart");
+    assert!(steps.windows(2).all(|pair| pair[0].done < pair[1].done), "{shown}");
+    let Some((last, before)) = steps.split_last() else { panic!("{what}: nothing was ever shown") };
+    assert!(last.done == last.total && before.iter().all(|step| step.done < step.total), "{shown}");
+    // Before the last one a restore is flushed to its disk, and no bytes move.
+    let moving = gaps.split_last().map_or(&[][..], |(_, before)| before);
+    assert!(moving.iter().all(|gap| *gap < TOO_LONG), "{shown}");
+    // So long the bytes between the first and the last step take on the line, at the least: a step every two seconds or more
+    // often, one of three late.
+    let line = Duration::from_secs((last.done - steps[0].done) / LINE);
+    let enough = Duration::from_secs(3).saturating_mul(u32::try_from(gaps.len()).unwrap());
+    assert!(line >= Duration::from_secs(6) && enough >= line, "too few for {line:?}: {shown}");
+}
+
+/// With the built-in mover, which counts bytes when the store has them: agents write the resources of all movers alike, but
+/// restic and kopia count what they have read, in leaps as large as what they have on its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_a_volume_on_its_way_sees_bytes_move_at_least_every_two_seconds() {
+    require!(cache::program("s3s-fs"));
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
+    application.annotate("backup.velero.io/backup-volumes", "data").await;
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+
+    proxy.slow_down(Some(LINE));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_paced("backup", &steps(&home, "PodVolumeBackup").await);
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    application.lose().await;
+
+    home.restore("r", json!({ "backupName": "b" })).await;
+    assert_paced("restore", &steps(&home, "PodVolumeRestore").await);
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", agent_log(&home));
+    dismiss(agent).await;
+}
