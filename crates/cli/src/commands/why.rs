@@ -58,7 +58,8 @@ pub fn text(told: &Explanation) -> Vec<String> {
 /// What kind of reason that is.
 pub fn word(cause: &Cause) -> &'static str {
     match cause.certainty {
-        _ if cause.orderly => "queue",
+        _ if cause.orderly && cause.reason.ends_with("Queued") => "queue",
+        _ if cause.orderly => "waits",
         Certainty::Certain => "cause",
         Certainty::Likely => "likely",
         Certainty::Possible => "maybe",

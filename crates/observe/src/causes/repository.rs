@@ -12,7 +12,8 @@ pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
     let transfers = Transfer::of(object, world);
     let mut namespaces = namespaces_of(object, world);
     namespaces.extend(transfers.iter().filter_map(Transfer::repository).map(str::to_owned));
-    let waits = transfers.iter().any(|transfer| !transfer.is_ended());
+    // What plugins do needs no repository.
+    let waits = transfers.iter().any(|transfer| transfer.object.kind().is_transfer() && !transfer.is_ended());
     let mine = |repository: &&Object| {
         repository.namespace() == object.namespace()
             && namespaces.iter().any(|name| name == repository.text("/spec/volumeNamespace"))

@@ -265,6 +265,53 @@ fn a_plugin_that_says_nothing_and_an_item_that_takes_for_ever() {
     insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
 }
 
+/// A backup whose objects are done, and which waits for its plugins.
+fn waiting_for_plugins(limit: &str) -> Value {
+    let mut backup = backup("nightly", "WaitingForPluginOperations", 2000, 590);
+    backup["spec"]["itemOperationTimeout"] = json!(limit);
+    backup["status"]["progress"]["itemsBackedUp"] = json!(400);
+    backup
+}
+
+#[test]
+fn a_plugins_snapshot_is_named_with_how_far_it_is_and_since_when_it_is_silent() {
+    let counted = json!({ "phase": "Uploading", "message": "block 6 of 10", "progress": { "bytesDone": 600, "totalBytes": 1000 } });
+    let quiet = json!({ "phase": "InProgress" });
+    let world = |limit: &str, status: &Value, written: i64| {
+        healthy()
+            .with(Kind::Backup, waiting_for_plugins(limit))
+            .with(Kind::VolumePluginBackup, plugin_backup("x1", "nightly", status.clone(), written))
+            // It belongs to another backup, and says nothing about this one.
+            .with(Kind::VolumePluginBackup, plugin_backup("x2", "weekly", json!({ "phase": "InProgress" }), 9000))
+    };
+    let worlds = [
+        world("4h", &counted, 5),
+        world("4h", &counted, 420),
+        world("4h", &quiet, 420),
+        world("7m30s", &quiet, 420),
+        world(
+            "4h",
+            &json!({ "phase": "ERROR", "message": "disk is gone\u{1b}[31m", "completionTimestamp": ago(60) }),
+            60,
+        ),
+    ];
+    let backups = worlds.each_ref().map(|world| text(world, Kind::Backup, "nightly")).join("\n\n");
+    let records = worlds.each_ref().map(|world| text(world, Kind::VolumePluginBackup, "x1")).join("\n\n");
+    insta::assert_snapshot!(format!("{backups}\n\n{records}"));
+}
+
+#[test]
+fn a_volume_that_a_plugin_makes_is_named_for_its_restore() {
+    let status = json!({ "phase": "InProgress", "volumeID": "pv-9", "progress": { "bytesDone": 1 << 20, "totalBytes": 4 << 20 },
+        "plimsoll": { "percent": "~25.00", "stalled": { "since": ago(95), "reason": "NoProgress", "message": "nothing has moved" } } });
+    let world = healthy()
+        .with(Kind::Backup, backup("nightly", "Completed", 90_000, 90_000))
+        .with(Kind::Restore, restore("monday", "InProgress", 620, 590))
+        .with(Kind::VolumePluginRestore, plugin_restore("monday-1", "monday", status, 4));
+    let texts = [(Kind::Restore, "monday"), (Kind::VolumePluginRestore, "monday-1")];
+    insta::assert_snapshot!(texts.map(|(kind, name)| text(&world, kind, name)).join("\n\n"));
+}
+
 #[test]
 fn a_namespace_that_is_being_deleted_holds_up_a_restore() {
     let namespace = json!({ "metadata": { "name": "shop", "deletionTimestamp": ago(900) }, "status": { "phase": "Terminating",
