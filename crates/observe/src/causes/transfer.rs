@@ -68,6 +68,7 @@ fn one(transfer: Transfer<'_>, world: &World) -> Vec<Cause> {
         _ => {}
     }
     found.extend(mover(transfer, world));
+    found.extend(tried_again(transfer, world));
     if found.is_empty() {
         found.extend(turn(transfer, world).or_else(|| silent(transfer, world)));
     }
@@ -170,6 +171,27 @@ fn mover(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
     let object = transfer.object;
     let pod = world.find(Kind::Pod, object.namespace(), object.name())?;
     pod::trouble(pod, world).map(|cause| cause.through(format!("{} is to move the data", pod::called(pod))))
+}
+
+/// What our own agents say while they try again, and what of it they do not get past by themselves.
+const BLOCKED: [&str; 3] = ["RepositoryLocked", "RepositoryUnreachable", "RepositoryHalfInitialised"];
+
+/// Our own agent says in what it does why it has to try again.
+fn tried_again(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
+    let said = transfer.object.text("/status/plimsoll/doing").strip_prefix("trying again: ")?;
+    let (reason, message) = said.split_once(": ").unwrap_or(("", said));
+    let Some(reason) = BLOCKED.into_iter().find(|known| *known == reason) else {
+        let text = format!("it is tried again: {}", short(said));
+        return Some(Cause::new("TriedAgain", Certainty::Likely, text).orderly().then(get(transfer.object)));
+    };
+    let cause = Cause::new(reason, Certainty::Certain, short(message));
+    let name = repository::kept_for(transfer, world).map(Object::name);
+    Some(match (reason, name) {
+        ("RepositoryLocked", Some(name)) => cause
+            .then(format!("plimsoll repo describe {name} -n {}  # who holds its locks", world.namespace))
+            .then(format!("plimsoll repo unlock {name} -n {}  # removes those whose holder is gone", world.namespace)),
+        _ => cause.then(get(transfer.object)),
+    })
 }
 
 /// Others that are at work on the same node.

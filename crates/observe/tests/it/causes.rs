@@ -178,6 +178,36 @@ fn a_repository_that_is_locked_or_not_ready() {
 }
 
 #[test]
+fn what_our_own_agent_tries_again_for_is_named_in_its_own_words() {
+    let world = |doing: &str| {
+        let mut volume = volume_backup("nightly-x1", "nightly", "InProgress", 2, 0, 0);
+        volume["status"]["plimsoll"] = json!({ "doing": doing });
+        let repository = with(
+            object("velero", "shop-default-restic", 90_000, 400),
+            json!({ "spec": { "volumeNamespace": "shop", "backupStorageLocation": "default", "repositoryType": "restic" },
+                "status": { "phase": "Ready" } }),
+        );
+        healthy_of_ours()
+            .with(Kind::Backup, backup("nightly", "InProgress", 60, 5))
+            .with(Kind::Operation, operation("backup", "nightly", 2))
+            .with(Kind::PodVolumeBackup, volume)
+            .with(Kind::Repository, repository)
+    };
+    let locked = world(
+        "trying again: RepositoryLocked: repository /bucket/restic/shop is locked: exclusively root@node-2 (process 7) since 02:51",
+    );
+    let died = world("trying again: MoverDied: the mover's process ended without a verdict (signal 9): -");
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}\n\n{}",
+        text(&locked, Kind::PodVolumeBackup, "nightly-x1"),
+        text(&locked, Kind::Backup, "nightly"),
+        text(&died, Kind::PodVolumeBackup, "nightly-x1"),
+    ));
+    let other = world("reading /data/trying again: RepositoryLocked: no");
+    assert!(told(&other, Kind::Backup, "nightly").causes.is_empty());
+}
+
+#[test]
 fn a_repository_is_called_locked_only_where_its_message_names_a_lock() {
     let long = format!(
         "error running command=restic snapshots --repo=s3:{0}: unable to create lock in backend: {0}: exit status 1",
