@@ -462,14 +462,16 @@ Examples:
 const WHY: &str = "It walks the evidence: the operation, its volumes, their pods and events, the queue, the location, the repository, node agents
 and the server. It works beside any Velero or Kanister, with your own kubeconfig, and says what it could not look at.
 
-Kinds: backup, restore, actionset, podvolumebackup (pvb), podvolumerestore (pvr), dataupload, datadownload, schedule, backup-location.
+Kinds: backup, restore, actionset, schedule, backup-location, deletebackuprequest; of single volumes podvolumebackup (pvb),
+podvolumerestore (pvr), dataupload, datadownload, volumepluginbackup, volumepluginrestore.
 
 Exit codes: 0 it moves, waits in order or ended well; 7 it is stuck; 3, 4, 5, 6 as it ended; 1 it could not be looked at.
 
 Examples:
   plimsoll why backup/nightly
   plimsoll why restore/monday -o json
-  plimsoll why schedule/daily";
+  plimsoll why schedule/daily
+  plimsoll why pvb/nightly-x7k2p";
 const WATCH: &str = "On a terminal it draws the operation's tree with bars, rate and time left; elsewhere it prints plain lines, or events.
 
 Examples:

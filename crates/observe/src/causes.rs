@@ -4,6 +4,7 @@ mod ended;
 mod kanister;
 mod location;
 mod namespace;
+mod plugin;
 mod pod;
 mod queue;
 mod repository;
@@ -90,7 +91,7 @@ pub fn causes(object: &Object, world: &World) -> Vec<Cause> {
         Kind::Schedule => schedule::causes(object, world),
         Kind::Location => location::itself(object),
         Kind::DeleteBackupRequest => ended::deletion(object, world),
-        kind if kind.is_transfer() => transfer::causes(object, world),
+        kind if kind.is_transfer() || kind.is_plugins() => transfer::causes(object, world),
         _ => Vec::new(),
     };
     tidy(&mut found);

@@ -166,6 +166,12 @@ pub(crate) fn event_text(event: &Object, world: &World) -> String {
     format!("event {age} ago{times}, {}: {}", event.text("/reason"), short(event.text("/message")))
 }
 
+/// Text of others, as it may be shown: a terminal obeys control characters, and a reader is misled by marks that turn the direction.
+pub(crate) fn clean(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.trim().chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect()
+}
+
 /// What programs put before every error, at every level.
 const WRAPPERS: [&str; 3] =
     ["unable to start container process: ", "\" is unavailable: ", "rpc error: code = Unknown desc = "];
@@ -174,7 +180,7 @@ const WRAPPERS: [&str; 3] =
 /// story at every level.
 pub(crate) fn short(text: &str) -> String {
     const LONGEST: usize = 240;
-    let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut text = clean(text).split_whitespace().collect::<Vec<_>>().join(" ");
     for wrapper in WRAPPERS {
         if let Some(place) = text.find(wrapper) {
             text.drain(..place + wrapper.len());

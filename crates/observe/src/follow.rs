@@ -39,6 +39,7 @@ struct Pace {
 struct Held {
     task: Task,
     wait: Option<(Standing, Wait)>,
+    quiet: bool,
     ended: bool,
 }
 
@@ -168,7 +169,7 @@ impl Follower {
         if node.sketch.equal_weights {
             task.equal_weights();
         }
-        self.held.insert(node.key.clone(), Held { task, wait: None, ended: false });
+        self.held.insert(node.key.clone(), Held { task, wait: None, quiet: false, ended: false });
     }
 
     fn begin(&mut self, node: &Flat<'_>) {
@@ -187,9 +188,14 @@ impl Follower {
         if let Some(hint) = &sketch.hint {
             task.hint(hint);
         }
-        if sketch.standing == Standing::Quiet {
-            task.quiet();
+        let quiet = sketch.standing == Standing::Quiet;
+        match (held.quiet, quiet) {
+            (false, true) => task.quiet(),
+            // What said nothing at first may count later on.
+            (true, false) => task.loud(),
+            _ => {}
         }
+        held.quiet = quiet;
         if held.wait.as_ref().is_none_or(|(standing, _)| *standing != sketch.standing) {
             held.wait = match &sketch.standing {
                 Standing::Waiting(reason) => Some((sketch.standing.clone(), task.wait(waiting_for(reason)))),

@@ -210,6 +210,7 @@ impl Kind {
     /// Whether `why` and `watch` have something to say about it.
     pub fn is_explained(self) -> bool {
         self.is_transfer()
+            || self.is_plugins()
             || matches!(
                 self,
                 Self::Backup
@@ -257,6 +258,7 @@ mod tests {
         }
         assert_eq!("PVB".parse(), Ok(Kind::PodVolumeBackup));
         assert_eq!("backups".parse(), Ok(Kind::Backup));
+        assert!(Kind::VOLUMES.iter().all(|kind| kind.word().parse() == Ok(*kind)), "each volume can be asked about");
         assert!("pod".parse::<Kind>().is_err(), "evidence is not explained");
     }
 }

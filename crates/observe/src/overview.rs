@@ -187,13 +187,12 @@ fn operations(world: &World) -> Vec<&Object> {
         [Kind::Backup, Kind::Restore, Kind::ActionSet].iter().flat_map(|kind| world.all(*kind)).collect();
     let open = |request: &&Object| request.phase() != "Processed" || !request.list("/status/errors").is_empty();
     found.extend(world.all(Kind::DeleteBackupRequest).iter().filter(open));
-    let kinds = [Kind::PodVolumeBackup, Kind::PodVolumeRestore, Kind::DataUpload, Kind::DataDownload];
     let orphan = |object: &&Object| {
         let transfer = Transfer { object };
         let known = |(kind, name): (Kind, &str)| world.find(kind, object.namespace(), name).is_some();
         !transfer.is_ended() && !transfer.parent().is_some_and(known)
     };
-    found.extend(kinds.iter().flat_map(|kind| world.all(*kind)).filter(orphan));
+    found.extend(Kind::VOLUMES.iter().flat_map(|kind| world.all(*kind)).filter(orphan));
     found
 }
 

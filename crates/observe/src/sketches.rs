@@ -8,7 +8,7 @@ use crate::evidence::ahead_in_queue;
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::sketch::{Sketch, Standing};
-use crate::transfer::Transfer;
+use crate::transfer::{End, Transfer};
 use crate::world::World;
 
 /// The tree of an object, as the cluster tells it at this moment.
@@ -16,7 +16,7 @@ pub fn sketch(object: &Object, world: &World) -> Sketch {
     match object.kind() {
         Kind::Backup | Kind::Restore => subject(object, world),
         Kind::ActionSet => action_set(object),
-        kind if kind.is_transfer() => Transfer { object }.sketch(world),
+        kind if kind.is_transfer() || kind.is_plugins() => Transfer { object }.sketch(world),
         _ => plain(object),
     }
 }
@@ -99,14 +99,15 @@ fn volumes(transfers: &[Transfer<'_>], world: &World) -> Option<Sketch> {
     if transfers.is_empty() {
         return None;
     }
-    let failed = transfers.iter().filter(|transfer| matches!(transfer.object.phase(), "Failed" | "Canceled")).count();
+    let bad = |transfer: &&Transfer<'_>| matches!(transfer.end(), Some(End::Failed | End::Cancelled));
+    let failed = transfers.iter().filter(bad).count();
     let standing = match failed {
         _ if transfers.iter().any(|transfer| !transfer.is_ended()) => Standing::Running,
         0 => Standing::Done,
         failed => Standing::Failed(format!("{failed} of {} failed", transfers.len())),
     };
     let began = transfers.iter().filter_map(Transfer::began).min();
-    let written = transfers.iter().filter_map(|transfer| transfer.object.last_write()).max();
+    let written = transfers.iter().filter_map(Transfer::last_word).max();
     let children = transfers.iter().map(|transfer| transfer.sketch(world)).collect();
     Some(Sketch::new("volumes", standing).at(began, written).until(written).of(children))
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_progress::{Percent, Total, Unit};
 
+use crate::evidence::clean;
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::sketch::{Sketch, Standing};
@@ -18,18 +19,40 @@ pub struct Transfer<'w> {
     pub object: &'w Object,
 }
 
+/// How the work on a volume ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Well.
+    Done,
+    /// Badly.
+    Failed,
+    /// Because somebody asked.
+    Cancelled,
+}
+
 impl<'w> Transfer<'w> {
-    /// All transfers of a Backup or Restore.
+    /// All transfers of a Backup or Restore, and what plugins do with its volumes.
     pub fn of(parent: &Object, world: &'w World) -> Vec<Self> {
         let (kinds, label) = match parent.kind() {
-            Kind::Backup => ([Kind::PodVolumeBackup, Kind::DataUpload], labels::BACKUP_NAME),
-            Kind::Restore => ([Kind::PodVolumeRestore, Kind::DataDownload], labels::RESTORE_NAME),
+            Kind::Backup => ([Kind::PodVolumeBackup, Kind::DataUpload, Kind::VolumePluginBackup], labels::BACKUP_NAME),
+            Kind::Restore => {
+                ([Kind::PodVolumeRestore, Kind::DataDownload, Kind::VolumePluginRestore], labels::RESTORE_NAME)
+            }
             _ => return Vec::new(),
         };
         let value = labels::valid_name(parent.name());
+        let mine = |object: &&Object| match object.label(label) {
+            "" => Self::names(object, parent),
+            named => named == value,
+        };
         let all = kinds.into_iter().flat_map(|kind| world.all(kind));
-        let mine = all.filter(|object| object.namespace() == parent.namespace() && object.label(label) == value);
-        mine.map(|object| Self { object }).collect()
+        let all = all.filter(|object| object.namespace() == parent.namespace()).filter(mine);
+        all.map(|object| Self { object }).collect()
+    }
+
+    /// A plugin that writes a record of its own need not know our labels: it names the backup in its spec.
+    fn names(object: &Object, parent: &Object) -> bool {
+        object.kind() == Kind::VolumePluginBackup && object.text("/spec/backup") == parent.name()
     }
 
     /// The kind and name of what it belongs to.
@@ -41,17 +64,34 @@ impl<'w> Transfer<'w> {
         let owner = self.object.list("/metadata/ownerReferences").first();
         let owner = owner.and_then(|owner| owner["name"].as_str());
         let label = Some(self.object.label(label)).filter(|name| !name.is_empty());
-        owner.or(label).map(|name| (kind, name))
+        let named = || self.object.some_text("/spec/backup").filter(|_| self.object.kind() == Kind::VolumePluginBackup);
+        owner.or(label).or_else(named).map(|name| (kind, name))
     }
 
     /// Whether it will not change any more.
     pub fn is_ended(&self) -> bool {
-        match self.object.phase() {
-            "Completed" | "Failed" | "Canceled" => true,
-            // Plugins have words of their own.
-            "Cancelled" => self.object.kind().is_plugins(),
-            _ => self.object.kind().is_plugins() && self.object.some_text("/status/completionTimestamp").is_some(),
+        self.end().is_some()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        let (phase, plugins) = (self.object.phase(), self.object.kind().is_plugins());
+        // Plugins choose their own words. Where those say nothing of an end, its time does.
+        let is = |word: &str| if plugins { word.eq_ignore_ascii_case(phase) } else { word == phase };
+        let stamped = plugins && self.object.some_text("/status/completionTimestamp").is_some();
+        if is("Failed") || (stamped && is("Error")) {
+            Some(End::Failed)
+        } else if is("Canceled") || (plugins && is("Cancelled")) {
+            Some(End::Cancelled)
+        } else {
+            (is("Completed") || stamped).then_some(End::Done)
         }
+    }
+
+    /// Whether it says how far it is. What plugins do may give no signal by nature.
+    pub(crate) fn counts(&self) -> bool {
+        let (done, total) = self.bytes();
+        !self.object.kind().is_plugins() || done > 0 || total.value().is_some()
     }
 
     /// The pod whose volume it is, as namespace and name.
@@ -90,7 +130,7 @@ impl<'w> Transfer<'w> {
             (!claim.is_empty()).then(|| format!("{namespace}/{claim}"))
         };
         let plugins = ["/spec/volume", "/status/volumeID"];
-        let plugins = || plugins.iter().find_map(|place| self.object.some_text(place)).map(str::to_owned);
+        let plugins = || plugins.iter().find_map(|place| self.object.some_text(place)).map(clean);
         of("/spec/sourceNamespace", "/spec/sourcePVC")
             .or_else(|| of("/spec/targetVolume/namespace", "/spec/targetVolume/pvc"))
             .or_else(plugins)
@@ -103,7 +143,7 @@ impl<'w> Transfer<'w> {
         let total = self.object.number("/status/progress/totalBytes").filter(|total| *total > 0);
         let known = total.or_else(|| self.object.number("/spec/snapshotSize").filter(|size| *size > 0));
         let total = match known {
-            Some(total) if self.object.phase() == "Completed" => Total::Final(total),
+            Some(total) if self.end() == Some(End::Done) => Total::Final(total),
             // Velero corrects it while the uploader is still looking around.
             Some(total) => Total::Growing(total.max(done)),
             None => Total::Unknown,
@@ -113,7 +153,7 @@ impl<'w> Transfer<'w> {
 
     /// How far it is, as it is shown everywhere: by its server's own word, or from its bytes.
     pub fn percent(&self) -> Option<Percent> {
-        if self.object.phase() == "Completed" {
+        if self.end() == Some(End::Done) {
             return Some(Percent::COMPLETE);
         }
         let said = self.object.some_text("/status/plimsoll/percent").and_then(|text| text.parse().ok());
@@ -129,9 +169,14 @@ impl<'w> Transfer<'w> {
         self.object.time("/status/startTimestamp").or_else(|| self.object.created())
     }
 
-    /// How long it has been since anything was written about it.
+    /// When anything was last heard of it. That it stands still is no news of it, though our server writes that down.
+    pub fn last_word(&self) -> Option<Timestamp> {
+        self.object.time("/status/plimsoll/stalled/since").or_else(|| self.object.last_write())
+    }
+
+    /// How long it has been since anything was heard of it.
     pub fn silence(&self, world: &World) -> Duration {
-        self.object.last_write().map(|then| world.age(then)).unwrap_or_default()
+        self.last_word().map(|then| world.age(then)).unwrap_or_default()
     }
 
     /// Others of its kind that are at work on the same node: by default there is room for one.
@@ -155,28 +200,32 @@ impl<'w> Transfer<'w> {
         let (done, total) = self.bytes();
         let object = self.object;
         let mut sketch = Sketch::new(self.label(), self.standing(world))
-            .at(self.began(), object.last_write())
-            .until(object.time("/status/completionTimestamp"))
-            .counting(Unit::Bytes, done, total);
+            .at(self.began(), self.last_word())
+            .until(object.time("/status/completionTimestamp"));
+        if self.counts() {
+            sketch = sketch.counting(Unit::Bytes, done, total);
+        }
         if let Some(files) = object.number("/status/plimsoll/filesDone") {
             let all = object.number("/status/plimsoll/totalFiles").map_or(Total::Unknown, Total::Final);
             sketch = sketch.counting(Unit::Files, files, all);
         }
         sketch.item = object.some_text("/status/plimsoll/doing").filter(|_| !self.is_ended()).map(str::to_owned);
-        sketch.hint = object.some_text("/status/message").map(str::to_owned);
+        sketch.hint = object.some_text("/status/message").map(clean);
         sketch
     }
 
     fn standing(self, world: &World) -> Standing {
-        let message = || self.object.text("/status/message").to_owned();
+        let message = || clean(self.object.text("/status/message"));
         let on = self.node().map(|node| format!(" on node {node}")).unwrap_or_default();
+        match self.end() {
+            Some(End::Done) => return Standing::Done,
+            Some(End::Failed) => return Standing::Failed(message()),
+            Some(End::Cancelled) => return Standing::Cancelled(message()),
+            None if self.object.kind().is_plugins() => return self.plugins_standing(),
+            None => {}
+        }
         match self.object.phase() {
             "InProgress" => Standing::Running,
-            "Completed" => Standing::Done,
-            "Failed" => Standing::Failed(message()),
-            "Canceled" => Standing::Cancelled(message()),
-            "New" if self.object.kind().is_plugins() => Standing::Waiting("the plugin to begin".to_owned()),
-            _ if self.object.kind().is_plugins() => Standing::Running,
             "Canceling" => Standing::Waiting(format!("the mover{on} to stop")),
             "Prepared" | "New" if self.ahead(world).is_some() => {
                 let ahead = self.ahead(world).map(|other| other.reference().to_string()).unwrap_or_default();
@@ -189,6 +238,15 @@ impl<'w> Transfer<'w> {
                 None => Standing::Waiting("its pod".to_owned()),
             },
             _ => Standing::Waiting(format!("the node agent{on} to take it up")),
+        }
+    }
+
+    /// A plugin that says nothing is not called stalled for that alone.
+    fn plugins_standing(self) -> Standing {
+        match self.object.phase() {
+            _ if self.counts() => Standing::Running,
+            "New" => Standing::Patient("the plugin to say something".to_owned()),
+            _ => Standing::Quiet,
         }
     }
 }

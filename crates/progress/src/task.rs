@@ -194,6 +194,11 @@ impl Task {
         self.0.change(|live| live.quiet = true);
     }
 
+    /// It sends signals after all: from now on silence counts again.
+    pub fn loud(&self) {
+        self.0.change(|live| live.quiet = false);
+    }
+
     /// A check found the work dead. It is stalled from now on, until it gives a sign of life.
     pub fn liveness_failed(&self, reason: impl AsRef<str>) {
         let reason = clean_reason(reason.as_ref());

@@ -10,7 +10,7 @@ use crate::events::{Events, Source};
 use crate::exit::Outcome;
 use crate::observed::Worlds;
 use crate::picture::Picture;
-use crate::{connect, draw, observed, output};
+use crate::{connect, draw, observed};
 
 /// Draws the tree of one operation until it has ended.
 pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
@@ -64,7 +64,7 @@ impl Show {
     fn end(self, told: &Explanation) {
         if let Self::Picture { picture, .. } = self {
             picture.wipe();
-            super::why::text(told).iter().for_each(output::line);
+            super::why::print(told);
         }
     }
 }

@@ -1,11 +1,15 @@
 //! `plimsoll why`.
 
 use plimsoll_observe::{Cause, Certainty, Explanation, Overview, Verdict};
+use rustix::termios::tcgetwinsize;
 
 use crate::args::options::ObjectFormat;
 use crate::args::{Global, Why};
 use crate::exit::Outcome;
 use crate::{connect, observed, output};
+
+/// What stands before a command.
+const NEXT: &str = "  next   ";
 
 /// Says why an operation is as it is, and what to do next.
 pub async fn run(global: &Global, options: Why) -> anyhow::Result<Outcome> {
@@ -17,9 +21,39 @@ pub async fn run(global: &Global, options: Why) -> anyhow::Result<Outcome> {
     match options.output {
         Some(ObjectFormat::Json) => output::object(&told, ObjectFormat::Json)?,
         Some(ObjectFormat::Yaml) => output::object(&told, ObjectFormat::Yaml)?,
-        None => text(&told).iter().for_each(output::line),
+        None => print(&told),
     }
     Ok(outcome(told.verdict))
+}
+
+/// Tells a person. On a terminal long sentences are broken between words; commands stay whole, to be copied.
+pub fn print(told: &Explanation) {
+    let width = tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    text(told).iter().flat_map(|line| folded(line, width)).for_each(output::line);
+}
+
+/// A line in so many columns. What follows stands where the text began.
+fn folded(line: &str, width: usize) -> Vec<String> {
+    const INDENT: usize = 9;
+    let fits = |text: &str| text.chars().count() <= width;
+    if width < 4 * INDENT || fits(line) || line.starts_with(NEXT) {
+        return vec![line.to_owned()];
+    }
+    let indent = " ".repeat(if line.starts_with("  ") { INDENT } else { 0 });
+    let start = line.len() - line.trim_start().len();
+    let mut lines: Vec<String> = vec![line[..start].to_owned()];
+    for word in line[start..].split(' ') {
+        let last = lines.last_mut().expect("there is a first line");
+        if last.trim().is_empty() {
+            last.push_str(word);
+        } else if fits(&format!("{last} {word}")) {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(format!("{indent}{word}"));
+        }
+    }
+    lines
 }
 
 /// What scripts are told.
@@ -45,7 +79,7 @@ pub fn text(told: &Explanation) -> Vec<String> {
         lines.push(String::new());
         lines.push(format!("  {:6} {}", word(cause), cause.text));
         lines.extend(cause.evidence.iter().map(|evidence| format!("         {evidence}")));
-        lines.extend(cause.next.iter().map(|command| format!("  next   {command}")));
+        lines.extend(cause.next.iter().map(|command| format!("{NEXT}{command}")));
     }
     if !told.unseen.is_empty() {
         let unseen: Vec<_> = told.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
@@ -58,9 +92,27 @@ pub fn text(told: &Explanation) -> Vec<String> {
 /// What kind of reason that is.
 pub fn word(cause: &Cause) -> &'static str {
     match cause.certainty {
-        _ if cause.orderly => "queue",
+        _ if cause.orderly && cause.reason.ends_with("Queued") => "queue",
+        _ if cause.orderly => "waits",
         Certainty::Certain => "cause",
         Certainty::Likely => "likely",
         Certainty::Possible => "maybe",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_terminal_sentences_are_broken_between_words_and_commands_are_not() {
+        let cause = "  cause  node agents of velero are down, and nobody moves data";
+        let broken = ["  cause  node agents of velero are down,", "         and nobody moves data"];
+        assert_eq!(folded(cause, 42), broken);
+        assert_eq!(folded(cause, 0), [cause], "nobody knows how wide it is");
+        assert_eq!(folded("  next   kubectl -n velero get pods -o wide --watch", 40).len(), 1);
+        let long = format!("         {}", "x".repeat(60));
+        assert_eq!(folded(&long, 40), [long.as_str()], "a word stays whole");
+        assert_eq!(folded("backup/nightly is stuck: nothing has moved for 44s", 40)[1], "moved for 44s");
     }
 }

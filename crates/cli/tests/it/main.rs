@@ -36,6 +36,7 @@ mod installed_volumes;
 mod kando;
 mod killed;
 mod location_faults;
+mod locked;
 mod observe_velero;
 mod planted;
 mod plugin_snapshots;

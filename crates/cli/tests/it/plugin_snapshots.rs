@@ -119,6 +119,14 @@ async fn describe(home: &Home<'_>, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// What is told of something that goes on.
+async fn why(home: &Home<'_>, what: &str) -> String {
+    let output = home.command(&["why", what]).output().await.unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    text
+}
+
 /// Waits until a record of this kind has counted something and is not at its end; returns it.
 async fn seen_moving(home: &Home<'_>, kind: &str) -> Value {
     let mut moving = Value::Null;
@@ -303,6 +311,12 @@ async fn a_plugins_own_record_takes_the_place_of_ours_and_is_waited_for() {
     let shown = describe(&home, &["backup", "b", "--details"]).await;
     assert!(shown.contains(&format!("{}: Uploading, 60.00 %, 600 B of 1000 B", claim.volume)), "{shown}");
     assert!(shown.contains("pool: p [31m1"), "{shown}");
+    for what in ["backup/b", "volumepluginbackup/of-the-plugin"] {
+        let told = why(&home, what).await;
+        let words =
+            format!("plugin x.io/own takes a snapshot of volume {}; ~60.00 %, 600 B of ~1000 B, ", claim.volume);
+        assert!(told.contains(&words), "{told}");
+    }
     // Whatever it says, what is shown does not go back, nor past its total.
     for (done, percent, expected) in
         [(200, "~60.00", "60.00 %, 200 B of 1000 B"), (5000, "~99.99", "99.99 %, 1000 B of 1000 B")]

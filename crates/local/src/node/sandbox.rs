@@ -74,7 +74,8 @@ impl Cell {
             &plan.log,
             &resolve(Path::new(&plan.work)),
         ]);
-        command.args(steps(plan)).arg("--").args(&plan.command);
+        let this = std::env::current_exe().ok().filter(|program| program.exists());
+        command.args(steps(plan, this.as_deref())).arg("--").args(&plan.command);
         command.env_clear().envs(plan.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let unable = |error| Refused::Container(format!("cannot run unshare of util-linux: {error}"));
@@ -137,14 +138,22 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// How to put the files together: first the host's, then what is mounted, outer before inner.
-fn steps(plan: &Plan) -> Vec<OsString> {
+fn is_private(path: &Path) -> bool {
+    PRIVATE.iter().any(|own| path.starts_with(own))
+}
+
+/// How to put the files together: first the host's, then what is mounted, outer before inner. This program is run in containers,
+/// too, and must be seen there also if somebody has put it into a directory of which each of them has its own.
+fn steps(plan: &Plan, this: Option<&Path>) -> Vec<OsString> {
     let work = resolve(Path::new(&plan.work));
     let mut mounts: Vec<Mount> =
         plan.mounts.iter().map(|mount| Mount { path: resolve(&mount.path), ..mount.clone() }).collect();
     mounts.sort_by(|one, other| one.path.cmp(&other.path));
     let points: Vec<&Path> = mounts.iter().map(|mount| mount.path.as_path()).chain([work.as_path()]).collect();
     let mut steps = host(&points);
+    if let Some(program) = this.filter(|program| is_private(program)) {
+        steps.extend(["ro".into(), program.into(), program.into()]);
+    }
     for Mount { source, path, read_only } in &mounts {
         steps.extend([if *read_only { "ro" } else { "rw" }.into(), source.into(), path.into()]);
     }
@@ -164,14 +173,13 @@ fn resolve(path: &Path) -> PathBuf {
 
 /// The host's files. A directory in which a mount point must be made is replaced by one that has the same entries.
 fn host(points: &[&Path]) -> Vec<OsString> {
-    let private = |path: &Path| PRIVATE.iter().any(|own| path.starts_with(own));
-    let missing = points.iter().filter(|point| !point.exists() && !private(point));
+    let missing = points.iter().filter(|point| !point.exists() && !is_private(point));
     let mut open: BTreeSet<&Path> = missing.flat_map(|point| point.ancestors().skip(1)).collect();
     open.insert(Path::new("/"));
     let mut steps = Vec::new();
     for entry in open.iter().filter_map(|directory| directory.read_dir().ok()).flatten().flatten() {
         let path = entry.path();
-        if private(&path) || open.contains(path.as_path()) || points.contains(&path.as_path()) {
+        if is_private(&path) || open.contains(path.as_path()) || points.contains(&path.as_path()) {
             continue;
         }
         match path.read_link() {
@@ -180,4 +188,20 @@ fn host(points: &[&Path]) -> Vec<OsString> {
         }
     }
     steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_is_seen_in_a_container_wherever_it_lies() {
+        let seen = |program: &str| {
+            let steps = steps(&Plan::default(), Some(Path::new(program)));
+            let reached = |step: &[OsString]| step[0] != "link" && Path::new(program).starts_with(&step[2]);
+            steps.chunks(3).any(reached)
+        };
+        assert!(seen("/tmp/downloads/plimsoll") && seen("/run/plimsoll"));
+        assert!(seen("/usr/local/bin/plimsoll"), "with the rest of the host");
+    }
 }

@@ -4,20 +4,16 @@ use std::time::Duration;
 
 use plimsoll_progress::view::duration_text;
 
-use super::{Cause, Certainty, transfer};
-use crate::evidence::{Maker, maker, short};
+use super::{Cause, Certainty, plugin, transfer};
+use crate::evidence::short;
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::sketches::errors;
-use crate::transfer::Transfer;
+use crate::transfer::{End, Transfer};
 use crate::world::World;
 
 /// The server may need this long between two words.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The server gives operations of plugins this long, unless it is told otherwise.
-const PLUGIN_LIMIT: Duration = Duration::from_hours(4);
-/// Silence for this part of that is more than a plugin's nature.
-const NEAR_THE_LIMIT: f64 = 0.9;
 
 /// Why it ended as it did; nothing if it has not ended.
 pub(super) fn causes(object: &Object, world: &World) -> Option<Vec<Cause>> {
@@ -58,7 +54,7 @@ fn failed(object: &Object, world: &World, describe: &str) -> Vec<Cause> {
 }
 
 fn bad_transfers(object: &Object, world: &World) -> Vec<Cause> {
-    let bad = |transfer: &Transfer<'_>| matches!(transfer.object.phase(), "Failed" | "Canceled");
+    let bad = |transfer: &Transfer<'_>| matches!(transfer.end(), Some(End::Failed | End::Cancelled));
     Transfer::of(object, world).into_iter().filter(bad).map(transfer::failed).collect()
 }
 
@@ -97,18 +93,15 @@ fn plugins(object: &Object, world: &World, silence: Duration, logs: String) -> C
     let field = |what: &str| object.number(&format!("/status/{prefix}ItemOperations{what}")).unwrap_or(0);
     let left = field("Attempted").saturating_sub(field("Completed") + field("Failed"));
     let since = duration_text(silence);
-    let text =
-        format!("{left} of {} operations of plugins have not ended, and none has for {since}", field("Attempted"));
-    let limit = object.duration("/spec/itemOperationTimeout").filter(|limit| !limit.is_zero()).unwrap_or(PLUGIN_LIMIT);
-    let certainty = if silence >= limit.mul_f64(NEAR_THE_LIMIT) { Certainty::Likely } else { Certainty::Possible };
-    let (namespace, name) = (object.namespace(), object.name());
-    let describe = match maker(world) {
-        Maker::Velero => format!("velero {prefix} describe {name} --details -n {namespace}"),
-        Maker::Plimsoll => format!("plimsoll describe {prefix}/{name} --details -n {namespace}"),
+    let text = match field("Attempted") {
+        0 => format!("it has waited for plugins for {since}, and does not say for which"),
+        all => format!("{left} of {all} operations of plugins have not ended, and none has for {since}"),
     };
+    let limit = plugin::limit(Some(object));
+    let certainty = plugin::certainty_of_silence(silence, limit);
     Cause::new("PluginOperationSilent", certainty, text)
         .because(format!("the server gives up after {}", duration_text(limit)))
-        .then(format!("{describe}  # the operations and what their plugins say"))
+        .then(format!("{}  # the operations and what their plugins say", plugin::describe(object, world)))
         .then(logs)
 }
 

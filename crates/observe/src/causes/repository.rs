@@ -12,7 +12,8 @@ pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
     let transfers = Transfer::of(object, world);
     let mut namespaces = namespaces_of(object, world);
     namespaces.extend(transfers.iter().filter_map(Transfer::repository).map(str::to_owned));
-    let waits = transfers.iter().any(|transfer| !transfer.is_ended());
+    // What plugins do needs no repository.
+    let waits = transfers.iter().any(|transfer| transfer.object.kind().is_transfer() && !transfer.is_ended());
     let mine = |repository: &&Object| {
         repository.namespace() == object.namespace()
             && namespaces.iter().any(|name| name == repository.text("/spec/volumeNamespace"))
@@ -22,15 +23,29 @@ pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
 
 /// What is wrong with the repository that this transfer writes to or reads from.
 pub(super) fn of(transfer: Transfer<'_>, world: &World) -> Vec<Cause> {
+    let Some(mine) = mine(transfer) else { return Vec::new() };
+    broken(world).filter(mine).map(|repository| cause(repository, true)).collect()
+}
+
+/// The repository that this transfer writes to or reads from, as far as it is known.
+pub(super) fn kept_for<'w>(transfer: Transfer<'_>, world: &'w World) -> Option<&'w Object> {
+    let mine = mine(transfer)?;
+    let format = transfer.object.some_text("/spec/uploaderType");
+    let same = |repository: &&Object| {
+        repository.some_text("/spec/repositoryType").is_none_or(|kept| format.is_none_or(|format| format == kept))
+    };
+    world.all(Kind::Repository).iter().filter(mine).find(same)
+}
+
+/// Tells whether a repository is that of a transfer.
+fn mine<'t>(transfer: Transfer<'t>) -> Option<impl Fn(&&Object) -> bool + use<'t>> {
     let object = transfer.object;
-    let Some(namespace) = transfer.repository() else { return Vec::new() };
-    let location = object.some_text("/spec/backupStorageLocation");
-    let mine = |repository: &&Object| {
+    let (namespace, location) = (transfer.repository()?, object.some_text("/spec/backupStorageLocation"));
+    Some(move |repository: &&Object| {
         repository.namespace() == object.namespace()
             && repository.text("/spec/volumeNamespace") == namespace
             && repository.some_text("/spec/backupStorageLocation").is_none_or(|kept| Some(kept) == location)
-    };
-    broken(world).filter(mine).map(|repository| cause(repository, true)).collect()
+    })
 }
 
 fn broken(world: &World) -> impl Iterator<Item = &Object> {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use plimsoll_progress::view::duration_text;
 
-use super::{Cause, Certainty, location, pod, repository};
+use super::{Cause, Certainty, location, plugin, pod, repository};
 use crate::evidence::{Maker, maker, short};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::overview::operation_of;
-use crate::transfer::Transfer;
+use crate::transfer::{End, Transfer};
 use crate::world::World;
 
 /// Velero writes every ten seconds how far a transfer is.
@@ -24,14 +24,16 @@ pub(super) fn all(object: &Object, world: &World) -> Vec<Cause> {
 /// What keeps a transfer, or made it fail.
 pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
     let transfer = Transfer { object };
-    if matches!(object.phase(), "Failed" | "Canceled") {
-        return vec![failed(transfer)];
-    }
-    if transfer.is_ended() {
-        return Vec::new();
+    match transfer.end() {
+        Some(End::Failed | End::Cancelled) => return vec![failed(transfer)],
+        Some(End::Done) => return Vec::new(),
+        None => {}
     }
     let mut found = one(transfer, world);
     found.extend(super::server::causes(object, world));
+    if object.kind().is_plugins() {
+        return found;
+    }
     found.extend(location::named(object.some_text("/spec/backupStorageLocation"), false, object.namespace(), world));
     found.extend(repository::of(transfer, world));
     found
@@ -41,17 +43,22 @@ pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
 pub(super) fn failed(transfer: Transfer<'_>) -> Cause {
     let object = transfer.object;
     let message = short(object.some_text("/status/message").unwrap_or("no message"));
-    let reason = if object.phase() == "Canceled" { "TransferCanceled" } else { "TransferFailed" };
+    let cancelled = transfer.end() == Some(End::Cancelled);
+    let reason = if cancelled { "TransferCanceled" } else { "TransferFailed" };
     let text = format!("volume {} ended {}: {message}", transfer.label(), object.phase());
     Cause::new(reason, Certainty::Certain, text).then(get(object))
 }
 
-fn get(object: &Object) -> String {
+/// The command that shows all that is written about it.
+pub(super) fn get(object: &Object) -> String {
     format!("kubectl -n {} get {} {} -o yaml", object.namespace(), object.kind().kubectl(), object.name())
 }
 
 fn one(transfer: Transfer<'_>, world: &World) -> Vec<Cause> {
     let object = transfer.object;
+    if object.kind().is_plugins() {
+        return vec![plugin::cause(transfer, world)];
+    }
     let since = duration_text(object.created().map(|then| world.age(then)).unwrap_or_default());
     let link = format!("{} ({}) has been {} for {since}", object.reference(), transfer.label(), object.phase());
     let mut found: Vec<Cause> = node(transfer, world).into_iter().collect();
@@ -61,6 +68,7 @@ fn one(transfer: Transfer<'_>, world: &World) -> Vec<Cause> {
         _ => {}
     }
     found.extend(mover(transfer, world));
+    found.extend(tried_again(transfer, world));
     if found.is_empty() {
         found.extend(turn(transfer, world).or_else(|| silent(transfer, world)));
     }
@@ -163,6 +171,27 @@ fn mover(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
     let object = transfer.object;
     let pod = world.find(Kind::Pod, object.namespace(), object.name())?;
     pod::trouble(pod, world).map(|cause| cause.through(format!("{} is to move the data", pod::called(pod))))
+}
+
+/// What our own agents say while they try again, and what of it they do not get past by themselves.
+const BLOCKED: [&str; 3] = ["RepositoryLocked", "RepositoryUnreachable", "RepositoryHalfInitialised"];
+
+/// Our own agent says in what it does why it has to try again.
+fn tried_again(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
+    let said = transfer.object.text("/status/plimsoll/doing").strip_prefix("trying again: ")?;
+    let (reason, message) = said.split_once(": ").unwrap_or(("", said));
+    let Some(reason) = BLOCKED.into_iter().find(|known| *known == reason) else {
+        let text = format!("it is tried again: {}", short(said));
+        return Some(Cause::new("TriedAgain", Certainty::Likely, text).orderly().then(get(transfer.object)));
+    };
+    let cause = Cause::new(reason, Certainty::Certain, short(message));
+    let name = repository::kept_for(transfer, world).map(Object::name);
+    Some(match (reason, name) {
+        ("RepositoryLocked", Some(name)) => cause
+            .then(format!("plimsoll repo describe {name} -n {}  # who holds its locks", world.namespace))
+            .then(format!("plimsoll repo unlock {name} -n {}  # removes those whose holder is gone", world.namespace)),
+        _ => cause.then(get(transfer.object)),
+    })
 }
 
 /// Others that are at work on the same node.

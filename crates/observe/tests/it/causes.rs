@@ -178,6 +178,36 @@ fn a_repository_that_is_locked_or_not_ready() {
 }
 
 #[test]
+fn what_our_own_agent_tries_again_for_is_named_in_its_own_words() {
+    let world = |doing: &str| {
+        let mut volume = volume_backup("nightly-x1", "nightly", "InProgress", 2, 0, 0);
+        volume["status"]["plimsoll"] = json!({ "doing": doing });
+        let repository = with(
+            object("velero", "shop-default-restic", 90_000, 400),
+            json!({ "spec": { "volumeNamespace": "shop", "backupStorageLocation": "default", "repositoryType": "restic" },
+                "status": { "phase": "Ready" } }),
+        );
+        healthy_of_ours()
+            .with(Kind::Backup, backup("nightly", "InProgress", 60, 5))
+            .with(Kind::Operation, operation("backup", "nightly", 2))
+            .with(Kind::PodVolumeBackup, volume)
+            .with(Kind::Repository, repository)
+    };
+    let locked = world(
+        "trying again: RepositoryLocked: repository /bucket/restic/shop is locked: exclusively root@node-2 (process 7) since 02:51",
+    );
+    let died = world("trying again: MoverDied: the mover's process ended without a verdict (signal 9): -");
+    insta::assert_snapshot!(format!(
+        "{}\n\n{}\n\n{}",
+        text(&locked, Kind::PodVolumeBackup, "nightly-x1"),
+        text(&locked, Kind::Backup, "nightly"),
+        text(&died, Kind::PodVolumeBackup, "nightly-x1"),
+    ));
+    let other = world("reading /data/trying again: RepositoryLocked: no");
+    assert!(told(&other, Kind::Backup, "nightly").causes.is_empty());
+}
+
+#[test]
 fn a_repository_is_called_locked_only_where_its_message_names_a_lock() {
     let long = format!(
         "error running command=restic snapshots --repo=s3:{0}: unable to create lock in backend: {0}: exit status 1",
@@ -263,6 +293,53 @@ fn a_plugin_that_says_nothing_and_an_item_that_takes_for_ever() {
     late["spec"]["itemOperationTimeout"] = json!("16m0s");
     let worlds = [waiting, late, hooks].map(|backup| healthy().with(Kind::Backup, backup));
     insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+}
+
+/// A backup whose objects are done, and which waits for its plugins.
+fn waiting_for_plugins(limit: &str) -> Value {
+    let mut backup = backup("nightly", "WaitingForPluginOperations", 2000, 590);
+    backup["spec"]["itemOperationTimeout"] = json!(limit);
+    backup["status"]["progress"]["itemsBackedUp"] = json!(400);
+    backup
+}
+
+#[test]
+fn a_plugins_snapshot_is_named_with_how_far_it_is_and_since_when_it_is_silent() {
+    let counted = json!({ "phase": "Uploading", "message": "block 6 of 10", "progress": { "bytesDone": 600, "totalBytes": 1000 } });
+    let quiet = json!({ "phase": "InProgress" });
+    let world = |limit: &str, status: &Value, written: i64| {
+        healthy()
+            .with(Kind::Backup, waiting_for_plugins(limit))
+            .with(Kind::VolumePluginBackup, plugin_backup("x1", "nightly", status.clone(), written))
+            // It belongs to another backup, and says nothing about this one.
+            .with(Kind::VolumePluginBackup, plugin_backup("x2", "weekly", json!({ "phase": "InProgress" }), 9000))
+    };
+    let worlds = [
+        world("4h", &counted, 5),
+        world("4h", &counted, 420),
+        world("4h", &quiet, 420),
+        world("7m30s", &quiet, 420),
+        world(
+            "4h",
+            &json!({ "phase": "ERROR", "message": "disk is gone\u{1b}[31m", "completionTimestamp": ago(60) }),
+            60,
+        ),
+    ];
+    let backups = worlds.each_ref().map(|world| text(world, Kind::Backup, "nightly")).join("\n\n");
+    let records = worlds.each_ref().map(|world| text(world, Kind::VolumePluginBackup, "x1")).join("\n\n");
+    insta::assert_snapshot!(format!("{backups}\n\n{records}"));
+}
+
+#[test]
+fn a_volume_that_a_plugin_makes_is_named_for_its_restore() {
+    let status = json!({ "phase": "InProgress", "volumeID": "pv-9", "progress": { "bytesDone": 1 << 20, "totalBytes": 4 << 20 },
+        "plimsoll": { "percent": "~25.00", "stalled": { "since": ago(95), "reason": "NoProgress", "message": "nothing has moved" } } });
+    let world = healthy()
+        .with(Kind::Backup, backup("nightly", "Completed", 90_000, 90_000))
+        .with(Kind::Restore, restore("monday", "InProgress", 620, 590))
+        .with(Kind::VolumePluginRestore, plugin_restore("monday-1", "monday", status, 4));
+    let texts = [(Kind::Restore, "monday"), (Kind::VolumePluginRestore, "monday-1")];
+    insta::assert_snapshot!(texts.map(|(kind, name)| text(&world, kind, name)).join("\n\n"));
 }
 
 #[test]

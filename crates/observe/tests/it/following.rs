@@ -92,6 +92,30 @@ fn looking_again_tells_rate_and_time_left_and_a_stall_begins_and_ends() {
 }
 
 #[test]
+fn a_plugin_that_says_nothing_is_quiet_and_one_that_begins_to_count_can_stall() {
+    let world = |seconds: i64, status: serde_json::Value| {
+        let mut record = plugin_backup("x1", "nightly", status, 0);
+        record["metadata"]["managedFields"][0]["time"] = json!(at(seconds.min(310)).to_string());
+        let mut world = healthy().with(Kind::Backup, backup("nightly", "WaitingForPluginOperations", 620, 590));
+        world.add(Object::new(Kind::VolumePluginBackup, record));
+        world.add(Object::new(Kind::Location, location("Available", "", -seconds)));
+        world.now = at(seconds);
+        world
+    };
+    let counted = |done: u64| json!({ "phase": "Uploading", "progress": { "bytesDone": done, "totalBytes": 1000 } });
+    let mut overview = Overview::default();
+    let mut look = |seconds: i64, status: serde_json::Value| {
+        let line = overview.look(&world(seconds, status)).remove(0);
+        (line.look, line.told.tree.percent().map(|percent| percent.to_string()))
+    };
+    assert_eq!(look(0, json!({ "phase": "InProgress" })).0, Look::Quiet);
+    assert_eq!(look(300, json!({ "phase": "InProgress" })).0, Look::Quiet, "five minutes of nothing are no stall");
+    assert_eq!(look(305, counted(400)).0, Look::Running);
+    assert_eq!(look(310, counted(600)), (Look::Running, Some("~80.00".to_owned())));
+    assert_eq!(look(400, counted(600)).0, Look::Stalled);
+}
+
+#[test]
 fn an_action_is_the_mean_of_its_phases_and_quiet_never_stalled() {
     let phases = json!([{ "name": "freeze", "state": "complete" }, { "name": "dump", "state": "running" }, { "name": "thaw", "state": "pending" }]);
     let set = with(

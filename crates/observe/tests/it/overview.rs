@@ -87,3 +87,17 @@ fn volumes_of_plugins_are_volumes_and_those_on_their_way_come_first() {
     assert!(list[1..].contains(&"pv-ended of backup/nightly: true ".to_owned()), "{list:?}");
     assert_eq!(overview.volumes(&world, 1).len(), 1);
 }
+
+#[test]
+fn what_a_plugin_does_is_a_line_of_its_own_only_where_nothing_in_sight_has_asked_for_it() {
+    let record = |name: &str, backup: &str| plugin_backup(name, backup, json!({ "phase": "InProgress" }), 5);
+    let world = healthy()
+        .with(Kind::Backup, backup("nightly", "InProgress", 620, 5))
+        .with(Kind::VolumePluginBackup, record("asked-for", "nightly"))
+        .with(Kind::VolumePluginBackup, record("on-its-own", "gone"))
+        .with(Kind::VolumePluginBackup, plugin_backup("ended", "gone", json!({ "phase": "completed" }), 5));
+    let lines = Overview::default().look(&world);
+    let mut names: Vec<String> = lines.iter().map(|line| line.reference.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["backup/nightly", "volumepluginbackup/on-its-own"]);
+}

@@ -67,6 +67,22 @@ pub fn volume_restore(name: &str, restore: &str, phase: &str, written: i64) -> V
     )
 }
 
+/// What a plugin writes about its work on a volume. It knows no labels: a server of ours adds them.
+pub fn plugin_backup(name: &str, backup: &str, status: Value, written: i64) -> Value {
+    with(
+        object("velero", name, 600, written),
+        json!({ "spec": { "volume": format!("pv-{name}"), "backup": backup, "plugin": "example.io/disks" }, "status": status }),
+    )
+}
+
+pub fn plugin_restore(name: &str, restore: &str, status: Value, written: i64) -> Value {
+    with(
+        object("velero", name, 600, written),
+        json!({ "labels": { "velero.io/restore-name": restore }, "spec": { "snapshotID": "snap-7", "plugin": "example.io/disks" },
+            "status": status }),
+    )
+}
+
 pub fn location(phase: &str, message: &str, validated: i64) -> Value {
     with(
         object("velero", "default", 90_000, validated),

@@ -81,7 +81,7 @@ function causes(node, told) {
   node.dataset.shown = text;
   const bad = TONES[told.row.verdict] === "bad" || TONES[told.row.verdict] === "warn";
   node.replaceChildren(...shown.map((cause) => el("article", { class: `cause ${bad && !cause.orderly ? TONES[told.row.verdict] : "wait"}` },
-    el("h3", {}, el("span", {}, SURE[cause.certainty] || cause.certainty), el("code", {}, cause.reason)),
+    el("h3", {}, el("span", {}, cause.orderly ? "In order" : SURE[cause.certainty] || cause.certainty), el("code", {}, cause.reason)),
     el("p", {}, cause.text),
     cause.evidence.length ? el("ul", {}, cause.evidence.map((line) => el("li", {}, line))) : null,
     cause.next.map((line) => command(line)))));

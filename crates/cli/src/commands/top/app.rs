@@ -275,6 +275,10 @@ pub fn refusal(line: &Line) -> Option<String> {
             "Kanister cancels by deletion: kubectl -n {} delete actionset {}",
             reference.namespace, reference.name
         ),
+        kind if kind.is_plugins() => {
+            "plugins know no word for cancelling: only the backup or restore that waits for it can be cancelled"
+                .to_owned()
+        }
         _ => format!(
             "Velero has no way to cancel a {}; only its volume transfers can be cancelled",
             reference.kind.word()
