@@ -74,7 +74,7 @@ impl<'w> Transfer<'w> {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn end(&self) -> Option<End> {
+    pub(crate) fn end(self) -> Option<End> {
         let (phase, plugins) = (self.object.phase(), self.object.kind().is_plugins());
         // Plugins choose their own words. Where those say nothing of an end, its time does.
         let is = |word: &str| if plugins { word.eq_ignore_ascii_case(phase) } else { word == phase };
@@ -89,7 +89,7 @@ impl<'w> Transfer<'w> {
     }
 
     /// Whether it says how far it is. What plugins do may give no signal by nature.
-    pub(crate) fn counts(&self) -> bool {
+    pub(crate) fn counts(self) -> bool {
         let (done, total) = self.bytes();
         !self.object.kind().is_plugins() || done > 0 || total.value().is_some()
     }

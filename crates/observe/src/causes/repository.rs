@@ -38,7 +38,7 @@ pub(super) fn kept_for<'w>(transfer: Transfer<'_>, world: &'w World) -> Option<&
 }
 
 /// Tells whether a repository is that of a transfer.
-fn mine<'t>(transfer: Transfer<'t>) -> Option<impl Fn(&&Object) -> bool + use<'t>> {
+fn mine(transfer: Transfer<'_>) -> Option<impl Fn(&&Object) -> bool + use<'_>> {
     let object = transfer.object;
     let (namespace, location) = (transfer.repository()?, object.some_text("/spec/backupStorageLocation"));
     Some(move |repository: &&Object| {

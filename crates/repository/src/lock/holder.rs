@@ -96,9 +96,8 @@ impl LockHolder {
             return if self.pod.is_some() && self.pod == me.pod { Standing::Gone } else { Standing::Unknown };
         }
         match find(pid) {
-            Some(Found::Nobody) => Standing::Gone,
             Some(Found::Process(Some(started))) if started == self.started => Standing::Alive,
-            Some(Found::Process(Some(_))) => Standing::Gone,
+            Some(Found::Nobody | Found::Process(Some(_))) => Standing::Gone,
             Some(Found::Process(None)) | None => Standing::Unknown,
         }
     }
