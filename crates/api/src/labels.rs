@@ -59,6 +59,8 @@ pub const SNAPSHOT_LOCATION: &str = "plimsoll.dev/snapshot-location";
 pub const MOVER: &str = "plimsoll.dev/mover";
 /// Annotation on a volume transfer: how often a node has taken it up.
 pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
+/// Annotation on a volume transfer: how many of those times somebody else's lock of the repository kept it from beginning.
+pub const LOCKED_OUT: &str = "plimsoll.dev/attempts-locked-out";
 /// Annotation on a transfer into a volume that was empty when its first attempt began: the node's boot at that time. As long as it
 /// lasts, what is in the volume is what was written.
 pub const WRITTEN_SINCE: &str = "plimsoll.dev/written-since";

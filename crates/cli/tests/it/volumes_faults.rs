@@ -299,12 +299,14 @@ async fn an_api_server_that_fails_for_a_moment_costs_no_transfer() {
 }
 
 /// A volume that is backed up once more, by no server.
-async fn hand_over(home: &Home<'_>, application: &Application<'_>, name: &str, mover: &str) {
+async fn hand_over(home: &Home<'_>, application: &Application<'_>, name: &str, mover: &str, more: Value) {
+    let mut annotations = more;
+    annotations["plimsoll.dev/mover"] = json!(mover);
     let pod = application.pod().await.unwrap();
     let pod =
         json!({ "kind": "Pod", "namespace": application.namespace, "name": "writer", "uid": pod["metadata"]["uid"] });
     let backup = json!({ "apiVersion": "velero.io/v1", "kind": "PodVolumeBackup",
-        "metadata": { "name": name, "annotations": { "plimsoll.dev/mover": mover } },
+        "metadata": { "name": name, "annotations": annotations },
         "spec": { "node": "local", "pod": pod, "volume": "data", "backupStorageLocation": "default", "repoIdentifier": "",
             "uploaderType": "restic" } });
     home.create(backup).await.unwrap();
@@ -354,7 +356,7 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
     assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("good", "errors"), agent_log(&home));
     dismiss(server).await;
 
-    hand_over(&home, &application, "lost", "restic").await;
+    hand_over(&home, &application, "lost", "restic", json!({})).await;
     fails_alone(
         &home,
         "lost",
@@ -363,13 +365,28 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
     .await;
 
     let held = lock(&home.bucket, format!("restic/{}", application.namespace), "right").await;
-    hand_over(&home, &application, "locked", "built-in").await;
+    hand_over(&home, &application, "locked", "built-in", json!({})).await;
     waits(&home, "locked", "trying again: RepositoryLocked: repository").await;
+    // However often it had to wait, also for an agent before this one: that is no try.
+    let waited = json!({ "plimsoll.dev/attempts": "40", "plimsoll.dev/attempts-locked-out": "39" });
+    hand_over(&home, &application, "locked-for-long", "built-in", waited).await;
+    waits(&home, "locked-for-long", "trying again: RepositoryLocked: repository").await;
+    eventually("both waits are counted apart", async || {
+        let seen = home.get("PodVolumeBackup", "locked-for-long").await["metadata"]["annotations"].clone();
+        seen["plimsoll.dev/attempts"] == "42" && seen["plimsoll.dev/attempts-locked-out"] == "41"
+    })
+    .await;
+    hand_over(&home, &application, "locked-and-unwanted", "built-in", json!({})).await;
+    waits(&home, "locked-and-unwanted", "trying again: RepositoryLocked: repository").await;
+    home.patch("PodVolumeBackup", "locked-and-unwanted", json!({ "spec": { "cancel": true } })).await;
+    let unwanted = home.ended("PodVolumeBackup", "locked-and-unwanted").await;
+    assert_eq!(phase(&unwanted), "Canceled", "{unwanted:#}");
     tokio::task::spawn_blocking(move || drop(held)).await.unwrap();
     goes_on(&home, "locked").await;
+    goes_on(&home, "locked-for-long").await;
 
     home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "wrong" } })).await;
-    hand_over(&home, &application, "locked-out", "built-in").await;
+    hand_over(&home, &application, "locked-out", "built-in", json!({})).await;
     fails_alone(&home, "locked-out", "WrongRepositoryPassword: the Secret's password does not open").await;
     home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "right" } })).await;
     dismiss(agent_in_order).await;
@@ -377,7 +394,7 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
     let noise = std::process::Command::new("head").args(["-c", "64M", "/dev/urandom"]).output().unwrap().stdout;
     std::fs::write(application.directory("data").await.unwrap().join("much"), noise).unwrap();
     let crowded = agent_on_a_small_disk(&home, &home.bucket, "24m");
-    hand_over(&home, &application, "full", "built-in").await;
+    hand_over(&home, &application, "full", "built-in", json!({})).await;
     fails_alone(&home, "full", "RepositoryFull: no space is left").await;
     dismiss(crowded).await;
 }
@@ -397,7 +414,7 @@ async fn a_dead_store_stands_in_the_transfers_own_status_until_it_is_back() {
     dismiss(server).await;
 
     proxy.close();
-    hand_over(&home, &application, "dead", "built-in").await;
+    hand_over(&home, &application, "dead", "built-in", json!({})).await;
     waits(&home, "dead", "trying again: RepositoryUnreachable: repository").await;
     proxy.open();
     goes_on(&home, "dead").await;

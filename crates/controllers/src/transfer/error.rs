@@ -78,6 +78,11 @@ impl TransferError {
         }
     }
 
+    /// Whether somebody else holds a lock of the repository: that ends by itself, or with the one who holds it.
+    pub fn is_locked_out(&self) -> bool {
+        matches!(self, Self::Mover(MoverError::Locked { .. }))
+    }
+
     /// What stands in the custom resource.
     pub fn message(&self) -> String {
         format!("{}: {self}", self.reason())

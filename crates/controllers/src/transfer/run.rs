@@ -30,6 +30,8 @@ use crate::events::Gravity;
 
 /// The first pause before a mover is tried again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest: whoever waits for a lock should not wait much longer than the lock is held.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Our own mover tells so many times as often how far it is: looking costs more with other programs.
 const OWN_OFTENER: u32 = 4;
 /// How often a pod is looked at that may have been told before.
@@ -90,22 +92,35 @@ impl<T: Transfer> Run<'_, T> {
         Ok(outcome)
     }
 
-    /// As often as it takes, in one of the node's slots.
+    /// As often as it takes, each time in one of the node's slots: others may work while this one waits.
     async fn move_until_done(&self) -> Result<Outcome, TransferError> {
-        let _slot = self.slot().await?;
         let mut pause = FIRST_PAUSE;
         loop {
-            let (attempt, answer) = self.attempt().await?;
+            let slot = self.slot().await?;
+            let (in_vain, answer) = self.attempt().await?;
+            drop(slot);
             let error = match answer {
-                Err(error) if error.is_retryable() && attempt < MOST_ATTEMPTS => error,
+                // Who waits for somebody else's lock has not tried: the parent's own limit says how long that may last.
+                Err(error) if error.is_locked_out() => self.not_counted().await.map(|()| error)?,
+                Err(error) if error.is_retryable() && in_vain < MOST_ATTEMPTS => error,
                 answer => return answer,
             };
             info!("{} {}: {error}; trying again", T::kind(&()), self.record.name());
             self.root.hint(error.to_string());
             let _waiting = self.root.wait(format!("trying again: {}", error.message()));
             self.unless_cancelled(tokio::time::sleep(pause)).await?;
-            pause *= 2;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Writes down that an attempt met a lock before it could do anything.
+    async fn not_counted(&self) -> Result<(), TransferError> {
+        let counted = |current: &T| {
+            let locked_out = (number(current, labels::LOCKED_OUT) + 1).to_string();
+            json!({ "metadata": { "annotations": { labels::LOCKED_OUT: locked_out } } })
+        };
+        let written = self.record.change(&self.root, counted).await?;
+        written.map(|_| ()).ok_or(TransferError::Cancelled)
     }
 
     async fn unless_cancelled<R>(&self, work: impl Future<Output = R>) -> Result<R, TransferError> {
@@ -147,7 +162,7 @@ impl<T: Transfer> Run<'_, T> {
         written.map(|_| ()).ok_or(TransferError::Cancelled)
     }
 
-    /// One attempt: which one it was, and how it ended.
+    /// One attempt: how many were in vain if it is, and how it ended.
     async fn attempt(&self) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
         let prepared = self.unless_cancelled(Box::pin(self.prepare())).await?;
         // What is inside of the volume is held until it has been moved.
@@ -157,8 +172,7 @@ impl<T: Transfer> Run<'_, T> {
         };
         let boot = matches!(job.work, Work::Restore(_)).then(boot).flatten();
         let written = self.begin(&directory, boot.as_deref()).await?;
-        let attempt = attempts(&written);
-        job.epoch = attempt.into();
+        job.epoch = attempts(&written).into();
         if let Work::Restore(restore) = &mut job.work {
             restore.resumed = is_resumed(&written, boot.as_deref());
         }
@@ -166,7 +180,7 @@ impl<T: Transfer> Run<'_, T> {
             Ok(outcome) => self.settle(&directory, outcome).await,
             Err(error) => Err(error),
         };
-        Ok((attempt, settled))
+        Ok((vain_attempts(&written), settled))
     }
 
     /// Writes down that the data is there, and tells the pod.
@@ -360,14 +374,22 @@ fn path_of(pod: &ObjectReference) -> String {
     format!("{}/{}", pod.namespace.as_deref().unwrap_or_default(), pod.name.as_deref().unwrap_or_default())
 }
 
+fn number<T: Transfer>(object: &T, annotation: &str) -> u32 {
+    object.annotations().get(annotation).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 /// How often a transfer was taken up.
 fn attempts<T: Transfer>(object: &T) -> u32 {
-    object.annotations().get(labels::ATTEMPTS).and_then(|text| text.parse().ok()).unwrap_or(0)
+    number(object, labels::ATTEMPTS)
 }
 
 /// How often it was taken up in vain. Once the data is there it was not: what is left is to tell the pod, as often as it takes.
+/// Nor was it where somebody else's lock kept it from beginning.
 pub(super) fn vain_attempts<T: Transfer>(object: &T) -> u32 {
-    if object.annotations().contains_key(labels::MOVED) { 0 } else { attempts(object) }
+    if object.annotations().contains_key(labels::MOVED) {
+        return 0;
+    }
+    attempts(object).saturating_sub(number(object, labels::LOCKED_OUT))
 }
 
 /// Whether nothing but earlier attempts at the same transfer wrote into the volume, and all that they wrote is still there: a
@@ -466,6 +488,15 @@ mod tests {
         assert_eq!(vain_attempts(&restore), 5);
         restore.annotations_mut().insert(labels::MOVED.into(), "{}".into());
         assert_eq!(vain_attempts(&restore), 0);
+    }
+
+    #[test]
+    fn waiting_for_somebody_elses_lock_is_no_vain_attempt() {
+        let mut restore = restore(9, None);
+        restore.annotations_mut().insert(labels::LOCKED_OUT.into(), "7".into());
+        assert_eq!(vain_attempts(&restore), 2);
+        restore.annotations_mut().insert(labels::LOCKED_OUT.into(), "70".into());
+        assert_eq!(vain_attempts(&restore), 0, "somebody wrote it by hand");
     }
 
     #[test]
