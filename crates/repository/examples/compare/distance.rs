@@ -58,6 +58,11 @@ impl Distant {
         Ok(distant)
     }
 
+    /// The process that serves.
+    pub fn process(&self) -> u32 {
+        self.server.id()
+    }
+
     /// Where clients find it.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)

@@ -108,7 +108,7 @@ impl Bench {
         let folder = self.work.join("s3");
         let _ = fs::remove_dir_all(&folder);
         let server = Distant::start(&program, &folder, DELAY)?;
-        let peers = self.peers(&Place::S3 { url: server.url(), folder: folder.clone() })?;
+        let peers = self.peers(&Place::S3 { url: server.url(), process: server.process(), folder: folder.clone() })?;
         self.standard(&peers, "standard data, S3 with 50 ms")?;
         drop(server);
         let _ = fs::remove_dir_all(&folder);

@@ -16,6 +16,8 @@ pub struct Sample {
     pub wall: f64,
     pub cpu: f64,
     pub memory: f64,
+    /// What the S3 server and the line to it took of the same processors meanwhile.
+    pub far_end: f64,
 }
 
 /// What is measured.
@@ -49,11 +51,30 @@ impl Step {
 #[derive(Clone)]
 pub enum Place {
     Directory,
-    /// An S3 server: its address, and the directory in which each program has a bucket.
+    /// An S3 server: its address, its process, and the directory in which each program has a bucket.
     S3 {
         url: String,
+        process: u32,
         folder: PathBuf,
     },
+}
+
+impl Place {
+    /// Seconds of processors that the S3 server and the line to it, which is in this process, have had so far.
+    fn far_end(&self) -> f64 {
+        match self {
+            Self::Directory => 0.0,
+            Self::S3 { process, .. } => processor_seconds(&process.to_string()) + processor_seconds("self"),
+        }
+    }
+}
+
+fn processor_seconds(process: &str) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: user and system time are the 12th and 13th.
+    let numbers = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
+    // Linux counts a hundred to a second for whoever asks.
+    numbers.filter_map(|number| number.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 /// One of the programs.
@@ -166,7 +187,9 @@ impl Peer {
         let mut arguments: Vec<OsString> =
             vec!["-f".into(), "measured %e %U %S %M".into(), self.program.clone().into()];
         arguments.extend(self.arguments(step, data));
+        let before = self.place.far_end();
         let output = self.command(Path::new("/usr/bin/time"), &arguments).stderr(Stdio::piped()).output()?;
+        let far_end = self.place.far_end() - before;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
             return Err(format!("{} {}: {text}", self.name, step.name()).into());
@@ -174,7 +197,7 @@ impl Peer {
         let line = text.lines().rev().find_map(|line| line.strip_prefix("measured ")).ok_or("time said nothing")?;
         let numbers = line.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>()?;
         let [wall, user, system, memory] = numbers[..] else { return Err("time said something else".into()) };
-        Ok(Sample { wall, cpu: user + system, memory: memory * 1024.0 / 1e6 })
+        Ok(Sample { wall, cpu: user + system, memory: memory * 1024.0 / 1e6, far_end })
     }
 }
 

@@ -30,8 +30,10 @@ impl Table {
     /// Prints it as a table of Markdown. Targets hold for the standard data.
     pub fn print(&self, title: &str, with_targets: bool) {
         println!("\n### {title}\n");
-        println!("| work | program | wall s | CPU s | peak MB | wall / ours | CPU / ours | target |");
-        println!("|---|---|---|---|---|---|---|---|");
+        let distant = self.0.values().flatten().any(|sample| sample.far_end > 0.0);
+        let far_end = |of: &str| if distant { format!(" {of} |") } else { String::new() };
+        println!("| work | program | wall s | CPU s |{} peak MB | wall / ours | CPU / ours | target |", far_end("S3 CPU s"));
+        println!("|---|---|---|---|{}---|---|---|---|", far_end("---"));
         for &(step, name) in self.0.keys() {
             let of = |name, what| self.median(step, name, what);
             let (wall, cpu) = (of(name, |s| s.wall), of(name, |s| s.cpu));
@@ -41,9 +43,10 @@ impl Table {
             let verdict = target.map_or(String::new(), |(_, _, least)| {
                 format!("{least:.1}: {}", if wall_ratio >= *least { "reached" } else { "missed" })
             });
-            let (step, memory) = (step.name(), of(name, |s| s.memory));
+            let (step, memory, served) = (step.name(), of(name, |s| s.memory), of(name, |s| s.far_end));
+            let served = far_end(&format!("{served:.2}"));
             println!(
-                "| {step} | {name} | {wall:.2} | {cpu:.2} | {memory:.0} | {wall_ratio:.2} | {cpu_ratio:.2} | {verdict} |"
+                "| {step} | {name} | {wall:.2} | {cpu:.2} |{served} {memory:.0} | {wall_ratio:.2} | {cpu_ratio:.2} | {verdict} |"
             );
         }
     }

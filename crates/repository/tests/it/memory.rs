@@ -14,10 +14,13 @@ use plimsoll_repository::restore::RestoreOptions;
 use plimsoll_repository::{Cancel, Id, OpenOptions, ReadData, Repository};
 use plimsoll_store::Store;
 
+use crate::s3;
 use crate::world::{PASSWORD, World, noise, task};
 
 const FOLDER: &str = "PLIMSOLL_TEST_MEASURED_FOLDER";
 const WORK: &str = "PLIMSOLL_TEST_MEASURED_WORK";
+/// Where the repository is on an S3 server, its port.
+const PORT: &str = "PLIMSOLL_TEST_MEASURED_PORT";
 
 /// The promise: 200 MB and 60 bytes for each blob of the repository.
 const ALLOWED: u64 = 200_000_000;
@@ -31,7 +34,10 @@ fn the_process_that_is_measured() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let work = std::env::var(WORK).expect("what to do");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let store = Store::directory(folder.join("repository"), "").expect("a store");
+    let store = match std::env::var(PORT) {
+        Ok(port) => s3::store(port.parse().expect("a port")),
+        Err(_) => Store::directory(folder.join("repository"), "").expect("a store"),
+    };
     let opened = Repository::open(store, runtime.handle().clone(), PASSWORD.as_bytes(), OpenOptions::default());
     let (repository, task, cancel) = (Arc::new(opened.expect("opens")), task("measured"), Cancel::default());
     match work.as_str() {
@@ -52,15 +58,23 @@ fn the_process_that_is_measured() {
     std::fs::write(folder.join(work), peak.trim_end_matches("kB").trim()).expect("writes");
 }
 
-/// The peak of a process that does this, in bytes.
+/// The peak of a process that does this on a directory, in bytes.
 fn peak_of(world: &World, work: &str) -> u64 {
-    let output = Command::new(std::env::current_exe().expect("this program"))
+    peak_on(world, work, None)
+}
+
+/// The same, on an S3 server where there is one.
+fn peak_on(world: &World, work: &str, server: Option<&s3::Server>) -> u64 {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
         .args(["--exact", "memory::the_process_that_is_measured", "--ignored"])
         .env(FOLDER, world.path("."))
         .env(WORK, work)
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs");
+        .stdin(Stdio::null());
+    if let Some(server) = server {
+        command.env(PORT, server.port.to_string());
+    }
+    let output = command.output().expect("runs");
     assert!(output.status.success(), "{work}: {}", String::from_utf8_lossy(&output.stdout));
     let kibibytes: u64 = std::fs::read_to_string(world.path(work)).expect("reads").parse().expect("a number");
     kibibytes * 1024
@@ -129,6 +143,19 @@ fn backup_restore_and_check_stay_within_their_memory_whatever_the_data() {
     drop(world.init());
     for work in ["backup", "restore", "check"] {
         let peak = peak_of(&world, work);
+        assert!(peak < ALLOWED, "{work} took {} MB", peak / 1_000_000);
+    }
+}
+
+#[test]
+fn on_an_s3_server_they_stay_within_the_same_memory() {
+    let world = World::new();
+    let Some(server) = s3::start(&world, &[]) else { return };
+    fill(&world);
+    let handle = world.runtime.handle().clone();
+    drop(Repository::init(s3::store(server.port), handle, PASSWORD.as_bytes()).expect("initializes"));
+    for work in ["backup", "restore", "check"] {
+        let peak = peak_on(&world, work, Some(&server));
         assert!(peak < ALLOWED, "{work} took {} MB", peak / 1_000_000);
     }
 }
