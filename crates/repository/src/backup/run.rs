@@ -59,7 +59,7 @@ pub struct BackupOutcome {
 
 /// Problems kept in words; the rest is only counted.
 const MOST_PROBLEMS: usize = 1000;
-/// Claimed blobs are spread over so many sets that threads rarely meet.
+/// Claimed blobs of data are spread over so many sets that threads rarely meet.
 const SHARDS: usize = 4;
 
 pub(super) struct Meters {
@@ -100,6 +100,7 @@ pub(super) struct Run<'a> {
     memory: Memory,
     data: Vec<Mutex<Packer>>,
     claimed: [Mutex<IdSet>; SHARDS],
+    claimed_trees: Mutex<IdSet>,
     counters: Counters,
     problems: Mutex<Vec<Problem>>,
     problem_count: AtomicU64,
@@ -124,8 +125,12 @@ impl Run<'_> {
         if self.index.contains(kind, &id) {
             return false;
         }
-        let shard = usize::from(id.0[31]) % SHARDS;
-        self.claimed[shard].lock().unwrap_or_else(PoisonError::into_inner).insert(id)
+        // A file may hold the very bytes of a directory: they are two blobs.
+        let claimed = match kind {
+            BlobKind::Tree => &self.claimed_trees,
+            BlobKind::Data => &self.claimed[usize::from(id.0[31]) % SHARDS],
+        };
+        claimed.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
     }
 
     /// Compresses, seals and packs a new blob; its plain bytes are used up.
@@ -358,6 +363,7 @@ impl Repository {
             chunk_buffers: Buffers::new(LONGEST, memory.chunk_budget()),
             memory,
             claimed: std::array::from_fn(|_| Mutex::default()),
+            claimed_trees: Mutex::default(),
             counters: Counters::default(),
             problems: Mutex::default(),
             problem_count: AtomicU64::new(0),

@@ -26,6 +26,8 @@ pub fn fill(world: &World) {
     world.write("text/deep/er/file", "x");
     world.write("empty", "");
     fs::create_dir(source.join("nothing inside")).expect("a directory");
+    // To the letter what is stored of a directory with nothing inside.
+    world.write("looks like a directory", "{\"nodes\":[]}\n");
     let sparse = fs::File::create(source.join("sparse")).expect("a file");
     sparse.set_len(5 << 20).expect("grows");
     fill_with_holes(world);
