@@ -41,9 +41,36 @@ pub(crate) struct BlobIndex {
     trees: Table<Entry>,
     /// Second and further copies: rare, but what a damaged first copy is replaced with.
     copies: HashMap<Id, Vec<Place>>,
+    /// What it was made from: index files, and packs that no index file names.
+    origin: Origin,
+}
+
+/// The files of the store that an index was made from.
+#[derive(Debug, Default)]
+pub(crate) struct Origin {
+    pub files: Vec<Id>,
+    pub packs: Vec<Id>,
 }
 
 impl BlobIndex {
+    /// Takes in what an index file names.
+    pub(crate) fn add_file(&mut self, file: Id, packs: &[IndexedPack]) {
+        self.origin.files.push(file);
+        for pack in packs {
+            self.add(pack);
+        }
+    }
+
+    /// Takes in a pack that no index file names.
+    pub(crate) fn add_orphan(&mut self, pack: &IndexedPack) {
+        self.origin.packs.push(pack.id);
+        self.add(pack);
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
     /// Takes in a pack; one that is known already changes nothing.
     pub(crate) fn add(&mut self, pack: &IndexedPack) {
         let Ok(number) = u32::try_from(self.packs.len) else { return };

@@ -1,5 +1,6 @@
 //! Loading the index, from the store or from the copy on this machine's disk.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use futures::stream::StreamExt;
 use plimsoll_progress::Task;
 
-use crate::blob_index::BlobIndex;
+use crate::blob_index::{BlobIndex, Origin};
 use crate::cancel::Cancel;
 use crate::format::id::Id;
 use crate::format::index::{self, IndexedPack};
@@ -32,8 +33,8 @@ impl Repository {
     pub(crate) fn load_index(&self, task: &Task, cancel: &Cancel) -> Result<BlobIndex> {
         let mut index = BlobIndex::default();
         let step = |done, total| task.say(format!("loading the index: {done} of {total} files"));
-        self.each_index_file(&step, cancel, |_, packs| {
-            packs?.iter().for_each(|pack| index.add(pack));
+        self.each_index_file(&step, cancel, |file, packs| {
+            index.add_file(file, &packs?);
             Ok(())
         })?;
         Ok(index)
@@ -44,9 +45,9 @@ impl Repository {
     pub(crate) fn rescue_index(&self, task: &Task, cancel: &Cancel) -> Result<(BlobIndex, Vec<RepositoryError>)> {
         let (mut index, mut damage) = (BlobIndex::default(), Vec::new());
         let step = |done, total| task.say(format!("loading the index: {done} of {total} files"));
-        self.each_index_file(&step, cancel, |_, packs| {
+        self.each_index_file(&step, cancel, |file, packs| {
             match packs {
-                Ok(packs) => packs.iter().for_each(|pack| index.add(pack)),
+                Ok(packs) => index.add_file(file, &packs),
                 Err(error @ RepositoryError::Corrupt { .. }) => damage.push(error),
                 Err(error) => return Err(error),
             }
@@ -60,8 +61,28 @@ impl Repository {
 
     /// Adds what the packs themselves say: an index file that is gone is missed by nobody but a tree that is in no other.
     pub(crate) fn add_orphans(&self, index: &mut BlobIndex, cancel: &Cancel) -> Result<()> {
-        self.orphan_packs(index, cancel)?.iter().for_each(|pack| index.add(pack));
+        self.orphan_packs(index, cancel)?.iter().for_each(|pack| index.add_orphan(pack));
         Ok(())
+    }
+
+    /// An error if something that an index was made from is gone since it was loaded: whoever loads it while the lock is not
+    /// yet known to be good may have met the end of a prune. To be asked when it is.
+    pub(crate) fn require_unswept(&self, index: &BlobIndex, cancel: &Cancel) -> Result<()> {
+        let Origin { files, packs } = index.origin();
+        let there: HashSet<_> = self.list(FileKind::Index, cancel)?.into_iter().map(|file| file.id).collect();
+        let pack_is_there = |id: &Id| {
+            let key = FileKind::Pack.key_of(id);
+            self.wait(cancel, async { Ok(self.store.exists(&key).await?) })
+        };
+        let mut unswept = files.iter().all(|file| there.contains(file));
+        for pack in packs {
+            unswept = unswept && pack_is_there(pack)?;
+        }
+        if unswept {
+            return Ok(());
+        }
+        let holder = "somebody who was about to end sweeping it up when this began".into();
+        Err(RepositoryError::Locked { location: self.store.name().into(), holder })
     }
 
     /// Hands every index file's packs, or what is wrong with it, to `take`; tells `step` how many are done, of how many.

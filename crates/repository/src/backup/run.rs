@@ -258,7 +258,10 @@ impl Run<'_> {
             let working: Vec<_> =
                 (0..self.memory.workers).map(|number| scope.spawn(move || self.work(number))).collect();
             // Reading need not wait until the lock is known to be good; storing does.
-            let settled = lock.settle_unless(self.cancel).map_err(|error| self.fail(error));
+            let settled = lock
+                .settle_unless(self.cancel)
+                .and_then(|()| self.repository.require_unswept(self.index, self.cancel))
+                .map_err(|error| self.fail(error));
             self.uploads.allow(settled.is_ok());
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
             self.over.store(true, Ordering::Release);
@@ -399,7 +402,7 @@ impl Repository {
             let mut index = repository.load_index(&task, &inner)?;
             let adopted = repository.orphan_packs(&index, &inner)?;
             for pack in &adopted {
-                index.add(pack);
+                index.add_orphan(pack);
             }
             Ok(Beginning { lock, parent, index, adopted })
         })

@@ -142,7 +142,8 @@ impl<'a> Uploads<'a> {
             std::mem::take(&mut state.stored)
         };
         for packs in portions(&stored) {
-            self.lock.check()?;
+            // Whoever removed the lock may have swept up packs that nothing names yet: naming them now would promise what is gone.
+            self.lock.confirm(cancel)?;
             let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
             self.repository.wait(cancel, self.repository.save_under(self.lock, FileKind::Index, json))?;
         }
@@ -177,10 +178,13 @@ impl<'a> Uploads<'a> {
         if stored.is_empty() {
             return;
         }
-        let write = async {
-            let saving = self.repository.save_under(self.lock, FileKind::Index, json);
-            tokio::time::timeout(Duration::from_millis(250), saving).await
+        let saving = async {
+            if !self.lock.is_there().await? {
+                return Err(RepositoryError::Cancelled);
+            }
+            self.repository.save_under(self.lock, FileKind::Index, json).await
         };
+        let write = async { tokio::time::timeout(Duration::from_millis(250), saving).await };
         if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
             tracing::debug!(
                 "stored packs are not in the index yet; if they stay so, the next run finds them by listing"

@@ -8,21 +8,51 @@ use std::time::{Duration, Instant, SystemTime};
 use plimsoll_store::StoreError;
 
 use super::LockKind;
-use super::file::{LockFile, OtherLock};
+use super::file::{LockFile, OtherLock, STALE};
 use crate::cancel::{Cancel, LOOK};
 use crate::format::id::Id;
 use crate::repository::{FileKind, Repository};
 use crate::side_by_side::side_by_side;
 use crate::{RepositoryError, Result};
 
+/// What a look at the locks has brought to light.
+struct Found {
+    /// The store lets nothing be deleted, as far as that can be known without writing.
+    refuses_deletes: bool,
+    /// Those that somebody may hold.
+    locks: Vec<OtherLock>,
+}
+
 impl Repository {
     /// Looks who has a lock, and writes one if nobody is in the way: who only wants to know must not keep others out
-    /// meanwhile. Nothing where the store refuses deletes.
+    /// meanwhile. Nothing where the store refuses deletes; there a lock in the way is one that somebody who may delete has
+    /// written not long ago, and old ones are what nobody could remove.
     pub(super) fn acquire(&self, kind: LockKind) -> Result<Option<Id>> {
-        let Some(others) = self.locks_unless_kept_for_ever()? else { return Ok(None) };
-        match others.iter().find(|other| other.excludes(kind)) {
-            Some(other) => Err(RepositoryError::Locked { location: self.store.name().into(), holder: other.holder() }),
-            None => self.write_lock(kind).map(Some),
+        let found = self.look()?;
+        let is_in_the_way = |other: &&OtherLock| {
+            if found.refuses_deletes {
+                other.excludes(LockKind::Shared) && other.age <= STALE
+            } else {
+                other.excludes(kind)
+            }
+        };
+        if let Some(other) = found.locks.iter().find(is_in_the_way) {
+            return Err(RepositoryError::Locked { location: self.store.name().into(), holder: other.holder() });
+        }
+        if found.refuses_deletes || (kind == LockKind::Exclusive && self.keeps_locks()?) {
+            return Ok(None);
+        }
+        self.write_lock(kind).map(Some)
+    }
+
+    /// Whether a lock cannot be removed once it is there. Found out with one that is in few people's way: an exclusive one that
+    /// stays would keep everybody out, readers too.
+    fn keeps_locks(&self) -> Result<bool> {
+        let tried = self.write_lock(LockKind::Shared)?;
+        match self.try_to_remove_lock(tried) {
+            Ok(()) => Ok(false),
+            Err(error) if is_refusal(&error) => Ok(true),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -65,7 +95,11 @@ impl Repository {
     }
 
     pub(super) fn has_lock(&self, id: Id, cancel: &Cancel) -> Result<bool> {
-        self.wait(cancel, async { Ok(self.store.exists(&FileKind::Lock.key_of(&id)).await?) })
+        self.wait(cancel, self.look_for_lock(id))
+    }
+
+    pub(super) async fn look_for_lock(&self, id: Id) -> Result<bool> {
+        Ok(self.store.exists(&FileKind::Lock.key_of(&id)).await?)
     }
 
     /// Removes a lock file, and waits so long for it, which may become less meanwhile. After that the removal goes on by itself.
@@ -84,15 +118,22 @@ impl Repository {
         }
     }
 
-    /// Removes a lock file; says whether it is gone. That the store refuses it is remembered: it will get no more of them.
+    /// Removes a lock file; says whether it is gone.
     pub(super) fn remove_lock(&self, id: Id) -> bool {
-        let Err(error) = self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&id))) else { return true };
-        if is_refusal(&error) {
-            self.keeps_everything.store(true, Ordering::Release);
-            self.remember_refusal(id);
+        self.try_to_remove_lock(id).is_ok()
+    }
+
+    /// The same. That the store refuses it is remembered: it will get no more of them.
+    fn try_to_remove_lock(&self, id: Id) -> Result<(), StoreError> {
+        let removed = self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&id)));
+        if let Err(error) = &removed {
+            if is_refusal(error) {
+                self.keeps_everything.store(true, Ordering::Release);
+                self.remember_refusal(id);
+            }
+            tracing::warn!(%error, lock = %id, "lock not removed");
         }
-        tracing::warn!(%error, lock = %id, "lock not removed");
-        false
+        removed
     }
 
     /// Whether this store lets nothing be deleted (append-only, object lock): asked with a name that nobody has, and,
@@ -100,29 +141,31 @@ impl Repository {
     /// machine, and with those of processes that are gone.
     pub fn refuses_deletes(self: &Arc<Self>) -> Result<bool> {
         let repository = self.clone();
-        self.options.cancel.run(move || Ok(repository.locks_unless_kept_for_ever()?.is_none()))
+        self.options.cancel.run(move || Ok(repository.look()?.refuses_deletes))
     }
 
-    /// The locks that somebody may hold; nothing where the store refuses deletes.
-    fn locks_unless_kept_for_ever(&self) -> Result<Option<Vec<OtherLock>>> {
-        if self.still_refuses() {
-            return Ok(None);
-        }
+    /// Looks at what is there, and removes locks whose holder is known to be gone.
+    fn look(&self) -> Result<Found> {
         let nobodys = FileKind::Lock.key_of(&Id::random());
-        let (probed, locks) = side_by_side(
-            || self.wait(&self.options.cancel, async { Ok(self.store.delete(&nobodys).await) }),
-            || self.other_locks(Id::default()),
-        );
-        match probed? {
-            Ok(()) => {}
-            Err(error) if is_refusal(&error) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
+        let probe = || -> Result<bool> {
+            if self.still_refuses() {
+                return Ok(true);
+            }
+            match self.wait(&self.options.cancel, async { Ok(self.store.delete(&nobodys).await) })? {
+                Ok(()) => Ok(false),
+                Err(error) if is_refusal(&error) => Ok(true),
+                Err(error) => Err(error.into()),
+            }
+        };
+        let (refuses_deletes, locks) = side_by_side(probe, || self.other_locks(Id::default()));
         let (left_behind, locks): (Vec<_>, Vec<_>) = locks?.into_iter().partition(|lock| lock.is_left_behind);
+        if refuses_deletes? {
+            return Ok(Found { refuses_deletes: true, locks });
+        }
         for lock in left_behind {
             self.remove_lock(lock.id);
         }
-        Ok((!self.keeps_everything.load(Ordering::Acquire)).then_some(locks))
+        Ok(Found { refuses_deletes: self.keeps_everything.load(Ordering::Acquire), locks })
     }
 
     /// All locks. Whoever decides about them may know more about their holders than this machine does. One that cannot be read
@@ -145,7 +188,7 @@ impl Repository {
     }
 
     fn remove_locks(&self, all: bool) -> Result<usize> {
-        let others = if self.locks_unless_kept_for_ever()?.is_none() {
+        let others = if self.look()?.refuses_deletes {
             self.other_locks(Id::default())
         } else {
             let own = self.write_lock(LockKind::Shared)?;

@@ -64,6 +64,9 @@ struct Shared {
     is_lost: AtomicBool,
     in_a_hurry: AtomicBool,
     cancel: Cancel,
+    /// What the second look came to, until somebody has asked.
+    second_look: Mutex<Option<Result<()>>>,
+    looked: Condvar,
 }
 
 #[derive(Clone, Copy)]
@@ -95,13 +98,15 @@ impl Lock {
         let (repository, given) = (repository.clone(), cancel.clone());
         cancel.run(move || {
             let lock = Self::write(&repository, kind, &given)?;
-            lock.shared.settle()?;
+            lock.shared.wait_for_second_look()?;
             Ok(lock)
         })
     }
 
     /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle_unless`]. Waits for
-    /// the store, whatever is asked meanwhile; `cancel` only hurries the release.
+    /// the store, whatever is asked meanwhile; `cancel` only hurries the release. The second look follows by itself once
+    /// another process that began at the same moment must have shown up, however long reading takes: who looks much later
+    /// misses one who has done all its work meanwhile.
     pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind, cancel: &Cancel) -> Result<Self> {
         ignore_hangups(repository);
         let clock = LockClock::new(repository.options.clock.clone());
@@ -120,19 +125,21 @@ impl Lock {
             is_lost: AtomicBool::new(false),
             in_a_hurry: AtomicBool::new(false),
             cancel: cancel.clone(),
+            second_look: Mutex::default(),
+            looked: Condvar::new(),
         });
         if let Some(held) = held {
-            let shared = shared.clone();
-            std::thread::spawn(move || shared.keep_fresh(held.refreshed + REFRESH));
+            let (refreshing, looking) = (shared.clone(), shared.clone());
+            std::thread::spawn(move || refreshing.keep_fresh(held.refreshed + REFRESH));
+            std::thread::spawn(move || looking.look_again(held.id));
         }
         Ok(Self { shared })
     }
 
-    /// The second half: once another process that began at the same moment must have shown up, looks again. No longer than until
-    /// somebody asks to stop.
+    /// The second half, to be asked for once: waits for the second look, no longer than until somebody asks to stop.
     pub(crate) fn settle_unless(&self, cancel: &Cancel) -> Result<()> {
         let shared = self.shared.clone();
-        cancel.run(move || shared.settle())
+        cancel.run(move || shared.wait_for_second_look())
     }
 
     /// Releasing it may not take long: somebody waits for the end.
@@ -176,6 +183,15 @@ impl Lock {
             if same {
                 return Err(self.shared.removed());
             }
+        }
+    }
+
+    /// Whether the lock file is still there; true where none is kept.
+    pub(crate) async fn is_there(&self) -> Result<bool> {
+        let held = *self.shared.held();
+        match held {
+            Some(held) => self.shared.repository.look_for_lock(held.id).await,
+            None => Ok(true),
         }
     }
 }
@@ -223,13 +239,36 @@ impl Shared {
         self.lost("somebody removed its file, or may have".into())
     }
 
-    fn settle(&self) -> Result<()> {
-        let Some(held) = *self.held() else { return Ok(()) };
+    fn look_again(&self, own: Id) {
         std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(self.written)));
-        match self.repository.conflict(self.kind, held.id)? {
+        if self.ended.load(Ordering::Acquire) {
+            return self.has_looked(Ok(()));
+        }
+        let found = self.repository.conflict(self.kind, own).and_then(|conflict| match conflict {
             None => Ok(()),
             Some(holder) => Err(RepositoryError::Locked { location: self.location(), holder }),
+        });
+        self.has_looked(found);
+    }
+
+    fn has_looked(&self, found: Result<()>) {
+        *self.second_look() = Some(found);
+        self.looked.notify_all();
+    }
+
+    fn second_look(&self) -> MutexGuard<'_, Option<Result<()>>> {
+        self.second_look.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for_second_look(&self) -> Result<()> {
+        if self.held().is_none() {
+            return Ok(());
         }
+        let mut found = self.second_look();
+        while found.is_none() {
+            found = self.looked.wait(found).unwrap_or_else(PoisonError::into_inner);
+        }
+        found.replace(Ok(())).unwrap_or(Ok(()))
     }
 
     /// The time between two refreshes counts from the file's writing, however long that or this thread took.

@@ -379,6 +379,45 @@ fn a_backup_whose_lock_file_somebody_removed_writes_no_snapshot() {
     });
     assert_eq!(error.reason(), "RepositoryLockLost");
     assert_eq!(repository.snapshots().expect("lists").len(), 0);
+    let index = std::fs::read_dir(world.path("repository/index")).map_or(0, Iterator::count);
+    assert_eq!(index, 0, "whoever removed the lock may have removed the pack, too");
+}
+
+/// Somebody who ends a prune when the header of a pack is first read: an index file is gone then.
+struct Sweeper(PathBuf);
+
+impl Meddle for Sweeper {
+    fn before_get(&self, path: &Path) -> object_store::Result<()> {
+        if path.as_ref().starts_with("data/") {
+            let _ = std::fs::remove_file(&self.0);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn who_loads_the_index_while_somebody_ends_a_prune_begins_again_and_relies_on_nothing() {
+    let world = World::new();
+    let repository = world.init();
+    let index = || -> Vec<PathBuf> {
+        let files = std::fs::read_dir(world.path("repository/index")).into_iter().flatten().flatten();
+        files.map(|file| file.path()).collect()
+    };
+    world.write("first", noise(1, 400_000));
+    world.backup(&repository);
+    let first = index();
+    world.write("second", noise(2, 400_000));
+    world.backup(&repository);
+    // Packs that no index file names: their headers are read after the index.
+    index().iter().filter(|file| !first.contains(file)).for_each(|file| std::fs::remove_file(file).expect("removes"));
+    let swept = meddled_with(&world, Arc::new(Sweeper(first[0].clone())), OpenOptions::default());
+    let error = swept.backup(&world.options(), &task("backup"), &Cancel::default()).expect_err("it was swept up");
+    assert_eq!((error.reason(), error.is_retryable()), ("RepositoryLocked", true), "{error}");
+    assert_eq!(index(), Vec::<PathBuf>::new(), "nothing is named by what was loaded");
+    assert_eq!(lock_files(&world), Vec::<PathBuf>::new());
+    let again = swept.backup(&world.options(), &task("again"), &Cancel::default()).expect("as it is now");
+    assert_eq!(world.restore(&swept, again.snapshot).problems, []);
+    assert_eq!(check(&swept).errors, Vec::<String>::new());
 }
 
 #[test]
@@ -484,6 +523,37 @@ fn a_store_that_refuses_deletes_gets_no_lock_files_and_that_is_said() {
         assert!(!restored.locked && restored.problems.is_empty());
         assert_eq!(lock_files(&world).len(), usize::from(only_existing));
     }
+}
+
+#[test]
+fn where_a_lock_cannot_be_removed_no_exclusive_one_is_left_that_would_keep_everybody_out() {
+    let world = World::new();
+    world.write("file", noise(1, 100_000));
+    let snapshot = world.backup(&world.init()).snapshot;
+    // Neither knows what the other has found out.
+    let another = || meddled_with(&world, Arc::new(AppendOnly { only_existing: true }), OpenOptions::default());
+    let checked = check(&another());
+    assert!(checked.is_good() && !checked.locked, "{:?}", checked.errors);
+    assert_eq!(world.restore(&another(), snapshot).problems, []);
+    world.backup(&another());
+    let exclusive = another().locks().expect("lists").iter().filter(|(_, lock)| lock.exclusive).count();
+    assert_eq!(exclusive, 0);
+}
+
+#[test]
+fn where_deletes_are_refused_a_young_exclusive_lock_counts_and_an_old_one_is_what_nobody_could_remove() {
+    let world = World::new();
+    world.write("file", noise(1, 100_000));
+    drop(world.init());
+    let repository = meddled_with(&world, Arc::new(AppendOnly { only_existing: false }), OpenOptions::default());
+    let backup = || repository.backup(&world.options(), &task("backup"), &Cancel::default());
+    let young = foreign_lock(&world, true, NOW, NOW);
+    let error = backup().expect_err("somebody who may delete prunes");
+    assert_eq!(error.reason(), "RepositoryLocked", "{error}");
+    std::fs::remove_file(young).expect("removes");
+    foreign_lock(&world, true, NOW, 31 * MINUTE);
+    foreign_lock(&world, false, MINUTE, NOW);
+    assert!(!backup().expect("backs up").locked);
 }
 
 #[test]
