@@ -136,7 +136,8 @@ impl Tally<'_> {
         }
         self.stats.files += 1;
         if node.hard_link_key().is_none_or(|key| self.linked.insert(key)) {
-            self.stats.restore_size += node.size;
+            // A tree may say anything.
+            self.stats.restore_size = self.stats.restore_size.saturating_add(node.size);
         }
         node.content.iter().flatten().for_each(|id| self.blob(BlobKind::Data, id));
     }

@@ -19,6 +19,7 @@
 //! The calls block; run them on a thread of their own (`spawn_blocking`), with a Tokio runtime behind the store.
 
 pub mod backup;
+mod beneath;
 mod blob_index;
 mod blob_read;
 mod browse;

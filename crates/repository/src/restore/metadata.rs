@@ -61,6 +61,20 @@ impl Metadata {
         first.into_result()
     }
 
+    /// On an open directory. One thing that cannot be set costs it no other. `is_marked` says that it may have attributes already.
+    pub(super) fn apply_to_directory(&self, directory: &File, is_marked: bool) -> std::io::Result<()> {
+        let (bearer, mut first) = (Bearer::File(directory), FirstError::default());
+        let owner = rustix::fs::fchown(directory, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)));
+        first.note(allowed(owner), || NO_OWNER.into());
+        if is_marked {
+            bearer.remove_others(&self.attributes, &mut first);
+        }
+        bearer.set(&self.attributes, &mut first);
+        first.note(done(rustix::fs::fchmod(directory, self.wanted_mode())), || NO_MODE.into());
+        first.note(done(rustix::fs::futimens(directory, &self.times())), || NO_TIMES.into());
+        first.into_result()
+    }
+
     /// On a file that is there already, unless it has all that can be seen at a glance. Its content and times are right.
     pub(super) fn apply_to_kept(&self, path: &Path, existing: &std::fs::Metadata) -> std::io::Result<()> {
         let has = (existing.mode() & 0o7777, existing.uid(), existing.gid());

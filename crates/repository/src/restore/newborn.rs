@@ -1,13 +1,16 @@
 //! What a new file is born with: what it has already need not be given to it.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{Mode, OFlags};
+
 use super::attributes::is_inherited_from;
 use super::plan::PlannedFile;
+use crate::beneath::Beneath;
 
 /// The owner of new files, the bits of a mode that they do not get, and whether they get an access control list.
 pub(super) struct Newborn {
@@ -15,6 +18,7 @@ pub(super) struct Newborn {
     /// Seen at the first file; nothing where the group may differ from directory to directory.
     owner: OnceLock<Option<(u32, u32)>>,
     inherits_lists: AtomicBool,
+    target: Beneath,
 }
 
 impl Newborn {
@@ -26,7 +30,12 @@ impl Newborn {
             let _ = owner.set(None);
         }
         let inherits_lists = AtomicBool::new(is_inherited_from(target));
-        Self { umask: umask().unwrap_or(0o777), owner, inherits_lists }
+        Self { umask: umask().unwrap_or(0o777), owner, inherits_lists, target: Beneath::new(target) }
+    }
+
+    /// Opens a directory of the restore to give it what it was not born with.
+    pub(super) fn open_directory(&self, path: &Path) -> std::io::Result<File> {
+        self.target.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
     }
 
     /// A directory that was there before may pass on an access control list. Those that this restore makes get theirs
@@ -58,9 +67,8 @@ impl Newborn {
 impl PlannedFile {
     /// Opens the file to write to. What was in its way has been removed while planning.
     pub(super) fn create(&self, newborn: &Newborn) -> std::io::Result<File> {
-        let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let mode = if self.born_with_mode(newborn) { self.metadata.mode() } else { 0o600 };
-        OpenOptions::new().write(true).create(true).truncate(false).mode(mode).custom_flags(flags).open(&self.path)
+        newborn.target.open(&self.path, OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(mode))
     }
 
     /// Gives it what it was not born with.

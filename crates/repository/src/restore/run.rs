@@ -132,7 +132,8 @@ impl Run<'_> {
     }
 
     fn settle(&self) {
-        if let Err(error) = self.lock.settle_unless(self.cancel) {
+        let settled = self.lock.settle_unless(self.cancel);
+        if let Err(error) = settled.and_then(|()| self.repository.require_unswept(self.index, self.cancel)) {
             self.fail(error);
         }
     }
@@ -197,9 +198,11 @@ impl Planner<'_, '_> {
         if self.run.options.delete && !fresh {
             self.delete_others(path, &tree.nodes.iter().map(|node| node.name.as_slice()).collect());
         }
-        for node in &tree.nodes {
+        let repeated = repeated(&tree.nodes);
+        for (place, node) in tree.nodes.iter().enumerate() {
             self.run.check()?;
-            if !node.has_safe_name() {
+            // A second entry of a name would take the place of the first, a link that of a directory that is still written to.
+            if !node.has_safe_name() || repeated.contains(&place) {
                 self.run.problem(
                     path,
                     &format!("an entry with the name {:?} is not restored", String::from_utf8_lossy(&node.name)),
@@ -386,13 +389,34 @@ impl Planner<'_, '_> {
         self.run.meters.files.finalize_total();
         for folder in self.folders.iter().rev() {
             self.run.check()?;
-            let is_marked = !folder.is_new || self.run.newborn.may_inherit();
-            if let Err(error) = folder.metadata.apply_to_path(&folder.path, false, is_marked) {
+            if let Err(error) = self.finish_folder(folder) {
                 self.run.problem(&folder.path, &error);
             }
         }
         Ok(())
     }
+
+    fn finish_folder(&self, folder: &Folder) -> std::io::Result<()> {
+        let is_marked = !folder.is_new || self.run.newborn.may_inherit();
+        match self.run.newborn.open_directory(&folder.path) {
+            Ok(directory) => folder.metadata.apply_to_directory(&directory, is_marked),
+            // One that was there before, and that is not for everybody to read.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                folder.metadata.apply_to_path(&folder.path, false, is_marked)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The places of entries whose name another one has before them. A tree that a backup made has none, and its names are sorted.
+fn repeated(nodes: &[Node]) -> HashSet<usize> {
+    if nodes.is_sorted_by(|one, next| one.name < next.name) {
+        return HashSet::new();
+    }
+    let mut seen = HashSet::new();
+    let known = nodes.iter().enumerate().filter(|(_, node)| !seen.insert(&node.name));
+    known.map(|(place, _)| place).collect()
 }
 
 /// Makes a directory; says whether it is new. What is in its way is removed, also a link to a directory: following it

@@ -120,7 +120,11 @@ impl<'r, 'a> Writer<'r, 'a> {
 
     /// Reads a blob again, from any copy; if none is good, the files that need it are named.
     fn rescue(&mut self, same: &[Wanted], cause: &str) -> Result<()> {
-        match self.run.reader.blob(BlobKind::Data, &same[0].id) {
+        let expected = same[0].place.plain_length();
+        let found = self.run.reader.blob(BlobKind::Data, &same[0].id).and_then(|plain| {
+            if plain.len() as u64 == expected { Ok(plain) } else { Err(misplaced(same, plain.len())) }
+        });
+        match found {
             Ok(plain) => self.write_everywhere(same, &plain),
             Err(error @ RepositoryError::Corrupt { .. }) => {
                 tracing::warn!(%error, cause, "a blob is lost");
@@ -226,6 +230,13 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
         planned.complete(file, &run.newborn)
     }
+}
+
+/// A good copy of another length than the index has for the bad one: what follows it in its files was planned by that, and would
+/// lie at the wrong places.
+fn misplaced(same: &[Wanted], length: usize) -> RepositoryError {
+    let cause = format!("an index file says that it has {} bytes, and it has {length}", same[0].place.plain_length());
+    RepositoryError::corrupt(format!("data blob {}", same[0].id), cause)
 }
 
 fn stored<'s>(same: &'s [Wanted], range: &PackRange, content: &'s [u8]) -> StoredBlob<'s> {

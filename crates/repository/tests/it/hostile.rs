@@ -188,6 +188,16 @@ fn whoever_has_the_password_cannot_end_the_process_or_write_outside_the_target_w
     }
 }
 
+/// Completes a pack of these blobs and stores it.
+fn plant_pack(opened: &Opened, mut content: Vec<u8>, blobs: Vec<PackedBlob>) -> index::IndexedPack {
+    content.extend_from_slice(&pack::encode_header(&blobs, &opened.key));
+    let id = Id::of(&content);
+    let path = opened.world.path("repository/data").join(&id.to_string()[..2]);
+    std::fs::create_dir_all(&path).expect("a folder");
+    std::fs::write(path.join(id.to_string()), content).expect("writes");
+    index::IndexedPack { id, blobs }
+}
+
 /// A pack of these trees, its index and a snapshot of the last of them.
 fn plant_trees(opened: &Opened, trees: &[Vec<u8>]) {
     let (mut content, mut blobs) = (Vec::new(), Vec::new());
@@ -197,12 +207,8 @@ fn plant_trees(opened: &Opened, trees: &[Vec<u8>]) {
         let length = u32::try_from(content.len()).expect("small") - offset;
         blobs.push(PackedBlob { id: Id::of(json), kind: BlobKind::Tree, offset, length, uncompressed: 0 });
     }
-    content.extend_from_slice(&pack::encode_header(&blobs, &opened.key));
-    let id = Id::of(&content);
-    let path = opened.world.path("repository/data").join(&id.to_string()[..2]);
-    std::fs::create_dir_all(&path).expect("a folder");
-    std::fs::write(path.join(id.to_string()), content).expect("writes");
-    opened.plant("index", &index::encode(&[index::IndexedPack { id, blobs }]).expect("encodes"));
+    let pack = plant_pack(opened, content, blobs);
+    opened.plant("index", &index::encode(&[pack]).expect("encodes"));
     let mut snapshot = Snapshot::parse(&opened.json("snapshots")).expect("parses");
     snapshot.tree = Id::of(trees.last().expect("a tree"));
     snapshot.time.seconds += 3600;
@@ -242,4 +248,75 @@ fn names_that_lead_out_of_the_target_are_refused_and_named() {
     let outcome = opened.world.restore(&repository, snapshot);
     assert_eq!((outcome.files, outcome.problem_count), (1, 3), "{:?}", outcome.problems);
     assert!(!opened.world.path("escaped").exists() && opened.world.path("restored/good").exists());
+}
+
+#[test]
+fn a_second_entry_of_a_name_is_refused_and_takes_nothing_out_of_the_target() {
+    let opened = Opened::new();
+    let packs = index::parse(&opened.json("index")).expect("parses");
+    let data = packs.iter().flat_map(|pack| &pack.blobs).find(|blob| blob.kind == BlobKind::Data).expect("data");
+    let file = Node { name: b"file".to_vec(), content: Some(vec![data.id]), ..Node::default() };
+    let inside = Tree { nodes: vec![file] }.encode();
+    let outside = opened.world.path("outside");
+    std::fs::create_dir(&outside).expect("a directory");
+    std::fs::set_permissions(&outside, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("a mode");
+    let kind = NodeKind::Directory;
+    let directory = Node { name: b"x".to_vec(), kind, mode: 0o777, subtree: Some(Id::of(&inside)), ..Node::default() };
+    let link_target = outside.to_str().expect("text").into();
+    let link = Node { name: b"x".to_vec(), kind: NodeKind::Symlink, link_target, ..Node::default() };
+    plant_trees(&opened, &[inside, Tree { nodes: vec![directory, link] }.encode()]);
+    // What is there is looked at, and removed where it is in the way.
+    std::fs::create_dir_all(opened.world.path("restored/lost+found")).expect("a directory");
+    let repository = opened.world.open();
+    let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+    let outcome = opened.world.restore(&repository, snapshot);
+    assert_eq!((outcome.files, outcome.problem_count), (1, 1), "{:?}", outcome.problems);
+    assert!(outcome.problems[0].cause.contains("\"x\" is not restored"), "{:?}", outcome.problems);
+    assert!(opened.world.path("restored/x/file").is_file() && std::fs::read_dir(&outside).expect("lists").count() == 0);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&outside.metadata().expect("is there").permissions());
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn sizes_that_add_up_to_more_than_a_number_holds_end_nothing() {
+    let opened = Opened::new();
+    let file = |name: &str| Node { name: name.into(), size: u64::MAX, content: Some(Vec::new()), ..Node::default() };
+    plant_trees(&opened, &[Tree { nodes: vec![file("a"), file("b")] }.encode()]);
+    let repository = opened.world.open();
+    let (_, snapshot) = repository.find_snapshot("latest").expect("is there");
+    let browser = repository.browse(&task("browse"), &Cancel::default()).expect("browses");
+    assert_eq!(browser.stats(&[snapshot]).expect("counts").restore_size, u64::MAX);
+}
+
+/// A pack with one blob of data, as it lies in no other.
+fn plant_copy(opened: &Opened, plain: &[u8]) -> index::IndexedPack {
+    let mut content = Vec::new();
+    opened.key.seal(plain, &mut content);
+    let length = u32::try_from(content.len()).expect("small");
+    let blobs = vec![PackedBlob { id: Id::of(plain), kind: BlobKind::Data, offset: 0, length, uncompressed: 0 }];
+    plant_pack(opened, content, blobs)
+}
+
+#[test]
+fn a_file_planned_by_a_wrong_length_is_named_even_if_a_good_copy_of_its_data_is_found() {
+    let opened = Opened::new();
+    let plain = "the same words again ".repeat(20_000).into_bytes();
+    let (index_file, _) = Opened::file(&opened.world, "index");
+    let mut packs = index::parse(&opened.json("index")).expect("parses");
+    let blob = packs.iter_mut().flat_map(|pack| &mut pack.blobs).find(|blob| blob.id == Id::of(&plain)).expect("one");
+    assert_ne!(blob.uncompressed, 0, "it is compressed");
+    blob.uncompressed += 1;
+    packs.push(plant_copy(&opened, &plain));
+    std::fs::remove_file(index_file).expect("removes");
+    opened.plant("index", &index::encode(&packs).expect("encodes"));
+    let repository = opened.world.open();
+    let (snapshot, _) = repository.find_snapshot("latest").expect("is there");
+    let outcome = opened.world.restore(&repository, snapshot);
+    assert_eq!(outcome.problem_count, 1, "{:?}", outcome.problems);
+    assert!(outcome.problems[0].path.ends_with("text/words"), "{:?}", outcome.problems);
+    assert!(
+        outcome.problems[0].cause.contains("an index file says that it has 420001 bytes"),
+        "{:?}",
+        outcome.problems
+    );
 }
