@@ -32,7 +32,10 @@ impl Table {
         println!("\n### {title}\n");
         let distant = self.0.values().flatten().any(|sample| sample.far_end > 0.0);
         let far_end = |of: &str| if distant { format!(" {of} |") } else { String::new() };
-        println!("| work | program | wall s | CPU s |{} peak MB | wall / ours | CPU / ours | target |", far_end("S3 CPU s"));
+        println!(
+            "| work | program | wall s | CPU s |{} peak MB | wall / ours | CPU / ours | target |",
+            far_end("S3 CPU s")
+        );
         println!("|---|---|---|---|{}---|---|---|---|", far_end("---"));
         for &(step, name) in self.0.keys() {
             let of = |name, what| self.median(step, name, what);
