@@ -1,17 +1,17 @@
 //! Reading files: cut, hashed, and their chunks stored if nobody has them yet.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffers::Buffer;
 use super::directory::{Directory, settle};
-use super::node::attributes;
+use super::node::{Carrier, attributes};
 use super::packer::Saver;
 use super::pool::{ChunkJob, FileJob, Work};
 use super::run::Run;
+use super::source::Stat;
 use crate::Result;
 use crate::format::blob::BlobKind;
 use crate::format::chunker::SHORTEST;
@@ -85,21 +85,21 @@ impl<'r, 'a> Worker<'r, 'a> {
 
     fn save_file(&mut self, job: &FileJob) -> Result<()> {
         self.run.check()?;
-        let file = match open(job) {
+        let file = match job.source.file(&job.path) {
             Ok(file) => file,
             Err(error) => return self.give_up(job, 0, &error),
         };
-        let metadata = match file.metadata() {
-            Ok(metadata) if metadata.is_file() => metadata,
+        let stat = match Stat::of(&file) {
+            Ok(stat) if stat.is_file() => stat,
             Ok(_) => return self.give_up(job, 0, &std::io::Error::other("it is no longer a regular file")),
             Err(error) => return self.give_up(job, 0, &error),
         };
-        let mut node = self.run.maker.make(&job.name, &metadata);
-        match attributes(&job.path, |problem| self.run.problem(&job.path, &problem)) {
+        let mut node = self.run.maker.make(&job.name, &stat);
+        match attributes(&Carrier::Path(&job.path), |problem| self.run.problem(&job.path, &problem)) {
             Ok(found) => node.attributes = found,
             Err(error) => self.run.problem(&job.path, &error),
         }
-        self.save_content(job, &file, node, metadata.len())
+        self.save_content(job, &file, node, stat.size())
     }
 
     /// Leaves a file out: gone in the meantime is no problem, anything else is one.
@@ -283,18 +283,5 @@ impl<'r, 'a> Worker<'r, 'a> {
             return Ok(());
         }
         self.run.store_blob(&mut self.saver, self.run.data_packer(self.number), BlobKind::Data, id, plain)
-    }
-}
-
-/// Opens without following a link that took the file's place, and without changing its access time where that is
-/// allowed.
-fn open(job: &FileJob) -> std::io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let open = |flags: rustix::fs::OFlags| {
-        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&job.path)
-    };
-    match open(flags | rustix::fs::OFlags::NOATIME) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => open(flags),
-        opened => opened,
     }
 }

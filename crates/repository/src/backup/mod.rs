@@ -17,6 +17,7 @@ mod packer;
 mod pool;
 mod run;
 mod scan;
+mod source;
 mod upload;
 mod verify;
 mod walk;

@@ -1,13 +1,13 @@
 //! From what the system says about a file to a node.
 
-use std::fs::Metadata;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, StatxTimestamp};
 
 use super::options::{BackupOptions, DeviceIds};
+use super::source::Stat;
 use crate::format::mode;
 use crate::format::time::Time;
 use crate::format::tree::{Attribute, Node, NodeKind};
@@ -32,74 +32,97 @@ impl NodeMaker {
     }
 
     /// Everything but content, subtree, size and attributes.
-    pub(super) fn make(&self, name: &[u8], metadata: &Metadata) -> Node {
-        let kind = kind_of(metadata);
-        let mtime = time(metadata.mtime(), metadata.mtime_nsec());
+    pub(super) fn make(&self, name: &[u8], stat: &Stat) -> Node {
+        let (kind, fields) = (kind_of(stat), stat.fields());
+        let mtime = time(&fields.stx_mtime);
         let linked =
             matches!(kind, NodeKind::File | NodeKind::Symlink | NodeKind::BlockDevice | NodeKind::CharacterDevice);
-        let links = if linked { metadata.nlink() } else { 0 };
+        let links = if linked { u64::from(fields.stx_nlink) } else { 0 };
         let keep_device = self.device_ids == DeviceIds::All || (kind == NodeKind::File && links > 1);
         let is_device = matches!(kind, NodeKind::BlockDevice | NodeKind::CharacterDevice);
         Node {
             name: name.to_vec(),
             kind,
-            mode: mode::stored(metadata.mode()),
+            mode: mode::stored(u32::from(fields.stx_mode)),
             mtime,
-            atime: if self.access_times { time(metadata.atime(), metadata.atime_nsec()) } else { mtime },
-            ctime: time(metadata.ctime(), metadata.ctime_nsec()),
-            uid: metadata.uid(),
-            gid: metadata.gid(),
-            user: self.users.get(metadata.uid()),
-            group: self.groups.get(metadata.gid()),
-            inode: metadata.ino(),
-            device_id: if keep_device { metadata.dev() } else { 0 },
+            atime: if self.access_times { time(&fields.stx_atime) } else { mtime },
+            ctime: time(&fields.stx_ctime),
+            uid: fields.stx_uid,
+            gid: fields.stx_gid,
+            user: self.users.get(fields.stx_uid),
+            group: self.groups.get(fields.stx_gid),
+            inode: fields.stx_ino,
+            device_id: if keep_device { stat.on_device() } else { 0 },
             links,
-            device: if is_device { metadata.rdev() } else { 0 },
+            device: if is_device { stat.is_device() } else { 0 },
             ..Node::default()
         }
     }
 }
 
-fn kind_of(metadata: &Metadata) -> NodeKind {
-    let kind = metadata.file_type();
-    if kind.is_dir() {
-        NodeKind::Directory
-    } else if kind.is_symlink() {
-        NodeKind::Symlink
-    } else if kind.is_block_device() {
-        NodeKind::BlockDevice
-    } else if kind.is_char_device() {
-        NodeKind::CharacterDevice
-    } else if kind.is_fifo() {
-        NodeKind::Fifo
-    } else if kind.is_socket() {
-        NodeKind::Socket
-    } else {
-        NodeKind::File
+fn kind_of(stat: &Stat) -> NodeKind {
+    match stat.kind() {
+        FileType::Directory => NodeKind::Directory,
+        FileType::Symlink => NodeKind::Symlink,
+        FileType::BlockDevice => NodeKind::BlockDevice,
+        FileType::CharacterDevice => NodeKind::CharacterDevice,
+        FileType::Fifo => NodeKind::Fifo,
+        FileType::Socket => NodeKind::Socket,
+        FileType::RegularFile | FileType::Unknown => NodeKind::File,
     }
 }
 
-fn time(seconds: i64, nanoseconds: i64) -> Time {
-    Time::utc(seconds, u32::try_from(nanoseconds).unwrap_or(0))
+fn time(stamp: &StatxTimestamp) -> Time {
+    Time::utc(stamp.tv_sec, stamp.tv_nsec)
 }
 
-/// Where a symbolic link points to.
-pub(super) fn link_target(path: &Path) -> std::io::Result<Vec<u8>> {
-    std::fs::read_link(path).map(|target| target.into_os_string().into_vec())
+/// What has attributes.
+pub(super) enum Carrier<'a> {
+    /// What is at a path, links not followed.
+    Path(&'a Path),
+    /// What is open, whatever its path has become.
+    Open(BorrowedFd<'a>),
 }
 
-/// The attributes of a path, links not followed, in the system's order. File systems without attributes have none. One that
-/// cannot be read is named to `problem` and left out.
-pub(super) fn attributes(path: &Path, problem: impl FnMut(String)) -> std::io::Result<Vec<Attribute>> {
-    match rustix::fs::llistxattr_query(path) {
+impl Carrier<'_> {
+    /// How long the list of names is.
+    fn list_length(&self) -> rustix::io::Result<usize> {
+        match self {
+            Self::Path(path) => rustix::fs::llistxattr_query(*path),
+            Self::Open(open) => rustix::fs::flistxattr_query(open),
+        }
+    }
+
+    fn list(&self, names: &mut Vec<u8>) -> rustix::io::Result<usize> {
+        match self {
+            Self::Path(path) => rustix::fs::llistxattr(*path, spare_capacity(names)),
+            Self::Open(open) => rustix::fs::flistxattr(open, spare_capacity(names)),
+        }
+    }
+
+    fn get(&self, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
+        let mut value = Vec::with_capacity(64 * 1024);
+        match self {
+            Self::Path(path) => rustix::fs::lgetxattr(*path, name, spare_capacity(&mut value))?,
+            Self::Open(open) => rustix::fs::fgetxattr(open, name, spare_capacity(&mut value))?,
+        };
+        value.shrink_to_fit();
+        Ok(value)
+    }
+}
+
+/// The attributes of something, in the system's order. File systems without attributes have none. One that cannot be read is
+/// named to `problem` and left out.
+pub(super) fn attributes(carrier: &Carrier<'_>, problem: impl FnMut(String)) -> std::io::Result<Vec<Attribute>> {
+    match carrier.list_length() {
         Ok(0) | Err(rustix::io::Errno::NOTSUP) => return Ok(Vec::new()),
         Ok(_) => {}
         Err(error) => return Err(error.into()),
     }
     let mut list = Vec::with_capacity(64 * 1024);
-    rustix::fs::llistxattr(path, spare_capacity(&mut list))?;
+    carrier.list(&mut list)?;
     let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    Ok(read_each(names, |name| attribute(path, name), problem))
+    Ok(read_each(names, |name| carrier.get(name), problem))
 }
 
 fn read_each<'n>(
@@ -120,13 +143,6 @@ fn read_each<'n>(
         }
     }
     found
-}
-
-fn attribute(path: &Path, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
-    let mut value = Vec::with_capacity(64 * 1024);
-    rustix::fs::lgetxattr(path, name, spare_capacity(&mut value))?;
-    value.shrink_to_fit();
-    Ok(value)
 }
 
 #[cfg(test)]

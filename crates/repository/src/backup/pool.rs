@@ -8,9 +8,12 @@ use std::time::Duration;
 use super::buffers::Buffer;
 use super::directory::Directory;
 use super::files::OpenFile;
+use super::source::Source;
 
 /// A file to read.
 pub(super) struct FileJob {
+    /// What it was found in, and is opened in.
+    pub source: Arc<Source>,
     pub path: PathBuf,
     pub name: Vec<u8>,
     /// Its size when it was found.

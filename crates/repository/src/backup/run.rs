@@ -239,7 +239,7 @@ impl Run<'_> {
     fn read_everything(&self, previous: Option<Id>, lock: &Lock) -> Result<Id> {
         std::thread::scope(|scope| {
             scope.spawn(|| scan(self));
-            let walker = std::thread::Builder::new().stack_size(64 * 1024 * 1024);
+            let walker = std::thread::Builder::new().name("walk".into()).stack_size(64 * 1024 * 1024);
             let walking = walker.spawn_scoped(scope, move || {
                 if let Err(error) = Walker::new(self).and_then(|walker| walker.walk(previous)) {
                     self.fail(error);

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{DirEntry, Metadata};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::FileType;
+
 use super::directory::{Directory, settle};
-use super::node::{attributes, link_target};
+use super::node::{Carrier, attributes};
 use super::options::Target;
 use super::packer::Saver;
 use super::pool::FileJob;
 use super::run::Run;
+use super::source::{Folder, Source, Stat};
 use crate::format::blob::BlobKind;
 use crate::format::id::Id;
-use crate::format::tree::{Node, NodeKind, Tree};
+use crate::format::tree::{Attribute, Node, NodeKind, Tree};
 use crate::{RepositoryError, Result};
 
 /// Small files travel in batches: one hand-over for many.
@@ -36,6 +37,29 @@ enum Above {
     Target,
 }
 
+/// Where the walk is.
+#[derive(Clone, Copy)]
+struct Inside<'t> {
+    source: &'t Arc<Source>,
+    /// What becomes of the directory, and what it was.
+    directory: &'t Arc<Directory>,
+    previous: Option<&'t Tree>,
+    /// The file system of the target.
+    device: u64,
+}
+
+impl Inside<'_> {
+    fn known(&self, name: &[u8]) -> Option<&Node> {
+        self.previous.and_then(|tree| tree.find(name))
+    }
+}
+
+/// An entry of a directory. The file system may not say what kind it is of.
+struct Entry {
+    name: Vec<u8>,
+    kind: FileType,
+}
+
 impl<'r, 'a> Walker<'r, 'a> {
     pub(super) fn new(run: &'r Run<'a>) -> Result<Self> {
         Ok(Self { run, saver: run.saver()?, batch: Vec::new(), batch_bytes: 0 })
@@ -46,9 +70,9 @@ impl<'r, 'a> Walker<'r, 'a> {
         let root = Directory::root(previous);
         let tree = self.previous_tree(previous);
         match &self.run.options.target {
-            Target::Content(path) => self.placed((path, None), &[], &root, tree.as_deref())?,
+            Target::Content(path) => self.content(path, None, &[], &root, tree.as_deref())?,
             Target::Placed { directory, at, only } => {
-                self.placed((directory, only.as_deref()), &names_of(at), &root, tree.as_deref())?;
+                self.content(directory, only.as_deref(), &names_of(at), &root, tree.as_deref())?;
             }
             Target::Paths(paths) => {
                 let above = self.arrange(paths)?;
@@ -60,24 +84,41 @@ impl<'r, 'a> Walker<'r, 'a> {
     }
 
     /// The content of a directory, below these names.
-    fn placed(
+    fn content(
         &mut self,
-        (path, only): (&Path, Option<&OsStr>),
+        path: &Path,
+        only: Option<&OsStr>,
         names: &[Vec<u8>],
         directory: &Arc<Directory>,
         previous: Option<&Tree>,
     ) -> Result<()> {
-        let metadata = path.metadata().map_err(|error| RepositoryError::local(path, &error))?;
+        let failed = |error: std::io::Error| RepositoryError::local(path, &error);
+        let source = Arc::new(Source::open(path).map_err(failed)?);
+        let folder = source.folder(path).map_err(failed)?;
+        let stat = folder.stat().map_err(failed)?;
+        let inside = Inside { source: &source, directory, previous, device: stat.on_device() };
+        self.placed((path, only), names, (folder, &stat), inside)
+    }
+
+    fn placed(
+        &mut self,
+        (path, only): (&Path, Option<&OsStr>),
+        names: &[Vec<u8>],
+        (folder, stat): (Folder, &Stat),
+        inside: Inside<'_>,
+    ) -> Result<()> {
         let Some((name, rest)) = names.split_first() else {
-            let mut entries = self.read_directory(path).map_err(|error| RepositoryError::local(path, &error))?;
-            entries.retain(|(name, _)| only.is_none_or(|only| only.as_bytes() == name));
-            return self.entries(path, entries, directory, previous, metadata.dev());
+            let mut entries = self.read_directory(&folder).map_err(|error| RepositoryError::local(path, &error))?;
+            entries.retain(|entry| only.is_none_or(|only| only.as_bytes() == entry.name));
+            return self.entries(path, folder, entries, inside);
         };
-        let node = self.node(path, name, &metadata);
-        let known = previous.and_then(|tree| tree.find(name)).and_then(|node| node.subtree);
-        let below = directory.below(node, known);
+        let mut node = self.run.maker.make(name, stat);
+        self.add_folder_attributes(path, &folder, &mut node);
+        let known = inside.known(name).and_then(|node| node.subtree);
+        let below = inside.directory.below(node, known);
         let tree = self.previous_tree(known);
-        self.placed((path, only), rest, &below, tree.as_deref())?;
+        let inside = Inside { directory: &below, previous: tree.as_deref(), ..inside };
+        self.placed((path, only), rest, (folder, stat), inside)?;
         settle(self.run, &mut self.saver, below, None)
     }
 
@@ -107,13 +148,13 @@ impl<'r, 'a> Walker<'r, 'a> {
     ) -> Result<()> {
         for (name, child) in children {
             let path = path.join(OsStr::from_bytes(name));
-            // The way to a target is followed through links, the target itself is not.
-            let found = if matches!(child, Above::Target) { path.symlink_metadata() } else { path.metadata() };
-            let Ok(metadata) = found.map_err(|error| self.run.problem(&path, &error)) else { continue };
             match child {
-                Above::Target => self.entry(&path, name, &metadata, directory, previous, metadata.dev())?,
+                Above::Target => self.target(&path, name, directory, previous)?,
                 Above::Folder(children) => {
-                    let node = self.node(&path, name, &metadata);
+                    let Ok(stat) = Stat::at(&path).map_err(|error| self.run.problem(&path, &error)) else { continue };
+                    let mut node = self.run.maker.make(name, &stat);
+                    let found = attributes(&Carrier::Path(&path), |problem| self.run.problem(&path, &problem));
+                    self.set_attributes(&path, found, &mut node);
                     let known = previous.and_then(|tree| tree.find(name)).and_then(|node| node.subtree);
                     let below = directory.below(node, known);
                     let tree = self.previous_tree(known);
@@ -125,113 +166,144 @@ impl<'r, 'a> Walker<'r, 'a> {
         Ok(())
     }
 
-    fn entries(
+    /// The way to a target is followed through links, the target itself is not.
+    fn target(
         &mut self,
         path: &Path,
-        entries: Vec<(Vec<u8>, DirEntry)>,
+        name: &[u8],
         directory: &Arc<Directory>,
         previous: Option<&Tree>,
-        device: u64,
     ) -> Result<()> {
-        for (name, entry) in entries {
-            let path = path.join(entry.file_name());
-            if self.run.options.leaves_out(&path) {
-                continue;
+        let opened = Source::open(path.parent().unwrap_or(Path::new("/")));
+        let found = opened.and_then(|source| source.top().stat_entry(name).map(|stat| (source, stat)));
+        let Ok((source, stat)) = found.map_err(|error| self.run.problem(path, &error)) else { return Ok(()) };
+        let source = Arc::new(source);
+        let inside = Inside { source: &source, directory, previous, device: stat.on_device() };
+        if stat.is_dir() {
+            return self.directory(path, name, inside);
+        }
+        self.leaf(path, name, (source.top(), &stat), inside);
+        Ok(())
+    }
+
+    /// Everything in a directory, first what is no directory: it is closed before others are opened, however deep they lie.
+    fn entries(&mut self, path: &Path, folder: Folder, entries: Vec<Entry>, inside: Inside<'_>) -> Result<()> {
+        let mut folders = Vec::new();
+        for entry in entries {
+            self.run.check()?;
+            let path = path.join(OsStr::from_bytes(&entry.name));
+            if !self.run.options.leaves_out(&path) && self.entry(&path, &entry, &folder, inside)? {
+                folders.push(entry.name);
             }
-            match entry.metadata() {
-                Ok(metadata) => self.entry(&path, &name, &metadata, directory, previous, device)?,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => self.run.problem(&path, &error),
-            }
+        }
+        drop(folder);
+        for name in folders {
+            self.run.check()?;
+            self.directory(&path.join(OsStr::from_bytes(&name)), &name, inside)?;
         }
         Ok(())
     }
 
-    fn entry(
+    /// Stores an entry, or says that it is a directory to walk.
+    fn entry(&mut self, path: &Path, entry: &Entry, folder: &Folder, inside: Inside<'_>) -> Result<bool> {
+        let one_file_system = self.run.options.one_file_system;
+        if entry.kind == FileType::Directory && !one_file_system {
+            return Ok(true);
+        }
+        match folder.stat_entry(&entry.name) {
+            Ok(stat) if stat.is_dir() && one_file_system && stat.on_device() != inside.device => {
+                self.foreign(path, &entry.name, (folder, &stat), inside)?;
+            }
+            Ok(stat) if stat.is_dir() => return Ok(true),
+            Ok(stat) => self.leaf(path, &entry.name, (folder, &stat), inside),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => self.run.problem(path, &error),
+        }
+        Ok(false)
+    }
+
+    /// The directory of another file system: stored as if nothing were in it.
+    fn foreign(
         &mut self,
         path: &Path,
         name: &[u8],
-        metadata: &Metadata,
-        directory: &Arc<Directory>,
-        previous: Option<&Tree>,
-        device: u64,
+        (folder, stat): (&Folder, &Stat),
+        inside: Inside<'_>,
     ) -> Result<()> {
-        self.run.check()?;
-        let known = previous.and_then(|tree| tree.find(name));
-        if metadata.is_dir() {
-            return self.directory(path, name, metadata, directory, known, device);
+        let node = self.node(path, name, (folder, stat));
+        let previous = inside.known(name).and_then(|node| node.subtree);
+        settle(self.run, &mut self.saver, inside.directory.below(node, previous), None)
+    }
+
+    /// What is no directory.
+    fn leaf(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: Inside<'_>) {
+        if stat.is_file() {
+            self.file(path, name, (folder, stat), inside);
+            return;
         }
-        if metadata.is_file() {
-            self.file(path, name, metadata, directory, known);
-            return Ok(());
-        }
-        let mut node = self.node(path, name, metadata);
+        let mut node = self.node(path, name, (folder, stat));
         match node.kind {
-            NodeKind::Socket => return Ok(()),
-            NodeKind::Symlink => match link_target(path) {
+            NodeKind::Socket => return,
+            NodeKind::Symlink => match folder.link_target(name) {
                 Ok(target) => node.link_target = target,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                Err(error) => {
-                    self.run.problem(path, &error);
-                    return Ok(());
-                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+                Err(error) => return self.run.problem(path, &error),
             },
             _ => {}
         }
-        directory.add(node);
-        Ok(())
+        inside.directory.add(node);
     }
 
-    fn directory(
-        &mut self,
-        path: &Path,
-        name: &[u8],
-        metadata: &Metadata,
-        above: &Arc<Directory>,
-        known: Option<&Node>,
-        device: u64,
-    ) -> Result<()> {
-        let foreign = self.run.options.one_file_system && metadata.dev() != device;
-        let entries = if foreign { Ok(Vec::new()) } else { self.read_directory(path) };
-        let entries = match entries {
-            Ok(entries) => entries,
+    fn directory(&mut self, path: &Path, name: &[u8], inside: Inside<'_>) -> Result<()> {
+        let (folder, stat, entries) = match self.open_directory(path, inside.source) {
+            Ok(opened) => opened,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
                 self.run.problem(path, &error);
                 return Ok(());
             }
         };
-        let node = self.node(path, name, metadata);
-        let previous = known.and_then(|node| node.subtree);
-        let directory = above.below(node, previous);
+        let mut node = self.run.maker.make(name, &stat);
+        self.add_folder_attributes(path, &folder, &mut node);
+        let previous = inside.known(name).and_then(|node| node.subtree);
+        let directory = inside.directory.below(node, previous);
         let tree = self.previous_tree(previous);
         self.run.meters.task.say(path.to_string_lossy());
-        self.entries(path, entries, &directory, tree.as_deref(), device)?;
+        let below = Inside { directory: &directory, previous: tree.as_deref(), ..inside };
+        self.entries(path, folder, entries, below)?;
         settle(self.run, &mut self.saver, directory, None)
     }
 
-    fn file(
-        &mut self,
-        path: &Path,
-        name: &[u8],
-        metadata: &Metadata,
-        directory: &Arc<Directory>,
-        known: Option<&Node>,
-    ) {
-        let mut node = self.run.maker.make(name, metadata);
-        node.size = metadata.len();
+    fn open_directory(&self, path: &Path, source: &Source) -> std::io::Result<(Folder, Stat, Vec<Entry>)> {
+        let folder = source.folder(path)?;
+        let stat = folder.stat()?;
+        let entries = self.read_directory(&folder)?;
+        Ok((folder, stat, entries))
+    }
+
+    fn file(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: Inside<'_>) {
+        let known = inside.known(name);
+        let mut node = self.run.maker.make(name, stat);
+        node.size = stat.size();
         if let Some(content) = known.and_then(|known| self.unchanged_content(path, &node, known)) {
             node.content = Some(content);
-            self.add_attributes(path, &mut node);
+            self.add_attributes(path, folder, &mut node);
             self.run.count_unchanged(node.size);
-            directory.add(node);
+            inside.directory.add(node);
             return;
         }
-        directory.expect();
+        inside.directory.expect();
         let known = known.is_some_and(|node| node.kind == NodeKind::File);
-        let (size, directory) = (metadata.len(), directory.clone());
-        self.batch.push(FileJob { path: path.to_owned(), name: name.to_vec(), size, directory, known });
-        self.batch_bytes += metadata.len();
+        let (source, directory) = (inside.source.clone(), inside.directory.clone());
+        self.batch.push(FileJob {
+            source,
+            path: path.to_owned(),
+            name: name.to_vec(),
+            size: stat.size(),
+            directory,
+            known,
+        });
+        self.batch_bytes += stat.size();
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
             self.flush();
         }
@@ -239,12 +311,13 @@ impl<'r, 'a> Walker<'r, 'a> {
 
     /// The entries of a directory, sorted by the bytes of their names. There may be very many: who is asked to stop finds no
     /// more of them, and stores none.
-    fn read_directory(&self, path: &Path) -> std::io::Result<Vec<(Vec<u8>, DirEntry)>> {
-        let mut entries = std::fs::read_dir(path)?
-            .take_while(|_| !self.run.is_stopped())
-            .map(|entry| entry.map(|entry| (entry.file_name().into_vec(), entry)))
-            .collect::<std::io::Result<Vec<_>>>()?;
-        entries.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+    fn read_directory(&self, folder: &Folder) -> std::io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        folder.each_entry(|name, kind| {
+            entries.push(Entry { name: name.to_vec(), kind });
+            !self.run.is_stopped()
+        })?;
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(entries)
     }
 
@@ -272,14 +345,26 @@ impl<'r, 'a> Walker<'r, 'a> {
         None
     }
 
-    fn node(&self, path: &Path, name: &[u8], metadata: &Metadata) -> Node {
-        let mut node = self.run.maker.make(name, metadata);
-        self.add_attributes(path, &mut node);
+    fn node(&self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat)) -> Node {
+        let mut node = self.run.maker.make(name, stat);
+        self.add_attributes(path, folder, &mut node);
         node
     }
 
-    fn add_attributes(&self, path: &Path, node: &mut Node) {
-        match attributes(path, |problem| self.run.problem(path, &problem)) {
+    /// Those of an entry of the directory.
+    fn add_attributes(&self, path: &Path, folder: &Folder, node: &mut Node) {
+        let found = folder.entry_attributes(&node.name, path, |problem| self.run.problem(path, &problem));
+        self.set_attributes(path, found, node);
+    }
+
+    /// Those of the directory itself.
+    fn add_folder_attributes(&self, path: &Path, folder: &Folder, node: &mut Node) {
+        let found = folder.attributes(|problem| self.run.problem(path, &problem));
+        self.set_attributes(path, found, node);
+    }
+
+    fn set_attributes(&self, path: &Path, found: std::io::Result<Vec<Attribute>>, node: &mut Node) {
+        match found {
             Ok(found) => node.attributes = found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => self.run.problem(path, &error),

@@ -1,12 +1,11 @@
 //! What comes back is what was there.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use plimsoll_progress::{Clock, Meter, Operation, Total, Unit};
 use plimsoll_repository::backup::Parent;
@@ -228,25 +227,25 @@ fn what_a_snapshot_has_no_attributes_for_keeps_and_inherits_none() {
     }
 }
 
-/// Called when the walk comes to `z`, after everything else, and the scan has counted all there is.
-fn when_all_is_counted(
-    bytes: Meter,
-    then: impl Fn() + Send + Sync + 'static,
-) -> Arc<dyn Fn(&Path) -> bool + Send + Sync> {
-    let walkers = Mutex::new(HashSet::new());
+type Exclude = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
+
+/// Called when the walk comes to this path. The scan asks about it, too, but is another thread.
+fn when_walked_to(end_of_path: &'static str, then: impl Fn() + Send + Sync + 'static) -> Exclude {
     Arc::new(move |path: &Path| {
-        let this = std::thread::current().id();
-        // The scan looks at all names of a directory before it goes deeper, the walk goes deeper at once.
-        if path.ends_with("a/kept") {
-            walkers.lock().expect("not poisoned").insert(this);
-        }
-        if path.ends_with("z") && walkers.lock().expect("not poisoned").contains(&this) {
-            while !bytes.counts().total.is_final() {
-                std::thread::yield_now();
-            }
+        if path.ends_with(end_of_path) && std::thread::current().name() == Some("walk") {
             then();
         }
         false
+    })
+}
+
+/// Called when the walk comes to `z/last`, after everything else, and the scan has counted all there is.
+fn when_all_is_counted(bytes: Meter, then: impl Fn() + Send + Sync + 'static) -> Exclude {
+    when_walked_to("z/last", move || {
+        while !bytes.counts().total.is_final() {
+            std::thread::yield_now();
+        }
+        then();
     })
 }
 
@@ -256,7 +255,7 @@ fn what_is_unchanged_vanishes_or_cannot_be_read_is_counted_too() {
     world.write("a/kept", noise(1, 50_000));
     let repository = world.init();
     world.backup(&repository);
-    for (name, size) in [("a/vanishing", 1000), ("a/unreadable", 20_000), ("a/new", 300_000), ("z", 4_000_000)] {
+    for (name, size) in [("a/vanishing", 1000), ("a/unreadable", 20_000), ("a/new", 300_000), ("z/last", 4_000_000)] {
         world.write(name, noise(2, size));
     }
     let (vanishing, unreadable) = (world.source().join("a/vanishing"), world.source().join("a/unreadable"));
@@ -399,6 +398,71 @@ fn a_directory_or_a_file_of_it_can_be_found_in_the_snapshot_as_if_it_lay_elsewhe
     assert_eq!(placed("/app", Some("other")), ["app", "app/other"]);
     assert_eq!(placed("/", Some("other")), ["other"]);
     assert_eq!(placed("/app", Some("none")), ["app"]);
+}
+
+/// Puts a link to `outside` in the place of `d` when the walk comes to this path; answers with what was stored and named.
+fn link_swapped_in(when: &'static str) -> (Vec<String>, Vec<plimsoll_repository::backup::Problem>) {
+    let world = World::new();
+    for name in ["a", "d/file", "d/e/file", "z/last"] {
+        world.write(name, "of the tenant");
+    }
+    let (inside, outside) = (world.source().join("d"), world.path("outside"));
+    fs::create_dir_all(outside.join("e")).expect("directories");
+    for name in ["file", "e/file"] {
+        fs::write(outside.join(name), "of the machine").expect("writes");
+    }
+    let (repository, mut options, aside) = (world.init(), world.options(), world.path("aside"));
+    options.exclude = Some(when_walked_to(when, move || {
+        fs::rename(&inside, &aside).expect("renames");
+        symlink(&outside, &inside).expect("a link");
+    }));
+    let outcome = repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    world.restore(&repository, outcome.snapshot);
+    let restored = world.path("restored");
+    let mut files = Vec::new();
+    for name in fingerprint(&restored).into_keys().map(|name| String::from_utf8(name).expect("a name")) {
+        if restored.join(&name).is_file() {
+            assert_eq!(fs::read_to_string(restored.join(&name)).expect("reads"), "of the tenant", "{name}");
+            files.push(name);
+        }
+    }
+    (files, outcome.problems)
+}
+
+#[test]
+fn a_link_that_takes_the_place_of_a_directory_after_it_was_walked_is_named_and_not_followed() {
+    let (files, problems) = link_swapped_in("z/last");
+    assert_eq!(files, ["a", "z/last"]);
+    let named: Vec<_> = problems.iter().map(|problem| problem.path.rsplit_once("source/").expect("below").1).collect();
+    assert_eq!(named, ["d/file", "d/e/file"]);
+    assert!(problems.iter().all(|problem| problem.cause.contains("symbolic link")), "{problems:?}");
+}
+
+#[test]
+fn a_link_that_takes_the_place_of_a_directory_before_it_is_walked_is_named_and_not_followed() {
+    let (files, problems) = link_swapped_in("a");
+    assert_eq!(files, ["a", "z/last"]);
+    assert!(problems.len() == 1 && problems[0].path.ends_with("source/d"), "{problems:?}");
+}
+
+#[test]
+fn links_on_the_way_to_a_target_are_followed_and_a_target_that_is_a_link_is_stored_as_one() {
+    let world = World::new();
+    world.write("d/e/file", "x");
+    symlink("d", world.source().join("way")).expect("a link");
+    symlink("e", world.source().join("d/link")).expect("a link");
+    let (repository, mut options) = (world.init(), world.options());
+    let targets = ["way/e", "d/link", "d/e/file"].map(|name| world.source().join(name));
+    options.target = plimsoll_repository::backup::Target::Paths(targets.to_vec());
+    let outcome = repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    assert_eq!(outcome.problems, []);
+    world.restore(&repository, outcome.snapshot);
+    let source = world.source();
+    let restored = world.path("restored").join(source.strip_prefix("/").expect("absolute"));
+    let found: Vec<_> = fingerprint(&restored).into_keys().map(|name| String::from_utf8(name).expect("a name")).collect();
+    assert_eq!(found, ["d", "d/e", "d/e/file", "d/link", "way", "way/e", "way/e/file"]);
+    assert!(restored.join("way").symlink_metadata().expect("is there").is_dir(), "written as what it leads to");
+    assert!(restored.join("d/link").is_symlink());
 }
 
 #[test]
