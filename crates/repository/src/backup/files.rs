@@ -12,6 +12,7 @@ use super::packer::Saver;
 use super::pool::{ChunkJob, FileJob, Work};
 use super::run::Run;
 use super::source::Stat;
+use super::totals::Amount;
 use crate::Result;
 use crate::format::blob::BlobKind;
 use crate::format::chunker::SHORTEST;
@@ -120,6 +121,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             Ok(Piece::Cut(length)) => return self.save_large(job, file, node, buffer, filled, length),
             Ok(Piece::End) if filled == 0 => Vec::new(),
             Ok(Piece::End) => {
+                self.count_growth(job.size, filled as u64);
                 let id = Id::of(&buffer[..filled]);
                 self.save_chunk(id, &mut buffer[..filled])?;
                 vec![id]
@@ -131,6 +133,13 @@ impl<'r, 'a> Worker<'r, 'a> {
         node.content = Some(content);
         self.run.count_file(job.known, node.size);
         settle(self.run, &mut self.saver, job.directory.clone(), Some(node))
+    }
+
+    /// A file that grows is more than the walk has found.
+    fn count_growth(&self, known: u64, size: u64) {
+        if size > known {
+            self.run.meters.walked(Amount { files: 0, bytes: size - known });
+        }
     }
 
     /// Fills the buffer until it holds a whole chunk or the rest of the file.
@@ -176,6 +185,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let mut size = 0;
         let mut failure = None;
         for position in 0.. {
+            self.count_growth(job.size.max(size), size + length as u64);
             size += length as u64;
             // Saving a chunk uses up its bytes: what belongs to the next goes aside first.
             self.rest.clear();
@@ -187,6 +197,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             match self.read_chunk(file, &mut buffer, &mut filled, u64::MAX) {
                 Ok(Piece::Cut(found)) => length = found,
                 Ok(Piece::End) if filled > 0 => {
+                    self.count_growth(job.size.max(size), size + filled as u64);
                     size += filled as u64;
                     let last = ChunkJob { file: open.clone(), position: position + 1, buffer, length: filled };
                     self.hand_over(last)?;
