@@ -1,6 +1,6 @@
 //! Where every blob is, in memory: 48 bytes for each and one slot of a hash table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::id::Id;
@@ -41,7 +41,12 @@ pub(crate) struct BlobIndex {
     trees: Table<Entry>,
     /// Second and further copies: rare, but what a damaged first copy is replaced with.
     copies: HashMap<Id, Vec<Place>>,
+    /// Packs that are too large to be held whole. Few programs write any.
+    large: HashSet<u32>,
 }
+
+/// Packs of more are large. A pack that was closed at 16 MiB is not.
+pub(crate) const LARGE_PACK: u64 = 17 * 1024 * 1024;
 
 impl BlobIndex {
     /// Takes in a pack; one that is known already changes nothing.
@@ -52,6 +57,9 @@ impl BlobIndex {
         }
         for blob in &pack.blobs {
             self.add_blob(number, blob);
+        }
+        if pack.blobs.iter().any(|blob| Place::of(number, blob).range().end > LARGE_PACK) {
+            self.large.insert(number);
         }
     }
 
@@ -78,6 +86,11 @@ impl BlobIndex {
 
     pub(crate) fn pack(&self, number: u32) -> Id {
         if (number as usize) < self.packs.len { *self.packs.entry(number as usize) } else { Id::default() }
+    }
+
+    /// Whether a pack is too large to be held whole.
+    pub(crate) fn is_large(&self, number: u32) -> bool {
+        self.large.contains(&number)
     }
 
     pub(crate) fn pack_count(&self) -> usize {
