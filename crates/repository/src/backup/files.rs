@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -96,7 +97,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             Err(error) => return self.give_up(job, 0, &error),
         };
         let mut node = self.run.maker.make(&job.name, &stat);
-        match attributes(&Carrier::Path(&job.path), |problem| self.run.problem(&job.path, &problem)) {
+        match attributes(&Carrier::Open(file.as_fd()), |problem| self.run.problem(&job.path, &problem)) {
             Ok(found) => node.attributes = found,
             Err(error) => self.run.problem(&job.path, &error),
         }
