@@ -1,40 +1,76 @@
-//! Opening what lies below a directory. A link on the way is refused, whoever puts it there and whenever: it may lead anywhere.
+//! Opening what lies below a directory. No link on the way is followed, whoever puts it there and whenever: it may lead anywhere.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
 
-/// A directory, and whether the system can be asked to stay below it.
+/// A directory, and everything below it.
 pub(crate) struct Beneath {
-    base: PathBuf,
-    /// Nothing where the system is too old for it: then only the last part of a path is kept from being a link.
-    root: Option<OwnedFd>,
+    path: PathBuf,
+    top: OwnedFd,
+    /// Whether the system opens a whole way without following a link on it: Linux does since 5.6, if it is let.
+    pub(crate) whole_ways: bool,
 }
 
 impl Beneath {
-    pub(crate) fn new(base: &Path) -> Self {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, base, flags, Mode::empty()).ok();
-        let root = root.filter(|root| openat2(root, ".", flags, Mode::empty(), confined()).is_ok());
-        Self { base: base.to_owned(), root }
+    /// Links on the way to the directory are followed, and so is the directory itself.
+    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
+        let top = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let whole_ways = open_whole_way(top.as_fd(), Path::new("."), OFlags::PATH, Mode::empty()).is_ok();
+        Ok(Self { path: path.to_owned(), top, whole_ways })
+    }
+
+    /// The directory itself, which can be looked at but not read.
+    pub(crate) fn top(&self) -> BorrowedFd<'_> {
+        self.top.as_fd()
     }
 
     /// Opens a path that begins with the directory's own.
-    pub(crate) fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> std::io::Result<File> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = match (&self.root, path.strip_prefix(&self.base)) {
-            (Some(root), Ok(below)) if below.as_os_str().is_empty() => openat2(root, ".", flags, mode, confined()),
-            (Some(root), Ok(below)) => openat2(root, below, flags, mode, confined()),
-            _ => openat(CWD, path, flags, mode),
-        };
-        Ok(opened?.into())
+    pub(crate) fn open_below(&self, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        let way = path.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
+        let way = if way.as_os_str().is_empty() { Path::new(".") } else { way };
+        if self.whole_ways {
+            return open_whole_way(self.top(), way, flags, mode);
+        }
+        open_step_by_step(self.top(), way, flags, mode)
+    }
+
+    /// The same, with words that say what was in the way.
+    pub(crate) fn file(&self, path: &Path, flags: OFlags, mode: Mode) -> std::io::Result<File> {
+        self.open_below(path, flags, mode).map(File::from).map_err(explained)
     }
 }
 
-fn confined() -> ResolveFlags {
-    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS
+fn open_whole_way(top: BorrowedFd<'_>, way: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(top, way, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
+}
+
+/// The same with a call for each part of the way.
+fn open_step_by_step(top: BorrowedFd<'_>, way: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let step = |from: &Option<OwnedFd>, name: &Path, flags: OFlags| {
+        let from = from.as_ref().map_or(top, AsFd::as_fd);
+        openat(from, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)
+    };
+    let mut folder = None;
+    let (before, last) = (way.parent().unwrap_or(Path::new("")), way.file_name().map_or(Path::new("."), Path::new));
+    for name in before {
+        if name == ".." {
+            return Err(Errno::XDEV);
+        }
+        folder = Some(step(&folder, Path::new(name), OFlags::PATH | OFlags::DIRECTORY)?);
+    }
+    step(&folder, last, flags)
+}
+
+pub(crate) fn explained(error: Errno) -> std::io::Error {
+    if error == Errno::LOOP {
+        return std::io::Error::other("a symbolic link has taken its place or that of a directory above it");
+    }
+    error.into()
 }
 
 #[cfg(test)]
@@ -42,23 +78,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_below_is_opened_and_no_link_is_followed_wherever_it_stands() {
+    fn nothing_is_made_behind_a_link_whether_the_system_knows_whole_ways_or_not() {
         let folder = tempfile::tempdir().expect("a directory");
         let (base, outside) = (folder.path().join("base"), folder.path().join("outside"));
-        for directory in [&base.join("real"), &outside] {
-            std::fs::create_dir_all(directory).expect("a directory");
-            std::fs::write(directory.join("file"), "x").expect("a file");
-        }
+        std::fs::create_dir_all(base.join("real")).expect("a directory");
+        std::fs::create_dir_all(&outside).expect("a directory");
         std::os::unix::fs::symlink(&outside, base.join("link")).expect("a link");
-        std::os::unix::fs::symlink("real/file", base.join("inside")).expect("a link");
-        let beneath = Beneath::new(&base);
-        let open = |path: &str| beneath.open(&base.join(path), OFlags::RDONLY, Mode::empty());
-        assert!(open("real/file").is_ok() && open("real").is_ok() && open("").is_ok());
-        for path in ["link", "inside", "link/file", "real/../../outside/file"] {
-            let error = open(path).expect_err(path);
-            assert!(matches!(error.raw_os_error(), Some(18 | 40)), "{path}: {error}");
+        std::os::unix::fs::symlink(outside.join("new"), base.join("dangling")).expect("a link");
+        let whole = Beneath::open(&base).expect("opens");
+        let steps = Beneath { whole_ways: false, ..Beneath::open(&base).expect("opens") };
+        for (number, beneath) in [whole, steps].iter().enumerate() {
+            let make = |path: &str| beneath.file(&base.join(path), OFlags::WRONLY | OFlags::CREATE, Mode::RUSR);
+            assert!(make(&format!("real/new {number}")).is_ok() && make(&format!("new {number}")).is_ok());
+            for path in ["link/new", "dangling", "real/../../outside/new", "../outside/new"] {
+                assert!(make(path).is_err(), "{path}");
+            }
         }
-        let new = beneath.open(&base.join("link/new"), OFlags::WRONLY | OFlags::CREATE, Mode::RUSR);
-        assert!(new.is_err() && !outside.join("new").exists());
+        assert_eq!(std::fs::read_dir(&outside).expect("lists").count(), 0);
     }
 }

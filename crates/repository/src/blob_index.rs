@@ -1,6 +1,6 @@
 //! Where every blob is, in memory: 48 bytes for each and one slot of a hash table.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::id::Id;
@@ -43,6 +43,8 @@ pub(crate) struct BlobIndex {
     copies: HashMap<Id, Vec<Place>>,
     /// What it was made from: index files, and packs that no index file names.
     origin: Origin,
+    /// Packs that are too large to be held whole. Few programs write any.
+    large: HashSet<u32>,
 }
 
 /// The files of the store that an index was made from.
@@ -51,6 +53,9 @@ pub(crate) struct Origin {
     pub files: Vec<Id>,
     pub packs: Vec<Id>,
 }
+
+/// Packs of more are large. A pack that was closed at 16 MiB is not.
+pub(crate) const LARGE_PACK: u64 = 17 * 1024 * 1024;
 
 impl BlobIndex {
     /// Takes in what an index file names.
@@ -80,6 +85,9 @@ impl BlobIndex {
         for blob in &pack.blobs {
             self.add_blob(number, blob);
         }
+        if pack.blobs.iter().any(|blob| Place::of(number, blob).range().end > LARGE_PACK) {
+            self.large.insert(number);
+        }
     }
 
     fn add_blob(&mut self, pack: u32, blob: &PackedBlob) {
@@ -105,6 +113,11 @@ impl BlobIndex {
 
     pub(crate) fn pack(&self, number: u32) -> Id {
         if (number as usize) < self.packs.len { *self.packs.entry(number as usize) } else { Id::default() }
+    }
+
+    /// Whether a pack is too large to be held whole.
+    pub(crate) fn is_large(&self, number: u32) -> bool {
+        self.large.contains(&number)
     }
 
     pub(crate) fn pack_count(&self) -> usize {

@@ -161,7 +161,7 @@ impl<'a> BlobReader<'a> {
     }
 
     fn tree_in_pack(&self, place: &Place) -> Result<Bytes> {
-        let cached = self.tree_cache().find(place.pack, &place.range());
+        let cached = self.tree_cache().find(place.pack, self.index.is_large(place.pack), &place.range());
         let wished = match cached {
             Ok(found) => return Ok(found),
             Err(wished) => wished,

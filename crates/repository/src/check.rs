@@ -10,6 +10,7 @@ use crate::blob_index::{BlobIndex, Marks, Place};
 use crate::blob_read::{BlobReader, Decoder, StoredBlob};
 use crate::cancel::Cancel;
 use crate::format::blob::{BlobKind, PackedBlob};
+use crate::format::hash::Hash;
 use crate::format::id::Id;
 use crate::format::index::IndexedPack;
 use crate::format::pack;
@@ -18,6 +19,7 @@ use crate::format::tree::{Node, NodeKind};
 use crate::index_load::IndexSource;
 use crate::lock::{Lock, LockKind};
 use crate::pack_file::PackFiles;
+use crate::pack_parts::{PackParts, parts};
 use crate::read_ahead::{ReadAhead, Wish};
 use crate::repository::{FileKind, Listed, Repository};
 use crate::side_by_side::side_by_side;
@@ -64,6 +66,8 @@ impl CheckOutcome {
 
 /// More threads would hold more packs in memory than a check may.
 const MOST_READERS: usize = 3;
+/// Larger packs are read in parts: a pack that was closed at 16 MiB with the longest of all blobs is not.
+const LARGEST_WHOLE: u64 = 25 * 1024 * 1024;
 
 struct Check<'a> {
     repository: &'a Arc<Repository>,
@@ -277,18 +281,21 @@ impl Check<'_> {
                 locked(&failure).get_or_insert(error);
             }
         };
+        let (large, whole): (Vec<_>, Vec<_>) = packs.iter().cloned().partition(|pack| pack.size > LARGEST_WHOLE);
         if self.repository.store.file_of("config").is_some() {
             let next = AtomicUsize::new(0);
-            on_each_reader(packs.len(), || done(self.read_files(packs, &next, &bytes, &stopped)), || ());
+            on_each_reader(whole.len(), || done(self.read_files(&whole, &next, &bytes, &stopped)), || ());
         } else {
             let arriving = ReadAhead::default();
             let wish = |pack: &Listed| Wish { pack: pack.id, bytes: 0..pack.size, what: pack.clone() };
             on_each_reader(
-                packs.len(),
+                whole.len(),
                 || done(self.read_arriving(&arriving, &bytes, &stopped)),
-                || arriving.fetch_all(self.repository, packs.iter().map(wish), stopped),
+                || arriving.fetch_all(self.repository, whole.iter().map(wish), stopped),
             );
         }
+        let next = AtomicUsize::new(0);
+        on_each_reader(large.len(), || done(self.read_large(&large, &next, &bytes, &stopped)), || ());
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
@@ -328,6 +335,57 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Large ones are read in parts: a few of them held whole would be more than all memory a check may take.
+    fn read_large(
+        &self,
+        packs: &[Listed],
+        next: &AtomicUsize,
+        bytes: &Meter,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let (mut decoder, mut parts) = (Decoder::new(), PackParts::new(self.repository, self.cancel));
+        while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
+            let mut read = 0;
+            let checked = self.check_in_parts(pack, &mut parts, &mut decoder, |part| {
+                bytes.add(part);
+                read += part;
+            });
+            self.note_damage(checked)?;
+            self.outcome.lock().unwrap_or_else(PoisonError::into_inner).bytes_read += pack.size;
+            bytes.add(pack.size.saturating_sub(read));
+        }
+        Ok(())
+    }
+
+    fn check_in_parts(
+        &self,
+        pack: &Listed,
+        content: &mut PackParts<'_>,
+        decoder: &mut Decoder,
+        mut done: impl FnMut(u64),
+    ) -> Result<()> {
+        let header = content.header(pack.id, pack.size)?;
+        let blobs = header.unwrap_or_else(|cause| {
+            self.error(format!("pack {}: {cause}", pack.id));
+            Vec::new()
+        });
+        let mut hash = Hash::default();
+        for (range, blobs) in parts(&blobs, pack.size) {
+            let part = content.read(pack.id, range.clone())?;
+            hash.update(part);
+            self.read_blobs(pack, part, range.start, blobs, decoder)?;
+            done(range.end - range.start);
+        }
+        self.compare_hash(pack, hash.finish());
+        Ok(())
+    }
+
+    fn compare_hash(&self, pack: &Listed, found: Id) {
+        if found != pack.id {
+            self.error(format!("pack {}: its content does not have the hash that is its name", pack.id));
+        }
+    }
+
     fn look_into(&self, pack: &Listed, content: Result<&[u8]>, decoder: &mut Decoder, bytes: &Meter) -> Result<()> {
         if let Some(content) = self.note_damage(content)? {
             self.check_pack(pack, content, decoder)?;
@@ -338,25 +396,31 @@ impl Check<'_> {
     }
 
     fn check_pack(&self, pack: &Listed, content: &[u8], decoder: &mut Decoder) -> Result<()> {
-        if Id::of(content) != pack.id {
-            self.error(format!("pack {}: its content does not have the hash that is its name", pack.id));
-        }
+        self.compare_hash(pack, Id::of(content));
         let header = pack::header_size(content, content.len() as u64).and_then(|size| {
             let tail = content.get(content.len() - size..).ok_or("too short")?;
             pack::parse_header(tail, content.len() as u64, &self.repository.key)
         });
         match header {
-            Ok(blobs) => self.read_blobs(pack, content, &blobs, decoder)?,
+            Ok(blobs) => self.read_blobs(pack, content, 0, &blobs, decoder)?,
             Err(cause) => self.error(format!("pack {}: {cause}", pack.id)),
         }
         Ok(())
     }
 
-    fn read_blobs(&self, pack: &Listed, content: &[u8], blobs: &[PackedBlob], decoder: &mut Decoder) -> Result<()> {
+    /// Blobs of a part of a pack that begins at `start`.
+    fn read_blobs(
+        &self,
+        pack: &Listed,
+        part: &[u8],
+        start: u64,
+        blobs: &[PackedBlob],
+        decoder: &mut Decoder,
+    ) -> Result<()> {
         for blob in blobs {
             self.cancel.check()?;
-            let range = blob.offset as usize..blob.offset as usize + blob.length as usize;
-            let sealed = content.get(range).unwrap_or_default();
+            let from = usize::try_from(u64::from(blob.offset).saturating_sub(start)).unwrap_or(usize::MAX);
+            let sealed = part.get(from..).and_then(|rest| rest.get(..blob.length as usize)).unwrap_or_default();
             let stored = StoredBlob { sealed, uncompressed: blob.uncompressed, id: &blob.id };
             if let Err(cause) = decoder.decode(&self.repository.key, &stored) {
                 self.error(format!("pack {}: blob {}: {cause}", pack.id, blob.id));

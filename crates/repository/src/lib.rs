@@ -31,6 +31,7 @@ mod index_load;
 mod lock;
 mod open;
 mod pack_file;
+mod pack_parts;
 mod read_ahead;
 mod repository;
 pub mod restore;

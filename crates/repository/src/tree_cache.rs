@@ -2,7 +2,8 @@
 //! cheaper than many small ones.
 //!
 //! A walk through a snapshot of many backups goes to and fro between packs. One that had to make room and is asked for again is
-//! therefore read in parts: what lies before a tree in its pack is what lies below it in the directories.
+//! therefore read in parts: what lies before a tree in its pack is what lies below it in the directories. So is one that is too
+//! large to be kept.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -13,6 +14,8 @@ use bytes::Bytes;
 const KEPT: usize = 17 * 1024 * 1024;
 /// What is read of a pack that was there before.
 const PART: u64 = 1024 * 1024;
+/// What is read of a large pack: more, because it is not known to be gone to and fro.
+const PART_OF_LARGE: u64 = 4 * 1024 * 1024;
 
 /// A part of a pack, or all of it.
 pub(crate) struct Piece {
@@ -49,12 +52,16 @@ pub(crate) struct TreeCache {
 
 impl TreeCache {
     /// A range of a pack, or what to read for it.
-    pub(crate) fn find(&mut self, pack: u32, range: &Range<u64>) -> Result<Bytes, Wished> {
+    pub(crate) fn find(&mut self, pack: u32, is_large: bool, range: &Range<u64>) -> Result<Bytes, Wished> {
         let holds = |piece: &Piece| piece.pack == pack && piece.slice(range).is_some();
         let found = self.pieces.iter().rposition(holds).and_then(|at| self.pieces.remove(at));
         let Some(piece) = found else {
-            let part = range.start.min(range.end.saturating_sub(PART))..range.end;
-            return Err(if self.gone.contains(&pack) { Wished::Part(part) } else { Wished::Pack });
+            let part = |length| Wished::Part(range.start.min(range.end.saturating_sub(length))..range.end);
+            return Err(match is_large {
+                _ if self.gone.contains(&pack) => part(PART),
+                true => part(PART_OF_LARGE),
+                false => Wished::Pack,
+            });
         };
         let found = piece.slice(range);
         self.pieces.push_back(piece);
@@ -77,6 +84,7 @@ impl TreeCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blob_index::LARGE_PACK;
 
     /// Walks to and fro between packs of this size; answers with the bytes that were read.
     fn walk(packs: u32, size: u64, trees: u64) -> u64 {
@@ -85,7 +93,7 @@ mod tests {
             for pack in 0..packs {
                 let (length, end) = (size / trees, (tree + 1) * (size / trees));
                 let range = end - length..end;
-                let Err(wished) = cache.find(pack, &range) else { continue };
+                let Err(wished) = cache.find(pack, size > LARGE_PACK, &range) else { continue };
                 let whole = match wished {
                     Wished::Pack => 0..size,
                     Wished::Part(part) => part,
@@ -94,8 +102,13 @@ mod tests {
                 let content = vec![u8::try_from(pack).unwrap_or(0); usize::try_from(whole.end - whole.start).unwrap()];
                 let piece = Piece { pack, start: whole.start, content: content.into() };
                 assert!(piece.slice(&range).is_some_and(|bytes| bytes.len() as u64 == length));
+                assert!(cache.bytes + piece.content.len() <= 2 * KEPT, "{} bytes and these", cache.bytes);
                 cache.keep(piece);
-                assert!(cache.find(pack, &range).is_ok_and(|bytes| bytes.iter().all(|byte| u32::from(*byte) == pack)));
+                assert!(
+                    cache
+                        .find(pack, false, &range)
+                        .is_ok_and(|bytes| bytes.iter().all(|byte| u32::from(*byte) == pack))
+                );
             }
         }
         read
@@ -115,11 +128,19 @@ mod tests {
     }
 
     #[test]
+    fn large_packs_are_read_in_parts_and_not_much_more_often_than_others() {
+        for packs in [1, 3] {
+            let (read, size) = (walk(packs, 128 << 20, 1000), 128 << 20);
+            assert!(read <= 2 * u64::from(packs) * size, "{read} bytes of {}", u64::from(packs) * size);
+        }
+    }
+
+    #[test]
     fn a_tree_larger_than_a_part_is_read_whole() {
         let mut cache = TreeCache::default();
         cache.gone.insert(7);
-        assert_eq!(cache.find(7, &(100..5 << 20)), Err(Wished::Part(100..5 << 20)));
-        assert_eq!(cache.find(7, &(100..200)), Err(Wished::Part(0..200)));
-        assert_eq!(cache.find(8, &(100..200)), Err(Wished::Pack));
+        assert_eq!(cache.find(7, false, &(100..5 << 20)), Err(Wished::Part(100..5 << 20)));
+        assert_eq!(cache.find(7, false, &(100..200)), Err(Wished::Part(0..200)));
+        assert_eq!(cache.find(8, false, &(100..200)), Err(Wished::Pack));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use super::packer::Saver;
 use super::pool::{ChunkJob, FileJob, Work};
 use super::run::Run;
 use super::source::Stat;
+use super::totals::Amount;
 use crate::Result;
 use crate::format::blob::BlobKind;
 use crate::format::chunker::SHORTEST;
@@ -95,7 +97,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             Err(error) => return self.give_up(job, 0, &error),
         };
         let mut node = self.run.maker.make(&job.name, &stat);
-        match attributes(&Carrier::Path(&job.path), |problem| self.run.problem(&job.path, &problem)) {
+        match attributes(&Carrier::Open(file.as_fd()), |problem| self.run.problem(&job.path, &problem)) {
             Ok(found) => node.attributes = found,
             Err(error) => self.run.problem(&job.path, &error),
         }
@@ -120,6 +122,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             Ok(Piece::Cut(length)) => return self.save_large(job, file, node, buffer, filled, length),
             Ok(Piece::End) if filled == 0 => Vec::new(),
             Ok(Piece::End) => {
+                self.count_growth(job.size, filled as u64);
                 let id = Id::of(&buffer[..filled]);
                 self.save_chunk(id, &mut buffer[..filled])?;
                 vec![id]
@@ -131,6 +134,13 @@ impl<'r, 'a> Worker<'r, 'a> {
         node.content = Some(content);
         self.run.count_file(job.known, node.size);
         settle(self.run, &mut self.saver, job.directory.clone(), Some(node))
+    }
+
+    /// A file that grows is more than the walk has found.
+    fn count_growth(&self, known: u64, size: u64) {
+        if size > known {
+            self.run.meters.walked(Amount { files: 0, bytes: size - known });
+        }
     }
 
     /// Fills the buffer until it holds a whole chunk or the rest of the file.
@@ -176,6 +186,7 @@ impl<'r, 'a> Worker<'r, 'a> {
         let mut size = 0;
         let mut failure = None;
         for position in 0.. {
+            self.count_growth(job.size.max(size), size + length as u64);
             size += length as u64;
             // Saving a chunk uses up its bytes: what belongs to the next goes aside first.
             self.rest.clear();
@@ -187,6 +198,7 @@ impl<'r, 'a> Worker<'r, 'a> {
             match self.read_chunk(file, &mut buffer, &mut filled, u64::MAX) {
                 Ok(Piece::Cut(found)) => length = found,
                 Ok(Piece::End) if filled > 0 => {
+                    self.count_growth(job.size.max(size), size + filled as u64);
                     size += filled as u64;
                     let last = ChunkJob { file: open.clone(), position: position + 1, buffer, length: filled };
                     self.hand_over(last)?;

@@ -18,6 +18,7 @@ mod pool;
 mod run;
 mod scan;
 mod source;
+mod totals;
 mod upload;
 mod verify;
 mod walk;

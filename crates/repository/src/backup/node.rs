@@ -147,7 +147,32 @@ fn read_each<'n>(
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+
+    #[test]
+    fn an_open_file_keeps_its_attributes_whatever_becomes_of_its_path() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (path, other) = (folder.path().join("file"), folder.path().join("other"));
+        for path in [&path, &other] {
+            std::fs::write(path, "x").expect("writes");
+            let value = path.file_name().expect("a name").as_encoded_bytes();
+            let set = rustix::fs::setxattr(path, "user.whose", value, rustix::fs::XattrFlags::empty());
+            if set == Err(rustix::io::Errno::NOTSUP) {
+                return;
+            }
+        }
+        let file = std::fs::File::open(&path).expect("opens");
+        let whose = || {
+            let found = attributes(&Carrier::Open(file.as_fd()), |problem| panic!("{problem}")).expect("reads");
+            found.into_iter().map(|attribute| attribute.value).collect::<Vec<_>>()
+        };
+        std::fs::rename(&other, &path).expect("renames");
+        assert_eq!(whose(), [b"file"], "not those of the one that took its place");
+        std::fs::remove_file(&path).expect("removes");
+        assert_eq!(whose(), [b"file"], "also without a path");
+    }
 
     #[test]
     fn an_attribute_that_cannot_be_read_is_named_and_costs_no_other() {

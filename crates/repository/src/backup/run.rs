@@ -15,6 +15,7 @@ use super::options::{BackupOptions, Parent};
 use super::packer::{Packer, Saver};
 use super::pool::Pool;
 use super::scan::scan;
+use super::totals::Found;
 use super::upload::Uploads;
 use super::walk::Walker;
 use crate::blob_index::{BlobIndex, IdSet};
@@ -66,6 +67,7 @@ pub(super) struct Meters {
     pub task: Task,
     pub bytes: Meter,
     pub files: Meter,
+    pub found: Found,
 }
 
 #[derive(Default)]
@@ -457,7 +459,7 @@ impl Repository {
 fn meters(task: &Task) -> Meters {
     let task = task.clone();
     let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
-    Meters { task, bytes, files }
+    Meters { task, bytes, files, found: Found::default() }
 }
 
 /// The JSON of a new snapshot.

@@ -8,26 +8,25 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use super::node::{Carrier, attributes};
+use crate::beneath::{Beneath, explained};
 use crate::format::tree::Attribute;
 
 /// A directory, and everything below it.
 pub(super) struct Source {
-    path: PathBuf,
+    beneath: Beneath,
     top: Folder,
-    /// Whether the system opens a whole way without following a link on it: Linux does since 5.6, if it is let.
-    whole_ways: bool,
 }
 
 impl Source {
     /// Links on the way to the directory are followed, and so is the directory itself.
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
-        let top = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let whole_ways = open_whole_way(top.as_fd(), Path::new("."), OFlags::PATH).is_ok();
-        Ok(Self { path: path.to_owned(), top: Folder(top), whole_ways })
+        let beneath = Beneath::open(path)?;
+        let top = Folder(beneath.top().try_clone_to_owned()?);
+        Ok(Self { beneath, top })
     }
 
     /// The directory itself: what is in it can be looked at and opened, but it cannot be read.
@@ -39,8 +38,8 @@ impl Source {
     /// link.
     pub(super) fn file(&self, path: &Path) -> std::io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let opened = match self.open_below(path, flags | OFlags::NOATIME) {
-            Err(Errno::PERM | Errno::ACCESS) => self.open_below(path, flags),
+        let opened = match self.beneath.open_below(path, flags | OFlags::NOATIME, Mode::empty()) {
+            Err(Errno::PERM | Errno::ACCESS) => self.beneath.open_below(path, flags, Mode::empty()),
             opened => opened,
         };
         opened.map(File::from).map_err(explained)
@@ -48,46 +47,9 @@ impl Source {
 
     /// Opens a directory to read it.
     pub(super) fn folder(&self, path: &Path) -> std::io::Result<Folder> {
-        self.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY).map(Folder).map_err(explained)
+        let opened = self.beneath.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        opened.map(Folder).map_err(explained)
     }
-
-    fn open_below(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let way = path.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
-        let way = if way.as_os_str().is_empty() { Path::new(".") } else { way };
-        if self.whole_ways {
-            return open_whole_way(self.top.as_fd(), way, flags);
-        }
-        open_step_by_step(self.top.as_fd(), way, flags)
-    }
-}
-
-fn open_whole_way(top: BorrowedFd<'_>, way: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(top, way, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
-}
-
-/// The same with a call for each part of the way.
-fn open_step_by_step(top: BorrowedFd<'_>, way: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let step = |from: &Option<OwnedFd>, name: &Path, flags: OFlags| {
-        let from = from.as_ref().map_or(top, AsFd::as_fd);
-        rustix::fs::openat(from, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-    };
-    let mut folder = None;
-    let (before, last) = (way.parent().unwrap_or(Path::new("")), way.file_name().map_or(Path::new("."), Path::new));
-    for name in before {
-        if name == ".." {
-            return Err(Errno::XDEV);
-        }
-        folder = Some(step(&folder, Path::new(name), OFlags::PATH | OFlags::DIRECTORY)?);
-    }
-    step(&folder, last, flags)
-}
-
-fn explained(error: Errno) -> std::io::Error {
-    if error == Errno::LOOP {
-        return std::io::Error::other("a symbolic link has taken its place or that of a directory above it");
-    }
-    error.into()
 }
 
 /// An open directory.
@@ -225,7 +187,8 @@ mod tests {
             std::fs::write(path.join("e/file"), content).expect("writes");
         }
         let whole = Source::open(&volume).expect("opens");
-        let steps = Source { whole_ways: false, ..Source::open(&volume).expect("opens") };
+        let mut steps = Source::open(&volume).expect("opens");
+        steps.beneath.whole_ways = false;
         (folder, volume, [whole, steps])
     }
 
@@ -274,7 +237,7 @@ mod tests {
                 }
             }
             let error = sources[0].file(&volume.join("d/file")).expect_err("not followed").to_string();
-            assert!(!sources[0].whole_ways || error.contains("symbolic link"), "{error}");
+            assert!(!sources[0].beneath.whole_ways || error.contains("symbolic link"), "{error}");
             std::fs::remove_file(volume.join("d")).expect("removes");
         }
     }

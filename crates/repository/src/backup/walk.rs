@@ -15,6 +15,7 @@ use super::packer::Saver;
 use super::pool::FileJob;
 use super::run::Run;
 use super::source::{Folder, Source, Stat};
+use super::totals::Amount;
 use crate::format::blob::BlobKind;
 use crate::format::id::Id;
 use crate::format::tree::{Attribute, Node, NodeKind, Tree};
@@ -167,13 +168,7 @@ impl<'r, 'a> Walker<'r, 'a> {
     }
 
     /// The way to a target is followed through links, the target itself is not.
-    fn target(
-        &mut self,
-        path: &Path,
-        name: &[u8],
-        directory: &Arc<Directory>,
-        previous: Option<&Tree>,
-    ) -> Result<()> {
+    fn target(&mut self, path: &Path, name: &[u8], directory: &Arc<Directory>, previous: Option<&Tree>) -> Result<()> {
         let opened = Source::open(path.parent().unwrap_or(Path::new("/")));
         let found = opened.and_then(|source| source.top().stat_entry(name).map(|stat| (source, stat)));
         let Ok((source, stat)) = found.map_err(|error| self.run.problem(path, &error)) else { return Ok(()) };
@@ -283,6 +278,7 @@ impl<'r, 'a> Walker<'r, 'a> {
 
     fn file(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: Inside<'_>) {
         let known = inside.known(name);
+        self.run.meters.walked(Amount { files: 1, bytes: stat.size() });
         let mut node = self.run.maker.make(name, stat);
         node.size = stat.size();
         if let Some(content) = known.and_then(|known| self.unchanged_content(path, &node, known)) {

@@ -18,7 +18,8 @@ pub(super) struct Newborn {
     /// Seen at the first file; nothing where the group may differ from directory to directory.
     owner: OnceLock<Option<(u32, u32)>>,
     inherits_lists: AtomicBool,
-    target: Beneath,
+    /// Where everything is made, or why nothing can be.
+    target: std::io::Result<Beneath>,
 }
 
 impl Newborn {
@@ -30,12 +31,19 @@ impl Newborn {
             let _ = owner.set(None);
         }
         let inherits_lists = AtomicBool::new(is_inherited_from(target));
-        Self { umask: umask().unwrap_or(0o777), owner, inherits_lists, target: Beneath::new(target) }
+        Self { umask: umask().unwrap_or(0o777), owner, inherits_lists, target: Beneath::open(target) }
     }
 
     /// Opens a directory of the restore to give it what it was not born with.
     pub(super) fn open_directory(&self, path: &Path) -> std::io::Result<File> {
-        self.target.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+        self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+    }
+
+    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> std::io::Result<File> {
+        match &self.target {
+            Ok(target) => target.file(path, flags, mode),
+            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
+        }
     }
 
     /// A directory that was there before may pass on an access control list. Those that this restore makes get theirs
@@ -68,7 +76,7 @@ impl PlannedFile {
     /// Opens the file to write to. What was in its way has been removed while planning.
     pub(super) fn create(&self, newborn: &Newborn) -> std::io::Result<File> {
         let mode = if self.born_with_mode(newborn) { self.metadata.mode() } else { 0o600 };
-        newborn.target.open(&self.path, OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(mode))
+        newborn.open(&self.path, OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(mode))
     }
 
     /// Gives it what it was not born with.

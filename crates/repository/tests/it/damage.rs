@@ -191,6 +191,37 @@ fn a_check_looks_at_the_index_in_the_store_whatever_this_machine_has_of_it() {
 }
 
 #[test]
+fn a_flipped_bit_in_a_pack_that_is_read_in_parts_is_named_wherever_it_is_and_whatever_the_store() {
+    let world = World::new();
+    world.write("file", noise(1, 30_000_000));
+    let options = BackupOptions { workers: 1, pack_size: 32 << 20, ..world.options() };
+    world.init().backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    let size = |pack: &PathBuf| pack.metadata().expect("is there").len();
+    let pack = files(&world, "data").into_iter().max_by_key(size).expect("a pack");
+    let all: u64 = files(&world, "data").iter().map(size).sum();
+    assert!(size(&pack) > 25 << 20, "{} bytes", size(&pack));
+    let disk = object_store::local::LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
+    let elsewhere = plimsoll_store::Store::from_objects(Arc::new(disk), "disk".into(), "").expect("a store");
+    let name = pack.file_name().expect("a name").to_string_lossy().into_owned();
+    for repository in [world.open(), world.open_on(elsewhere)] {
+        let found = check(&repository);
+        assert_eq!((found.errors, found.hints, found.bytes_read), (vec![], vec![], all));
+        for bit in some_bits(&pack) {
+            flip(&pack, bit);
+            let errors = check(&repository).errors;
+            flip(&pack, bit);
+            assert!(errors.iter().all(|error| error.contains(&name)), "{bit}: {errors:?}");
+            assert_eq!(errors.len(), 2, "the hash, and what was hit: {bit}: {errors:?}");
+        }
+        let whole = fs::read(&pack).expect("reads");
+        change(&pack, |content| content.truncate(content.len() - 1000));
+        let errors = check(&repository).errors;
+        fs::write(&pack, whole).expect("writes");
+        assert!(!errors.is_empty() && errors.iter().all(|error| error.contains(&name)), "{errors:?}");
+    }
+}
+
+#[test]
 fn what_is_too_large_to_be_a_pack_is_named_and_not_read() {
     let world = World::new();
     ten_files(&world);

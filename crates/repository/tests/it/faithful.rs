@@ -5,9 +5,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use plimsoll_progress::{Clock, Meter, Operation, Total, Unit};
+use plimsoll_progress::{Clock, Counts, Meter, Operation, Total, Unit};
 use plimsoll_repository::backup::Parent;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
 use plimsoll_repository::{Cancel, OpenOptions};
@@ -234,7 +235,7 @@ type Exclude = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 /// Called when the walk comes to this path. The scan asks about it, too, but is another thread.
 fn when_walked_to(end_of_path: &'static str, then: impl Fn() + Send + Sync + 'static) -> Exclude {
     Arc::new(move |path: &Path| {
-        if path.ends_with(end_of_path) && std::thread::current().name() == Some("walk") {
+        if path.ends_with(end_of_path) && is_walk() {
             then();
         }
         false
@@ -312,11 +313,11 @@ fn the_total_grows_while_the_scan_goes_on_and_is_final_in_the_end() {
     let repository = world.init();
     let operation = Operation::new("backup", Clock::system());
     let bytes = operation.root().meter(Unit::Bytes);
-    let go_on = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let go_on = Arc::new(AtomicBool::new(false));
     let waits = go_on.clone();
     let mut options = world.options();
     options.exclude = Some(Arc::new(move |path: &Path| {
-        while path.ends_with("z/last") && !waits.load(std::sync::atomic::Ordering::SeqCst) {
+        while path.ends_with("z/last") && !waits.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
         false
@@ -330,10 +331,157 @@ fn the_total_grows_while_the_scan_goes_on_and_is_final_in_the_end() {
         let root = operation.snapshot().nodes.into_iter().next().expect("the root");
         let shown = *root.meters.iter().find(|counts| counts.unit == Unit::Bytes).expect("a meter");
         assert_eq!(shown.total, Total::Growing(50_000));
-        go_on.store(true, std::sync::atomic::Ordering::SeqCst);
+        go_on.store(true, Ordering::SeqCst);
         running.join().expect("no panic").expect("backs up");
     });
     assert_eq!((bytes.counts().done, bytes.counts().total), (80_000, Total::Final(80_000)));
+}
+
+fn is_walk() -> bool {
+    std::thread::current().name() == Some("walk")
+}
+
+#[test]
+fn what_is_settled_never_exceeds_the_total_shown_although_the_walk_is_ahead_of_the_scan() {
+    let world = World::new();
+    for number in 0..10 {
+        world.write(&format!("{number}"), "x");
+    }
+    for number in 0..3000 {
+        world.write(&format!("many/{number}"), "xy");
+    }
+    let repository = world.init();
+    world.backup(&repository);
+    let operation = Operation::new("backup", Clock::system());
+    let (files, bytes) = (operation.root().meter(Unit::Files), operation.root().meter(Unit::Bytes));
+    let (walked, most, too_many) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<Mutex<Vec<Counts>>>)>::default();
+    let (is_walked, seen, wrong) = (walked, most.clone(), too_many.clone());
+    let mut options = world.options();
+    options.exclude = Some(Arc::new(move |path: &Path| {
+        let is_among_many = path.parent().is_some_and(|above| above.ends_with("many"));
+        if !is_walk() {
+            while is_among_many && !is_walked.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            return false;
+        }
+        // By now the scan has counted what is beside `many`, and waits in it.
+        while is_among_many && files.counts().total.value() < Some(10) {
+            std::thread::yield_now();
+        }
+        let counts = [files.counts(), bytes.counts()];
+        let exceeds = |counts: &Counts| counts.total.value().unwrap_or(0) < counts.settled();
+        wrong.lock().expect("not poisoned").extend(counts.into_iter().filter(exceeds));
+        seen.fetch_max(counts[0].settled(), Ordering::SeqCst);
+        is_walked.store(path.ends_with("many/999"), Ordering::SeqCst);
+        false
+    }));
+    let outcome = repository.backup(&options, &operation.root(), &Cancel::default()).expect("backs up");
+    assert_eq!((outcome.summary.files_unmodified, outcome.problem_count), (3010, 0));
+    assert_eq!(most.load(Ordering::SeqCst), 3009, "the walk was at its end before the scan went on");
+    let too_many = too_many.lock().expect("not poisoned");
+    assert_eq!(too_many.first(), None, "{} times", too_many.len());
+}
+
+#[test]
+fn the_total_grows_also_within_one_directory() {
+    let world = World::new();
+    for number in 0..2500 {
+        world.write(&format!("{number}"), "x");
+    }
+    let repository = world.init();
+    let operation = Operation::new("backup", Clock::system());
+    let files = operation.root().meter(Unit::Files);
+    let (asked, seen) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+    let shown = seen.clone();
+    let mut options = world.options();
+    options.exclude = Some(Arc::new(move |_: &Path| {
+        if is_walk() {
+            while shown.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+        } else if asked.fetch_add(1, Ordering::SeqCst) == 2400 {
+            shown.store(files.counts().total.value().unwrap_or(1), Ordering::SeqCst);
+        }
+        false
+    }));
+    repository.backup(&options, &operation.root(), &Cancel::default()).expect("backs up");
+    assert_eq!(seen.load(Ordering::SeqCst), 2000);
+}
+
+#[test]
+fn a_directory_that_is_reached_by_a_link_is_counted_like_any_other() {
+    let world = World::new();
+    world.write("file", noise(1, 1000));
+    world.write("d/file", noise(2, 2000));
+    let link = world.path("link");
+    symlink(world.source(), &link).expect("a link");
+    let repository = world.init();
+    for only in [None, Some("d".into())] {
+        let expected = if only.is_some() { 2000 } else { 3000 };
+        let mut options = world.options();
+        options.target = plimsoll_repository::backup::Target::Placed { directory: link.clone(), at: "/".into(), only };
+        let operation = Operation::new("backup", Clock::system());
+        let bytes = operation.root().meter(Unit::Bytes);
+        let known = Arc::new(Mutex::new(Total::Unknown));
+        let total = known.clone();
+        options.exclude = Some(when_walked_to("d/file", move || {
+            while !bytes.counts().total.is_final() {
+                std::thread::yield_now();
+            }
+            *total.lock().expect("not poisoned") = bytes.counts().total;
+        }));
+        let outcome = repository.backup(&options, &operation.root(), &Cancel::default()).expect("backs up");
+        assert_eq!((outcome.problem_count, outcome.summary.total_bytes_processed), (0, expected));
+        assert_eq!(*known.lock().expect("not poisoned"), Total::Final(expected), "before it was read");
+    }
+}
+
+/// A chain of directories, made step by step because no path is as long; the first so many have a file.
+fn make_deep(top: &Path, levels: usize, files: usize) {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
+    let mut folder = rustix::fs::open(top, flags, Mode::empty()).expect("opens");
+    for level in 0..levels {
+        rustix::fs::mkdirat(&folder, "d", Mode::from_raw_mode(0o755)).expect("a directory");
+        folder = rustix::fs::openat(&folder, "d", flags, Mode::empty()).expect("opens");
+        if level < files {
+            let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+            drop(rustix::fs::openat(&folder, "file", flags, Mode::from_raw_mode(0o644)).expect("a file"));
+        }
+    }
+}
+
+/// Removes it from above: whoever goes down all the way needs a descriptor for each level.
+fn remove_deep(top: &Path) {
+    let (first, second) = (top.join("d"), top.join("next"));
+    while first.exists() {
+        let _ = fs::rename(first.join("d"), &second);
+        fs::remove_dir_all(&first).expect("removes");
+        let _ = fs::rename(&second, &first);
+    }
+}
+
+#[test]
+fn directories_are_stored_as_deep_as_a_path_can_be_and_what_lies_deeper_is_named() {
+    let world = World::new();
+    make_deep(&world.source(), 6000, 2000);
+    let repository = world.init();
+    let operation = Operation::new("backup", Clock::system());
+    let files = operation.root().meter(Unit::Files);
+    let outcome = repository.backup(&world.options(), &operation.root(), &Cancel::default());
+    remove_deep(&world.source());
+    let outcome = outcome.expect("backs up");
+    let causes: Vec<_> = outcome.problems.iter().map(|problem| problem.cause.as_str()).collect();
+    assert_eq!(causes, ["File name too long (os error 36)"]);
+    assert_eq!(
+        outcome.problems[0].path.matches("/d").count(),
+        2049,
+        "two bytes for each in a path of 4096 with its end"
+    );
+    assert_eq!(outcome.summary.total_files_processed, 2000);
+    assert_eq!(files.counts().total, Total::Final(2000));
+    let found = check(&repository);
+    assert_eq!((found.errors, found.hints), (vec![], vec![]));
 }
 
 #[test]
@@ -461,7 +609,8 @@ fn links_on_the_way_to_a_target_are_followed_and_a_target_that_is_a_link_is_stor
     world.restore(&repository, outcome.snapshot);
     let source = world.source();
     let restored = world.path("restored").join(source.strip_prefix("/").expect("absolute"));
-    let found: Vec<_> = fingerprint(&restored).into_keys().map(|name| String::from_utf8(name).expect("a name")).collect();
+    let found: Vec<_> =
+        fingerprint(&restored).into_keys().map(|name| String::from_utf8(name).expect("a name")).collect();
     assert_eq!(found, ["d", "d/e", "d/e/file", "d/link", "way", "way/e", "way/e/file"]);
     assert!(restored.join("way").symlink_metadata().expect("is there").is_dir(), "written as what it leads to");
     assert!(restored.join("d/link").is_symlink());
@@ -503,20 +652,20 @@ fn a_file_that_grows_while_it_is_read_is_stored_as_long_as_it_was_read() {
     let world = World::new();
     let path = world.write("growing", noise(1, 3_000_000));
     let repository = world.init();
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut file = fs::File::options().append(true).open(&path).expect("opens");
             // Not without end: reading would have none either.
             for _ in 0..2000 {
-                if done.load(std::sync::atomic::Ordering::SeqCst) {
+                if done.load(Ordering::SeqCst) {
                     break;
                 }
                 file.write_all(&[7; 10_000]).expect("writes");
             }
         });
         let outcome = repository.backup(&world.options(), &task("backup"), &Cancel::default());
-        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        done.store(true, Ordering::SeqCst);
         outcome.expect("backs up")
     });
     assert_eq!(outcome.problem_count, 0);
