@@ -215,3 +215,47 @@ async fn an_empty_volume_comes_back_empty_without_a_warning() {
     }
     dismiss(agent).await;
 }
+
+/// A home that knows the bucket of another one as `name`, beside a location of its own.
+async fn neighbour<'a>(bed: &'a Bed, of: &Home<'_>, name: &str) -> Home<'a> {
+    let home = bed.home(&format!("beside-{}", of.namespace)).await;
+    let bucket = of.bucket.display().to_string();
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": name },
+        "spec": { "provider": "directory", "objectStorage": { "bucket": bucket }, "backupSyncPeriod": "1s" } }))
+        .await
+        .unwrap();
+    home
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_comes_back_in_a_cluster_that_knows_its_bucket_by_another_name() {
+    let bed = Bed::local_with_pods().await;
+    let (there, application) = (bed.home("there").await, Application::start(&bed, "shop", 100_000).await);
+    let here = neighbour(&bed, &there, "cluster-a").await;
+    for home in [&there, &here] {
+        home.create_secret("velero-repo-credentials", "repository-password", "shared").await;
+    }
+    let before = application.files().await;
+    let (first, first_agent) = (server(&there, "built-in", &[]), agent(&there, &[], &[]));
+    there.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = there.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", there.messages("b", "errors"), agent_log(&there));
+    assert_eq!(backup["spec"]["storageLocation"], "default");
+    dismiss(first).await;
+    dismiss(first_agent).await;
+    application.lose().await;
+
+    let (_server, agent) = (server(&here, "built-in", &[]), agent(&here, &[], &[]));
+    eventually("the backup is synced", async || here.find("Backup", "b").await.is_some()).await;
+    here.restore("r", json!({ "backupName": "b" })).await;
+    let restore = here.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", here.log(), agent_log(&here));
+    eventually("the pod runs with its data", async || application.is_running().await).await;
+    assert_eq!(application.files().await, before);
+    let found = transfer(&here, "PodVolumeRestore", "data").await.unwrap();
+    assert_eq!(found["spec"]["backupStorageLocation"], "cluster-a", "{found:#}");
+    let repositories: Vec<_> = here.list("BackupRepository").await.into_iter().map(|one| one.metadata.name).collect();
+    assert_eq!(repositories, [Some("shop-cluster-a-restic".to_owned())]);
+    assert!(!here.bucket.join("restic").exists(), "nothing is made in its own bucket");
+    dismiss(agent).await;
+}

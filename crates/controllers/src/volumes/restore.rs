@@ -37,6 +37,8 @@ pub(crate) struct Source {
     pub owner: OwnerReference,
     /// The volume backups of the backup.
     pub backups: Vec<PodVolumeBackup>,
+    /// The backup's location, as this cluster calls it: whoever made the backup may have called it otherwise.
+    pub location: String,
     pub namespaces: BTreeMap<String, String>,
     /// For whoever moves the data.
     pub settings: UploaderSettings,
@@ -171,8 +173,8 @@ impl Work {
     }
 
     async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<Started, Error> {
-        let Source { context, task, .. } = &self.source;
-        let whose = Whose::holds(backup);
+        let Source { context, location, task, .. } = &self.source;
+        let whose = Whose { location: location.clone(), ..Whose::holds(backup) };
         let repository = repositories::require(context, &whose, task).await?;
         let shown = task.child(label);
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -214,7 +216,7 @@ impl Work {
         identifier: &str,
         claim_uid: Option<String>,
     ) -> PodVolumeRestore {
-        let Source { context, name, uid, owner, .. } = &self.source;
+        let Source { context, name, uid, owner, location, .. } = &self.source;
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default();
         let pod_uid = text("/metadata/uid");
         let volume = backup.spec.volume.clone().unwrap_or_default();
@@ -225,7 +227,7 @@ impl Work {
         let spec = PodVolumeRestoreSpec {
             pod: serde_json::from_value(reference).ok(),
             volume: Some(volume.clone()),
-            backup_storage_location: backup.spec.backup_storage_location.clone(),
+            backup_storage_location: Some(location.clone()),
             repo_identifier: Some(identifier.to_owned()),
             uploader_type: Some(UploaderType::from(format)),
             snapshot_id: status.snapshot_id,
