@@ -263,10 +263,13 @@ impl Work {
         let mut pods: BTreeMap<RestoredPod, bool> = BTreeMap::new();
         for one in started {
             let has_data = pods.entry(one.pod).or_insert(true);
-            let Some(ended) = one.ended.await else {
-                *has_data = false;
-                errors.push((one.namespace, format!("volume {}: its PodVolumeRestore was deleted", one.label)));
-                continue;
+            let ended = match one.ended.await {
+                Ok(ended) => ended,
+                Err(lost) => {
+                    *has_data = false;
+                    errors.push((one.namespace, format!("volume {}: its PodVolumeRestore {lost}", one.label)));
+                    continue;
+                }
             };
             *has_data &= ended.phase() == TransferPhase::Completed;
             if let Some(problem) = problem(&ended) {
