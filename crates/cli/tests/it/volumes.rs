@@ -5,6 +5,7 @@ use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::planted::restored_file;
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer, unpacked};
 
 async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str) {
@@ -257,5 +258,36 @@ async fn a_volume_comes_back_in_a_cluster_that_knows_its_bucket_by_another_name(
     let repositories: Vec<_> = here.list("BackupRepository").await.into_iter().map(|one| one.metadata.name).collect();
     assert_eq!(repositories, [Some("shop-cluster-a-restic".to_owned())]);
     assert!(!here.bucket.join("restic").exists(), "nothing is made in its own bucket");
+    dismiss(agent).await;
+}
+
+/// Writes into the files of a backup that the backup of a volume failed.
+fn fail_afterwards(home: &Home<'_>, backup: &str, volume: &str, message: &str) {
+    let path = format!("backups/{backup}/{backup}-podvolumebackups.json.gz");
+    let mut all = unpacked(home, &path);
+    let one = all.as_array_mut().unwrap().iter_mut().find(|one| one["spec"]["volume"] == volume).unwrap();
+    one["status"] = json!({ "phase": "Failed", "message": message });
+    let packed = plimsoll_archive::codec::gzip_json(&all).unwrap();
+    std::fs::write(home.bucket.join(path), packed).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_without_a_claim_whose_backup_failed_is_an_error_of_the_restore() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    fail_afterwards(&home, "b", "scratch", "RepositoryFull: no space is left");
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
+    let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
+    let words = "volume shop/writer/scratch is not restored: its backup failed: RepositoryFull: no space is left";
+    assert!(errors.contains(words) && restore["status"]["errors"] == 1, "{errors}\n{restore:#}");
+    eventually("the pod runs with what there is", async || application.is_running().await).await;
+    assert!(application.directory("data").await.unwrap().join("done").exists());
     dismiss(agent).await;
 }

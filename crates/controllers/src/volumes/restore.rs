@@ -77,9 +77,21 @@ struct Started {
 }
 
 /// What is needed to restore a volume is there.
-fn is_restorable(backup: &PodVolumeBackup) -> bool {
+pub(super) fn is_restorable(backup: &PodVolumeBackup) -> bool {
     let snapshot = backup.status.as_ref().and_then(|status| status.snapshot_id.as_deref()).unwrap_or_default();
     backup.phase() == TransferPhase::Completed && !snapshot.is_empty()
+}
+
+/// Why the data of a volume is lost, if it is. One that ended well without a snapshot held nothing.
+fn loss(backup: &PodVolumeBackup) -> Option<String> {
+    let message = backup.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
+    match backup.phase() {
+        TransferPhase::Completed => None,
+        TransferPhase::Canceled => Some("its backup was cancelled".into()),
+        TransferPhase::Failed if message.is_empty() => Some("its backup failed and does not say why".into()),
+        TransferPhase::Failed => Some(format!("its backup failed: {message}")),
+        phase => Some(format!("its backup has not ended: it is {phase}")),
+    }
 }
 
 impl PodData {
@@ -91,7 +103,7 @@ impl PodData {
         lookup: &(impl Lookup + ?Sized),
     ) -> Result<Option<Self>, Error> {
         let mut by_pod: HashMap<(String, String), Vec<PodVolumeBackup>> = HashMap::new();
-        for backup in source.backups.iter().filter(|backup| is_restorable(backup)) {
+        for backup in source.backups.iter().filter(|backup| is_restorable(backup) || loss(backup).is_some()) {
             let pod = backup.spec.pod.clone().unwrap_or_default();
             let key = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
             by_pod.entry(key).or_default().push(backup.clone());
@@ -125,8 +137,12 @@ impl VolumeData for PodData {
     fn begin(&self, pod: &Value) {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
-        let waits_for = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        let Some(backups) = waits_for else { return };
+        let expected = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        let (backups, others): (Vec<_>, Vec<_>) = expected.into_iter().flatten().partition(is_restorable);
+        self.work.name_lost(&key, &others);
+        if backups.is_empty() {
+            return;
+        }
         let (work, pod) = (Arc::clone(&self.work), pod.clone());
         self.tasks().spawn(async move { work.restore(pod, backups).await });
     }
@@ -143,6 +159,13 @@ impl VolumeData for PodData {
 impl Work {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the volumes of a pod that was created whose data is not in the backup.
+    fn name_lost(&self, (namespace, pod): &(String, String), backups: &[PodVolumeBackup]) {
+        let lost = backups.iter().filter_map(|backup| Some((backup.spec.volume.as_deref()?, loss(backup)?)));
+        let lines = lost.map(|(volume, why)| format!("volume {namespace}/{pod}/{volume} is not restored: {why}"));
+        self.state().errors.extend(lines.map(|line| (namespace.clone(), line)));
     }
 
     /// Hands the volumes of a pod that was created to the agent of its node.
