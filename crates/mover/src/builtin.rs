@@ -216,6 +216,7 @@ impl Mover for BuiltIn {
             Some(SnapshotInfo {
                 id: id.to_string(),
                 time: snapshot.time.to_string().parse().ok()?,
+                ended: snapshot.summary.as_ref().and_then(|summary| summary.backup_end.to_string().parse().ok()),
                 tags: from_words(&snapshot.tags),
                 source: snapshot.paths.join(" "),
                 bytes: snapshot.summary.map(|summary| summary.total_bytes_processed),

@@ -43,7 +43,9 @@ mod wire;
 pub use child::{guard, run};
 pub use error::{MoverError, Result};
 pub use job::{Backup, Job, Kind, Repository, Restore, Work};
-pub use lifecycle::{DEFAULT_PASSWORD, Holder, LockWatch, orphans, own_pod, repository_prefix, restic_identifier};
+pub use lifecycle::{
+    DEFAULT_PASSWORD, Holder, LockWatch, References, Unfinished, orphans, own_pod, repository_prefix, restic_identifier,
+};
 pub use mover::{Fidelity, Mover, Session, mover};
 pub use outcome::{BackupOutcome, Ensured, LockInfo, Outcome, Problem, Problems, RestoreOutcome, SnapshotInfo};
 pub use parent::{Canceller, Launch, Transfer, spawn};

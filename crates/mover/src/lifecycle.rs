@@ -33,17 +33,55 @@ pub fn restic_identifier(place: &Place) -> Option<String> {
     crate::restic::address(&place.location()).ok()
 }
 
-/// Snapshots that no known backup refers to and that are older than `age`. A bucket may have other owners: they are for a
-/// report, never for deletion without somebody asking. `known` may hold the short IDs that older restics tell.
+/// What refers to snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// The snapshots that some backup names. They may be the short IDs that older restics tell.
+    pub snapshots: Vec<String>,
+    /// The backups that may yet name one.
+    pub unfinished: Vec<Unfinished>,
+}
+
+/// A backup that has not ended: its snapshots know its name before it knows theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl References {
+    fn name(&self, snapshot: &SnapshotInfo) -> bool {
+        self.snapshots.iter().any(|known| known.len() >= 8 && snapshot.id.starts_with(known.as_str()))
+    }
+
+    fn may_yet_name(&self, snapshot: &SnapshotInfo) -> bool {
+        let tag = |key: &str| snapshot.tags.get(key).map(String::as_str);
+        let is_of = |backup: &Unfinished| match tag("backup-uid") {
+            Some(uid) => uid == backup.uid,
+            None => tag("backup") == Some(&backup.name),
+        };
+        self.unfinished.iter().any(is_of)
+    }
+}
+
+/// Snapshots that no known backup refers to, or may yet refer to, and that have been there for `age`. A bucket may have other
+/// owners: they are for a report, never for deletion without somebody asking.
+///
+/// # Assumptions
+/// The snapshots were listed first, then the unfinished backups were read, then what backups name. A backup that ends between
+/// two of these steps is then known by one of them, whatever the order of its own.
 pub fn orphans<'s>(
     snapshots: &'s [SnapshotInfo],
-    known: &[String],
+    references: &References,
     age: SignedDuration,
     now: Timestamp,
 ) -> Vec<&'s SnapshotInfo> {
-    let refers = |id: &str| known.iter().any(|known| known.len() >= 8 && id.starts_with(known.as_str()));
-    let old = |snapshot: &SnapshotInfo| now.duration_since(snapshot.time) >= age;
-    snapshots.iter().filter(|snapshot| old(snapshot) && !refers(&snapshot.id)).collect()
+    let old = |snapshot: &SnapshotInfo| now.duration_since(snapshot.made()) >= age;
+    let is_orphan =
+        |snapshot: &&SnapshotInfo| old(snapshot) && !references.name(snapshot) && !references.may_yet_name(snapshot);
+    snapshots.iter().filter(is_orphan).collect()
 }
 
 /// The UID of the pod that this process runs in, as `plimsoll install` tells it.
@@ -147,24 +185,51 @@ mod tests {
         }
     }
 
-    #[test]
-    fn orphans_are_old_snapshots_that_no_backup_names_by_its_long_or_short_id() {
-        let snapshot = |id: &str, minute| SnapshotInfo {
+    fn snapshot(id: &str, minute: i64) -> SnapshotInfo {
+        SnapshotInfo {
             id: id.into(),
             time: at(minute),
+            ended: None,
             tags: std::collections::BTreeMap::new(),
             source: String::new(),
             bytes: None,
-        };
+        }
+    }
+
+    #[test]
+    fn orphans_are_old_snapshots_that_no_backup_names_by_its_long_or_short_id() {
         let all = [
             snapshot("aaaaaaaaaaaa", 0),
             snapshot("bbbbbbbbbbbb", 0),
             snapshot("cccccccccccc", 0),
             snapshot("dd", 100),
         ];
-        let known = ["aaaaaaaaaaaa".to_owned(), "bbbbbbbb".to_owned(), String::new(), "c".to_owned()];
+        let snapshots = ["aaaaaaaaaaaa", "bbbbbbbb", "", "c"].map(str::to_owned).to_vec();
+        let known = References { snapshots, ..References::default() };
         let found = orphans(&all, &known, SignedDuration::from_mins(60), at(100));
         assert_eq!(found.iter().map(|snapshot| snapshot.id.as_str()).collect::<Vec<_>>(), ["cccccccccccc"]);
+    }
+
+    #[test]
+    fn a_snapshot_is_as_old_as_its_end_and_none_of_a_backup_that_has_not_ended_is_an_orphan() {
+        let unfinished = vec![Unfinished { name: "running".into(), uid: "uid-1".into() }];
+        let references = References { unfinished, ..References::default() };
+        let cases: [(&str, Option<i64>, &[(&str, &str)], bool); 8] = [
+            ("nothing is known of its end", None, &[], true),
+            ("it was made in ten minutes", Some(10), &[], true),
+            ("it took until an hour ago", Some(120), &[], true),
+            ("it took until just now", Some(179), &[], false),
+            ("its clock was set back meanwhile", Some(-500), &[], true),
+            ("its backup runs", None, &[("backup", "running"), ("backup-uid", "uid-1")], false),
+            ("another one of that name runs", None, &[("backup", "running"), ("backup-uid", "uid-0")], true),
+            ("one of that name runs, and no more is known", None, &[("backup", "running")], false),
+        ];
+        for (case, ended, tags, expected) in cases {
+            let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let one = [SnapshotInfo { ended: ended.map(at), tags, ..snapshot("aaaaaaaaaaaa", 0) }];
+            let found = orphans(&one, &references, SignedDuration::from_hours(1), at(180));
+            assert_eq!(!found.is_empty(), expected, "{case}");
+        }
     }
 
     #[test]

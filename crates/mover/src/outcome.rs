@@ -115,14 +115,24 @@ pub struct Ensured {
 pub struct SnapshotInfo {
     /// Its ID.
     pub id: String,
-    /// When it was made.
+    /// What it calls its time: when whoever made it began.
     pub time: Timestamp,
+    /// When whoever made it was done, where that is written down.
+    #[serde(default)]
+    pub ended: Option<Timestamp>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
     /// What it is a snapshot of, as the program wrote it down.
     pub source: String,
     /// Bytes in it, where that is known without reading it.
     pub bytes: Option<u64>,
+}
+
+impl SnapshotInfo {
+    /// Since when it has been there, as far as that is known: making one may take hours.
+    pub fn made(&self) -> Timestamp {
+        self.ended.map_or(self.time, |ended| ended.max(self.time))
+    }
 }
 
 /// One lock of a repository.

@@ -62,6 +62,7 @@ mod velero_restores;
 mod volumes;
 mod volumes_agents;
 mod volumes_faults;
+mod volumes_gone;
 mod volumes_killed;
 mod volumes_paced;
 mod volumes_watched;

@@ -10,6 +10,7 @@ use futures::{StreamExt, stream};
 use plimsoll_mover::{Backup, Job, Kind, Launch, Outcome, Place, Repository, Secret, Work};
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_repository::backup::{BackupOptions, Target};
+use plimsoll_repository::format::crypto::Key;
 use plimsoll_repository::format::key::KeyFile;
 use plimsoll_repository::format::time::Time;
 use plimsoll_repository::format::unpacked;
@@ -145,14 +146,34 @@ async fn old_snapshot(home: &Home<'_>) -> String {
         let made = repository.backup(&options, &operation.root(), &Cancel::default());
         made.unwrap().snapshot.to_string()
     };
-    tokio::task::spawn_blocking(make).await.unwrap()
+    let made = tokio::task::spawn_blocking(make).await.unwrap();
+    ended_then(home, &made, "2020-09-13T12:30:00Z").await
+}
+
+/// Writes into a snapshot when it was done, which makes it another one.
+async fn ended_then(home: &Home<'_>, snapshot: &str, ended: &str) -> String {
+    let key = repository_key(home).await;
+    let path = home.bucket.join("restic/shop/snapshots").join(snapshot);
+    let mut content: Value =
+        serde_json::from_slice(&unpacked::open(&std::fs::read(&path).unwrap(), &key).unwrap()).unwrap();
+    content["summary"]["backup_end"] = json!(ended);
+    let sealed = unpacked::seal(content.to_string().as_bytes(), 2, &key).unwrap();
+    let id = Id::of(&sealed).to_string();
+    std::fs::write(path.with_file_name(&id), sealed).unwrap();
+    std::fs::remove_file(path).unwrap();
+    id
+}
+
+async fn repository_key(home: &Home<'_>) -> Key {
+    let keys = home.bucket.join("restic/shop/keys");
+    let key = std::fs::read_dir(keys).unwrap().next().unwrap().unwrap().path();
+    KeyFile::parse(&std::fs::read(key).unwrap()).unwrap().unlock(&password(home).await).unwrap()
 }
 
 /// A lock of a process on some machine, written just now.
 async fn put_lock(home: &Home<'_>, hostname: &str, pid: u32) -> PathBuf {
     let repository = home.bucket.join("restic/shop");
-    let key = std::fs::read_dir(repository.join("keys")).unwrap().next().unwrap().unwrap().path();
-    let key = KeyFile::parse(&std::fs::read(key).unwrap()).unwrap().unlock(&password(home).await).unwrap();
+    let key = repository_key(home).await;
     let (hostname, username) = (hostname.to_owned(), "somebody".to_owned());
     let file = LockFile { time: Time::now(), exclusive: false, hostname, username, pid, uid: 0, gid: 0 };
     let sealed = unpacked::seal(&serde_json::to_vec(&file).unwrap(), 2, &key).unwrap();

@@ -5,6 +5,7 @@ use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::planted::restored_file;
 use crate::pod_volumes::{Application, agent, agent_log, server, transfer, unpacked};
 
 async fn round_trip(home: &Home<'_>, application: &Application<'_>, mover: &str) {
@@ -213,5 +214,80 @@ async fn an_empty_volume_comes_back_empty_without_a_warning() {
     for pod in ["void", "writer"] {
         eventually("the pod runs", async || application.runs(pod).await).await;
     }
+    dismiss(agent).await;
+}
+
+/// A home that knows the bucket of another one as `name`, beside a location of its own.
+async fn neighbour<'a>(bed: &'a Bed, of: &Home<'_>, name: &str) -> Home<'a> {
+    let home = bed.home(&format!("beside-{}", of.namespace)).await;
+    let bucket = of.bucket.display().to_string();
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation", "metadata": { "name": name },
+        "spec": { "provider": "directory", "objectStorage": { "bucket": bucket }, "backupSyncPeriod": "1s" } }))
+        .await
+        .unwrap();
+    home
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_comes_back_in_a_cluster_that_knows_its_bucket_by_another_name() {
+    let bed = Bed::local_with_pods().await;
+    let (there, application) = (bed.home("there").await, Application::start(&bed, "shop", 100_000).await);
+    let here = neighbour(&bed, &there, "cluster-a").await;
+    for home in [&there, &here] {
+        home.create_secret("velero-repo-credentials", "repository-password", "shared").await;
+    }
+    let before = application.files().await;
+    let (first, first_agent) = (server(&there, "built-in", &[]), agent(&there, &[], &[]));
+    there.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = there.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", there.messages("b", "errors"), agent_log(&there));
+    assert_eq!(backup["spec"]["storageLocation"], "default");
+    dismiss(first).await;
+    dismiss(first_agent).await;
+    application.lose().await;
+
+    let (_server, agent) = (server(&here, "built-in", &[]), agent(&here, &[], &[]));
+    eventually("the backup is synced", async || here.find("Backup", "b").await.is_some()).await;
+    here.restore("r", json!({ "backupName": "b" })).await;
+    let restore = here.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", here.log(), agent_log(&here));
+    eventually("the pod runs with its data", async || application.is_running().await).await;
+    assert_eq!(application.files().await, before);
+    let found = transfer(&here, "PodVolumeRestore", "data").await.unwrap();
+    assert_eq!(found["spec"]["backupStorageLocation"], "cluster-a", "{found:#}");
+    let repositories: Vec<_> = here.list("BackupRepository").await.into_iter().map(|one| one.metadata.name).collect();
+    assert_eq!(repositories, [Some("shop-cluster-a-restic".to_owned())]);
+    assert!(!here.bucket.join("restic").exists(), "nothing is made in its own bucket");
+    dismiss(agent).await;
+}
+
+/// Writes into the files of a backup that the backup of a volume failed.
+fn fail_afterwards(home: &Home<'_>, backup: &str, volume: &str, message: &str) {
+    let path = format!("backups/{backup}/{backup}-podvolumebackups.json.gz");
+    let mut all = unpacked(home, &path);
+    let one = all.as_array_mut().unwrap().iter_mut().find(|one| one["spec"]["volume"] == volume).unwrap();
+    one["status"] = json!({ "phase": "Failed", "message": message });
+    let packed = plimsoll_archive::codec::gzip_json(&all).unwrap();
+    std::fs::write(home.bucket.join(path), packed).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_without_a_claim_whose_backup_failed_is_an_error_of_the_restore() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    fail_afterwards(&home, "b", "scratch", "RepositoryFull: no space is left");
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
+    let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
+    let words = "volume shop/writer/scratch is not restored: its backup failed: RepositoryFull: no space is left";
+    assert!(errors.contains(words) && restore["status"]["errors"] == 1, "{errors}\n{restore:#}");
+    eventually("the pod runs with what there is", async || application.is_running().await).await;
+    assert!(application.directory("data").await.unwrap().join("done").exists());
     dismiss(agent).await;
 }

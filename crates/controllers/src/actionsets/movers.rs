@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::control::api;
 use crate::transfer::kind::{INNER_PATH, PLACED_AT, REPOSITORY_KEY, REPOSITORY_SECRET};
 use crate::transfer::lease_name;
-use crate::volumes::Follower;
+use crate::volumes::{Follower, Lost};
 
 /// Label: which phase a transfer belongs to.
 const PHASE: &str = "plimsoll.dev/phase";
@@ -112,10 +112,10 @@ impl Agents {
         };
         let ended = tokio::select! {
             ended = ended => ended,
-            () = shown => None,
+            () = shown => Err(Lost::Unread),
         };
         let failed = |detail: String| Error::Command { what: format!("the transfer of pod {pod}"), detail };
-        let ended = ended.ok_or_else(|| failed(format!("PodVolumeBackup {name} was deleted")))?;
+        let ended = ended.map_err(|lost| failed(format!("PodVolumeBackup {name} {lost}")))?;
         // One that an earlier process asked for has the tag that it chose.
         let tag = ended.spec.tags.keys().next().cloned().unwrap_or_default();
         Ok((saved(&ended).map_err(failed)?, tag))

@@ -1,20 +1,35 @@
-//! Every snapshot that some backup in a location refers to.
+//! Every snapshot that some backup in a location refers to, or may yet refer to.
 
+use kube::ResourceExt;
 use kube::api::ListParams;
-use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_api::velero::v1::{Backup, PodVolumeBackup};
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_archive::volumes::BackupVolumeInfo;
 use plimsoll_archive::{codec, layout};
 use plimsoll_engine::Error;
+use plimsoll_mover::{References, Unfinished};
 use plimsoll_store::Store;
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
 use crate::control::api;
 
+/// What refers to snapshots, for whoever has listed them before. A backup that ends in between has written down what it names.
+pub(super) async fn references(context: &Context, store: &Store) -> Result<References, Error> {
+    let unfinished = unfinished(context).await?;
+    Ok(References { unfinished, snapshots: snapshots(context, store).await? })
+}
+
+async fn unfinished(context: &Context) -> Result<Vec<Unfinished>, Error> {
+    let backups = api::<Backup>(context).list(&ListParams::default()).await;
+    let backups = backups.map_err(|e| Error::api("list Backups", e))?;
+    let open = backups.items.into_iter().filter(|backup| !backup.phase().is_ended());
+    Ok(open.map(|backup| Unfinished { name: backup.name_any(), uid: backup.uid().unwrap_or_default() }).collect())
+}
+
 /// The snapshots named by the backups in the location, whichever cluster made them, and by this cluster's transfers. A file that
 /// cannot be read is an error: what is not known to be unused is not an orphan.
-pub(super) async fn snapshots(context: &Context, store: &Store) -> Result<Vec<String>, Error> {
+async fn snapshots(context: &Context, store: &Store) -> Result<Vec<String>, Error> {
     let mut known = in_cluster(context).await?;
     for folder in store.list_directories(layout::BACKUPS).await? {
         let folder = format!("{}{}", layout::BACKUPS, folder.trim_start_matches(layout::BACKUPS));

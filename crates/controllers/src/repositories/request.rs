@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::BackupRepository;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_mover::{LockInfo, Outcome, Repository, SnapshotInfo, Work, orphans};
+use plimsoll_mover::{LockInfo, Outcome, References, Repository, SnapshotInfo, Work, orphans};
 use plimsoll_progress::{Clock, Operation, Task};
 use plimsoll_store::Tuning;
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ pub struct Answer {
 pub struct SnapshotReport {
     /// Its ID.
     pub id: String,
-    /// When it was made.
+    /// When it was made: the end of that, where it is known.
     pub time: Timestamp,
     /// What it is a snapshot of.
     pub source: String,
@@ -119,7 +119,7 @@ pub struct LockReport {
 
 impl From<&SnapshotInfo> for SnapshotReport {
     fn from(info: &SnapshotInfo) -> Self {
-        Self { id: info.id.clone(), time: info.time, source: info.source.clone(), bytes: info.bytes }
+        Self { id: info.id.clone(), time: info.made(), source: info.source.clone(), bytes: info.bytes }
     }
 }
 
@@ -213,11 +213,10 @@ async fn find_answer(
     };
     // An API server or a store that is busy for a moment is no answer.
     let (root, patience) = (operation.root(), Patience::new(PATIENCE));
-    let all_known = || patience.run(&root, || async { known::snapshots(context, &store().await?).await });
+    let references = patience.run(&root, || async { known::references(context, &store().await?).await });
     match &request.asked {
         Asked::Describe => {
-            let known_snapshots = all_known().await?;
-            let mut answer = find_orphans(&opened, &known_snapshots, SignedDuration::ZERO, false).await?;
+            let mut answer = find_orphans(&opened, references, SignedDuration::ZERO, false).await?;
             answer.locks = report_locks(&opened, known, false).await?;
             Ok(answer)
         }
@@ -226,21 +225,23 @@ async fn find_answer(
             if *delete && age < YOUNGEST {
                 return Err(Error::Selection("snapshots younger than one hour are never deleted".into()));
             }
-            let known_snapshots = all_known().await?;
-            find_orphans(&opened, &known_snapshots, age, *delete).await
+            find_orphans(&opened, references, age, *delete).await
         }
         Asked::Unlock => Ok(Answer { locks: report_locks(&opened, known, true).await?, ..Answer::default() }),
     }
 }
 
+/// The references are read when the snapshots have been listed: one that appears later is not among them, and one that is
+/// referred to later is of a backup that had not ended.
 async fn find_orphans(
     opened: &Opened<'_>,
-    known: &[String],
+    references: impl Future<Output = Result<References, Error>>,
     age: SignedDuration,
     delete: bool,
 ) -> Result<Answer, Error> {
     let snapshots = opened.snapshots().await?;
-    let found = orphans(&snapshots, known, age, Timestamp::now());
+    let references = references.await?;
+    let found = orphans(&snapshots, &references, age, Timestamp::now());
     if delete && !found.is_empty() {
         opened.context.fence.check()?;
         let ids: Vec<String> = found.iter().map(|snapshot| snapshot.id.clone()).collect();

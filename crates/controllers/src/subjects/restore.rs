@@ -104,9 +104,11 @@ impl Kind for Restore {
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
         let stages = job.plan_stages(&STAGES);
-        let backup = find_backup(&job.context, &job.subject).await?.map_err(Error::Selection)?;
+        let mut backup = find_backup(&job.context, &job.subject).await?.map_err(Error::Selection)?;
         let begun = begin(job, &backup).await?;
-        let store = open_store(job, &backup).await?;
+        let (location, store) = open_location(job, &backup).await?;
+        // One that is left to the default has a name from here on.
+        backup.spec.storage_location = Some(location);
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
         let heard = Arc::new(Heard::default());
         heard.attach(&recorder);
@@ -204,9 +206,10 @@ async fn begin(job: &Job<Restore>, backup: &Backup) -> Result<Value, Error> {
     Ok(begun)
 }
 
-async fn open_store(job: &Job<Restore>, backup: &Backup) -> Result<Store, Error> {
+/// The backup's location: its name in this cluster, and what is in it.
+async fn open_location(job: &Job<Restore>, backup: &Backup) -> Result<(String, Store), Error> {
     match location::find(&job.context, backup.spec.storage_location.as_deref()).await? {
-        Found::Usable(found) => location::open(&found, &job.context).await,
+        Found::Usable(found) => Ok((found.name_any(), location::open(&found, &job.context).await?)),
         Found::Unusable(why) | Found::Unchecked(why) => Err(Error::Selection(why)),
     }
 }
@@ -234,7 +237,7 @@ async fn prepare(
     let _ = plugins.csi.set(Arc::clone(&csi));
     plugins.add(job, &mut actions, &selecting, begun).await?;
     let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?.with_csi(csi.knows_snapshots());
-    let data = volume_data(job, &volumes, &mut actions, &selecting, stages)?;
+    let data = volume_data(job, backup, &volumes, &mut actions, &selecting, stages)?;
     let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
     let snapshots = from_snapshots(job, backup, &volumes, &operations, plugins, stages);
     let plan = make_plan(job, store, backup, &selecting, &actions, recorder, &planning).await?;
@@ -313,6 +316,7 @@ fn from_snapshots(
 /// Who restores the data of pods' volumes, where the backup has any.
 fn volume_data(
     job: &Job<Restore>,
+    backup: &Backup,
     volumes: &Volumes,
     actions: &mut Actions,
     selecting: &Selecting,
@@ -324,6 +328,7 @@ fn volume_data(
         uid: job.id.uid.clone(),
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         backups: volumes.files().to_vec(),
+        location: backup.spec.storage_location.clone().unwrap_or_default(),
         namespaces: job.subject.spec.namespace_mapping.clone(),
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),

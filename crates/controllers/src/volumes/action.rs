@@ -8,6 +8,7 @@ use plimsoll_api::velero::v1::PodVolumeBackup;
 use plimsoll_engine::restore::action::{Adds, Input, Output, RestoreItemAction};
 use serde_json::{Value, json};
 
+use super::restore::is_restorable;
 use crate::transfer::kind::RESTORE_WAIT;
 
 /// What it was called when there was only restic.
@@ -22,7 +23,7 @@ pub struct Helper {
     pub command: Vec<String>,
 }
 
-/// Where pods go, and the volume backups that each of them waits for.
+/// Where pods go, and the backups of their volumes: a pod waits for those that can be restored.
 pub(super) type Expected = Arc<Mutex<HashMap<(String, String), Vec<PodVolumeBackup>>>>;
 
 /// Puts the container that waits in front of the others.
@@ -45,10 +46,13 @@ impl Waiting {
         if here.is_empty() {
             return pod;
         }
-        let names: Vec<String> = here.iter().filter_map(|backup| backup.spec.volume.clone()).collect();
+        let restorable = here.iter().filter(|backup| is_restorable(backup));
+        let names: Vec<String> = restorable.filter_map(|backup| backup.spec.volume.clone()).collect();
         let target = (self.namespaces.get(&key.0).cloned().unwrap_or(key.0), key.1);
         self.expected.lock().unwrap_or_else(PoisonError::into_inner).insert(target, here);
-        insert(&mut pod, self.container(&names));
+        if !names.is_empty() {
+            insert(&mut pod, self.container(&names));
+        }
         pod
     }
 
@@ -111,12 +115,17 @@ mod tests {
     use super::*;
 
     fn waiting() -> Waiting {
-        let backup: PodVolumeBackup =
-            serde_json::from_value(json!({"apiVersion": "velero.io/v1", "kind": "PodVolumeBackup",
-            "metadata": {"name": "x"}, "spec": {"volume": "data"}}))
-            .unwrap();
+        waiting_for(&[("data", "Completed")])
+    }
+
+    fn waiting_for(volumes: &[(&str, &str)]) -> Waiting {
+        let backup = |(volume, phase): &(&str, &str)| -> PodVolumeBackup {
+            let object = json!({"apiVersion": "velero.io/v1", "kind": "PodVolumeBackup", "metadata": {"name": volume},
+                "spec": {"volume": volume}, "status": {"phase": phase, "snapshotID": "1234"}});
+            serde_json::from_value(object).unwrap()
+        };
         Waiting {
-            backups: HashMap::from([(("old".into(), "db".into()), vec![backup])]),
+            backups: HashMap::from([(("old".into(), "db".into()), volumes.iter().map(backup).collect())]),
             helper: Helper { image: "plimsoll:1".into(), command: vec!["/plimsoll".into(), "restore-wait".into()] },
             restore_uid: "uid".into(),
             namespaces: BTreeMap::from([("old".into(), "new".into())]),
@@ -136,6 +145,22 @@ mod tests {
         assert_eq!(first["args"], json!(["uid"]));
         assert_eq!(first["volumeMounts"], json!([{"name": "data", "mountPath": "/restores/data"}]));
         assert!(action.expected.lock().unwrap().contains_key(&("new".to_owned(), "db".to_owned())));
+    }
+
+    #[test]
+    fn a_pod_does_not_wait_for_data_that_is_lost_but_it_is_remembered() {
+        let pod = json!({"metadata": {"namespace": "old", "name": "db"}, "spec": {"volumes": [{"name": "data"},
+            {"name": "scratch"}]}});
+        let cases: [(&[(&str, &str)], Value); 2] = [
+            (&[("scratch", "Failed")], Value::Null),
+            (&[("data", "Completed"), ("scratch", "Failed")], json!([{"name": "data", "mountPath": "/restores/data"}])),
+        ];
+        for (volumes, mounts) in cases {
+            let action = waiting_for(volumes);
+            assert_eq!(action.act(pod.clone())["spec"]["initContainers"][0]["volumeMounts"], mounts);
+            let expected = action.expected.lock().unwrap();
+            assert_eq!(expected[&("new".to_owned(), "db".to_owned())].len(), volumes.len());
+        }
     }
 
     #[test]

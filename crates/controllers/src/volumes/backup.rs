@@ -299,10 +299,13 @@ impl PodVolumes {
         let mut infos: Vec<BackupVolumeInfo> = Vec::new();
         let mut backups = Vec::new();
         for one in started {
-            let Some(ended) = one.ended.clone().await else {
-                let line = format!("volume {}: its PodVolumeBackup was deleted", one.label);
-                self.state().results.errors.push((one.namespace, line));
-                continue;
+            let ended = match one.ended.clone().await {
+                Ok(ended) => ended,
+                Err(lost) => {
+                    let line = format!("volume {}: its PodVolumeBackup {lost}", one.label);
+                    self.state().results.errors.push((one.namespace, line));
+                    continue;
+                }
             };
             if let Some(problem) = problem(&ended) {
                 self.state().results.errors.push((one.namespace.clone(), format!("volume {}: {problem}", one.label)));
@@ -350,7 +353,8 @@ impl Volumes for PodVolumes {
             if still {
                 let _waiting = task.wait_patiently(format!("waiting for {count} volumes of a pod that stands still"));
                 for one in started {
-                    one.ended.await;
+                    // What became of it is a part of the results.
+                    let _ = one.ended.await;
                 }
             }
             Ok(())

@@ -1,6 +1,7 @@
 //! Follows the transfers of one backup or restore: shows each as a task, and notices what keeps it from going on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,8 +34,27 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An obstacle that lasts for less is not worth a write: every pod takes a moment to start.
 const TELL_AFTER: Duration = Duration::from_secs(5);
 
-/// How a transfer ended; nothing if it was deleted.
-pub type Ended<T> = future::Shared<future::BoxFuture<'static, Option<Arc<T>>>>;
+/// How a transfer ended.
+pub type Ended<T> = future::Shared<future::BoxFuture<'static, Result<Arc<T>, Lost>>>;
+
+/// Why nobody knows how a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It is gone.
+    Deleted,
+    /// It could not be read for as long as it may take.
+    Unread,
+}
+
+/// What is said about the transfer.
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deleted => "was deleted",
+            Self::Unread => "could not be read for as long as a transfer may take",
+        })
+    }
+}
 
 /// Follows transfers until it is dropped.
 pub struct Follower<T> {
@@ -47,6 +67,7 @@ pub struct Follower<T> {
 type Entries<T> = Arc<Mutex<HashMap<String, Entry<T>>>>;
 
 struct Entry<T> {
+    /// Nothing as long as it is not known whether there is one.
     latest: Option<Arc<T>>,
     followed: Option<Followed<T>>,
 }
@@ -57,7 +78,20 @@ struct Followed<T> {
     wait: Option<Wait>,
     obstacle: Option<(&'static str, Instant)>,
     deadline: Instant,
-    ended: Option<oneshot::Sender<Option<Arc<T>>>>,
+    ended: Option<oneshot::Sender<Result<Arc<T>, Lost>>>,
+}
+
+impl<T> Default for Entry<T> {
+    fn default() -> Self {
+        Self { latest: None, followed: None }
+    }
+}
+
+impl<T> Entry<T> {
+    /// Whoever follows it, until it has ended.
+    fn open(&mut self) -> Option<&mut Followed<T>> {
+        self.followed.as_mut().filter(|followed| followed.ended.is_some())
+    }
 }
 
 impl<T> Drop for Follower<T> {
@@ -82,7 +116,7 @@ impl<T: Obstructed> Follower<T> {
     pub fn follow(&self, name: &str, task: Task) -> Ended<T> {
         let (sender, receiver) = oneshot::channel();
         let mut entries = lock(&self.entries);
-        let entry = entries.entry(name.to_owned()).or_insert(Entry { latest: None, followed: None });
+        let entry = entries.entry(name.to_owned()).or_default();
         task.stall_floor(AGENT_FIRST);
         let mut followed = Followed {
             bytes: task.meter(Unit::Bytes),
@@ -96,7 +130,7 @@ impl<T: Obstructed> Follower<T> {
             followed.show(&latest);
         }
         entry.followed = Some(followed);
-        receiver.map(|ended| ended.ok().flatten()).boxed().shared()
+        receiver.map(|ended| ended.unwrap_or(Err(Lost::Unread))).boxed().shared()
     }
 }
 
@@ -112,7 +146,7 @@ impl<T: Obstructed> Followed<T> {
             _ => {}
         }
         if phase.is_ended() {
-            self.end(Some(Arc::clone(object)));
+            self.end(Ok(Arc::clone(object)));
         }
     }
 
@@ -167,12 +201,21 @@ impl<T: Obstructed> Followed<T> {
         }
     }
 
-    fn end(&mut self, object: Option<Arc<T>>) {
+    fn end(&mut self, how: Result<Arc<T>, Lost>) {
         self.wait = None;
         if let Some(ended) = self.ended.take() {
             // Whoever waited may have gone.
-            let _ = ended.send(object);
+            let _ = ended.send(how);
         }
+    }
+
+    fn lose(&mut self, lost: Lost) {
+        self.task.fail(format!("it {lost}"));
+        self.end(Err(lost));
+    }
+
+    fn is_overdue(&self) -> bool {
+        Instant::now() >= self.deadline
     }
 
     /// Says what it waits for. How long that has lasted.
@@ -209,9 +252,10 @@ async fn drive<T: Obstructed>(context: Arc<Context>, selector: String, entries: 
 async fn watch<T: Obstructed>(context: &Context, selector: &str, entries: &Entries<T>) {
     let config = watcher::Config::default().labels(selector);
     let mut events = watcher(api::<T>(context), config).default_backoff().boxed();
+    let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => take(event, entries),
+            Ok(event) => hear(event, &mut listed, entries),
             Err(error) => debug!("watching transfers: {error}"),
         }
     }
@@ -237,23 +281,46 @@ async fn keep_fresh<T: Obstructed>(fresh: &Trees, entries: &Entries<T>) {
     }
 }
 
-fn take<T: Obstructed>(event: watcher::Event<T>, entries: &Entries<T>) {
-    let (object, gone) = match event {
-        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => (Arc::new(object), false),
-        watcher::Event::Delete(object) => (Arc::new(object), true),
-        watcher::Event::Init | watcher::Event::InitDone => return,
-    };
-    let mut entries = lock(entries);
-    let entry = entries.entry(object.name_any()).or_insert(Entry { latest: None, followed: None });
-    match &mut entry.followed {
-        Some(followed) if gone => {
-            followed.task.fail("it was deleted");
-            followed.end(None);
+/// Takes in what a watch tells; `listed` are the names in a list that has not come to its end.
+fn hear<T: Obstructed>(event: watcher::Event<T>, listed: &mut HashSet<String>, entries: &Entries<T>) {
+    match event {
+        watcher::Event::Init => listed.clear(),
+        watcher::Event::InitApply(object) => {
+            listed.insert(object.name_any());
+            see(object, entries);
         }
-        Some(followed) => followed.show(&object),
-        None => {}
+        watcher::Event::InitDone => doubt(listed, entries),
+        watcher::Event::Apply(object) => see(object, entries),
+        watcher::Event::Delete(object) => lose(&object.name_any(), Lost::Deleted, entries),
+    }
+}
+
+fn see<T: Obstructed>(object: T, entries: &Entries<T>) {
+    let object = Arc::new(object);
+    let mut entries = lock(entries);
+    let entry = entries.entry(object.name_any()).or_default();
+    if let Some(followed) = &mut entry.followed {
+        followed.show(&object);
     }
     entry.latest = Some(object);
+}
+
+/// Nobody tells about one that was deleted while nobody watched: it only is not in the list. Nor is one that was made after the
+/// list, so that the next look reads it.
+fn doubt<T>(listed: &HashSet<String>, entries: &Entries<T>) {
+    for (_, entry) in lock(entries).iter_mut().filter(|(name, _)| !listed.contains(*name)) {
+        entry.latest = None;
+    }
+}
+
+fn lose<T: Obstructed>(name: &str, lost: Lost, entries: &Entries<T>) {
+    let mut entries = lock(entries);
+    let Some(entry) = entries.get_mut(name) else { return };
+    // Whoever follows it only from now on finds out too.
+    entry.latest = None;
+    if let Some(followed) = entry.open() {
+        followed.lose(lost);
+    }
 }
 
 /// Shows what agents know and have not written yet.
@@ -272,23 +339,45 @@ fn refresh<T: Obstructed>(fresh: &Trees, entries: &Entries<T>) {
 
 /// Looks for what keeps transfers from going on, and ends those that never will.
 async fn look<T: Obstructed>(context: &Context, entries: &Entries<T>, agents: &mut Agents) {
-    let open: Vec<Arc<T>> = {
-        let entries = lock(entries);
-        let open = entries.values().filter(|entry| entry.followed.as_ref().is_some_and(|one| one.ended.is_some()));
-        open.filter_map(|entry| entry.latest.clone()).collect()
-    };
-    for object in open {
-        let obstacle = match object.obstacle(&context.client, agents).await {
-            Ok(obstacle) => obstacle,
+    for (name, latest) in open(entries) {
+        let Some(object) = latest else {
+            look_up(context, entries, &name).await;
+            continue;
+        };
+        let verdict = match object.obstacle(&context.client, agents).await {
+            Ok(obstacle) => verdict(context, entries, &name, obstacle.as_ref()),
             Err(error) => {
-                debug!("looking at transfer {}: {error}", object.name_any());
-                continue;
+                debug!("looking at transfer {name}: {error}");
+                overdue(entries, &name)
             }
         };
-        match verdict(context, entries, &object.name_any(), obstacle.as_ref()) {
-            Some(Verdict::GiveUp(message)) => give_up(context, object.as_ref(), &message).await,
+        match verdict {
+            Some(Verdict::GiveUp(message)) if give_up(context, object.as_ref(), &message).await == GivenUp::TooLate => {
+                look_up(context, entries, &name).await;
+            }
             Some(Verdict::Tell(obstacle)) => tell(context, object.as_ref(), &obstacle).await,
-            None => {}
+            Some(Verdict::GiveUp(_)) | None => {}
+        }
+    }
+}
+
+/// Those that have not ended, as they were seen last.
+fn open<T>(entries: &Entries<T>) -> Vec<(String, Option<Arc<T>>)> {
+    let mut entries = lock(entries);
+    let open = entries.iter_mut().filter_map(|(name, entry)| entry.open().is_some().then_some((name, &entry.latest)));
+    open.map(|(name, latest)| (name.clone(), latest.clone())).collect()
+}
+
+/// Reads one that no watch tells about any more, or not yet.
+async fn look_up<T: Obstructed>(context: &Context, entries: &Entries<T>, name: &str) {
+    match api::<T>(context).get_opt(name).await {
+        Ok(Some(object)) => see(object, entries),
+        Ok(None) => lose(name, Lost::Deleted, entries),
+        Err(error) => {
+            debug!("reading transfer {name}: {error}");
+            if overdue(entries, name).is_some() {
+                lose(name, Lost::Unread, entries);
+            }
         }
     }
 }
@@ -309,7 +398,7 @@ fn verdict<T: Obstructed>(
     obstacle: Option<&Obstacle>,
 ) -> Option<Verdict> {
     let mut entries = lock(entries);
-    let followed = entries.get_mut(name)?.followed.as_mut().filter(|followed| followed.ended.is_some())?;
+    let followed = entries.get_mut(name)?.open()?;
     let lasted = followed.waits_for(obstacle);
     let told = match obstacle.map(|obstacle| (obstacle, obstacle.lasts)) {
         Some((obstacle, Lasts::Over)) => return Some(Verdict::GiveUp(obstacle.to_string())),
@@ -319,8 +408,18 @@ fn verdict<T: Obstructed>(
         Some((obstacle, Lasts::AWhile)) if lasted >= TELL_AFTER => Some(Verdict::Tell(obstacle.clone())),
         _ => None,
     };
-    let late = || Verdict::GiveUp("TimedOut: it took longer than a transfer may take".to_owned());
-    if Instant::now() >= followed.deadline { Some(late()) } else { told }
+    if followed.is_overdue() { Some(late()) } else { told }
+}
+
+/// What is done about a transfer of which no more is known than how long it has taken.
+fn overdue<T: Obstructed>(entries: &Entries<T>, name: &str) -> Option<Verdict> {
+    let mut entries = lock(entries);
+    let followed = entries.get_mut(name)?.open()?;
+    followed.is_overdue().then(late)
+}
+
+fn late() -> Verdict {
+    Verdict::GiveUp("TimedOut: it took longer than a transfer may take".to_owned())
 }
 
 /// Writes an obstacle into the status of its transfer, once: whoever reads only that finds out too.
@@ -337,10 +436,19 @@ async fn tell<T: Transfer>(context: &Context, object: &T, obstacle: &Obstacle) {
     }
 }
 
+/// What became of a transfer that was to be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    /// It has ended with that, or will be given up again.
+    Asked,
+    /// It had ended before, or is gone.
+    TooLate,
+}
+
 /// Ends a transfer that its agent does not end. The agent stops when it sees this, if there is one.
-pub(super) async fn give_up<T: Transfer>(context: &Context, object: &T, message: &str) {
+pub(super) async fn give_up<T: Transfer>(context: &Context, object: &T, message: &str) -> GivenUp {
     if context.fence.check().is_err() {
-        return;
+        return GivenUp::Asked;
     }
     let record = Record::new(context.client.clone(), &context.settings.namespace, object);
     let operation = plimsoll_progress::Operation::new(object.name_any(), plimsoll_progress::Clock::system());
@@ -350,7 +458,83 @@ pub(super) async fn give_up<T: Transfer>(context: &Context, object: &T, message:
             "status": { "phase": TransferPhase::Failed.as_str(), "message": message, "completionTimestamp": now } })
     };
     match record.change(&operation.root(), failed).await {
-        Ok(_) => warn!("{} {}: {message}", T::kind(&()), object.name_any()),
+        Ok(Some(_)) => warn!("{} {}: {message}", T::kind(&()), object.name_any()),
+        Ok(None) => return GivenUp::TooLate,
         Err(error) => debug!("ending transfer {}: {error}", object.name_any()),
+    }
+    GivenUp::Asked
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use plimsoll_api::velero::v1::PodVolumeBackup;
+    use plimsoll_progress::{Clock, Operation};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    fn transfer(name: &str) -> PodVolumeBackup {
+        let object = json!({ "metadata": { "name": name }, "spec": { "volume": "data" } });
+        serde_json::from_value(object).unwrap()
+    }
+
+    /// One that hears nothing by itself.
+    fn follower() -> Follower<PodVolumeBackup> {
+        Follower { entries: Arc::default(), driver: tokio::spawn(async {}), limit: LIMIT }
+    }
+
+    fn follow(follower: &Follower<PodVolumeBackup>, name: &str) -> Ended<PodVolumeBackup> {
+        follower.follow(name, Operation::new(name, Clock::system()).root())
+    }
+
+    fn hear_all(follower: &Follower<PodVolumeBackup>, events: Vec<watcher::Event<PodVolumeBackup>>) {
+        let mut listed = HashSet::new();
+        for event in events {
+            hear(event, &mut listed, &follower.entries);
+        }
+    }
+
+    /// Those that have not ended and are not known to be there.
+    fn in_doubt(follower: &Follower<PodVolumeBackup>) -> Vec<String> {
+        let unseen = open(&follower.entries).into_iter().filter(|(_, latest)| latest.is_none());
+        unseen.map(|(name, _)| name).collect()
+    }
+
+    #[tokio::test]
+    async fn one_that_a_new_list_no_longer_has_is_in_doubt_and_the_others_are_not() {
+        use watcher::Event::{Apply, Init, InitApply, InitDone};
+        let follower = follower();
+        let _ended = [follow(&follower, "stays"), follow(&follower, "goes")];
+        hear_all(&follower, vec![Init, InitApply(transfer("stays")), InitDone, Apply(transfer("goes"))]);
+        assert!(in_doubt(&follower).is_empty());
+        hear_all(&follower, vec![Init, InitApply(transfer("stays")), InitDone]);
+        assert_eq!(in_doubt(&follower), ["goes"]);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_deleted_has_ended_and_one_that_was_before_anybody_followed_it_is_in_doubt() {
+        use watcher::Event::{Apply, Delete};
+        let follower = follower();
+        let ended = follow(&follower, "followed");
+        for name in ["followed", "early"] {
+            hear_all(&follower, vec![Apply(transfer(name)), Delete(transfer(name))]);
+        }
+        assert_eq!(ended.now_or_never().unwrap().err(), Some(Lost::Deleted));
+        let _ended = follow(&follower, "early");
+        assert_eq!(in_doubt(&follower), ["early"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_was_never_seen_may_take_no_longer_than_others() {
+        let follower = follower();
+        let ended = follow(&follower, "unseen");
+        assert!(overdue(&follower.entries, "unseen").is_none());
+        tokio::time::advance(LIMIT).await;
+        assert!(matches!(overdue(&follower.entries, "unseen"), Some(Verdict::GiveUp(why)) if why.starts_with("TimedOut")));
+        lose("unseen", Lost::Unread, &follower.entries);
+        assert_eq!(ended.now_or_never().unwrap().err(), Some(Lost::Unread));
+        assert!(overdue(&follower.entries, "unseen").is_none(), "it has ended");
     }
 }

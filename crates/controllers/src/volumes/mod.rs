@@ -28,7 +28,7 @@ pub(crate) use backup::{PodVolumes, Wanted};
 pub(crate) use cancel::abandon;
 pub use choose::Wishes;
 pub(crate) use choose::claims_of;
-pub(crate) use follow::Follower;
+pub(crate) use follow::{Follower, Lost};
 pub(crate) use info::{Claimed, skipped};
 pub use mover::MoverChoice;
 pub(crate) use obstacle::last_warning;

@@ -37,6 +37,8 @@ pub(crate) struct Source {
     pub owner: OwnerReference,
     /// The volume backups of the backup.
     pub backups: Vec<PodVolumeBackup>,
+    /// The backup's location, as this cluster calls it: whoever made the backup may have called it otherwise.
+    pub location: String,
     pub namespaces: BTreeMap<String, String>,
     /// For whoever moves the data.
     pub settings: UploaderSettings,
@@ -75,9 +77,21 @@ struct Started {
 }
 
 /// What is needed to restore a volume is there.
-fn is_restorable(backup: &PodVolumeBackup) -> bool {
+pub(super) fn is_restorable(backup: &PodVolumeBackup) -> bool {
     let snapshot = backup.status.as_ref().and_then(|status| status.snapshot_id.as_deref()).unwrap_or_default();
     backup.phase() == TransferPhase::Completed && !snapshot.is_empty()
+}
+
+/// Why the data of a volume is lost, if it is. One that ended well without a snapshot held nothing.
+fn loss(backup: &PodVolumeBackup) -> Option<String> {
+    let message = backup.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
+    match backup.phase() {
+        TransferPhase::Completed => None,
+        TransferPhase::Canceled => Some("its backup was cancelled".into()),
+        TransferPhase::Failed if message.is_empty() => Some("its backup failed and does not say why".into()),
+        TransferPhase::Failed => Some(format!("its backup failed: {message}")),
+        phase => Some(format!("its backup has not ended: it is {phase}")),
+    }
 }
 
 impl PodData {
@@ -89,7 +103,7 @@ impl PodData {
         lookup: &(impl Lookup + ?Sized),
     ) -> Result<Option<Self>, Error> {
         let mut by_pod: HashMap<(String, String), Vec<PodVolumeBackup>> = HashMap::new();
-        for backup in source.backups.iter().filter(|backup| is_restorable(backup)) {
+        for backup in source.backups.iter().filter(|backup| is_restorable(backup) || loss(backup).is_some()) {
             let pod = backup.spec.pod.clone().unwrap_or_default();
             let key = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
             by_pod.entry(key).or_default().push(backup.clone());
@@ -123,8 +137,12 @@ impl VolumeData for PodData {
     fn begin(&self, pod: &Value) {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
-        let waits_for = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        let Some(backups) = waits_for else { return };
+        let expected = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        let (backups, others): (Vec<_>, Vec<_>) = expected.into_iter().flatten().partition(is_restorable);
+        self.work.name_lost(&key, &others);
+        if backups.is_empty() {
+            return;
+        }
         let (work, pod) = (Arc::clone(&self.work), pod.clone());
         self.tasks().spawn(async move { work.restore(pod, backups).await });
     }
@@ -141,6 +159,13 @@ impl VolumeData for PodData {
 impl Work {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the volumes of a pod that was created whose data is not in the backup.
+    fn name_lost(&self, (namespace, pod): &(String, String), backups: &[PodVolumeBackup]) {
+        let lost = backups.iter().filter_map(|backup| Some((backup.spec.volume.as_deref()?, loss(backup)?)));
+        let lines = lost.map(|(volume, why)| format!("volume {namespace}/{pod}/{volume} is not restored: {why}"));
+        self.state().errors.extend(lines.map(|line| (namespace.clone(), line)));
     }
 
     /// Hands the volumes of a pod that was created to the agent of its node.
@@ -171,8 +196,8 @@ impl Work {
     }
 
     async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<Started, Error> {
-        let Source { context, task, .. } = &self.source;
-        let whose = Whose::holds(backup);
+        let Source { context, location, task, .. } = &self.source;
+        let whose = Whose { location: location.clone(), ..Whose::holds(backup) };
         let repository = repositories::require(context, &whose, task).await?;
         let shown = task.child(label);
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -214,7 +239,7 @@ impl Work {
         identifier: &str,
         claim_uid: Option<String>,
     ) -> PodVolumeRestore {
-        let Source { context, name, uid, owner, .. } = &self.source;
+        let Source { context, name, uid, owner, location, .. } = &self.source;
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default();
         let pod_uid = text("/metadata/uid");
         let volume = backup.spec.volume.clone().unwrap_or_default();
@@ -225,7 +250,7 @@ impl Work {
         let spec = PodVolumeRestoreSpec {
             pod: serde_json::from_value(reference).ok(),
             volume: Some(volume.clone()),
-            backup_storage_location: backup.spec.backup_storage_location.clone(),
+            backup_storage_location: Some(location.clone()),
             repo_identifier: Some(identifier.to_owned()),
             uploader_type: Some(UploaderType::from(format)),
             snapshot_id: status.snapshot_id,
@@ -261,10 +286,13 @@ impl Work {
         let mut pods: BTreeMap<RestoredPod, bool> = BTreeMap::new();
         for one in started {
             let has_data = pods.entry(one.pod).or_insert(true);
-            let Some(ended) = one.ended.await else {
-                *has_data = false;
-                errors.push((one.namespace, format!("volume {}: its PodVolumeRestore was deleted", one.label)));
-                continue;
+            let ended = match one.ended.await {
+                Ok(ended) => ended,
+                Err(lost) => {
+                    *has_data = false;
+                    errors.push((one.namespace, format!("volume {}: its PodVolumeRestore {lost}", one.label)));
+                    continue;
+                }
             };
             *has_data &= ended.phase() == TransferPhase::Completed;
             if let Some(problem) = problem(&ended) {

@@ -14,6 +14,8 @@ pub(super) struct Manifest {
     pub id: String,
     pub source: Source,
     pub start_time: String,
+    #[serde(default)]
+    pub end_time: Option<String>,
     /// Why it is not complete; empty if it is.
     #[serde(default)]
     pub incomplete: String,
@@ -71,6 +73,7 @@ impl Manifest {
         Some(SnapshotInfo {
             id: self.id.clone(),
             time: self.time()?,
+            ended: self.end_time.as_deref().and_then(|time| time.parse().ok()),
             tags: self.tags.iter().map(plain).collect(),
             source: self.source.path.clone(),
             bytes: Some(self.summary().size),

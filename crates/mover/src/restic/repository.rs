@@ -121,6 +121,8 @@ struct Listed {
 struct Summary {
     #[serde(default)]
     total_bytes_processed: Option<u64>,
+    #[serde(default)]
+    backup_end: Option<String>,
 }
 
 /// All snapshots, or those of one volume.
@@ -137,11 +139,13 @@ pub(super) fn snapshots(client: &Client<'_>, volume: Option<&str>) -> Result<Vec
 }
 
 fn info(listed: Listed) -> Option<SnapshotInfo> {
+    let summary = listed.summary.as_ref();
     Some(SnapshotInfo {
         time: listed.time.parse::<Timestamp>().ok()?,
+        ended: summary.and_then(|summary| summary.backup_end.as_deref()?.parse().ok()),
         tags: tags::from_words(listed.tags.iter().flatten()),
         source: listed.paths.join(" "),
-        bytes: listed.summary.and_then(|summary| summary.total_bytes_processed),
+        bytes: summary.and_then(|summary| summary.total_bytes_processed),
         id: listed.id,
     })
 }

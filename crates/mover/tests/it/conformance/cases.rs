@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_mover::{
-    BackupOutcome, Fidelity, Holder, Kind, LockInfo, LockWatch, MoverError, Outcome, RestoreOutcome, Standing, Work,
+    BackupOutcome, Fidelity, Holder, Kind, LockInfo, LockWatch, MoverError, Outcome, RestoreOutcome, SnapshotInfo, Standing, Work,
     mover,
 };
 use plimsoll_testkit::process::Process;
@@ -107,6 +107,9 @@ pub fn a_second_backup_compares_with_the_first_and_stores_only_what_changed(bed:
     let snapshots = bed.snapshots();
     assert_eq!(snapshots.len(), 2);
     assert!(snapshots.iter().all(|snapshot| snapshot.tags["pvc-uid"] == "1234"), "{snapshots:?}");
+    // The old restic writes down only when it began.
+    let says_when = |snapshot: &SnapshotInfo| snapshot.ended.is_some_and(|ended| ended >= snapshot.time);
+    assert!(bed.which == Which::OldRestic || snapshots.iter().all(says_when), "{snapshots:?}");
 }
 
 pub fn a_restore_into_a_volume_that_is_not_empty_replaces_what_differs_and_leaves_the_rest(bed: &Bed) {

@@ -1,0 +1,108 @@
+//! Transfers that somebody deletes while nobody watches: their backup ends all the same, and says so.
+
+use http::Method;
+use plimsoll_testkit::Proxy;
+use plimsoll_testkit::proxy::{Active, Fault, Requests};
+use serde_json::{Value, json};
+use tokio::process::Child;
+
+use crate::bed::{Bed, Home, eventually, phase};
+use crate::pod_volumes::{Application, path};
+
+/// A server behind a proxy, whose nodes have no agents: transfers stay as they are.
+fn server(home: &Home<'_>, proxy: &Proxy, more: &[&str]) -> Child {
+    let arguments = [&["--volume-mover", "built-in", "--agent-silence", "10m"], more].concat();
+    home.server_through(proxy.kubeconfig().unwrap(), &arguments, &[("PATH", path().as_str())])
+}
+
+/// Begins a backup, and waits until both of its transfers are there.
+async fn begin(home: &Home<'_>, application: &Application<'_>) {
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    eventually("both transfers are there", async || home.list("PodVolumeBackup").await.len() == 2).await;
+}
+
+/// Waits until the server has seen both of them.
+async fn are_seen(home: &Home<'_>) {
+    eventually("the server has seen both transfers", async || {
+        let operations = home.list("Operation").await;
+        let shown = operations.iter().map(|operation| operation.data["status"].to_string()).collect::<String>();
+        ["writer/data", "writer/scratch"].iter().all(|volume| shown.contains(volume))
+            && shown.matches("no agent runs on node local").count() >= 2
+    })
+    .await;
+}
+
+/// Ends the watches of transfers, and lets nobody begin another one.
+async fn stop_watching(proxy: &Proxy) -> Active {
+    let watches = Requests::with_method(Method::GET).containing("/podvolumebackups?").containing("watch=true");
+    let fault = proxy.inject(watches, Fault::Status(500));
+    proxy.close();
+    proxy.open();
+    eventually("the server tries to watch again", async || fault.hits() > 0).await;
+    fault
+}
+
+async fn delete_transfers(home: &Home<'_>) {
+    for one in home.list("PodVolumeBackup").await {
+        home.delete("PodVolumeBackup", &one.metadata.name.unwrap()).await;
+    }
+}
+
+/// Changes so much that nobody can be told what was changed before.
+async fn forget_the_past(home: &Home<'_>) {
+    let map = |text: &str| json!({ "data": { "much": text.repeat(450_000) } });
+    home.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "large" } })).await.unwrap();
+    for number in 0..40 {
+        home.patch("ConfigMap", "large", map(if number % 2 == 0 { "a " } else { "b " })).await;
+    }
+}
+
+async fn has_lost_both(home: &Home<'_>) {
+    let backup: Value = home.ended("Backup", "b").await;
+    let errors = home.messages("b", "errors");
+    assert_eq!(phase(&backup), "PartiallyFailed", "{errors}\n{}", home.log());
+    for volume in ["data", "scratch"] {
+        let line = format!("writer/{volume}: its PodVolumeBackup was deleted");
+        assert!(errors.contains(&line), "{volume}: {errors}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_is_deleted_between_two_lists_is_named_and_does_not_hold_the_backup_up() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 10_000).await);
+    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let _server = server(&home, &proxy, &[]);
+    begin(&home, &application).await;
+    are_seen(&home).await;
+    let unwatched = stop_watching(&proxy).await;
+    delete_transfers(&home).await;
+    forget_the_past(&home).await;
+    drop(unwatched);
+    has_lost_both(&home).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_is_deleted_and_never_heard_of_again_does_not_hold_the_backup_up() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 10_000).await;
+    // Seen once, and late by the time that it could not be read any more.
+    let home = bed.home("seen").await;
+    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let seen = server(&home, &proxy, &["--fs-backup-timeout", "20s"]);
+    begin(&home, &application).await;
+    are_seen(&home).await;
+    let _unwatched = stop_watching(&proxy).await;
+    delete_transfers(&home).await;
+    has_lost_both(&home).await;
+    drop(seen);
+
+    let home = bed.home("unseen").await;
+    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let lists = Requests::with_method(Method::GET).containing("/podvolumebackups?");
+    let _unlisted = proxy.inject(lists, Fault::Status(500));
+    let _server = server(&home, &proxy, &[]);
+    begin(&home, &application).await;
+    delete_transfers(&home).await;
+    has_lost_both(&home).await;
+}
