@@ -11,6 +11,7 @@ use plimsoll_repository::{Id, Lock, LockKind, OpenOptions, RepositoryError, pass
 use plimsoll_store::Store;
 use tokio::runtime::Runtime;
 
+use crate::error::is_full;
 use crate::job::{Backup, HOST, Kind, Restore, VOLUME_TAG};
 use crate::lifecycle::{own_pod, password_warnings};
 use crate::mover::{Fidelity, Mover, Session, require_directory};
@@ -184,7 +185,7 @@ impl Mover for BuiltIn {
         options.sparse = restore.sparse;
         let done = engine.repository.restore(&options, &session.task, &session.cancel);
         let done = done.map_err(|error| engine.named(&error))?;
-        if done.problems.iter().any(|problem| problem.cause.contains("os error 28")) {
+        if done.problems.iter().any(|problem| is_full(&problem.cause)) {
             return Err(MoverError::VolumeFull { path: restore.directory.display().to_string() });
         }
         let counts = session.task.meter(Unit::Bytes).counts();

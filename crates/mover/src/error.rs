@@ -2,6 +2,7 @@
 
 use plimsoll_repository::RepositoryError;
 use plimsoll_store::StoreError;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// The result of anything a mover does.
@@ -245,13 +246,30 @@ impl MoverError {
             RepositoryError::NoSuchSnapshot { name: snapshot, .. } => {
                 Self::NoSnapshot { snapshot: snapshot.clone(), repository }
             }
-            RepositoryError::Local { path, cause } if cause.contains("os error 28") => {
-                Self::VolumeFull { path: path.clone() }
-            }
+            RepositoryError::Local { path, cause } if is_full(cause) => Self::VolumeFull { path: path.clone() },
             RepositoryError::Local { path, cause } => Self::Volume { path: path.clone(), cause: cause.clone() },
             RepositoryError::Store(error) => Self::of_store(error, name),
             RepositoryError::LockLost { .. } => Self::Unreachable { repository, cause },
             _ => Self::Damaged { repository, cause },
         }
+    }
+}
+
+/// Whether this is what the system says when nothing more can be written: there is no room, or somebody's quota is used up.
+pub(crate) fn is_full(cause: &str) -> bool {
+    [Errno::NOSPC, Errno::DQUOT].iter().any(|error| cause.contains(&format!("(os error {})", error.raw_os_error())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_that_is_used_up_is_a_full_volume_like_a_full_disk() {
+        let reason = |number: i32| {
+            let cause = format!("write: {}", std::io::Error::from_raw_os_error(number));
+            MoverError::of_engine(&RepositoryError::Local { path: "/v".into(), cause }, "r").reason()
+        };
+        assert_eq!([28, 122, 5, 128].map(reason), ["VolumeFull", "VolumeFull", "VolumeUnusable", "VolumeUnusable"]);
     }
 }

@@ -104,13 +104,16 @@ impl Counts {
 
     /// This reading, as it may be shown after `shown`: no counter below what was shown, and never beyond a final total.
     ///
-    /// What exceeds a final total is taken off what was added since, so that no counter falls.
+    /// What is too much is taken off what was added since, so that no counter falls.
     #[must_use]
     pub(crate) fn raised_over(mut self, shown: &Counts) -> Self {
         let counted = self.settled();
+        let settled = counted.max(shown.settled());
         self.done = self.done.max(shown.done);
         self.skipped = self.skipped.max(shown.skipped);
         self.failed = self.failed.max(shown.failed);
+        // What an earlier process did, this one may skip: the same thing does not count twice.
+        self.clip(self.settled().saturating_sub(settled), shown);
         if let Total::Final(total) = self.total {
             let total = total.max(shown.settled());
             self.total = Total::Final(total);

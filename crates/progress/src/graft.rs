@@ -33,6 +33,19 @@ impl Graft {
         lock(&self.replica).apply(frame)
     }
 
+    /// Nobody will send any more: what the other process left open is interrupted, for this reason.
+    pub fn interrupt(&self, reason: impl AsRef<str>) {
+        lock(&self.replica).interrupt(reason.as_ref());
+    }
+
+    /// Makes room for another process at the same work, which counts for itself. The tasks above show nothing less for it.
+    pub fn begin_again(&self) {
+        let mut replica = lock(&self.replica);
+        if replica.position().is_some() {
+            *replica = Replica::new(self.task.tree().clock.clone());
+        }
+    }
+
     /// The (epoch, sequence) of what is shown.
     pub fn position(&self) -> Option<(u64, u64)> {
         lock(&self.replica).position()

@@ -9,6 +9,7 @@ use crate::counts::Counts;
 use crate::frame::{Frame, FrameError};
 use crate::snapshot::{Node, Snapshot, join};
 use crate::state::State;
+use crate::text::clean_reason;
 use crate::verdict::deepest_stall;
 
 /// What became of a frame.
@@ -131,6 +132,23 @@ impl Replica {
         } else {
             self.by_path.insert(Arc::clone(&node.path), self.held.len());
             self.held.push(held);
+        }
+    }
+
+    /// The other process is gone: what it had not ended will never end by itself.
+    pub(crate) fn interrupt(&mut self, reason: &str) {
+        let (now, reason) = (self.clock.now(), clean_reason(reason));
+        for held in self.held.iter_mut().filter(|held| held.node.state.is_open()) {
+            let node = Node {
+                state: State::Interrupted,
+                reason: Some(Arc::clone(&reason)),
+                rate: None,
+                left: None,
+                stall: None,
+                overdue: false,
+                ..held.aged(now)
+            };
+            *held = Held { node, at: now };
         }
     }
 

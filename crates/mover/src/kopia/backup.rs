@@ -14,6 +14,7 @@ use crate::{MoverError, Result, survey};
 pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome> {
     require_directory(&backup.directory)?;
     client.require_repository()?;
+    repository::require_single(client)?;
     let not_kept = survey::Losses::find(backup.directory.clone(), client.session.cancel.clone());
     let parent = find_parent(client, backup)?;
     let arguments = arguments(backup, parent.as_ref())?;

@@ -1,7 +1,5 @@
 //! Making, listing and forgetting.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::json;
 
@@ -10,47 +8,74 @@ use super::manifest::Manifest;
 use super::require_id;
 use crate::lifecycle::password_warnings;
 use crate::outcome::{Ensured, SnapshotInfo};
+use crate::restic::repository::let_rivals_show;
 use crate::tool::cut;
 use crate::{MoverError, Result};
 
 /// What Velero writes beside a repository to show that it has finished setting it up.
 const VELERO_MARK: &str = "udmrepo.Repository";
-/// How long another initialisation that began at the same moment may need to show.
-const SETTLE: Duration = Duration::from_millis(500);
 
-/// The readable part of kopia's format file.
+/// The readable part of kopia's format file, and Velero's mark.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Format {
     #[serde(rename = "uniqueID")]
     unique_id: String,
 }
 
-/// Opens the repository or makes it.
+/// Opens the repository or makes it, and sets it up if nobody has.
 pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
-    let created = !client.probe.exists(client.format_key())?;
-    if created {
-        create(client)?;
+    let created = !client.probe.exists(client.format_key())? && make(client)?;
+    let unmarked = mark(client)?.is_none();
+    if unmarked {
+        require_settled(client)?;
     }
+    require_single(client)?;
     client.session.task.say("opening the repository");
     client.ask(&["repository", "status"])?;
+    let format = format(client)?;
+    if unmarked {
+        // Made just now, or by somebody who did not get this far.
+        settle_policies(client)?;
+        let mark = json!({ "uniqueID": format.unique_id }).to_string().into_bytes();
+        client.probe.put(&mark_key(client), mark)?;
+        require_single(client)?;
+    }
     let warnings = password_warnings(client.session.repository.password.expose());
-    Ok(Ensured { created, id: format(client)?.unique_id, warnings })
+    Ok(Ensured { created, id: format.unique_id, warnings })
 }
 
-fn create(client: &Client<'_>) -> Result<()> {
+/// Makes a repository. Whether it is ours.
+fn make(client: &Client<'_>) -> Result<bool> {
     client.session.task.say("initialising the repository");
-    client.create()?;
-    let ours = format(client)?;
-    std::thread::sleep(SETTLE);
-    // kopia has one format file: of two initialisations the later one wins, and the earlier one's data is lost.
-    let now = format(client)?;
-    if ours != now {
-        let found = "the format file was replaced".into();
-        return Err(MoverError::InitialisedTwice { repository: client.name.clone(), found });
+    let made = client.create();
+    match made {
+        // Somebody was faster: there is one to open.
+        Err(_) if client.probe.exists(client.format_key())? => {}
+        Err(error) => return Err(error),
+        Ok(()) => {}
     }
-    settle_policies(client)?;
-    let mark = json!({ "uniqueID": now.unique_id }).to_string().into_bytes();
-    client.probe.put(&mark_key(client), mark)
+    Ok(made.is_ok())
+}
+
+/// kopia has one format file: of two initialisations the later one wins, and the earlier one's data is lost. So nothing is
+/// written before a rival would have shown.
+fn require_settled(client: &Client<'_>) -> Result<()> {
+    let found = format(client)?;
+    let_rivals_show(client.session)?;
+    if found == format(client)? { Ok(()) } else { Err(replaced(client)) }
+}
+
+/// The same for a rival that was slower than that: the mark names the repository that was set up.
+pub(super) fn require_single(client: &Client<'_>) -> Result<()> {
+    match mark(client)? {
+        Some(marked) if marked != format(client)? => Err(replaced(client)),
+        _ => Ok(()),
+    }
+}
+
+fn replaced(client: &Client<'_>) -> MoverError {
+    let found = "the format file was replaced".into();
+    MoverError::InitialisedTwice { repository: client.name.clone(), found }
 }
 
 /// As Velero sets them: backups are deleted when somebody deletes them, and only `default@default` does maintenance.
@@ -68,12 +93,23 @@ fn mark_key(client: &Client<'_>) -> String {
     format!("{VELERO_MARK}{ending}")
 }
 
+/// Velero's mark, if there is one.
+fn mark(client: &Client<'_>) -> Result<Option<Format>> {
+    let key = mark_key(client);
+    match client.probe.get(&key) {
+        Err(MoverError::NoRepository { .. }) => Ok(None),
+        content => parse(client, &key, &content?).map(Some),
+    }
+}
+
 fn format(client: &Client<'_>) -> Result<Format> {
-    let content = client.probe.get(client.format_key())?;
-    serde_json::from_slice(&content).map_err(|error| MoverError::Damaged {
-        repository: client.name.clone(),
-        cause: format!("{}: {error}", client.format_key()),
-    })
+    let key = client.format_key();
+    parse(client, key, &client.probe.get(key)?)
+}
+
+fn parse(client: &Client<'_>, key: &str, content: &[u8]) -> Result<Format> {
+    let damaged = |error| MoverError::Damaged { repository: client.name.clone(), cause: format!("{key}: {error}") };
+    serde_json::from_slice(content).map_err(damaged)
 }
 
 pub(super) fn manifests(client: &Client<'_>) -> Result<Vec<Manifest>> {

@@ -9,36 +9,48 @@ use crate::tool::{Exit, cut};
 /// The reason, if restic's end has one with a name. `volume` is the directory that is being restored into.
 pub(super) fn classify(exit: &Exit, name: &str, volume: Option<&Path>) -> Option<MoverError> {
     let words = exit_message(&exit.last_words);
+    let repository = name.to_owned();
+    match exit.code() {
+        Some(12) => Some(MoverError::WrongPassword { repository }),
+        Some(11) => Some(MoverError::Locked { repository, holder: holder(&words) }),
+        Some(10) => Some(MoverError::NoRepository { repository }),
+        _ => of_words(&words, name, volume),
+    }
+}
+
+/// The reason that words give, if it has a name.
+pub(super) fn of_words(words: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
     let has = |needles: &[&str]| needles.iter().any(|needle| words.contains(needle));
     let repository = name.to_owned();
-    let error = match exit.code() {
-        Some(12) => MoverError::WrongPassword { repository },
-        Some(11) => MoverError::Locked { repository, holder: holder(&words) },
-        Some(10) => MoverError::NoRepository { repository },
-        _ if has(&["wrong password or no key found"]) => MoverError::WrongPassword { repository },
-        _ if has(&["already locked", "unable to create lock"]) => {
-            MoverError::Locked { repository, holder: holder(&words) }
+    let error = match () {
+        () if has(&["wrong password or no key found"]) => MoverError::WrongPassword { repository },
+        () if has(&["already locked", "unable to create lock"]) => {
+            MoverError::Locked { repository, holder: holder(words) }
         }
-        _ if has(&["no space left on device", "disk quota exceeded"]) => match volume {
+        () if has(&["no space left on device", "disk quota exceeded"]) => match volume {
             Some(volume) => MoverError::VolumeFull { path: volume.display().to_string() },
             None => MoverError::RepositoryFull { repository },
         },
-        _ if has(&["no matching ID", "no snapshot found"]) => {
+        () if has(&["no matching ID", "no snapshot found"]) => {
             MoverError::NoSnapshot { snapshot: "asked for".into(), repository }
         }
-        _ if has(&["Is there a repository at the following location?", "repository does not exist"]) => {
+        () if has(&["Is there a repository at the following location?", "repository does not exist"]) => {
             MoverError::NoRepository { repository }
         }
-        _ if has(UNREACHABLE) => MoverError::Unreachable { repository, cause: cut(&words) },
-        _ if has(&["Access Denied", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"]) => {
-            MoverError::Refused { repository, cause: cut(&words) }
+        () if has(UNREACHABLE) => MoverError::Unreachable { repository, cause: cut(words) },
+        () if has(&["Access Denied", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"]) => {
+            MoverError::Refused { repository, cause: cut(words) }
         }
-        _ => return None,
+        () => return None,
     };
     Some(error)
 }
 
+/// What restic says of a file in the repository that it does not ask the store for any more.
+pub(super) const GIVEN_UP: &str = "circuit breaker open";
+
 const UNREACHABLE: &[&str] = &[
+    GIVEN_UP,
     "connection refused",
     "no such host",
     "i/o timeout",

@@ -134,22 +134,34 @@ struct Progress<'p> {
     last: Option<Message>,
     summary: Option<Message>,
     problems: Problems,
+    repository: &'p str,
+    /// The first reason with a name that a file was lost for.
+    lost_to: Option<MoverError>,
+    /// What the store last said to a restic that gave up asking.
+    given_up: Option<String>,
     interval: std::time::Duration,
     /// Bytes that were in the volume before, if they were counted.
     before: Option<u64>,
 }
 
 impl<'p> Progress<'p> {
-    fn new(client: &Client<'_>, restore: &'p Restore, stats: Option<Stats>, speaks: bool, before: Option<u64>) -> Self {
+    fn new(
+        client: &'p Client<'_>,
+        restore: &'p Restore,
+        stats: Option<Stats>,
+        speaks: bool,
+        before: Option<u64>,
+    ) -> Self {
         let meters = Meters::new(&client.session.task);
         if let Some(stats) = stats {
             meters.total(stats.total_size);
         }
         let source = if speaks { Source::Messages } else { Source::Written };
-        let (last, summary, problems) = Default::default();
+        let (last, summary, problems, lost_to, given_up) = Default::default();
         let (root, interval) = (restore.directory.as_path(), client.session.interval);
         meters.item("restoring");
-        Self { meters, root, stats, source, last, summary, problems, interval, before }
+        let repository = client.name.as_str();
+        Self { meters, root, stats, source, last, summary, problems, repository, lost_to, given_up, interval, before }
     }
 
     fn hear(&mut self, line: &str) {
@@ -166,13 +178,30 @@ impl<'p> Progress<'p> {
     fn hear_words(&mut self, line: &str) {
         match line.strip_prefix("ignoring error for ").and_then(|rest| rest.split_once(": ")) {
             Some((item, cause)) => self.problem(item, cause),
-            None => self.meters.hint(line),
+            None => {
+                if line.starts_with("Load(") && line.contains(") failed: ") {
+                    self.given_up = Some(line.to_owned());
+                }
+                self.meters.hint(line);
+            }
         }
     }
 
     fn problem(&mut self, item: &str, cause: &str) {
         let root = self.root.to_string_lossy();
+        if self.lost_to.is_none() {
+            self.lost_to = self.reason(cause, &root);
+        }
         self.problems.add(item.strip_prefix(&*root).unwrap_or(item).trim_start_matches('/'), cause);
+    }
+
+    /// Why a file was lost, if that has a name. Of an error that names a place in the volume, the volume is the cause.
+    fn reason(&self, cause: &str, root: &str) -> Option<MoverError> {
+        let of = |words: &str| errors::of_words(words, self.repository, Some(self.root));
+        // Since 0.17 whoever asks again for what the store did not give is told no more than this.
+        let given_up = self.given_up.as_deref().filter(|_| cause.contains(errors::GIVEN_UP));
+        let known = given_up.and_then(of).or_else(|| of(cause));
+        known.filter(|error| !cause.contains(root) || is_full(error))
     }
 
     fn sample(&mut self, pid: u32) {
@@ -203,10 +232,12 @@ impl<'p> Progress<'p> {
         let partly = exit.last_words.contains("There were") && self.problems.count > 0;
         if !exit.status.success() {
             let known = errors::classify(exit, &client.name, Some(&restore.directory));
+            // A restic that goes on to its end tells in its last words what it got over, too: only what files were lost to counts.
+            let known = if partly { self.lost_to.or(known.filter(is_full)) } else { known };
             match known {
-                Some(error @ MoverError::VolumeFull { .. }) => return Err(error),
-                _ if partly => {}
-                known => return Err(known.unwrap_or_else(|| client.program.failed(exit))),
+                Some(error) => return Err(error),
+                None if partly => {}
+                None => return Err(client.program.failed(exit)),
             }
         }
         let counted = self.summary.map(|summary| Stats {
@@ -219,6 +250,10 @@ impl<'p> Progress<'p> {
         self.meters.finish(bytes, files);
         Ok(RestoreOutcome { bytes, files, problems, warnings: Vec::new() })
     }
+}
+
+fn is_full(error: &MoverError) -> bool {
+    matches!(error, MoverError::VolumeFull { .. })
 }
 
 /// The bytes a process has written by now, wherever to.

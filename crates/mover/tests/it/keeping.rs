@@ -1,5 +1,6 @@
 //! The leader's side: making repositories, and forgetting no more than what was named.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -187,6 +188,58 @@ fn two_kopia_repositories_made_at_the_same_time_stop_before_the_first_blob() {
     );
     bed.program = Some(script(&bed, &text));
     assert_eq!(ensure(&bed).unwrap_err().reason(), "RepositoryInitialisedTwice");
+}
+
+/// The mark that Velero looks for.
+fn mark(bed: &Bed) -> PathBuf {
+    bed.stored.join(&bed.place.prefix).join("udmrepo.Repository.f")
+}
+
+#[test]
+fn a_kopia_repository_that_was_replaced_after_it_was_set_up_takes_no_backup() {
+    let bed = require!(Bed::new(Which::Kopia, Where::Directory));
+    let other = require!(Bed::new(Which::Kopia, Where::Directory));
+    fill(&bed.source());
+    let format = |bed: &Bed| bed.stored.join(&bed.place.prefix).join("kopia.repository.f");
+    std::fs::copy(format(&other), format(&bed)).unwrap();
+    assert_eq!(bed.try_back_up().unwrap_err().reason(), "RepositoryInitialisedTwice");
+    assert_eq!(ensure(&bed).unwrap_err().reason(), "RepositoryInitialisedTwice");
+}
+
+#[test]
+fn who_finds_that_another_was_faster_opens_the_kopia_repository_of_that_one() {
+    let mut bed = require!(Bed::bare(Which::Kopia, Where::Directory));
+    let (real, token) = (bed.program.clone().unwrap(), bed.path("token"));
+    // Somebody else makes it between our look and our own attempt.
+    let text = format!(
+        "case \" $* \" in *' create '*) cat > {1}; {0} \"$@\" < {1}; exec {0} \"$@\" < {1};; esac; exec {0} \"$@\"",
+        real.display(),
+        token.display()
+    );
+    bed.program = Some(script(&bed, &text));
+    assert!(!ensure(&bed).unwrap().created);
+    assert!(mark(&bed).exists(), "who opens it first sets it up");
+    bed.program = Some(real);
+    fill(&bed.source());
+    bed.back_up();
+}
+
+#[test]
+fn a_kopia_repository_whose_maker_was_killed_is_set_up_by_the_next_who_opens_it() {
+    let mut bed = require!(Bed::bare(Which::Kopia, Where::Directory));
+    let real = bed.program.clone().unwrap();
+    let text = format!("case \" $* \" in *' policy '*) kill -9 $PPID;; esac; exec {} \"$@\"", real.display());
+    bed.program = Some(script(&bed, &text));
+    assert_eq!(ensure(&bed).unwrap_err().reason(), "MoverDied");
+    assert!(!mark(&bed).exists());
+    bed.program = Some(real.clone());
+    assert!(!ensure(&bed).unwrap().created);
+    assert!(mark(&bed).exists());
+    let mut kopia = Command::new(real);
+    bed.connect_kopia(&mut kopia);
+    let said = kopia.args(["policy", "show", "--global", "--json"]).output().unwrap();
+    let policy: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(policy["retention"]["keepLatest"], i32::MAX, "{policy:#}");
 }
 
 #[test]

@@ -98,3 +98,54 @@ fn a_total_that_three_samples_agree_on_is_shown_though_restic_never_says_that_it
     let scanned = at.duration_since(first.unwrap());
     assert!(scanned > Duration::from_millis(1500), "samples a second apart: {scanned:?}");
 }
+
+/// A restic of this version whose restore says this and ends as one does that has lost files.
+fn losing(bed: &Bed, version: &str, words: &str) -> PathBuf {
+    let stats = r#"echo '{"total_size":40000000,"total_file_count":2}'; exit"#;
+    let text = format!(
+        "for word; do case $word in version) echo 'restic {version} compiled with go1.26.8 on linux/amd64'; exit;;\n\
+         stats) {stats};; esac; done\ncat >&2 <<'END'\n{words}\nEND\nexit 1"
+    );
+    script(bed, &text)
+}
+
+fn lost(version: &str, words: &str) -> Result<Outcome, plimsoll_mover::MoverError> {
+    let mut bed = match Bed::new(Which::OldRestic, Where::Directory) {
+        Ok(bed) => bed,
+        Err(missing) => panic!("{missing}"),
+    };
+    bed.program = Some(losing(&bed, version, words));
+    bed.run(bed.restore_work(&"ab".repeat(32)))
+}
+
+/// Recorded: an S3 server that was killed in the middle of a restore.
+const LOST_BY_OLD: &str = r#"Load(<data/26273ed4ea>, 17219349, 0) returned error, retrying after 6.988645419s: Get "http://127.0.0.1:29312/bucket/r/data/26/26273ed4ea": dial tcp 127.0.0.1:29312: connect: connection refused
+ignoring error for /f5: StreamPack: Get "http://127.0.0.1:29312/bucket/r/data/7e/7e306072d7": dial tcp 127.0.0.1:29312: connect: connection refused
+ignoring error for /f6: StreamPack: Get "http://127.0.0.1:29312/bucket/r/data/26/26273ed4ea": dial tcp 127.0.0.1:29312: connect: connection refused
+error while unlocking: client.RemoveObject: Delete "http://127.0.0.1:29312/bucket/r/locks/95a04518fb": dial tcp 127.0.0.1:29312: connect: connection refusedFatal: There were 2 errors"#;
+const LOST_BY_NEW: &str = r#"Load(<data/b1ff0ac461>, 17625005, 0) failed: Get "http://127.0.0.1:29311/bucket/r/data/b1/b1ff0ac461": dial tcp 127.0.0.1:29311: connect: connection refused
+{"message_type":"error","error":{"message":"ReadFull(\u003cdata/b1ff0ac461\u003e): circuit breaker open for file \u003cdata/b1ff0ac461\u003e"},"during":"restore","item":"/f5"}
+{"message_type":"error","error":{"message":"ReadFull(\u003cdata/b1ff0ac461\u003e): circuit breaker open for file \u003cdata/b1ff0ac461\u003e"},"during":"restore","item":"/f6"}
+{"message_type":"exit_error","code":1,"message":"Fatal: There were 2 errors\n"}"#;
+
+#[test]
+fn a_store_that_dies_in_the_middle_of_a_restore_is_no_loss_of_a_few_files() {
+    require!(Which::OldRestic.program());
+    for (version, words) in [("0.14.0", LOST_BY_OLD), ("0.18.1", LOST_BY_NEW)] {
+        let error = lost(version, words).unwrap_err();
+        assert_eq!((error.reason(), error.is_retryable()), ("RepositoryUnreachable", true), "{version}: {error}");
+        assert!(error.to_string().contains("connection refused"), "{version}: {error}");
+    }
+    let refused = LOST_BY_OLD.replace("dial tcp 127.0.0.1:29312: connect: connection refused", "Access Denied.");
+    assert_eq!(lost("0.14.0", &refused).unwrap_err().reason(), "RepositoryCredentialsRejected");
+}
+
+#[test]
+fn a_file_that_cannot_be_restored_is_named_though_the_store_did_not_answer_for_a_while() {
+    require!(Which::OldRestic.program());
+    let words = r#"Load(<data/26273ed4ea>, 17219349, 0) returned error, retrying after 6.9s: dial tcp 127.0.0.1:29312: connect: connection refused
+ignoring error for /f5: lchown f5: operation not permitted
+Fatal: There were 1 errors"#;
+    let Ok(Outcome::Restore(done)) = lost("0.14.0", words) else { panic!("it went on to its end") };
+    assert_eq!(done.problems.named[0].path, "f5");
+}

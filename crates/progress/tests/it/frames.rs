@@ -194,6 +194,59 @@ fn an_agent_that_starts_again_takes_nothing_back() {
 }
 
 #[test]
+fn what_an_earlier_process_did_and_the_next_one_skips_counts_once() {
+    let mut it = Grafting::new();
+    let bytes = it.agent.root().meter(Unit::Bytes);
+    bytes.set_total(Total::Final(100));
+    bytes.add(70);
+    it.send(1, 9);
+    it.agent = Operation::new("pvb-1", it.clock.clock());
+    let bytes = it.agent.root().meter(Unit::Bytes);
+    bytes.set_total(Total::Final(100));
+    let shown = |snapshot: &Snapshot| {
+        let counts = snapshot.node("volumes/demo-data").expect("there").meters[0];
+        (counts.done, counts.skipped, counts.settled())
+    };
+    for (sequence, skipped, expected) in [(1, 25, (70, 0, 70)), (2, 45, (70, 0, 70)), (3, 10, (70, 10, 80))] {
+        bytes.skip(skipped);
+        assert_eq!(shown(&it.send(2, sequence)), expected);
+    }
+}
+
+#[test]
+fn a_process_that_is_gone_leaves_nothing_at_work_and_makes_room_for_the_next_one() {
+    let mut it = Grafting::new();
+    let upload = it.agent.root().child("upload");
+    let bytes = upload.meter(Unit::Bytes);
+    bytes.set_total(Total::Final(100));
+    bytes.add(70);
+    it.send(1, 1);
+    it.graft.interrupt("its process has ended");
+    let waiting = it.leader.root().wait_patiently("waiting to try again");
+    it.clock.advance(Duration::from_mins(5));
+    let snapshot = it.leader.snapshot();
+    assert_eq!(snapshot.stall.as_ref().filter(|stall| stall.reason == StallReason::NoWord), None);
+    let left = snapshot.nodes.iter().filter(|node| node.path.starts_with("volumes/demo-data"));
+    let left: Vec<_> = left.map(|node| (node.state, node.reason.as_deref(), node.rate)).collect();
+    assert_eq!(left, [(State::Interrupted, Some("its process has ended"), None); 2]);
+    assert_eq!(snapshot.percent().map(|percent| percent.to_string()), Some("70.00".to_owned()), "it keeps what it had");
+    drop(waiting);
+
+    it.graft.begin_again();
+    it.agent = Operation::new("pvb-1", it.clock.clock());
+    let bytes = it.agent.root().meter(Unit::Bytes);
+    bytes.set_total(Total::Final(100));
+    bytes.add(2);
+    let snapshot = it.send(2, 1);
+    let below: Vec<_> = snapshot.nodes.iter().map(|node| (&*node.path, node.state)).skip(2).collect();
+    assert_eq!(below, [("volumes/demo-data", State::Running)], "under the same name, and alone");
+    assert_eq!(snapshot.nodes[2].meters[0].done, 2, "it counts for itself");
+    assert_eq!(snapshot.percent().map(|percent| percent.to_string()), Some("70.00".to_owned()), "nothing goes back");
+    bytes.add(80);
+    assert_eq!(it.send(2, 2).percent().map(|percent| percent.to_string()), Some("82.00".to_owned()));
+}
+
+#[test]
 fn the_agents_verdict_is_the_leaders_and_an_agents_silence_has_a_name() {
     let it = Grafting::new();
     let upload = it.agent.root().child("upload");
