@@ -46,7 +46,7 @@ pub use job::{Backup, Job, Kind, Repository, Restore, Work};
 pub use lifecycle::{DEFAULT_PASSWORD, Holder, LockWatch, orphans, own_pod, repository_prefix, restic_identifier};
 pub use mover::{Fidelity, Mover, Session, mover};
 pub use outcome::{BackupOutcome, Ensured, LockInfo, Outcome, Problem, Problems, RestoreOutcome, SnapshotInfo};
-pub use parent::{Canceller, Launch, Transfer, spawn};
+pub use parent::{Canceller, Launch, Transfer, spawn, spawn_at};
 pub use place::{Place, Secret};
 pub use plimsoll_repository::{Cancel, LockHolder, Standing};
 pub use status::{SCANNING, TransferProgress, progress_towards, transfer_progress};

@@ -58,7 +58,7 @@ pub struct Transfer {
     child: Child,
     stdout: BufReader<ChildStdout>,
     last_words: watch::Receiver<String>,
-    graft: Graft,
+    shown: Shown,
     canceller: Canceller,
     _held: oneshot::Sender<()>,
 }
@@ -114,10 +114,25 @@ impl Drop for Group {
     }
 }
 
+/// The place where a process's tree is shown. Nothing looks at work there when this is gone: whoever was killed could not tell.
+#[derive(Debug)]
+struct Shown(Graft);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.0.interrupt("its process has ended");
+    }
+}
+
 /// Starts a process for a job and shows its tree below `task`, which is the caller's to end. Needs a Tokio runtime.
+pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
+    spawn_at(launch, job, &task.graft(job.kind.name()))
+}
+
+/// The same in a place of the caller's, for work that is tried more than once: an attempt takes the place of the one before.
 ///
 /// The job, secrets and all, goes over the process's standard input: never into its arguments or its environment.
-pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
+pub fn spawn_at(launch: &Launch, job: &Job, place: &Graft) -> Result<Transfer> {
     let mut line = serde_json::to_vec(job).map_err(|error| MoverError::local("write a job", &error))?;
     line.push(b'\n');
     let mut child = Command::new(&launch.program)
@@ -137,9 +152,9 @@ pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
     let canceller = Canceller::default();
     let (held, released) = oneshot::channel();
     tokio::spawn(speak(stdin, line, canceller.clone(), released));
-    let graft = task.graft(job.kind.name());
-    let (stdout, last_words) = (BufReader::new(stdout), hear(stderr));
-    Ok(Transfer { group, child, stdout, last_words, graft, canceller, _held: held })
+    place.begin_again();
+    let (stdout, last_words, shown) = (BufReader::new(stdout), hear(stderr), Shown(place.clone()));
+    Ok(Transfer { group, child, stdout, last_words, shown, canceller, _held: held })
 }
 
 /// Gives the job to the process, and the word that stops it. The pipe stays open for as long as the transfer is wanted:
@@ -218,7 +233,7 @@ impl Transfer {
     /// Shows frames until there is a verdict, or nothing more to read.
     async fn follow(&mut self) -> Result<Option<Result<Outcome>>> {
         let mut line = Vec::new();
-        let (process, task, mut explained) = (self.id(), self.graft.task().clone(), false);
+        let (process, task, mut explained) = (self.id(), self.shown.0.task().clone(), false);
         loop {
             let Ok(more) = tokio::time::timeout(SILENCE, self.read_line(&mut line)).await else {
                 // What the system says about it is all that can be known about a process that says nothing.
@@ -239,7 +254,7 @@ impl Transfer {
                 Line::Frame(frame) => {
                     let garbage =
                         |error: plimsoll_progress::FrameError| MoverError::Garbage { line: error.to_string() };
-                    self.graft.apply(&frame).map_err(garbage)?;
+                    self.shown.0.apply(&frame).map_err(garbage)?;
                 }
             }
         }
