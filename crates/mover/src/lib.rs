@@ -48,8 +48,9 @@ pub use lifecycle::{
 };
 pub use mover::{Fidelity, Mover, Session, mover};
 pub use outcome::{BackupOutcome, Ensured, LockInfo, Outcome, Problem, Problems, RestoreOutcome, SnapshotInfo};
-pub use parent::{Canceller, Launch, Transfer, spawn};
+pub use parent::{Canceller, Launch, Transfer, spawn, spawn_at};
 pub use place::{Place, Secret};
 pub use plimsoll_repository::{Cancel, LockHolder, Standing};
+pub use private::sweep;
 pub use status::{SCANNING, TransferProgress, progress_towards, transfer_progress};
 pub use wire::{Said, understand};

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use plimsoll_progress::{Graft, Task};
@@ -12,6 +11,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::job::Job;
 use crate::outcome::Outcome;
@@ -58,7 +58,7 @@ pub struct Transfer {
     child: Child,
     stdout: BufReader<ChildStdout>,
     last_words: watch::Receiver<String>,
-    graft: Graft,
+    shown: Shown,
     canceller: Canceller,
     _held: oneshot::Sender<()>,
 }
@@ -69,20 +69,20 @@ pub struct Canceller(Arc<Asked>);
 
 #[derive(Debug, Default)]
 struct Asked {
-    yes: AtomicBool,
+    at: OnceLock<Instant>,
     notify: Notify,
 }
 
 impl Canceller {
     /// Asks the transfer to stop: within five seconds it has.
     pub fn cancel(&self) {
-        self.0.yes.store(true, Ordering::Release);
+        self.0.at.get_or_init(Instant::now);
         self.0.notify.notify_waiters();
     }
 
     /// Whether somebody has asked.
     pub fn is_cancelled(&self) -> bool {
-        self.0.yes.load(Ordering::Acquire)
+        self.0.at.get().is_some()
     }
 
     async fn asked(&self) {
@@ -91,6 +91,23 @@ impl Canceller {
         notified.as_mut().enable();
         if !self.is_cancelled() {
             notified.await;
+        }
+    }
+
+    /// Ends when a transfer that was asked to stop should have stopped.
+    async fn overdue(&self) {
+        self.asked().await;
+        if let Some(asked) = self.0.at.get() {
+            tokio::time::sleep_until(*asked + STOP_WITHIN).await;
+        }
+    }
+
+    /// Waits until a process that has said its last word has `ended`, but not for long, and not once its time is up.
+    async fn last_breath(&self, ended: impl Future<Output = ()>) {
+        tokio::select! {
+            () = ended => {}
+            () = tokio::time::sleep(LAST_BREATH) => {}
+            () = self.overdue() => {}
         }
     }
 }
@@ -114,10 +131,25 @@ impl Drop for Group {
     }
 }
 
+/// The place where a process's tree is shown. Nothing looks at work there when this is gone: whoever was killed could not tell.
+#[derive(Debug)]
+struct Shown(Graft);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.0.interrupt("its process has ended");
+    }
+}
+
 /// Starts a process for a job and shows its tree below `task`, which is the caller's to end. Needs a Tokio runtime.
+pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
+    spawn_at(launch, job, &task.graft(job.kind.name()))
+}
+
+/// The same in a place of the caller's, for work that is tried more than once: an attempt takes the place of the one before.
 ///
 /// The job, secrets and all, goes over the process's standard input: never into its arguments or its environment.
-pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
+pub fn spawn_at(launch: &Launch, job: &Job, place: &Graft) -> Result<Transfer> {
     let mut line = serde_json::to_vec(job).map_err(|error| MoverError::local("write a job", &error))?;
     line.push(b'\n');
     let mut child = Command::new(&launch.program)
@@ -137,9 +169,9 @@ pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
     let canceller = Canceller::default();
     let (held, released) = oneshot::channel();
     tokio::spawn(speak(stdin, line, canceller.clone(), released));
-    let graft = task.graft(job.kind.name());
-    let (stdout, last_words) = (BufReader::new(stdout), hear(stderr));
-    Ok(Transfer { group, child, stdout, last_words, graft, canceller, _held: held })
+    place.begin_again();
+    let (stdout, last_words, shown) = (BufReader::new(stdout), hear(stderr), Shown(place.clone()));
+    Ok(Transfer { group, child, stdout, last_words, shown, canceller, _held: held })
 }
 
 /// Gives the job to the process, and the word that stops it. The pipe stays open for as long as the transfer is wanted:
@@ -187,17 +219,9 @@ impl Transfer {
     /// Dropping the future, or the transfer, kills the process and everything it started.
     pub async fn wait(mut self) -> Result<Outcome> {
         let canceller = self.canceller.clone();
-        let overdue = async {
-            canceller.asked().await;
-            tokio::time::sleep(STOP_WITHIN).await;
-        };
         let verdict = tokio::select! {
             verdict = self.follow() => verdict,
-            () = overdue => {
-                // Its time is up: it gets no last breath.
-                self.group.kill();
-                Ok(Some(Err(MoverError::Cancelled)))
-            }
+            () = canceller.overdue() => Ok(Some(Err(MoverError::Cancelled))),
         };
         let status = self.end().await;
         match verdict {
@@ -218,7 +242,7 @@ impl Transfer {
     /// Shows frames until there is a verdict, or nothing more to read.
     async fn follow(&mut self) -> Result<Option<Result<Outcome>>> {
         let mut line = Vec::new();
-        let (process, task, mut explained) = (self.id(), self.graft.task().clone(), false);
+        let (process, task, mut explained) = (self.id(), self.shown.0.task().clone(), false);
         loop {
             let Ok(more) = tokio::time::timeout(SILENCE, self.read_line(&mut line)).await else {
                 // What the system says about it is all that can be known about a process that says nothing.
@@ -239,7 +263,7 @@ impl Transfer {
                 Line::Frame(frame) => {
                     let garbage =
                         |error: plimsoll_progress::FrameError| MoverError::Garbage { line: error.to_string() };
-                    self.graft.apply(&frame).map_err(garbage)?;
+                    self.shown.0.apply(&frame).map_err(garbage)?;
                 }
             }
         }
@@ -271,8 +295,7 @@ impl Transfer {
 
     /// Sees that nothing of it is left, and says how the process ended.
     async fn end(&mut self) -> String {
-        let last_breath = tokio::time::timeout(LAST_BREATH, self.ended_by_itself());
-        let _ = last_breath.await;
+        self.canceller.last_breath(self.ended_by_itself()).await;
         self.group.kill();
         self.group.0 = None;
         let limit = if self.canceller.is_cancelled() { CANCELLED_WITHIN } else { GONE_WITHIN };
@@ -291,5 +314,28 @@ impl Transfer {
         while matches!(waitid(WaitId::Pid(pid), options), Ok(None)) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_does_not_go_gets_no_breath_beyond_the_five_seconds_that_are_promised() {
+        for said_after in [Duration::ZERO, STOP_WITHIN - LAST_BREATH / 2, STOP_WITHIN] {
+            let canceller = Canceller::default();
+            canceller.cancel();
+            let asked = Instant::now();
+            tokio::time::sleep(said_after).await;
+            canceller.last_breath(pending()).await;
+            let ended = asked.elapsed() + CANCELLED_WITHIN;
+            assert!(ended < Duration::from_secs(5), "its last word after {said_after:?}, its end after {ended:?}");
+        }
+        let asked = Instant::now();
+        Canceller::default().last_breath(pending()).await;
+        assert_eq!(asked.elapsed(), LAST_BREATH, "nobody is in a hurry");
     }
 }

@@ -10,8 +10,10 @@ use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use plimsoll_repository::{LockHolder, Standing};
 use tempfile::TempDir;
 
+use crate::lifecycle::own_pod;
 use crate::{MoverError, Result};
 
 const MEMORY: &str = "/dev/shm";
@@ -34,7 +36,7 @@ impl PrivateDirectory {
 
     fn within(parent: &Path) -> Result<Self> {
         let made = tempfile::Builder::new()
-            .prefix(&format!("{PREFIX}{}-", Owner::me().name()))
+            .prefix(&own_name())
             .permissions(fs::Permissions::from_mode(0o700))
             .tempdir_in(parent);
         made.map(Self).map_err(|error| MoverError::local(format!("make a directory in {}", parent.display()), &error))
@@ -55,65 +57,59 @@ impl PrivateDirectory {
     }
 }
 
-/// A process by a name that is never used again: its number, when it started, and where that number counts.
+/// A process by a name that is never used again: its number, when it started, where that number counts, and in which pod.
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
     pid: u32,
-    started: u64,
-    namespace: String,
+    process: LockHolder,
 }
 
 impl Owner {
-    fn me() -> Self {
-        let pid = std::process::id();
-        Self { pid, started: started(pid).unwrap_or_default(), namespace: namespace() }
+    fn me() -> Option<Self> {
+        Some(Self { pid: std::process::id(), process: LockHolder::me(own_pod().as_deref())? })
     }
 
+    /// The beginning of the names of its directories. The machine is no part of it: it is this one.
     fn name(&self) -> String {
-        format!("{}-{}-{}", self.namespace, self.pid, self.started)
+        let process = self.process.to_string();
+        format!("{PREFIX}{}-{}-", self.pid, process.split_once('/').map_or("", |(_, process)| process))
     }
 
     fn parse(name: &str) -> Option<Self> {
-        let mut parts = name.strip_prefix(PREFIX)?.split('-');
-        let namespace = parts.next()?.to_owned();
-        Some(Self { pid: parts.next()?.parse().ok()?, started: parts.next()?.parse().ok()?, namespace })
+        let (pid, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
+        let (process, _) = rest.rsplit_once('-')?;
+        Some(Self { pid: pid.parse().ok()?, process: LockHolder::parse(&format!("/{process}"))? })
     }
 
-    /// Only a process that counts in our own namespace can be known to be gone.
-    fn is_gone(&self) -> bool {
-        self.namespace == namespace() && started(self.pid) != Some(self.started)
+    /// Only a process that counts where we count can be known to be gone, and one of a container of this pod before ours: what it
+    /// left outlives it, in memory and in the pod's temporary directory.
+    fn is_gone(&self, pod: Option<&str>) -> bool {
+        self.process.standing(self.pid, pod) == Standing::Gone || pod.is_some_and(|pod| self.process.was_before(pod))
     }
-}
-
-fn namespace() -> String {
-    let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
-}
-
-/// When a process started, in ticks since boot.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Removes what killed movers left behind.
-pub(crate) fn sweep() {
-    for parent in [PathBuf::from(MEMORY), std::env::temp_dir()] {
-        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if name.to_str().and_then(Owner::parse).is_some_and(|owner| owner.is_gone()) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
-    }
+pub fn sweep() {
+    let pod = own_pod();
+    remove(|name| Owner::parse(name).is_some_and(|owner| owner.is_gone(pod.as_deref())));
 }
 
 /// Removes this process's own directories, for a process that is about to kill itself.
 pub(crate) fn remove_own() {
-    let own = format!("{PREFIX}{}-", Owner::me().name());
+    let own = own_name();
+    remove(|name| name.starts_with(&own));
+}
+
+/// The beginning of the names of this process's directories.
+fn own_name() -> String {
+    // Where the system does not tell enough, nobody can know whether this process is gone either.
+    Owner::me().map_or_else(|| format!("{PREFIX}{}-", std::process::id()), |me| me.name())
+}
+
+fn remove(unwanted: impl Fn(&str) -> bool) {
     for parent in [PathBuf::from(MEMORY), std::env::temp_dir()] {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&own)) {
+            if entry.file_name().to_str().is_some_and(&unwanted) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -135,18 +131,40 @@ mod tests {
         assert!(!path.exists());
     }
 
+    /// A directory of a process like this one, with another number, pod, boot or container.
+    fn left_by(pid: u32, pod: &str, boot: Option<&str>, container: Option<&str>) -> PathBuf {
+        let mine = LockHolder::me(None).expect("Linux tells").to_string();
+        let parts: Vec<&str> = mine.split_once('/').expect("unique").1.split('.').collect();
+        let (boot, container, started) = (boot.unwrap_or(parts[1]), container.unwrap_or(parts[2]), parts[3]);
+        let path = std::env::temp_dir().join(format!("{PREFIX}{pid}-{pod}.{boot}.{container}.{started}-test"));
+        fs::create_dir_all(&path).expect("makes");
+        path
+    }
+
     #[test]
     fn what_a_killed_process_left_is_swept_and_what_a_living_one_uses_is_not() {
         let mine = PrivateDirectory::on_disk().expect("makes");
-        let gone = Owner { pid: 1, started: u64::MAX, namespace: namespace() };
-        let foreign = Owner { pid: 1, started: u64::MAX, namespace: "1".into() };
-        let made: Vec<_> = [gone, foreign]
-            .map(|owner| std::env::temp_dir().join(format!("{PREFIX}{}-test", owner.name())))
-            .into_iter()
-            .inspect(|path| fs::create_dir_all(path).expect("makes"))
-            .collect();
+        // The first process of the machine started long before this one.
+        let gone = left_by(1, "-", None, None);
+        let foreign = left_by(1, "-", None, Some("1"));
         sweep();
-        assert!(mine.path().exists() && !made[0].exists() && made[1].exists());
-        fs::remove_dir(&made[1]).expect("removes");
+        assert!(mine.path().exists() && !gone.exists() && foreign.exists());
+        fs::remove_dir(&foreign).expect("removes");
+    }
+
+    #[test]
+    fn what_a_killed_container_left_is_swept_by_the_next_one_of_its_pod_and_by_no_other() {
+        let (pod, other) = ("0c4e9a1b5d7f2e38", "1c4e9a1b5d7f2e38");
+        let own = std::process::id();
+        for (path, expected, why) in [
+            (left_by(own, pod, None, Some("1")), true, "the container before this one"),
+            (left_by(own, pod, Some("9f86d081884c7d65"), None), true, "before the node was started anew"),
+            (left_by(own, pod, None, None), false, "it is at work"),
+            (left_by(own, other, None, Some("1")), false, "another pod that shares the directory"),
+        ] {
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            assert_eq!(Owner::parse(name).expect("ours").is_gone(Some(pod)), expected, "{why}");
+            fs::remove_dir(&path).expect("removes");
+        }
     }
 }

@@ -30,7 +30,7 @@ pub fn transfer_progress(node: &Node) -> Option<TransferProgress> {
     }
     let total_bytes = match counts.total {
         // Nothing of nothing would look like the end.
-        Total::Unknown | Total::Final(0) => return None,
+        Total::Unknown | Total::Growing(0) | Total::Final(0) => return None,
         // Ours knows its total soon. What it has found until then is about what it has done: a percentage of that would fall.
         Total::Growing(_) if &*node.name == Kind::BuiltIn.name() => return None,
         // An estimate that the work has passed already says nothing but "at least this much".

@@ -26,7 +26,7 @@ pub fn movers_of(agent: &Child) -> Vec<u32> {
     all.filter(|pid| parent_of(pid) == Some(agent)).filter_map(|pid| pid.parse().ok()).collect()
 }
 
-fn kill(process: u32) {
+pub fn kill(process: u32) {
     let process = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
     // It may have ended by itself.
     let _ = kill_process(process, Signal::KILL);

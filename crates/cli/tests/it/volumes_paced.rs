@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, phase};
 use crate::pod_volumes::{Application, agent, agent_log, server};
+use crate::volumes_killed::{kill, movers_of};
 
 /// Bytes of noise in the volume, and how many of them get through in a second: twelve seconds or more in either direction, and
 /// fast enough for packs of 16 MiB, of which two are on their way together, to arrive more often than every two seconds.
@@ -29,14 +30,21 @@ struct Step {
 
 /// Watches the transfer of the volume `data` to its end: every change of its bytes.
 async fn steps(home: &Home<'_>, kind: &str) -> Vec<Step> {
-    let (api, mut steps) = (home.api(kind), Vec::<Step>::new());
+    let mut steps = Vec::new();
+    watch(home, kind, |one| step(one, &mut steps)).await;
+    steps
+}
+
+/// Looks at everything that is written about the volume `data` until it has been moved.
+async fn watch(home: &Home<'_>, kind: &str, mut look: impl FnMut(&Value)) {
+    let api = home.api(kind);
     let limit = tokio::time::timeout(Duration::from_mins(3), async {
         let mut events = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
         while let Some(event) = events.try_next().await.unwrap() {
             let (WatchEvent::Added(one) | WatchEvent::Modified(one)) = event else { continue };
             let one = json!(one);
             if one["spec"]["volume"] == "data" {
-                step(&one, &mut steps);
+                look(&one);
                 if matches!(phase(&one), "Completed" | "Failed" | "Canceled") {
                     assert_eq!(phase(&one), "Completed", "{one:#}");
                     return;
@@ -44,8 +52,7 @@ async fn steps(home: &Home<'_>, kind: &str) -> Vec<Step> {
             }
         }
     });
-    limit.await.unwrap_or_else(|_| panic!("{kind} has not ended: {steps:?}\n{}", agent_log(home)));
-    steps
+    limit.await.unwrap_or_else(|_| panic!("{kind} has not ended\n{}", agent_log(home)));
 }
 
 fn step(transfer: &Value, steps: &mut Vec<Step>) {
@@ -96,6 +103,74 @@ async fn whoever_watches_a_volume_on_its_way_sees_bytes_move_at_least_every_two_
 
     home.restore("r", json!({ "backupName": "b" })).await;
     assert_paced("restore", &steps(&home, "PodVolumeRestore").await);
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", agent_log(&home));
+    dismiss(agent).await;
+}
+
+/// What one write told of a transfer.
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    attempt: u64,
+    done: u64,
+    total: u64,
+    percent: f64,
+    files: u64,
+}
+
+fn told(transfer: &Value) -> Option<Told> {
+    let (progress, summary) = (&transfer["status"]["progress"], &transfer["status"]["plimsoll"]);
+    assert!(summary["stalled"].is_null(), "{transfer:#}");
+    let attempt = transfer["metadata"]["annotations"]["plimsoll.dev/attempts"].as_str()?.parse().ok()?;
+    let percent = summary["percent"].as_str()?.trim_start_matches('~').parse().ok()?;
+    let (done, total) = (progress["bytesDone"].as_u64()?, progress["totalBytes"].as_u64()?);
+    Some(Told { attempt, done, total, percent, files: summary["filesDone"].as_u64().unwrap_or(0) })
+}
+
+/// Watches a transfer whose first mover is killed once it has moved bytes: nothing that is told goes back, and the second mover's
+/// bytes are told while it moves them.
+async fn watch_with_a_killed_mover(home: &Home<'_>, kind: &str, agent: &tokio::process::Child) {
+    let mut all = Vec::<Told>::new();
+    watch(home, kind, |transfer| {
+        let Some(told) = told(transfer).filter(|told| all.last() != Some(told)) else { return };
+        if all.is_empty() {
+            movers_of(agent).into_iter().for_each(kill);
+        }
+        all.push(told);
+    })
+    .await;
+    let (last, before) = all.split_last().unwrap();
+    let falls = |pair: &[Told]| {
+        pair[1].done < pair[0].done || pair[1].percent < pair[0].percent || pair[1].files < pair[0].files
+    };
+    assert!(!all.windows(2).any(falls), "{kind}: {all:#?}");
+    let whole = |told: &Told| told.done == told.total || told.percent >= 100.0;
+    assert!(whole(last) && !before.iter().any(whole), "{kind}: {all:#?}");
+    assert_eq!((before[0].attempt, last.attempt), (1, 2), "{kind}: {all:#?}");
+    let live = before.iter().filter(|told| told.attempt == 2 && told.done > before[0].done).count();
+    assert!(live >= 3, "{kind}: the second mover's bytes are told {live} times only: {all:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_watches_a_volume_whose_mover_is_killed_sees_the_bytes_of_the_next_one_move() {
+    require!(cache::program("versitygw"));
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
+    application.annotate("backup.velero.io/backup-volumes", "data").await;
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
+    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let home = bed.home_on_s3("home", &store, &proxy.url()).await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+
+    proxy.slow_down(Some(LINE));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    watch_with_a_killed_mover(&home, "PodVolumeBackup", &agent).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    application.lose().await;
+
+    home.restore("r", json!({ "backupName": "b" })).await;
+    watch_with_a_killed_mover(&home, "PodVolumeRestore", &agent).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", agent_log(&home));
     dismiss(agent).await;

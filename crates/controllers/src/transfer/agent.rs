@@ -114,6 +114,8 @@ impl Agent {
             begun = begin => begun?,
             () = stop.cancelled() => return Ok(()),
         }
+        // A container that was killed left its movers' secrets to this one.
+        plimsoll_mover::sweep();
         info!("agent of node {} at work, {} transfers at a time", settings.node, settings.concurrency);
         let answer = tokio::select! {
             () = self.control::<PodVolumeBackup>() => Ok(()),

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_api::velero::v1::TransferProgress;
-use plimsoll_mover::{progress_towards, transfer_progress};
-use plimsoll_progress::{Node, Observer, Snapshot, State, Total, Unit};
+use plimsoll_mover::{TransferProgress as Shown, progress_towards, transfer_progress};
+use plimsoll_progress::{Node, Observer, Percent, Snapshot, State, Total, Unit};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +83,7 @@ fn number(count: usize) -> u32 {
 /// Writes until it is stopped.
 pub(super) struct Reporter {
     stop: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
+    task: tokio::task::JoinHandle<Floor>,
 }
 
 impl Drop for Reporter {
@@ -97,8 +96,7 @@ impl Drop for Reporter {
 pub(super) struct Reporting<T> {
     pub record: Record<T>,
     pub tree: Observer,
-    /// What was shown before: nothing shown goes back.
-    pub floor: u64,
+    pub floor: Floor,
     /// All bytes, where that is known before anybody has looked.
     pub expected: Option<u64>,
     pub running: Running,
@@ -114,32 +112,35 @@ impl Reporter {
         Self { stop, task }
     }
 
-    /// Stops, after a write that is under way: nothing older can follow the last one.
-    pub async fn stop(mut self) {
+    /// Stops, after a write that is under way: nothing older can follow the last one. What was shown.
+    pub async fn stop(mut self) -> Floor {
         self.stop.cancel();
-        let _ = (&mut self.task).await;
+        (&mut self.task).await.unwrap_or_default()
     }
 }
 
-async fn report<T: Transfer>(reporting: Reporting<T>, stop: CancellationToken) {
+async fn report<T: Transfer>(mut reporting: Reporting<T>, stop: CancellationToken) -> Floor {
     let mut last = Value::Null;
     // The time a write takes is no part of the interval, as long as it is shorter.
     let mut due = Instant::now();
     loop {
-        let look = || status(&reporting.tree.snapshot(), reporting.floor, reporting.expected);
+        let mut look = || status(&reporting.tree.snapshot(), &mut reporting.floor, reporting.expected);
         let seen = look();
         let urgent = stalled(&seen) != stalled(&last);
         if (Instant::now() >= due && !same(&seen, &last)) || urgent {
             tokio::select! {
                 () = reporting.running.writes.turn(urgent) => {}
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return reporting.floor,
             }
             // As it is now: others may have been before it.
             let status = look();
             due = Instant::now() + reporting.running.interval();
             match reporting.record.show(&status).await {
                 Ok(()) => last = status,
-                Err(error) if error.code() == Some(404) => return reporting.gone.cancel(),
+                Err(error) if error.code() == Some(404) => {
+                    reporting.gone.cancel();
+                    return reporting.floor;
+                }
                 Err(error) => debug!("{error}"),
             }
         }
@@ -147,7 +148,7 @@ async fn report<T: Transfer>(reporting: Reporting<T>, stop: CancellationToken) {
         let next = due.clamp(now + SHORTEST, now + LOOK_EVERY);
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => return reporting.floor,
         }
     }
 }
@@ -157,21 +158,70 @@ fn stalled(status: &Value) -> Option<&Value> {
     status.pointer("/plimsoll/stalled/task")
 }
 
+/// What was shown before. A mover that is started again counts from the beginning: what is shown waits until it has caught up,
+/// unless there is less to do by now than was done then.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Floor {
+    bytes: Option<Shown>,
+    /// The greatest share of the bytes: where a total grows, it waits too.
+    percent: Option<Percent>,
+    files: (Option<i64>, Option<i64>),
+}
+
+impl Floor {
+    /// What the custom resource shows.
+    pub fn of<T: Transfer>(object: &T) -> Self {
+        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        let (shown, summary) = (object.shown().unwrap_or_default(), object.summary().unwrap_or_default());
+        let both = number(shown.total_bytes).zip(number(shown.bytes_done));
+        let bytes = both.map(|(total_bytes, bytes_done)| Shown { total_bytes, bytes_done });
+        let percent = bytes.map(|shown| Percent::of(shown.bytes_done, shown.total_bytes));
+        Self { bytes, percent, files: (summary.files_done, summary.total_files) }
+    }
+
+    /// Bytes as they may be shown, which from now on is the least that is.
+    fn raise(&mut self, counted: Shown) -> Shown {
+        let before = self.bytes.filter(|before| before.bytes_done < counted.total_bytes);
+        let least = before.map_or(0, |before| before.bytes_done);
+        let below = counted.total_bytes.saturating_sub(1);
+        let shown = Shown { bytes_done: counted.bytes_done.max(least).min(below), ..counted };
+        let percent = Percent::of(shown.bytes_done, shown.total_bytes);
+        let held = self.percent.filter(|held| before.is_some() && held.hundredths() > percent.hundredths());
+        (self.bytes, self.percent) = (Some(shown), Some(held.unwrap_or(percent)));
+        shown
+    }
+
+    /// The same for files. One that knows nothing yet leaves what was known.
+    fn raise_files(&mut self, (done, total): (Option<i64>, Option<i64>)) -> (Option<i64>, Option<i64>) {
+        let fits = |least: &i64| total.is_none_or(|total| *least <= total);
+        let raised = done.max(self.files.0.filter(fits));
+        self.files = (raised, total.or(self.files.1.filter(|total| Some(*total) >= raised)));
+        self.files
+    }
+}
+
 /// What the custom resource shows of a tree.
-pub(super) fn status(snapshot: &Snapshot, floor: u64, expected: Option<u64>) -> Value {
+pub(super) fn status(snapshot: &Snapshot, floor: &mut Floor, expected: Option<u64>) -> Value {
+    // The mover's own tree hangs below the root.
+    let movers = || snapshot.nodes.iter().skip(1);
+    let towards = |total| movers().find_map(|node| progress_towards(node, total));
+    let counted = movers().find_map(transfer_progress).or_else(|| expected.and_then(towards));
+    // Nothing of nothing is the end, and that is not told here.
+    let shown = counted.filter(|counted| counted.total_bytes > 0).map(|counted| floor.raise(counted));
     let mut summary = project::summary(snapshot, Timestamp::now());
+    if snapshot.state() != State::Done {
+        // Of the bytes that are shown. A mover that still looks through its volume has done about all that it has found.
+        let grows = snapshot.percent().is_none_or(Percent::is_approximate);
+        summary.percent = floor.percent.map(|percent| percent.approximately(grows).to_string());
+    }
     summary.doing = doing(snapshot).map(str::to_owned);
-    (summary.files_done, summary.total_files) = files(snapshot);
+    (summary.files_done, summary.total_files) = floor.raise_files(files(snapshot));
     let mut status = json!({ "plimsoll": nulls_for_absent(&summary) });
     if summary.doing.is_none() {
         status["plimsoll"]["doing"] = Value::Null;
     }
-    // The mover's own tree hangs below the root.
-    let movers = || snapshot.nodes.iter().skip(1);
-    let towards = |total| movers().find_map(|node| progress_towards(node, total));
-    if let Some(shown) = movers().find_map(transfer_progress).or_else(|| expected.and_then(towards)) {
-        let done = shown.bytes_done.max(floor).min(shown.total_bytes.saturating_sub(1));
-        status["progress"] = json!({ "totalBytes": shown.total_bytes, "bytesDone": done });
+    if let Some(shown) = shown {
+        status["progress"] = json!({ "totalBytes": shown.total_bytes, "bytesDone": shown.bytes_done });
     }
     status
 }
@@ -199,11 +249,6 @@ pub(crate) fn files(snapshot: &Snapshot) -> (Option<i64>, Option<i64>) {
     (done.and_then(number), total)
 }
 
-/// The bytes that were shown before.
-pub(super) fn floor(shown: Option<TransferProgress>) -> u64 {
-    shown.and_then(|shown| shown.bytes_done).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
-}
-
 fn same(a: &Value, b: &Value) -> bool {
     let strip = |value: &Value| {
         let mut value = value.clone();
@@ -217,10 +262,9 @@ fn same(a: &Value, b: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_progress::{Clock, Operation};
-
     use kube::Client;
     use plimsoll_api::velero::v1::PodVolumeBackup;
+    use plimsoll_progress::{Clock, Frame, Operation, VirtualClock};
 
     use super::*;
 
@@ -279,7 +323,7 @@ mod tests {
             let reporter = Reporter::start(Reporting {
                 record: Record::new(client.clone(), "velero", &object),
                 tree: tree.observer(),
-                floor: 0,
+                floor: Floor::default(),
                 expected: None,
                 running: running.clone(),
                 gone: CancellationToken::new(),
@@ -404,7 +448,7 @@ mod tests {
         let tree = Operation::new("t", Clock::system());
         let mover = tree.root().child("built-in");
         let files = mover.meter(Unit::Files);
-        let shown = || status(&tree.snapshot(), 0, None)["plimsoll"].clone();
+        let shown = || status(&tree.snapshot(), &mut Floor::default(), None)["plimsoll"].clone();
         assert_eq!((&shown()["doing"], &shown()["filesDone"]), (&Value::Null, &Value::Null));
         mover.say("scanning");
         assert_eq!(shown()["doing"], "scanning");
@@ -426,16 +470,127 @@ mod tests {
         assert_eq!(shown()["doing"], Value::Null);
     }
 
+    /// The floor that a resource is which shows this.
+    fn floor(bytes_done: u64, total_bytes: u64) -> Floor {
+        let percent = Some(Percent::of(bytes_done, total_bytes));
+        Floor { bytes: Some(Shown { total_bytes, bytes_done }), percent, ..Floor::default() }
+    }
+
+    fn progress(tree: &Operation, floor: &mut Floor) -> (Value, Value) {
+        let shown = status(&tree.snapshot(), floor, None);
+        (shown["progress"]["bytesDone"].clone(), shown["progress"]["totalBytes"].clone())
+    }
+
     #[test]
     fn nothing_shown_goes_back_when_a_transfer_is_taken_up_again_and_nothing_reads_a_hundred_percent() {
         let tree = Operation::new("t", Clock::system());
         let mover = tree.root().child("built-in");
         let bytes = mover.meter(Unit::Bytes);
-        assert_eq!(status(&tree.snapshot(), 0, None).get("progress"), None);
+        assert_eq!(status(&tree.snapshot(), &mut Floor::default(), None).get("progress"), None);
         bytes.set_total(Total::Final(100));
         bytes.set_done(10);
-        assert_eq!(status(&tree.snapshot(), 0, None)["progress"], json!({"totalBytes": 100, "bytesDone": 10}));
-        assert_eq!(status(&tree.snapshot(), 60, None)["progress"]["bytesDone"], 60);
-        assert_eq!(status(&tree.snapshot(), 500, None)["progress"]["bytesDone"], 99);
+        assert_eq!(progress(&tree, &mut Floor::default()), (json!(10), json!(100)));
+        let mut before = floor(60, 100);
+        let shown = status(&tree.snapshot(), &mut before, None);
+        assert_eq!(shown["progress"]["bytesDone"], 60);
+        assert_eq!(shown["plimsoll"]["percent"], "60.00", "both tell the same");
+        bytes.set_done(100);
+        assert_eq!(progress(&tree, &mut before), (json!(99), json!(100)));
+    }
+
+    #[test]
+    fn a_volume_that_shrank_between_two_attempts_shows_what_the_second_one_has_done() {
+        let tree = Operation::new("t", Clock::system());
+        let bytes = tree.root().child("built-in").meter(Unit::Bytes);
+        bytes.set_total(Total::Final(50));
+        let mut before = floor(80, 100);
+        for done in [0, 5, 49] {
+            bytes.set_done(done);
+            assert_eq!(progress(&tree, &mut before), (json!(done), json!(50)));
+            let percent = status(&tree.snapshot(), &mut before, None)["plimsoll"]["percent"].clone();
+            assert_eq!(percent, Percent::of(done, 50).to_string());
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_still_looked_through_has_no_percentage_that_would_have_to_wait_for_the_truth() {
+        let tree = Operation::new("t", Clock::system());
+        let bytes = tree.root().child("built-in").meter(Unit::Bytes);
+        let percent = || status(&tree.snapshot(), &mut Floor::default(), None)["plimsoll"]["percent"].clone();
+        bytes.set_total(Total::Growing(100));
+        bytes.skip(99);
+        assert_eq!(percent(), Value::Null, "99 % of what it has found so far");
+        bytes.set_total(Total::Final(1000));
+        assert_eq!(percent(), "9.90");
+    }
+
+    #[test]
+    fn a_percentage_of_an_estimate_that_grows_waits_until_the_work_has_caught_up() {
+        let tree = Operation::new("t", Clock::system());
+        let bytes = tree.root().child("kopia").meter(Unit::Bytes);
+        let mut floor = Floor::default();
+        let mut percent = |done, total| {
+            bytes.set_total(Total::Growing(total));
+            bytes.set_done(done);
+            status(&tree.snapshot(), &mut floor, None)["plimsoll"]["percent"].clone()
+        };
+        assert_eq!(percent(50, 100), "~50.00");
+        assert_eq!(percent(60, 200), "~50.00");
+        assert_eq!(percent(120, 200), "~60.00");
+    }
+
+    #[test]
+    fn files_that_are_empty_show_no_bytes_before_the_transfer_has_ended() {
+        let tree = Operation::new("t", Clock::system());
+        let mover = tree.root().child("built-in");
+        mover.meter(Unit::Bytes).set_total(Total::Final(0));
+        assert_eq!(status(&tree.snapshot(), &mut Floor::default(), None).get("progress"), None);
+        // The mover has ended, and the pod has not yet seen its data.
+        mover.finish();
+        assert_eq!(status(&tree.snapshot(), &mut Floor::default(), None).get("progress"), None);
+    }
+
+    /// A frame of a mover that has done so much of a hundred bytes and ten files.
+    fn frame(attempt: u64, sequence: u64, done: u64, total: Total) -> Frame {
+        let mover = Operation::new("m", Clock::system());
+        let (bytes, files) = (mover.root().meter(Unit::Bytes), mover.root().meter(Unit::Files));
+        bytes.set_total(total);
+        bytes.set_done(done);
+        files.set_total(Total::Final(10));
+        files.set_done(done / 10);
+        Frame::full(&mover.snapshot(), attempt, sequence)
+    }
+
+    #[test]
+    fn after_a_killed_mover_the_bytes_of_the_next_one_are_shown_and_nothing_goes_back_or_looks_stalled() {
+        let clock = VirtualClock::new();
+        let tree = Operation::new("t", clock.clock());
+        let (mover, mut floor) = (tree.root().graft("built-in"), Floor::default());
+        let mut shown = || {
+            let all = status(&tree.snapshot(), &mut floor, None);
+            let (progress, summary) = (&all["progress"], &all["plimsoll"]);
+            assert_eq!(summary["stalled"], Value::Null);
+            (progress["bytesDone"].as_u64(), summary["percent"].clone(), summary["filesDone"].clone())
+        };
+        mover.apply(&frame(1, 1, 60, Total::Final(100))).unwrap();
+        assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
+
+        mover.interrupt("its process has ended");
+        for _ in 0..20 {
+            // One lock after the other: what waits has a word for it, and what is gone has none.
+            let _waiting = tree.root().wait("trying again: RepositoryLocked");
+            clock.advance(Duration::from_secs(15));
+            assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
+        }
+        mover.begin_again();
+        assert_eq!(shown(), (None, json!("60.00"), json!(6)), "what the resource shows stays");
+        mover.apply(&frame(2, 1, 5, Total::Growing(7))).unwrap();
+        assert_eq!(shown(), (None, json!("~60.00"), json!(6)), "it looks through the volume again");
+        mover.apply(&frame(2, 2, 30, Total::Final(100))).unwrap();
+        assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
+        mover.apply(&frame(2, 3, 75, Total::Final(100))).unwrap();
+        assert_eq!(shown(), (Some(75), json!("75.00"), json!(7)));
+        let movers: Vec<_> = tree.snapshot().nodes.iter().skip(1).map(|node| node.name.to_string()).collect();
+        assert_eq!(movers, ["built-in"]);
     }
 }

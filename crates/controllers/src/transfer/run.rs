@@ -1,7 +1,7 @@
 //! One transfer from the moment a node takes it up to its end.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,8 +10,8 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::{Patience, kill};
-use plimsoll_mover::{Job, Kind, MoverError, Outcome, Repository, Work, spawn};
-use plimsoll_progress::{Clock, Ending, Operation, Task};
+use plimsoll_mover::{Job, Kind, MoverError, Outcome, Repository, Work, spawn_at};
+use plimsoll_progress::{Clock, Ending, Graft, Operation, Task};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -22,7 +22,7 @@ use super::directory::Inside;
 use super::error::TransferError;
 use super::handshake::{self, Mark, has_waited};
 use super::kind::{REPOSITORY_SECRET, RESTORE_WAIT, Transfer};
-use super::report::{self, Reporter, Reporting};
+use super::report::{self, Floor, Reporter, Reporting};
 use super::write::Record;
 use super::{directory, repository};
 use crate::Error;
@@ -50,7 +50,7 @@ pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: Cance
     let reporter = Reporter::start(Reporting {
         record: record.clone(),
         tree: tree.observer(),
-        floor: report::floor(object.shown()),
+        floor: Floor::of(&object),
         expected: object.expected_bytes(),
         running: agent.running.clone(),
         gone: cancel.clone(),
@@ -58,17 +58,18 @@ pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: Cance
     let observer = tree.observer();
     let uid = object.uid().unwrap_or_default();
     let _shown = agent.settings.trees.show(&uid, move || Some(observer.snapshot()));
-    let run = Run { agent: &agent, object: &object, record: &record, root: tree.root(), cancel: &cancel };
+    let mover = OnceLock::new();
+    let run = Run { agent: &agent, object: &object, record: &record, root: tree.root(), cancel: &cancel, mover };
     let answer = run.work().await;
-    reporter.stop().await;
-    end(&agent, &object, &record, &tree, answer).await
+    let floor = reporter.stop().await;
+    end(&agent, &object, &record, &tree, floor, answer).await
 }
 
 /// Ends a transfer that nobody works on.
 pub(super) async fn end_unbegun<T: Transfer>(agent: &Agent, object: &T, error: TransferError) -> Result<(), Error> {
     let tree = Operation::new(object.name_any(), Clock::system());
     let record = Record::new(agent.client.clone(), &agent.settings.namespace, object);
-    end(agent, object, &record, &tree, Err(error)).await
+    end(agent, object, &record, &tree, Floor::of(object), Err(error)).await
 }
 
 struct Run<'a, T> {
@@ -77,6 +78,8 @@ struct Run<'a, T> {
     record: &'a Record<T>,
     root: Task,
     cancel: &'a CancellationToken,
+    /// Where the mover's tree is shown, whichever attempt it is.
+    mover: OnceLock<Graft>,
 }
 
 impl<T: Transfer> Run<'_, T> {
@@ -352,7 +355,8 @@ impl<T: Transfer> Run<'_, T> {
     }
 
     async fn move_data(&self, job: &Job) -> Result<Outcome, TransferError> {
-        let transfer = spawn(&self.agent.settings.launch, job, &self.root)?;
+        let place = self.mover.get_or_init(|| self.root.graft(job.kind.name()));
+        let transfer = spawn_at(&self.agent.settings.launch, job, place)?;
         let canceller = transfer.canceller();
         let cancelled = async {
             self.cancel.cancelled().await;
@@ -415,6 +419,7 @@ async fn end<T: Transfer>(
     object: &T,
     record: &Record<T>,
     tree: &Operation,
+    floor: Floor,
     answer: Result<Outcome, TransferError>,
 ) -> Result<(), Error> {
     let (status, words) = last_words::<T>(&answer);
@@ -424,7 +429,7 @@ async fn end<T: Transfer>(
         Err(error) => Ending::Failed(error.to_string()),
     });
     let ended = |_: &T| {
-        let mut all = report::status(&tree.snapshot(), 0, None);
+        let mut all = report::status(&tree.snapshot(), &mut floor.clone(), None);
         // What was shown stays, unless it ended well: then both counts are in the last words.
         all.as_object_mut().map(|all| all.remove("progress"));
         if let (Some(all), Some(last)) = (all.as_object_mut(), status.as_object()) {

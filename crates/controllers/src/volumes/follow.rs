@@ -170,7 +170,9 @@ impl<T: Obstructed> Followed<T> {
 
     /// The same from the tree in the agent's memory.
     fn count_fresh(&self, tree: &Snapshot) {
-        if let Some(shown) = tree.nodes.iter().skip(1).find_map(transfer_progress) {
+        let shown = tree.nodes.iter().skip(1).find_map(transfer_progress);
+        // Nothing of nothing would look like the end.
+        if let Some(shown) = shown.filter(|shown| shown.total_bytes > 0) {
             let grows = tree.percent().is_none_or(Percent::is_approximate);
             let total = shown.total_bytes;
             self.bytes.set_total(if grows { Total::Growing(total) } else { Total::Final(total) });

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_mover::{Job, Launch, Secret, spawn};
-use plimsoll_progress::{Clock, Operation, StallReason, VirtualClock};
+use plimsoll_mover::{Job, Launch, Secret, spawn, spawn_at};
+use plimsoll_progress::{Clock, Operation, StallReason, State, VirtualClock};
 use plimsoll_testkit::process::Process;
 use plimsoll_testkit::require;
 use plimsoll_testkit::wait::until_blocking;
@@ -81,6 +81,43 @@ fn a_mover_that_falls_silent_is_a_stall_by_name() {
         let stall = operation.snapshot().stall.unwrap();
         assert_eq!(stall.reason, StallReason::NoWord);
         assert!(stall.task.contains("volume data"), "{stall:?}");
+    });
+}
+
+#[test]
+fn a_mover_that_was_killed_looks_at_work_no_more_and_the_next_one_takes_its_place() {
+    let bed = require!(Bed::new(Which::BuiltIn, Where::Directory));
+    fill_much(&bed.source());
+    let clock = VirtualClock::new();
+    let operation = Operation::new("parent", clock.clock());
+    let volume = operation.root().child("volume data");
+    let (place, mut job) = (volume.graft("built-in"), bed.job(bed.backup_work()));
+    bed.runtime.block_on(async {
+        let transfer = spawn_at(&bed.launch, &job, &place).unwrap();
+        let process = Process::find(transfer.id().unwrap()).unwrap();
+        let mut end = std::pin::pin!(transfer.wait());
+        let killed = loop {
+            tokio::select! {
+                result = &mut end => break result,
+                () = tokio::time::sleep(Duration::from_millis(10)) => {}
+            }
+            if operation.snapshot().node("volume data/built-in").is_some() {
+                process.signal(Signal::KILL).unwrap();
+            }
+        };
+        assert_eq!(killed.unwrap_err().reason(), "MoverDied");
+        let waiting = volume.wait_patiently("waiting to try again");
+        clock.advance(Duration::from_mins(2));
+        let snapshot = operation.snapshot();
+        assert_eq!(snapshot.node("volume data/built-in").map(|node| node.state), Some(State::Interrupted));
+        assert_eq!(snapshot.stall, None, "nobody waits for a word of the dead");
+        drop(waiting);
+
+        job.epoch += 1;
+        spawn_at(&bed.launch, &job, &place).unwrap().wait().await.unwrap();
+        let snapshot = operation.snapshot();
+        let shown: Vec<_> = snapshot.nodes.iter().skip(2).map(|node| (&*node.path, node.state)).collect();
+        assert_eq!(shown, [("volume data/built-in", State::Done)]);
     });
 }
 

@@ -102,6 +102,17 @@ impl LockHolder {
         }
     }
 
+    /// Whether it was in an earlier container of the pod with this UID, which is where this process is. On another machine there may
+    /// be a copy of a pod: ask this only about what lies in the pod itself.
+    pub fn was_before(&self, pod: &str) -> bool {
+        Self::me(Some(pod)).is_some_and(|me| self.ended_before(&me))
+    }
+
+    fn ended_before(&self, me: &Self) -> bool {
+        let container = |holder: &Self| (holder.boot.clone(), holder.processes);
+        self.pod.is_some() && self.pod == me.pod && container(self) != container(me)
+    }
+
     /// Whether it is or was in the pod with this UID, on a machine that has run since this boot ID was made.
     pub fn is_in(&self, pod: &str, boot: &str) -> bool {
         self.pod.as_ref() == Some(&digits(pod)) && self.boot == digits(boot)
@@ -185,6 +196,16 @@ mod tests {
         }
         let me = holder(None, "boot", 1);
         assert_eq!(holder(None, "boot", 2).seen_by(&me, 7, |_| nobody), Unknown, "no pod is no common pod");
+    }
+
+    #[test]
+    fn what_lies_in_a_pod_and_is_of_another_container_is_of_one_before() {
+        let me = holder(Some("aaaa"), "boot", 1);
+        let ended = |pod, boot, processes| holder(pod, boot, processes).ended_before(&me);
+        assert!(ended(Some("aaaa"), "boot", 2) && ended(Some("aaaa"), "else", 1) && ended(Some("aaaa"), "else", 2));
+        assert!(!ended(Some("aaaa"), "boot", 1), "it may be at work");
+        assert!(!ended(Some("bbbb"), "boot", 2) && !ended(None, "boot", 2));
+        assert!(!holder(None, "boot", 2).ended_before(&holder(None, "boot", 1)), "no pod is no common pod");
     }
 
     #[test]
