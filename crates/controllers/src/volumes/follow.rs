@@ -534,7 +534,9 @@ mod tests {
         let ended = follow(&follower, "unseen");
         assert!(overdue(&follower.entries, "unseen").is_none());
         tokio::time::advance(LIMIT).await;
-        assert!(matches!(overdue(&follower.entries, "unseen"), Some(Verdict::GiveUp(why)) if why.starts_with("TimedOut")));
+        assert!(
+            matches!(overdue(&follower.entries, "unseen"), Some(Verdict::GiveUp(why)) if why.starts_with("TimedOut"))
+        );
         lose("unseen", Lost::Unread, &follower.entries);
         assert_eq!(ended.now_or_never().unwrap().err(), Some(Lost::Unread));
         assert!(overdue(&follower.entries, "unseen").is_none(), "it has ended");
