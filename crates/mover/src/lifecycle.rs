@@ -210,11 +210,14 @@ mod tests {
         assert_eq!(found.iter().map(|snapshot| snapshot.id.as_str()).collect::<Vec<_>>(), ["cccccccccccc"]);
     }
 
+    /// What it is about, minutes until its end, its tags, and whether it is an orphan.
+    type Case<'c> = (&'c str, Option<i64>, &'c [(&'c str, &'c str)], bool);
+
     #[test]
     fn a_snapshot_is_as_old_as_its_end_and_none_of_a_backup_that_has_not_ended_is_an_orphan() {
         let unfinished = vec![Unfinished { name: "running".into(), uid: "uid-1".into() }];
         let references = References { unfinished, ..References::default() };
-        let cases: [(&str, Option<i64>, &[(&str, &str)], bool); 8] = [
+        let cases: [Case<'_>; 8] = [
             ("nothing is known of its end", None, &[], true),
             ("it was made in ten minutes", Some(10), &[], true),
             ("it took until an hour ago", Some(120), &[], true),

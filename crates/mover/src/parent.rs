@@ -325,7 +325,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_process_that_does_not_go_gets_no_breath_beyond_the_five_seconds_that_are_promised() {
-        for said_after in [Duration::ZERO, STOP_WITHIN - LAST_BREATH / 2, STOP_WITHIN] {
+        for said_after in [Duration::ZERO, STOP_WITHIN.saturating_sub(LAST_BREATH / 2), STOP_WITHIN] {
             let canceller = Canceller::default();
             canceller.cancel();
             let asked = Instant::now();

@@ -176,15 +176,14 @@ impl<'p> Progress<'p> {
 
     /// "ignoring error for /file: reason": what restic says of a file without `--json`.
     fn hear_words(&mut self, line: &str) {
-        match line.strip_prefix("ignoring error for ").and_then(|rest| rest.split_once(": ")) {
-            Some((item, cause)) => self.problem(item, cause),
-            None => {
-                if line.starts_with("Load(") && line.contains(") failed: ") {
-                    self.given_up = Some(line.to_owned());
-                }
-                self.meters.hint(line);
-            }
+        let named = line.strip_prefix("ignoring error for ").and_then(|rest| rest.split_once(": "));
+        if let Some((item, cause)) = named {
+            return self.problem(item, cause);
         }
+        if line.starts_with("Load(") && line.contains(") failed: ") {
+            self.given_up = Some(line.to_owned());
+        }
+        self.meters.hint(line);
     }
 
     fn problem(&mut self, item: &str, cause: &str) {

@@ -143,9 +143,9 @@ fn a_store_that_dies_in_the_middle_of_a_restore_is_no_loss_of_a_few_files() {
 #[test]
 fn a_file_that_cannot_be_restored_is_named_though_the_store_did_not_answer_for_a_while() {
     require!(Which::OldRestic.program());
-    let words = r#"Load(<data/26273ed4ea>, 17219349, 0) returned error, retrying after 6.9s: dial tcp 127.0.0.1:29312: connect: connection refused
+    let words = "Load(<data/26273ed4ea>, 17219349, 0) returned error, retrying after 6.9s: dial tcp 127.0.0.1:29312: connect: connection refused
 ignoring error for /f5: lchown f5: operation not permitted
-Fatal: There were 1 errors"#;
+Fatal: There were 1 errors";
     let Ok(Outcome::Restore(done)) = lost("0.14.0", words) else { panic!("it went on to its end") };
     assert_eq!(done.problems.named[0].path, "f5");
 }

@@ -9,7 +9,7 @@ use crate::format::chunker::LONGEST;
 const MIB: usize = 1024 * 1024;
 /// Buffers of one backup may hold this much. With the program itself and the trees it reads that stays below 200 MB; the
 /// index comes on top.
-const ALL: usize = 150 * MIB;
+const ALL: usize = 163 * MIB;
 /// What a thread needs to compress and verify.
 const SCRATCH: usize = 14 * MIB;
 /// More threads than these would leave no room for packs.
