@@ -1,11 +1,13 @@
 //! An S3 server far away: a real one behind a line on which every byte takes its time.
 
-use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 use crate::Failure;
 
@@ -77,27 +79,60 @@ fn join(client: TcpStream, server: TcpStream, delay: Duration) -> std::io::Resul
     Ok(())
 }
 
-/// Carries bytes one way: each arrives so much later, and as many as like may be on the way. Buffers are used again, so that
-/// the line costs the programs at both ends little of the processors they share.
-fn carry(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
-    let (sender, receiver) = mpsc::sync_channel::<(Instant, Vec<u8>, usize)>(256);
-    let (empty, emptied) = mpsc::sync_channel(256);
+/// What is on the way at the same time at most, in steps.
+const STEPS: usize = 256;
+const STEP: usize = 256 * 1024;
+
+/// A part of the way: the system keeps the bytes, nobody copies them.
+struct Stretch {
+    out: OwnedFd,
+    into: OwnedFd,
+}
+
+impl Stretch {
+    fn new() -> std::io::Result<Self> {
+        let (out, into) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Pages that arrive need not be full: room for many of them.
+        fcntl_setpipe_size(&into, 4 * STEP)?;
+        Ok(Self { out, into })
+    }
+
+    fn take(&self, from: &TcpStream) -> std::io::Result<usize> {
+        Ok(splice(from, None, &self.into, None, STEP, SpliceFlags::MOVE)?)
+    }
+
+    fn give(&self, to: &TcpStream, mut left: usize) -> std::io::Result<()> {
+        while left > 0 {
+            match splice(&self.out, None, to, None, left, SpliceFlags::MOVE)? {
+                0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                given => left -= given,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Carries bytes one way: each arrives so much later, and as many as like may be on the way. They never leave the system, so
+/// that the line takes little of the processors that it shares with the programs at both its ends.
+fn carry(from: TcpStream, to: TcpStream, delay: Duration) {
+    let (sender, receiver) = mpsc::sync_channel::<(Instant, Stretch, usize)>(STEPS);
+    let (empty, emptied) = mpsc::sync_channel(STEPS);
     std::thread::spawn(move || {
         loop {
-            let mut buffer = emptied.try_recv().unwrap_or_else(|_| vec![0; 256 * 1024]);
-            let Ok(read @ 1..) = from.read(&mut buffer) else { return };
-            if sender.send((Instant::now() + delay, buffer, read)).is_err() {
+            let Ok(stretch) = emptied.try_recv().or_else(|_| Stretch::new()) else { return };
+            let Ok(taken @ 1..) = stretch.take(&from) else { return };
+            if sender.send((Instant::now() + delay, stretch, taken)).is_err() {
                 return;
             }
         }
     });
     std::thread::spawn(move || {
-        while let Ok((due, bytes, read)) = receiver.recv() {
+        while let Ok((due, stretch, taken)) = receiver.recv() {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if to.write_all(&bytes[..read]).is_err() {
+            if stretch.give(&to, taken).is_err() {
                 break;
             }
-            let _ = empty.try_send(bytes);
+            let _ = empty.try_send(stretch);
         }
         let _ = to.shutdown(Shutdown::Write);
     });
