@@ -5,17 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use plimsoll_store::StoreError;
 
-use crate::blob_index::{BlobIndex, Place};
+use crate::blob_index::{BlobIndex, LARGE_PACK, Place};
 use crate::cancel::Cancel;
 use crate::format::blob::BlobKind;
 use crate::format::crypto::Key;
 use crate::format::id::Id;
 use crate::format::tree::Tree;
 use crate::format::unpacked;
-use crate::repository::{FileKind, Repository};
+use crate::repository::{FileKind, Repository, get_at_most, too_large};
 use crate::tree_cache::{Piece, TreeCache, Wished};
 use crate::{RepositoryError, Result};
 
+/// A pack whose blobs end before it is large, and the longest header that there can be.
+const LARGEST_TREE_PACK: u64 = 2 * LARGE_PACK;
 /// Frames that unpack into more are unpacked in steps, so that a lie about the length costs nothing.
 const UNPACKED_AT_ONCE: usize = 64 * 1024 * 1024;
 
@@ -184,9 +186,9 @@ impl<'a> BlobReader<'a> {
 
     fn read_tree_pack(&self, number: u32) -> Result<Bytes> {
         let key = FileKind::Pack.key_of(&self.index.pack(number));
-        let store = &self.repository.store;
-        let pack = self.repository.wait(&self.cancel, self.repository.read(&key, || store.get(&key)));
-        pack.map_err(|error| missing(&key, error))
+        let read = self.repository.read(&key, || get_at_most(&self.repository.store, &key, LARGEST_TREE_PACK));
+        let pack = self.repository.wait(&self.cancel, read).map_err(|error| missing(&key, error))?;
+        pack.map_err(|size| RepositoryError::corrupt(key, too_large(size)))
     }
 }
 

@@ -9,6 +9,7 @@ use plimsoll_progress::{Meter, Task, Total, Unit};
 use crate::blob_index::{BlobIndex, Marks, Place};
 use crate::blob_read::{BlobReader, Decoder, StoredBlob};
 use crate::cancel::Cancel;
+use crate::file_cache::Source;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::hash::Hash;
 use crate::format::id::Id;
@@ -16,12 +17,11 @@ use crate::format::index::IndexedPack;
 use crate::format::pack;
 use crate::format::snapshot::Snapshot;
 use crate::format::tree::{Node, NodeKind};
-use crate::index_load::IndexSource;
 use crate::lock::{Lock, LockKind};
 use crate::pack_file::PackFiles;
 use crate::pack_parts::{PackParts, parts};
 use crate::read_ahead::{ReadAhead, Wish};
-use crate::repository::{FileKind, Listed, Repository};
+use crate::repository::{FileKind, Listed, Repository, too_large};
 use crate::side_by_side::side_by_side;
 use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
@@ -41,10 +41,14 @@ pub enum ReadData {
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// Damage: something that is named is missing or wrong.
+    /// Damage: something that is named is missing or wrong. The first thousand of it.
     pub errors: Vec<String>,
-    /// Untidy, but nothing is lost.
+    /// How much damage there is, the rest included.
+    pub error_count: u64,
+    /// Untidy, but nothing is lost. The first thousand.
     pub hints: Vec<String>,
+    /// How many there are, the rest included.
+    pub hint_count: u64,
     /// Packs the index names.
     pub packs: usize,
     /// Blobs the index names.
@@ -60,7 +64,17 @@ pub struct CheckOutcome {
 impl CheckOutcome {
     /// Whether no damage was found.
     pub fn is_good(&self) -> bool {
-        self.errors.is_empty()
+        self.error_count == 0
+    }
+}
+
+/// More findings than these are only counted: one lost index file may be missed by every file of every snapshot.
+const MOST_FINDINGS: usize = 1000;
+
+fn note(findings: &mut Vec<String>, count: &mut u64, text: impl Into<String>) {
+    *count += 1;
+    if findings.len() < MOST_FINDINGS {
+        findings.push(text.into());
     }
 }
 
@@ -114,13 +128,13 @@ impl Check<'_> {
     }
 
     fn error(&self, text: impl Into<String>) {
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        outcome.errors.push(text.into());
+        let outcome = &mut *locked(&self.outcome);
+        note(&mut outcome.errors, &mut outcome.error_count, text);
     }
 
     fn hint(&self, text: impl Into<String>) {
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        outcome.hints.push(text.into());
+        let outcome = &mut *locked(&self.outcome);
+        note(&mut outcome.hints, &mut outcome.hint_count, text);
     }
 
     /// Damage is noted; what prevents checking goes on upwards.
@@ -153,7 +167,7 @@ impl Check<'_> {
             steps.set_total(Total::Final(total as u64));
             steps.set_done(done as u64);
         };
-        self.repository.each_index_file_from(IndexSource::Store, &step, self.cancel, |_, packs| {
+        self.repository.each_index_file_from(Source::Store, &step, self.cancel, |_, packs| {
             for pack in self.note_damage(packs)?.into_iter().flatten() {
                 if expected.insert(pack.id, pack::file_size_of(&pack.blobs)).is_some() {
                     self.hint(format!("pack {} is in more than one index file", pack.id));
@@ -187,27 +201,36 @@ impl Check<'_> {
     }
 
     fn without_giants(&self, mut packs: Vec<Listed>) -> Vec<Listed> {
-        for giant in packs.extract_if(.., |pack| pack.size > LARGEST_PACK) {
-            self.error(format!("pack {} has {} bytes: too many to be one, so it was not read", giant.id, giant.size));
+        for giant in packs.extract_if(.., |pack| pack.size > FileKind::Pack.largest()) {
+            self.error(format!("pack {}: {}", giant.id, too_large(giant.size)));
         }
         packs
     }
 
     fn walk_snapshots(&self) -> Result<()> {
         let task = self.task.child("checking snapshots and trees");
-        let snapshots = self.repository.load_all(FileKind::Snapshot, self.cancel)?;
+        let files = self.repository.list(FileKind::Snapshot, self.cancel)?;
+        let mut snapshots = Vec::new();
+        let ids = files.iter().map(|file| file.id);
+        self.repository.each_file(FileKind::Snapshot, Source::Store, ids, self.cancel, |id, json| {
+            let tree = json.and_then(|json| {
+                let parsed = Snapshot::parse(&json);
+                parsed
+                    .map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
+                    .map(|found| found.tree)
+            });
+            snapshots.push((id, tree));
+            Ok(())
+        })?;
         let steps = task.meter(Unit::Items);
         steps.set_total(Total::Final(snapshots.len() as u64));
         let reader = BlobReader::new(self.repository, &self.index, self.cancel);
         let mut seen = Marks::new(&self.index);
-        for (id, json) in snapshots {
-            let snapshot = json.and_then(|json| {
-                Snapshot::parse(&json).map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
-            });
-            if let Some(snapshot) = self.note_damage(snapshot)? {
-                self.walk_tree(&reader, snapshot.tree, &format!("snapshot {}", id.short()), &mut seen)?;
+        for (id, tree) in snapshots {
+            if let Some(tree) = self.note_damage(tree)? {
+                self.walk_tree(&reader, tree, &format!("snapshot {}", id.short()), &mut seen)?;
             }
-            self.outcome.lock().unwrap_or_else(PoisonError::into_inner).snapshots += 1;
+            locked(&self.outcome).snapshots += 1;
             steps.add(1);
         }
         task.finish();
@@ -251,12 +274,19 @@ impl Check<'_> {
     }
 
     fn content_faults(&self, node: &Node, content: &[Id], faults: &mut Vec<String>) {
-        let mut size = 0;
+        let (mut size, mut missing, mut first) = (0, 0_u64, None);
         for id in content {
             match self.index.find(BlobKind::Data, id) {
                 Some(place) => size += place.plain_length(),
-                None => faults.push(format!("data blob {id} is in no index file")),
+                None => {
+                    missing += 1;
+                    first.get_or_insert(id);
+                }
             }
+        }
+        if let Some(id) = first {
+            let others = if missing > 1 { format!(", nor are {} others of it", missing - 1) } else { String::new() };
+            faults.push(format!("data blob {id} is in no index file{others}"));
         }
         if faults.is_empty() && size != node.size {
             self.hint(format!(
@@ -351,7 +381,7 @@ impl Check<'_> {
                 read += part;
             });
             self.note_damage(checked)?;
-            self.outcome.lock().unwrap_or_else(PoisonError::into_inner).bytes_read += pack.size;
+            locked(&self.outcome).bytes_read += pack.size;
             bytes.add(pack.size.saturating_sub(read));
         }
         Ok(())
@@ -390,7 +420,7 @@ impl Check<'_> {
         if let Some(content) = self.note_damage(content)? {
             self.check_pack(pack, content, decoder)?;
         }
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).bytes_read += pack.size;
+        locked(&self.outcome).bytes_read += pack.size;
         bytes.add(pack.size);
         Ok(())
     }
@@ -461,14 +491,19 @@ fn is_mixed(pack: &IndexedPack) -> bool {
     pack.blobs.iter().any(|blob| Some(blob.kind) != pack.blobs.first().map(|first| first.kind))
 }
 
-/// No program writes packs of more: what calls itself one would only take the memory of this machine.
-const LARGEST_PACK: u64 = 512 * 1024 * 1024;
-
+/// A sample has at least one: who asks for a look into the data gets it.
 fn choose(mut packs: Vec<Listed>, read: ReadData) -> Vec<Listed> {
     match read {
         ReadData::Nothing => packs.clear(),
         ReadData::Everything => {}
-        ReadData::Sample(percent) => packs.retain(|_| rand::random_range(0..100) < u32::from(percent)),
+        ReadData::Sample(percent) => {
+            let one = (percent > 0 && !packs.is_empty()).then(|| rand::random_range(0..packs.len()));
+            let mut place = 0;
+            packs.retain(|_| {
+                place += 1;
+                Some(place - 1) == one || rand::random_range(0..100) < u32::from(percent)
+            });
+        }
     }
     packs
 }

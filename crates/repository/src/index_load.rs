@@ -1,32 +1,18 @@
 //! Loading the index, from the store or from the copy on this machine's disk.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use bytes::Bytes;
 use futures::stream::StreamExt;
 use plimsoll_progress::Task;
 
 use crate::blob_index::{BlobIndex, Origin};
 use crate::cancel::Cancel;
+use crate::file_cache::Source;
 use crate::format::id::Id;
 use crate::format::index::{self, IndexedPack};
 use crate::format::pack;
-use crate::repository::{FileKind, LOADS_AT_ONCE, Listed, Repository};
+use crate::repository::{FileKind, LOADS_AT_ONCE, Repository};
 use crate::{RepositoryError, Result};
-
-/// Cached files younger than this stay, whatever the repository has.
-const SPARED: Duration = Duration::from_hours(1);
-
-/// Where index files are read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IndexSource {
-    /// On this machine's disk, if they are there.
-    CacheFirst,
-    /// In the store, whatever this machine has: for who wants to know what the store has.
-    Store,
-}
 
 impl Repository {
     /// The union of all index files. One that is damaged is an error: what it lists would be missed silently.
@@ -92,70 +78,31 @@ impl Repository {
         cancel: &Cancel,
         take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
-        self.each_index_file_from(IndexSource::CacheFirst, step, cancel, take)
+        self.each_index_file_from(Source::CacheFirst, step, cancel, take)
     }
 
     /// The same, from where it is asked for.
     pub(crate) fn each_index_file_from(
         &self,
-        source: IndexSource,
+        source: Source,
         step: &dyn Fn(usize, usize),
         cancel: &Cancel,
         mut take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
         let files = self.list(FileKind::Index, cancel)?;
         step(0, files.len());
-        self.wait(cancel, async {
-            let loads = files.iter().map(|file| async move { (file.id, self.load_index_file(file.id, source).await) });
-            let mut loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
-            let mut done = 0;
-            while let Some((id, sealed)) = loads.next().await {
-                // Unpacked one at a time: that takes many times the memory of what was loaded.
-                let packs = sealed.and_then(|sealed| self.open_file(FileKind::Index, id, &sealed)).and_then(|json| {
-                    index::parse(&json).map_err(|cause| RepositoryError::corrupt(FileKind::Index.key_of(&id), cause))
-                });
-                take(id, packs)?;
-                done += 1;
-                step(done, files.len());
-            }
+        let mut done = 0;
+        self.each_file(FileKind::Index, source, files.iter().map(|file| file.id), cancel, |id, json| {
+            let packs = json.and_then(|json| {
+                index::parse(&json).map_err(|cause| RepositoryError::corrupt(FileKind::Index.key_of(&id), cause))
+            });
+            take(id, packs)?;
+            done += 1;
+            step(done, files.len());
             Ok(())
         })?;
-        self.forget_cached(&files);
+        self.forget_cached(FileKind::Index, &files);
         Ok(())
-    }
-
-    async fn load_index_file(&self, id: Id, source: IndexSource) -> Result<Bytes> {
-        let folder = self.cache_folder().filter(|_| source == IndexSource::CacheFirst);
-        let cached = folder.map(|folder| folder.join(id.to_string()));
-        if let Some(sealed) = cached.as_deref().and_then(|file| read_verified(file, id)) {
-            return Ok(sealed.into());
-        }
-        let sealed = self.load_sealed(FileKind::Index, id).await?;
-        self.keep_cached(id, &sealed);
-        Ok(sealed)
-    }
-
-    /// Keeps a copy of an index file on this machine, if that is wanted.
-    pub(crate) fn keep_cached(&self, id: Id, sealed: &[u8]) {
-        if let Some(folder) = self.cache_folder() {
-            keep(&folder.join(id.to_string()), sealed);
-        }
-    }
-
-    fn cache_folder(&self) -> Option<PathBuf> {
-        self.options.cache.as_ref().map(|root| root.join(self.config.id.to_string()).join("index"))
-    }
-
-    /// Removes cached files that the repository no longer has. A young one may be there since it was listed: by another
-    /// transfer of this machine, which may not even have completed it.
-    fn forget_cached(&self, files: &[Listed]) {
-        let Some(entries) = self.cache_folder().and_then(|folder| std::fs::read_dir(folder).ok()) else { return };
-        for entry in entries.flatten() {
-            let known = entry.file_name().to_str().and_then(Id::parse);
-            if known.is_none_or(|id| files.iter().all(|file| file.id != id)) && is_old(&entry) {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
     }
 
     /// Packs that no index file names, with their blobs: what an interrupted backup had stored.
@@ -186,27 +133,5 @@ impl Repository {
             tail = self.store.get_range(&key, size - needed as u64..size).await?;
         }
         pack::parse_header(&tail[tail.len() - needed..], size, &self.key).map_err(damaged)
-    }
-}
-
-fn is_old(entry: &std::fs::DirEntry) -> bool {
-    let modified = entry.metadata().and_then(|metadata| metadata.modified());
-    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > SPARED))
-}
-
-fn read_verified(file: &Path, id: Id) -> Option<Vec<u8>> {
-    let content = std::fs::read(file).ok()?;
-    (Id::of(&content) == id).then_some(content)
-}
-
-/// Keeps a copy. Failing costs a download later, nothing else; half a copy is noticed by its hash.
-fn keep(file: &Path, content: &[u8]) {
-    let Some(folder) = file.parent() else { return };
-    let temporary = folder.join(format!("tmp-{:016x}", rand::random::<u64>()));
-    let written = std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&temporary, content))
-        .and_then(|()| std::fs::rename(&temporary, file));
-    if let Err(error) = written {
-        tracing::debug!(file = %file.display(), %error, "index file not cached");
     }
 }

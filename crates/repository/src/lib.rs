@@ -26,6 +26,7 @@ mod browse;
 mod cancel;
 mod check;
 mod error;
+mod file_cache;
 pub mod format;
 mod index_load;
 mod lock;

@@ -12,11 +12,13 @@ use crate::format::crypto::Key;
 use crate::format::id::Id;
 use crate::format::key::{KeyError, KeyFile};
 use crate::format::time::Time;
-use crate::repository::{FileKind, LOADS_AT_ONCE, OpenOptions, Repository, listed, wait};
+use crate::repository::{FileKind, LOADS_AT_ONCE, OpenOptions, Repository, get_at_most, listed, too_large, wait};
 use crate::{RepositoryError, Result, system};
 
 /// More key files than these are not tried: each costs a good part of a second.
 const MOST_KEYS: usize = 20;
+/// restic's has less than 200 bytes.
+const LARGEST_CONFIG: u64 = 1024 * 1024;
 
 /// The password in the content of a file, as restic understands it: without the white space around it. Editors and
 /// `echo` leave a newline behind that nobody means.
@@ -61,10 +63,13 @@ impl Repository {
     /// Opens a repository with one of its passwords.
     pub fn open(store: Store, runtime: Handle, password: &[u8], options: OpenOptions) -> Result<Self> {
         let location = store.name().to_owned();
-        let asked = async { Ok(tokio::join!(store.get("config"), key_files(&store))) };
+        let config = get_at_most(&store, "config", LARGEST_CONFIG);
+        let asked = async { Ok(tokio::join!(config, key_files(&store))) };
         let (sealed, keys) = wait(&runtime, &options.cancel, asked)?;
         let sealed = match sealed {
-            Ok(config) => config,
+            Ok(Ok(config)) => config,
+            // As if it was damaged: data can still be had.
+            Ok(Err(_)) => Bytes::new(),
             Err(error) if error.is_not_found() && !options.rescue => {
                 return Err(RepositoryError::NotARepository { location });
             }
@@ -118,16 +123,19 @@ fn create_key(store: &Store, runtime: &Handle, password: &[u8]) -> Result<(Key, 
     Ok((key, name))
 }
 
-/// A key file's name and what is in it.
-type KeyContent = (String, Result<Bytes, StoreError>);
+/// Nobody should think that the password is lost.
+const NOT_ITS_HASH: &str = "its content does not have the hash that is its name, so that no password opens it; bring it back \
+                            from a copy, or use another of the repository's passwords";
+
+/// A key file's name and what is in it, or how large it is if that is too much.
+type KeyContent = (Id, Result<Result<Bytes, u64>, StoreError>);
 
 /// All key files that are tried.
 async fn key_files(store: &Store) -> Result<Vec<KeyContent>, StoreError> {
     let files: Vec<_> = store.list(FileKind::Key.folder()).try_collect().await?;
-    let names = files.iter().filter_map(listed).take(MOST_KEYS).map(|file| FileKind::Key.key_of(&file.id));
-    let loads = names.map(|name| async move {
-        let content = store.get(&name).await;
-        (name, content)
+    let loads = files.iter().filter_map(listed).take(MOST_KEYS).map(|file| async move {
+        let content = get_at_most(store, &FileKind::Key.key_of(&file.id), FileKind::Key.largest()).await;
+        (file.id, content)
     });
     Ok(futures::stream::iter(loads).buffered(LOADS_AT_ONCE).collect().await)
 }
@@ -142,8 +150,17 @@ fn find_key(
     cancel: &Cancel,
 ) -> Result<(Key, Option<Vec<u8>>)> {
     let (mut damage, mut found) = (None, None);
-    for (name, content) in files {
-        match unlock(content?, password, cancel)? {
+    for (id, content) in files {
+        let damaged = |cause: String| Some(RepositoryError::corrupt(FileKind::Key.key_of(&id), cause));
+        let content = match content? {
+            Ok(content) => content,
+            Err(size) => {
+                damage = damaged(too_large(size));
+                continue;
+            }
+        };
+        let is_whole = Id::of(&content) == id;
+        match unlock(content, password, cancel)? {
             Ok(key) => {
                 let mut plain = Vec::new();
                 if key.open(config, &mut plain).is_ok() {
@@ -151,8 +168,9 @@ fn find_key(
                 }
                 found.get_or_insert((key, None));
             }
-            Err(KeyError::WrongPassword) => {}
-            Err(KeyError::Malformed(cause)) => damage = Some(RepositoryError::corrupt(name, cause)),
+            Err(KeyError::WrongPassword) if is_whole => {}
+            Err(KeyError::WrongPassword) => damage = damaged(NOT_ITS_HASH.into()),
+            Err(KeyError::Malformed(cause)) => damage = damaged(cause),
         }
     }
     found.ok_or_else(|| damage.unwrap_or(RepositoryError::WrongPassword { location: location.into() }))

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::{StreamExt, TryStreamExt};
 use plimsoll_progress::Clock;
 use plimsoll_store::{ObjectInfo, Store, StoreError};
 use tokio::runtime::Handle;
 
 use crate::cancel::Cancel;
+use crate::file_cache::Source;
 use crate::format::config::Config;
 use crate::format::crypto::Key;
 use crate::format::id::Id;
@@ -44,6 +45,18 @@ impl FileKind {
                 format!("data/{}/{name}", &name[..2])
             }
             other => format!("{}/{id}", other.folder()),
+        }
+    }
+
+    /// No program writes larger ones: what calls itself one would only take the memory of this machine, and anybody who may
+    /// write to the store can put it there.
+    pub(crate) fn largest(self) -> u64 {
+        const MIB: u64 = 1024 * 1024;
+        match self {
+            Self::Key | Self::Lock => MIB,
+            Self::Snapshot => 64 * MIB,
+            Self::Index => 256 * MIB,
+            Self::Pack => 512 * MIB,
         }
     }
 }
@@ -126,23 +139,43 @@ impl Repository {
         self.wait(cancel, async { Ok(self.store.list(kind.folder()).try_filter_map(wanted).try_collect().await?) })
     }
 
-    /// The opened content of every file of a kind, several at a time.
-    pub(crate) fn load_all(&self, kind: FileKind, cancel: &Cancel) -> Result<Vec<Loaded>> {
-        let files = self.list(kind, cancel)?;
-        self.load_each(kind, files.iter().map(|file| file.id), cancel)
-    }
-
+    /// The opened content of these files, several at a time.
     pub(crate) fn load_each(
         &self,
         kind: FileKind,
         ids: impl Iterator<Item = Id>,
         cancel: &Cancel,
     ) -> Result<Vec<Loaded>> {
-        let loads = ids.map(|id| async move { (id, self.load(kind, id).await) });
-        let loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
-        let loaded: Vec<_> = self.wait(cancel, async { Ok(loads.collect().await) })?;
-        // A file that is gone again was deleted by somebody who may: locks come and go.
-        Ok(loaded.into_iter().filter(|(_, result)| !is_gone(result)).collect())
+        let mut loaded = Vec::new();
+        self.each_file(kind, Source::Store, ids, cancel, |id, json| {
+            loaded.push((id, json));
+            Ok(())
+        })?;
+        Ok(loaded)
+    }
+
+    /// Hands the opened content of each of these files to `take`, or what is wrong with it. Several are on their way at a time,
+    /// and opened one after the other: unpacked they are many times as large.
+    pub(crate) fn each_file(
+        &self,
+        kind: FileKind,
+        source: Source,
+        ids: impl Iterator<Item = Id>,
+        cancel: &Cancel,
+        mut take: impl FnMut(Id, Result<Vec<u8>>) -> Result<()>,
+    ) -> Result<()> {
+        let loads = ids.map(|id| async move { (id, self.load_from(source, kind, id).await) });
+        let mut loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
+        self.wait(cancel, async {
+            while let Some((id, sealed)) = loads.next().await {
+                // One that is gone again was deleted by somebody who may: locks come and go. But what an index file lists would
+                // be missed silently.
+                if kind == FileKind::Index || !is_gone(&sealed) {
+                    take(id, sealed.and_then(|sealed| self.open_file(kind, id, &sealed)))?;
+                }
+            }
+            Ok(())
+        })
     }
 
     pub(crate) async fn load(&self, kind: FileKind, id: Id) -> Result<Vec<u8>> {
@@ -158,7 +191,8 @@ impl Repository {
     pub(crate) async fn load_sealed(&self, kind: FileKind, id: Id) -> Result<Bytes> {
         let key = kind.key_of(&id);
         for _ in 0..2 {
-            let sealed = self.read(&key, || self.store.get(&key)).await?;
+            let read = self.read(&key, || get_at_most(&self.store, &key, kind.largest())).await?;
+            let sealed = read.map_err(|size| RepositoryError::corrupt(key.clone(), too_large(size)))?;
             if Id::of(&sealed) == id {
                 return Ok(sealed);
             }
@@ -194,9 +228,7 @@ impl Repository {
             .map_err(|error| RepositoryError::corrupt(kind.folder(), error.to_string()))?;
         let (id, sealed) = (Id::of(&sealed), Bytes::from(sealed));
         self.store.put(&kind.key_of(&id), sealed.clone()).await?;
-        if kind == FileKind::Index {
-            self.keep_cached(id, &sealed);
-        }
+        self.keep_cached(kind, id, &sealed);
         Ok(id)
     }
 
@@ -235,7 +267,26 @@ async fn cancelled(cancel: &Cancel) {
     }
 }
 
-fn is_gone(result: &Result<Vec<u8>>) -> bool {
+/// Reads an object into memory, unless it has more bytes than this: then it answers with how many.
+pub(crate) async fn get_at_most(store: &Store, key: &str, most: u64) -> Result<Result<Bytes, u64>, StoreError> {
+    let mut reader = store.reader(key).await?;
+    let size = reader.info().size;
+    if size > most {
+        return Ok(Err(size));
+    }
+    let mut content = BytesMut::with_capacity(usize::try_from(size).unwrap_or(0));
+    while let Some(piece) = reader.try_next().await? {
+        content.extend_from_slice(&piece);
+    }
+    Ok(Ok(content.freeze()))
+}
+
+/// In words, why something is not read.
+pub(crate) fn too_large(size: u64) -> String {
+    format!("it has {size} bytes: too many to be one, so it was not read")
+}
+
+fn is_gone(result: &Result<Bytes>) -> bool {
     matches!(result, Err(RepositoryError::Store(StoreError::NotFound { .. })))
 }
 

@@ -1,5 +1,6 @@
 //! Finding snapshots, also when some cannot be read.
 
+use crate::file_cache::Source;
 use crate::format::id::Id;
 use crate::format::snapshot::Snapshot;
 use crate::repository::{FileKind, Repository};
@@ -25,13 +26,15 @@ impl Repository {
         let cancel = &self.options.cancel;
         let files = self.list(FileKind::Snapshot, cancel)?;
         let wanted = files.iter().map(|file| file.id).filter(wanted);
-        for (id, loaded) in self.load_each(FileKind::Snapshot, wanted, cancel)? {
-            match loaded.and_then(|json| parse(id, &json)) {
+        self.each_file(FileKind::Snapshot, Source::CacheFirst, wanted, cancel, |id, json| {
+            match json.and_then(|json| parse(id, &json)) {
                 Ok(snapshot) => snapshots.push((id, snapshot)),
                 Err(error @ RepositoryError::Corrupt { .. }) => damage.push(error),
                 Err(error) => return Err(error),
             }
-        }
+            Ok(())
+        })?;
+        self.forget_cached(FileKind::Snapshot, &files);
         snapshots.sort_by_key(|(_, snapshot)| snapshot.time);
         Ok((snapshots, damage))
     }

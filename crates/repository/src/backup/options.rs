@@ -109,6 +109,9 @@ pub struct BackupOptions {
     pub pack_size: usize,
     /// Threads that read, compress and seal, at most as many as the memory allows; 0 means one for each processor.
     pub workers: usize,
+    /// An index file is written whenever this many blobs are stored and in none yet, so that what an interrupted backup has
+    /// stored need not be found by listing.
+    pub index_every: usize,
     /// Open and hash every new blob again before its pack is closed.
     pub verify: bool,
     /// Write no snapshot if nothing differs from the parent.
@@ -119,6 +122,9 @@ pub struct BackupOptions {
 
 /// The usual size of a pack.
 const PACK_SIZE: usize = 16 * 1024 * 1024;
+
+/// The usual number of blobs in an index file, as restic has it.
+const INDEX_EVERY: usize = 50_000;
 
 impl BackupOptions {
     /// The defaults for this target.
@@ -140,6 +146,7 @@ impl BackupOptions {
             compression: Compression::Auto,
             pack_size: PACK_SIZE,
             workers: 0,
+            index_every: INDEX_EVERY,
             verify: true,
             skip_if_unchanged: false,
             program: concat!("plimsoll ", env!("CARGO_PKG_VERSION")).into(),

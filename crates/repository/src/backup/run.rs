@@ -360,7 +360,7 @@ impl Repository {
             chunker: Chunker::new(self.config.polynomial),
             maker: NodeMaker::new(options),
             reader: BlobReader::new(self, &index, cancel),
-            uploads: Uploads::new(self, &lock, &meters, memory.uploads, adopted),
+            uploads: Uploads::new(self, &lock, &meters, (memory.uploads, options.index_every), adopted),
             pool: Pool::new(memory.workers),
             trees: packer(BlobKind::Tree),
             data: (0..memory.open_packs).map(|_| packer(BlobKind::Data)).collect(),

@@ -14,9 +14,7 @@ use crate::lock::Lock;
 use crate::repository::{FileKind, Repository};
 use crate::{RepositoryError, Result};
 
-/// An index file is written when this many blobs are stored but not yet named …
-const INDEXED_AT_ONCE: usize = 50_000;
-/// … or after this time: what is named need not be found again by listing after a crash.
+/// An index file is written at the latest after this time: what is named need not be found again by listing after a crash.
 const INDEXED_AFTER: Duration = Duration::from_mins(2);
 
 pub(super) struct Uploads<'a> {
@@ -27,6 +25,8 @@ pub(super) struct Uploads<'a> {
     bytes: Meter,
     /// Packs on their way at the same time.
     most: usize,
+    /// Blobs that are enough for an index file.
+    index_every: usize,
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
@@ -51,19 +51,19 @@ struct State {
 }
 
 impl<'a> Uploads<'a> {
-    /// `adopted` are packs of an earlier run that no index file names yet.
+    /// So many packs at a time, and an index file for so many blobs. `adopted` are packs of an earlier run that no index file names yet.
     pub(super) fn new(
         repository: &'a Arc<Repository>,
         lock: &'a Arc<Lock>,
         meters: &Meters,
-        most: usize,
+        (most, index_every): (usize, usize),
         adopted: Vec<IndexedPack>,
     ) -> Self {
         let blobs = adopted.iter().map(|pack| pack.blobs.len()).sum();
         let state =
             State { gate: Gate::Shut, under_way: 0, stored: adopted, blobs, indexed: Instant::now(), failure: None };
         let (task, bytes) = (meters.task.clone(), meters.bytes.clone());
-        Self { repository, lock, task, bytes, most, state: Arc::new((Mutex::new(state), Condvar::new())) }
+        Self { repository, lock, task, bytes, most, index_every, state: Arc::new((Mutex::new(state), Condvar::new())) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -127,7 +127,7 @@ impl<'a> Uploads<'a> {
     pub(super) fn index_if_due(&self, cancel: &Cancel) -> Result<()> {
         let due = {
             let state = self.state();
-            let is_enough = state.blobs >= INDEXED_AT_ONCE;
+            let is_enough = state.blobs >= self.index_every;
             let is_old = state.blobs > 0 && state.indexed.elapsed() >= INDEXED_AFTER;
             state.gate == Gate::Open && (is_enough || is_old)
         };
@@ -141,7 +141,7 @@ impl<'a> Uploads<'a> {
             state.indexed = Instant::now();
             std::mem::take(&mut state.stored)
         };
-        for packs in portions(&stored) {
+        for packs in portions(&stored, self.index_every) {
             // Whoever removed the lock may have swept up packs that nothing names yet: naming them now would promise what is gone.
             self.lock.confirm(cancel)?;
             let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
@@ -199,11 +199,11 @@ fn bytes_of_files(blobs: &[PackedBlob]) -> u64 {
 }
 
 /// Index files of a bounded size, whole packs each.
-fn portions(stored: &[IndexedPack]) -> Vec<&[IndexedPack]> {
+fn portions(stored: &[IndexedPack], enough: usize) -> Vec<&[IndexedPack]> {
     let (mut portions, mut start, mut blobs) = (Vec::new(), 0, 0);
     for (at, pack) in stored.iter().enumerate() {
         blobs += pack.blobs.len();
-        if blobs >= INDEXED_AT_ONCE {
+        if blobs >= enough {
             portions.push(&stored[start..=at]);
             (start, blobs) = (at + 1, 0);
         }

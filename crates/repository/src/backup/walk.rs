@@ -61,6 +61,12 @@ struct Entry {
     kind: FileType,
 }
 
+/// By the bytes of their names, each once: a directory that changes while it is listed may name an entry twice, and a tree must not.
+fn sort(entries: &mut Vec<Entry>) {
+    entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    entries.dedup_by(|one, other| one.name == other.name);
+}
+
 impl<'r, 'a> Walker<'r, 'a> {
     pub(super) fn new(run: &'r Run<'a>) -> Result<Self> {
         Ok(Self { run, saver: run.saver()?, batch: Vec::new(), batch_bytes: 0 })
@@ -313,7 +319,7 @@ impl<'r, 'a> Walker<'r, 'a> {
             entries.push(Entry { name: name.to_vec(), kind });
             !self.run.is_stopped()
         })?;
-        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        sort(&mut entries);
         Ok(entries)
     }
 
@@ -406,4 +412,18 @@ fn names_of(path: &Path) -> Vec<Vec<u8>> {
         }
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_the_system_lists_twice_is_one() {
+        let entry = |name: &str| Entry { name: name.into(), kind: FileType::RegularFile };
+        let mut entries = ["b", "a", "b", "ab"].map(entry).into();
+        sort(&mut entries);
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.as_slice()).collect();
+        assert_eq!(names, [&b"a"[..], b"ab", b"b"]);
+    }
 }

@@ -78,7 +78,7 @@ impl Time {
         let number = |from, to| digits(&bytes[from..to]);
         let (month, day) = (number(5, 7)?, number(8, 10)?);
         let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-        if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 59 {
             return None;
         }
         let (nanoseconds, zone) = fraction(&bytes[19..])?;
@@ -214,9 +214,14 @@ mod tests {
         }
         assert_eq!(Time::utc(i64::MAX, 5).to_string(), "9999-12-31T23:59:59.999999999Z");
         assert_eq!(Time::utc(1_700_000_000, 120_000_000).to_string(), "2023-11-14T22:13:20.12Z");
-        for wrong in
-            ["", "2023-13-01T00:00:00Z", "2023-11-14 22:13:20Z", "2023-11-14T22:13:20", "2023-11-14T22:13:20.Z"]
-        {
+        for wrong in [
+            "",
+            "2023-13-01T00:00:00Z",
+            "2023-11-14 22:13:20Z",
+            "2023-11-14T22:13:20",
+            "2023-11-14T22:13:20.Z",
+            "9999-12-31T23:59:60Z",
+        ] {
             assert_eq!(Time::parse(wrong), None, "{wrong}");
         }
     }

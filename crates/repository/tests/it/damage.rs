@@ -380,3 +380,86 @@ fn what_was_lost_is_brought_back_by_the_next_backup_that_reads_it() {
     world.restore(&repository, outcome.snapshot);
     assert_eq!(good_files(&world).len(), FILES);
 }
+
+#[test]
+fn a_flipped_bit_in_the_only_key_is_damage_and_no_wrong_password() {
+    let world = World::new();
+    ten_files(&world);
+    let key = files(&world, "keys").remove(0);
+    let open = |password: &str| {
+        let handle = world.runtime.handle().clone();
+        Repository::open(world.store(), handle, password.as_bytes(), OpenOptions::default()).map(drop)
+    };
+    assert_eq!(open("another").expect_err("the key is good").reason(), "WrongPassword");
+    let name = key.file_name().expect("a name").to_string_lossy().into_owned();
+    for field in ["\"salt\":\"", "\"data\":\""] {
+        let whole = fs::read_to_string(&key).expect("reads");
+        let at = whole.find(field).expect("a field") + field.len() + 4;
+        let other = if whole.as_bytes()[at] == b'A' { "B" } else { "A" };
+        fs::write(&key, [&whole[..at], other, &whole[at + 1..]].concat()).expect("writes");
+        let error = open(PASSWORD).expect_err("damaged");
+        assert!(error.reason() == "RepositoryDamaged" && error.to_string().contains(&name), "{field}: {error}");
+        fs::write(&key, whole).expect("writes");
+    }
+    open(PASSWORD).expect("is whole again");
+}
+
+#[test]
+fn what_is_too_large_to_be_a_key_or_a_lock_or_a_snapshot_is_not_read_into_memory() {
+    let world = World::new();
+    ten_files(&world);
+    let repository = world.open();
+    for folder in ["keys", "snapshots"] {
+        let giant = world.path("repository").join(folder).join("ab".repeat(32));
+        fs::File::create(&giant).expect("a file").set_len(1 << 40).expect("a hole");
+        let outcome = check(&world.open());
+        assert_eq!(outcome.error_count, 1, "{:?}", outcome.errors);
+        assert!(outcome.errors[0].contains(folder) && outcome.errors[0].contains("too many"), "{:?}", outcome.errors);
+        world.backup(&world.open());
+        fs::remove_file(&giant).expect("removes");
+    }
+    let giant = world.path("repository/locks").join("ab".repeat(32));
+    fs::create_dir_all(giant.parent().expect("a folder")).expect("a folder");
+    fs::File::create(&giant).expect("a file").set_len(1 << 40).expect("a hole");
+    let refused =
+        repository.backup(&world.options(), &task("backup"), &Cancel::default()).expect_err("a lock is a lock");
+    assert!(refused.reason() == "RepositoryLocked", "{refused}");
+}
+
+#[test]
+fn a_check_names_so_much_damage_and_counts_the_rest() {
+    let world = World::new();
+    for number in 0..1100 {
+        world.write(&format!("file {number}"), format!("content {number}"));
+    }
+    let options = BackupOptions { index_every: 1, workers: 1, ..world.options() };
+    world.init().backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    // One for the pack of files, one for the pack of trees.
+    let mut index = files(&world, "index");
+    index.sort_by_key(|file| file.metadata().expect("is there").len());
+    assert_eq!(index.len(), 2);
+    fs::remove_file(&index[1]).expect("removes");
+    let found = check(&world.open());
+    assert_eq!((found.errors.len(), found.error_count, found.is_good()), (1000, 1100, false));
+}
+
+#[test]
+fn snapshots_that_this_machine_has_are_not_fetched_again_and_a_check_looks_all_the_same() {
+    let world = World::new();
+    ten_files(&world);
+    let open = || {
+        let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
+        let handle = world.runtime.handle().clone();
+        Arc::new(Repository::open(world.store(), handle, PASSWORD.as_bytes(), options).expect("opens"))
+    };
+    let first = open().find_snapshot("latest").expect("is there").0;
+    let second = world.backup(&open()).snapshot;
+    for file in files(&world, "snapshots") {
+        flip(&file, 300);
+    }
+    let known: BTreeSet<_> = open().snapshots().expect("are cached").into_iter().map(|(id, _)| id).collect();
+    assert_eq!(known, BTreeSet::from([first, second]));
+    assert_eq!(check(&open()).error_count, 2, "the store's are damaged");
+    fs::remove_file(world.path("repository/snapshots").join(first.to_string())).expect("removes");
+    assert_eq!(open().snapshots().expect("are cached").len(), 1, "what is gone from the store is gone");
+}

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use plimsoll_progress::{Clock, Counts, Meter, Operation, Total, Unit};
-use plimsoll_repository::backup::Parent;
+use plimsoll_repository::backup::{BackupOptions, Parent};
 use plimsoll_repository::restore::{Overwrite, RestoreOptions};
 use plimsoll_repository::{Cancel, OpenOptions};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
@@ -133,7 +133,7 @@ fn an_unchanged_directory_adds_nothing_and_a_changed_file_only_itself() {
     let (_, snapshot) = repository.find_snapshot(&third.snapshot.to_string()).expect("is there");
     assert_eq!(snapshot.summary, Some(third.summary));
     // Reading everything again finds the same.
-    let options = plimsoll_repository::backup::BackupOptions { parent: Parent::None, ..world.options() };
+    let options = BackupOptions { parent: Parent::None, ..world.options() };
     let forced = repository.backup(&options, &task("again"), &Cancel::default()).expect("backs up");
     assert_eq!((forced.tree, forced.summary.data_blobs, forced.summary.tree_blobs), (third.tree, 0, 0));
 }
@@ -498,7 +498,7 @@ fn another_file_system_is_neither_stored_nor_counted_where_it_is_not_wanted() {
     }
     fs::write(inside.join("there"), noise(2, 50_000)).expect("writes");
     let repository = world.init();
-    let options = plimsoll_repository::backup::BackupOptions { one_file_system: true, ..world.options() };
+    let options = BackupOptions { one_file_system: true, ..world.options() };
     let operation = Operation::new("backup", Clock::system());
     let bytes = operation.root().meter(Unit::Bytes);
     let outcome = repository.backup(&options, &operation.root(), &Cancel::default());
@@ -674,4 +674,19 @@ fn a_file_that_grows_while_it_is_read_is_stored_as_long_as_it_was_read() {
     world.restore(&repository, outcome.snapshot);
     let (restored, now) = (fs::read(world.path("restored/growing")).expect("reads"), fs::read(&path).expect("reads"));
     assert!(restored.len() >= 3_000_000 && now.starts_with(&restored), "the beginning of what it became");
+}
+
+#[test]
+fn index_files_that_are_written_while_a_backup_runs_name_everything_once() {
+    let world = World::new();
+    fill(&world);
+    let repository = world.init();
+    let options = BackupOptions { index_every: 2, pack_size: 100_000, ..world.options() };
+    let outcome = repository.backup(&options, &task("backup"), &Cancel::default()).expect("backs up");
+    let written = fs::read_dir(world.path("repository/index")).expect("lists").count();
+    assert!(written > 2, "{written} index files");
+    let found = check(&world.open());
+    assert_eq!((found.errors, found.hints), (vec![], vec![]));
+    world.restore(&world.open(), outcome.snapshot);
+    assert_eq!(fingerprint(&world.path("restored")), fingerprint(&world.source()));
 }
