@@ -23,6 +23,11 @@ impl Beneath {
         Ok(Self { path: path.to_owned(), top, whole_ways })
     }
 
+    /// What the directory was opened by.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The directory itself, which can be looked at but not read.
     pub(crate) fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
@@ -67,10 +72,13 @@ fn open_step_by_step(top: BorrowedFd<'_>, way: &Path, flags: OFlags, mode: Mode)
 }
 
 pub(crate) fn explained(error: Errno) -> std::io::Error {
-    if error == Errno::LOOP {
-        return std::io::Error::other("a symbolic link has taken its place or that of a directory above it");
-    }
-    error.into()
+    let what = match error {
+        Errno::LOOP => "a symbolic link",
+        // How a link shows where it would be the last to be followed.
+        Errno::NOTDIR => "a symbolic link or a file",
+        error => return error.into(),
+    };
+    std::io::Error::other(format!("{what} has taken its place or that of a directory above it"))
 }
 
 #[cfg(test)]

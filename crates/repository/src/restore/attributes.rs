@@ -1,13 +1,13 @@
 //! Extended attributes of what is restored: those of the snapshot, and no others.
 
 use std::fs::File;
-use std::path::Path;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::metadata::{FirstError, allowed};
+use super::place::Place;
 use crate::format::tree::Attribute;
 
 /// The access control list that whatever is made in a directory inherits.
@@ -18,7 +18,7 @@ const INHERITED: &str = "system.posix_acl_default";
 pub(super) enum Bearer<'a> {
     File(&'a File),
     /// Links are not followed.
-    Path(&'a Path),
+    Place(&'a Place<'a>),
 }
 
 impl Bearer<'_> {
@@ -55,14 +55,14 @@ impl Bearer<'_> {
         let Attribute { name, value } = attribute;
         match self {
             Self::File(file) => rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()),
-            Self::Path(path) => rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()),
+            Self::Place(place) => rustix::fs::lsetxattr(place.as_path(), name, value, XattrFlags::empty()),
         }
     }
 
     fn remove(self, name: &[u8]) -> rustix::io::Result<()> {
         match self {
             Self::File(file) => rustix::fs::fremovexattr(file, name),
-            Self::Path(path) => rustix::fs::lremovexattr(path, name),
+            Self::Place(place) => rustix::fs::lremovexattr(place.as_path(), name),
         }
     }
 
@@ -70,7 +70,7 @@ impl Bearer<'_> {
     fn names(self) -> rustix::io::Result<Vec<u8>> {
         let length = match self {
             Self::File(file) => rustix::fs::flistxattr_query(file),
-            Self::Path(path) => rustix::fs::llistxattr_query(path),
+            Self::Place(place) => rustix::fs::llistxattr_query(place.as_path()),
         };
         if matches!(length, Ok(0) | Err(Errno::NOTSUP)) {
             return Ok(Vec::new());
@@ -78,15 +78,15 @@ impl Bearer<'_> {
         let mut names = Vec::with_capacity(length?);
         match self {
             Self::File(file) => rustix::fs::flistxattr(file, spare_capacity(&mut names)),
-            Self::Path(path) => rustix::fs::llistxattr(path, spare_capacity(&mut names)),
+            Self::Place(place) => rustix::fs::llistxattr(place.as_path(), spare_capacity(&mut names)),
         }?;
         Ok(names)
     }
 }
 
 /// Whether what is made in this directory inherits an access control list. If that is not known, it may.
-pub(super) fn is_inherited_from(directory: &Path) -> bool {
-    !matches!(rustix::fs::lgetxattr_query(directory, INHERITED), Err(Errno::NODATA | Errno::NOTSUP | Errno::NOENT))
+pub(super) fn is_inherited_from(directory: &Place<'_>) -> bool {
+    !matches!(rustix::fs::lgetxattr_query(directory.as_path(), INHERITED), Err(Errno::NODATA | Errno::NOTSUP))
 }
 
 /// Whether an attribute belongs to the file, and not to the machine it lies on: labels of security modules are given by

@@ -1,14 +1,13 @@
 //! Giving files back their owner, attributes, times and mode, in the order in which one does not undo the other.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{Gid, Mode, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::attributes::Bearer;
 use super::newborn::Newborn;
+use super::place::Place;
 use crate::format::mode;
 use crate::format::time::Time;
 use crate::format::tree::{Attribute, Node};
@@ -76,31 +75,29 @@ impl Metadata {
     }
 
     /// On a file that is there already, unless it has all that can be seen at a glance. Its content and times are right.
-    pub(super) fn apply_to_kept(&self, path: &Path, existing: &std::fs::Metadata) -> std::io::Result<()> {
-        let has = (existing.mode() & 0o7777, existing.uid(), existing.gid());
-        let is_plain = self.attributes.is_empty() && Bearer::Path(path).has_none();
+    pub(super) fn apply_to_kept(&self, place: &Place<'_>, existing: &Stat) -> std::io::Result<()> {
+        let has = (existing.st_mode & 0o7777, existing.st_uid, existing.st_gid);
+        let is_plain = self.attributes.is_empty() && Bearer::Place(place).has_none();
         if has == (self.mode, self.uid, self.gid) && is_plain {
             return Ok(());
         }
-        self.apply_to_path(path, false, true)
+        self.apply_to_place(place, false, true)
     }
 
-    /// On a path, links not followed. One thing that cannot be set costs it no other. `is_marked` says that it may have
+    /// On what is at a place, links not followed. One thing that cannot be set costs it no other. `is_marked` says that it may have
     /// attributes already.
-    pub(super) fn apply_to_path(&self, path: &Path, is_link: bool, is_marked: bool) -> std::io::Result<()> {
-        let (bearer, mut first) = (Bearer::Path(path), FirstError::default());
-        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-        let owner = rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+    pub(super) fn apply_to_place(&self, place: &Place<'_>, is_link: bool, is_marked: bool) -> std::io::Result<()> {
+        let (bearer, mut first) = (Bearer::Place(place), FirstError::default());
+        let owner = place.set_owner(Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         first.note(allowed(owner), || NO_OWNER.into());
         if is_marked {
             bearer.remove_others(&self.attributes, &mut first);
         }
         bearer.set(&self.attributes, &mut first);
         if !is_link {
-            first.note(done(rustix::fs::chmodat(CWD, path, self.wanted_mode(), AtFlags::empty())), || NO_MODE.into());
+            first.note(done(place.set_mode(self.wanted_mode())), || NO_MODE.into());
         }
-        let times = rustix::fs::utimensat(CWD, path, &self.times(), AtFlags::SYMLINK_NOFOLLOW);
-        first.note(done(times), || NO_TIMES.into());
+        first.note(done(place.set_times(&self.times())), || NO_TIMES.into());
         first.into_result()
     }
 
@@ -154,7 +151,12 @@ pub(super) fn allowed(result: rustix::io::Result<()>) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use super::super::place::Places;
     use super::*;
+    use crate::beneath::Beneath;
     use crate::format::tree::NodeKind;
 
     fn attribute(name: &str, value: &[u8]) -> Attribute {
@@ -188,9 +190,12 @@ mod tests {
             return;
         }
         let file = File::create(&path).expect("a file");
-        assert_has_the_rest(&path, wanted().apply_to_file(&file, &Newborn::new(folder.path(), false), false));
+        let target = Beneath::open(folder.path()).expect("opens");
+        let newborn = Newborn::new(&Place::top(&target).expect("opens"), false);
+        assert_has_the_rest(&path, wanted().apply_to_file(&file, &newborn, false));
         let other = folder.path().join("other");
         File::create(&other).expect("a file");
-        assert_has_the_rest(&other, wanted().apply_to_path(&other, false, false));
+        let place = Places::new(&target).at(&other).expect("is there");
+        assert_has_the_rest(&other, wanted().apply_to_place(&place, false, false));
     }
 }

@@ -10,6 +10,7 @@ mod holes;
 mod metadata;
 mod newborn;
 mod options;
+mod place;
 mod plan;
 mod removing;
 mod run;

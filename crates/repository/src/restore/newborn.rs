@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
 use super::attributes::is_inherited_from;
+use super::place::Place;
 use super::plan::PlannedFile;
 use crate::beneath::Beneath;
 
@@ -18,37 +18,23 @@ pub(super) struct Newborn {
     /// Seen at the first file; nothing where the group may differ from directory to directory.
     owner: OnceLock<Option<(u32, u32)>>,
     inherits_lists: AtomicBool,
-    /// Where everything is made, or why nothing can be.
-    target: std::io::Result<Beneath>,
 }
 
 impl Newborn {
     /// For files below `target`, whose directories are all made by this restore if `fresh`.
-    pub(super) fn new(target: &Path, fresh: bool) -> Self {
-        let inherits = target.metadata().map_or(true, |metadata| metadata.mode() & 0o2000 != 0);
+    pub(super) fn new(target: &Place<'_>, fresh: bool) -> Self {
+        let inherits = target.stat().map_or(true, |stat| stat.st_mode & 0o2000 != 0);
         let owner = OnceLock::new();
         if inherits || !fresh {
             let _ = owner.set(None);
         }
         let inherits_lists = AtomicBool::new(is_inherited_from(target));
-        Self { umask: umask().unwrap_or(0o777), owner, inherits_lists, target: Beneath::open(target) }
-    }
-
-    /// Opens a directory of the restore to give it what it was not born with.
-    pub(super) fn open_directory(&self, path: &Path) -> std::io::Result<File> {
-        self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
-    }
-
-    fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> std::io::Result<File> {
-        match &self.target {
-            Ok(target) => target.file(path, flags, mode),
-            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
-        }
+        Self { umask: umask().unwrap_or(0o777), owner, inherits_lists }
     }
 
     /// A directory that was there before may pass on an access control list. Those that this restore makes get theirs
     /// after everything in them, and pass on only what they inherit.
-    pub(super) fn met(&self, directory: &Path) {
+    pub(super) fn met(&self, directory: &Place<'_>) {
         if !self.may_inherit() && is_inherited_from(directory) {
             self.inherits_lists.store(true, Ordering::Release);
         }
@@ -74,9 +60,9 @@ impl Newborn {
 
 impl PlannedFile {
     /// Opens the file to write to. What was in its way has been removed while planning.
-    pub(super) fn create(&self, newborn: &Newborn) -> std::io::Result<File> {
+    pub(super) fn create(&self, target: &Beneath, newborn: &Newborn) -> std::io::Result<File> {
         let mode = if self.born_with_mode(newborn) { self.metadata.mode() } else { 0o600 };
-        newborn.open(&self.path, OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(mode))
+        target.file(&self.path, OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(mode))
     }
 
     /// Gives it what it was not born with.

@@ -1,56 +1,44 @@
 //! Removing what is in the way, also if it is a directory with very much in it: between two entries somebody may ask to stop.
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
+use rustix::io::{Errno, Result};
+use rustix::path::Arg;
 
-/// Removes a file, or a directory with everything in it. Links are not followed; that nothing is there is no error.
-pub(super) fn remove(path: &Path, stopped: &dyn Fn() -> bool) -> std::io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(existing) if existing.is_dir() => Ok(empty(CWD, path, stopped).and_then(|()| remove_directory(CWD, path))?),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Removes what is in a directory, from within: a link that somebody puts in its place leads nowhere.
-fn empty(above: BorrowedFd<'_>, name: impl rustix::path::Arg, stopped: &dyn Fn() -> bool) -> rustix::io::Result<()> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
-    let directory = openat(above, name, flags, Mode::empty())?;
-    for entry in Dir::read_from(&directory)? {
-        let entry = entry?;
-        if stopped() {
-            return Err(Errno::CANCELED);
-        }
-        if ![c".", c".."].contains(&entry.file_name()) {
-            remove_entry(directory.as_fd(), entry.file_name(), stopped)?;
-        }
-    }
-    Ok(())
-}
-
-fn remove_entry(directory: BorrowedFd<'_>, name: &CStr, stopped: &dyn Fn() -> bool) -> rustix::io::Result<()> {
-    match unlinkat(directory, name, AtFlags::empty()) {
+/// Removes what has this name in a directory: a file, or a directory with everything in it. Links are not followed; that
+/// nothing is there is no error.
+pub(super) fn remove(folder: impl AsFd, name: impl Arg + Copy, stopped: &dyn Fn() -> bool) -> Result<()> {
+    let folder = folder.as_fd();
+    match unlinkat(folder, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => {
-            empty(directory, name, stopped)?;
-            remove_directory(directory, name)
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+            empty(Dir::new(openat(folder, name, flags, Mode::empty())?)?, stopped)?;
+            unlinkat(folder, name, AtFlags::REMOVEDIR)
         }
         Err(Errno::NOENT) => Ok(()),
         done => done,
     }
 }
 
-fn remove_directory(above: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::Result<()> {
-    unlinkat(above, name, AtFlags::REMOVEDIR)
+/// Removes what is in a directory, from within: a link that somebody puts in its place leads nowhere.
+fn empty(mut directory: Dir, stopped: &dyn Fn() -> bool) -> Result<()> {
+    while let Some(entry) = directory.read() {
+        let entry = entry?;
+        if stopped() {
+            return Err(Errno::CANCELED);
+        }
+        if ![c".", c".."].contains(&entry.file_name()) {
+            remove(directory.fd()?, entry.file_name(), stopped)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::path::Path;
 
     use super::*;
 
@@ -63,10 +51,12 @@ mod tests {
         std::fs::create_dir(&outside).expect("a directory");
         std::fs::write(outside.join("kept"), "x").expect("writes");
         std::os::unix::fs::symlink(&outside, inside.join("deep/link")).expect("a link");
-        remove(&inside, &|| false).expect("removes");
-        remove(&inside, &|| false).expect("it is gone already");
+        let open = |path: &Path| std::fs::File::open(path).expect("opens");
+        let top = open(folder.path());
+        remove(&top, "inside", &|| false).expect("removes");
+        remove(&top, "inside", &|| false).expect("it is gone already");
         assert!(!inside.exists() && outside.join("kept").exists());
-        remove(&outside.join("kept"), &|| false).expect("removes a file");
+        remove(open(&outside), "kept", &|| false).expect("removes a file");
         assert!(outside.exists() && !outside.join("kept").exists());
     }
 
@@ -83,7 +73,7 @@ mod tests {
             asked.set(asked.get() + 1);
             asked.get() > 7
         };
-        assert!(remove(&full, &stopped).is_err());
+        assert!(remove(std::fs::File::open(folder.path()).expect("opens"), "full", &stopped).is_err());
         let left = std::fs::read_dir(&full).expect("lists").count();
         assert!((13..20).contains(&left), "{left} are left");
     }

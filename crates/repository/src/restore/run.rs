@@ -1,30 +1,31 @@
 //! One restore from beginning to end.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plimsoll_progress::{Meter, Task, Unit};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use super::metadata::Metadata;
 use super::newborn::Newborn;
 use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
+use super::place::{Place, Places};
 use super::plan::{PackRange, Portion};
-use super::removing;
 use super::shares::Shares;
 use super::uncached::Refused;
 use super::write::Writer;
 use crate::backup::Problem;
+use crate::beneath::Beneath;
 use crate::blob_index::BlobIndex;
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
 use crate::format::blob::BlobKind;
 use crate::format::id::Id;
 use crate::format::snapshot::Snapshot;
+use crate::format::time::Time;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::read_ahead::{ReadAhead, Wish};
@@ -51,6 +52,8 @@ pub(super) struct Run<'a> {
     pub cancel: &'a Cancel,
     pub reader: BlobReader<'a>,
     pub meters: Meters,
+    /// Where everything is made.
+    pub target: Beneath,
     pub newborn: Newborn,
     /// Whether the target takes nothing past the page cache.
     pub uncached_refused: Refused,
@@ -103,8 +106,8 @@ impl Run<'_> {
     }
 
     /// Removes what is in the way, unless work should stop.
-    fn remove(&self, path: &Path) -> std::io::Result<()> {
-        removing::remove(path, &|| self.is_stopped())
+    fn remove(&self, place: &Place<'_>) -> std::io::Result<()> {
+        place.remove(&|| self.is_stopped())
     }
 
     fn workers(&self) -> usize {
@@ -175,6 +178,7 @@ struct Folder {
 /// Walks the snapshot and plans.
 struct Planner<'r, 'a> {
     run: &'r Run<'a>,
+    places: Places<'r>,
     portion: Portion,
     links: Vec<(PathBuf, PathBuf)>,
     first_names: HashMap<(u64, u64), PathBuf>,
@@ -220,9 +224,7 @@ impl Planner<'_, '_> {
             NodeKind::File => self.file(node, path, fresh),
             NodeKind::Socket => {}
             _ => {
-                let inherits = self.run.newborn.may_inherit();
-                let way = if fresh { Ok(()) } else { self.run.remove(&path) };
-                if let Err(error) = way.and_then(|()| make_special(node, &path, inherits)) {
+                if let Err(error) = self.special(node, &path, fresh) {
                     self.run.problem(&path, &error);
                 }
             }
@@ -230,23 +232,45 @@ impl Planner<'_, '_> {
         if self.portion.is_full() { self.flush() } else { Ok(()) }
     }
 
+    fn special(&mut self, node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
+        let place = self.places.at(path)?;
+        if !fresh {
+            self.run.remove(&place)?;
+        }
+        make_special(node, &place, self.run.newborn.may_inherit())
+    }
+
     fn directory(&mut self, node: &Node, path: &Path, fresh: bool) -> Result<()> {
-        let made = match make_directory(path, fresh) {
+        let made = match self.make_directory(path, fresh) {
             Ok(made) => made,
             Err(error) => {
                 self.run.problem(path, &error);
                 return Ok(());
             }
         };
-        if !made {
-            self.run.newborn.met(path);
-        }
         self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node), is_new: made });
         if let Some(subtree) = &node.subtree {
             return self.tree(subtree, path, made);
         }
         self.run.problem(path, &"the directory has no tree");
         Ok(())
+    }
+
+    /// Makes a directory; says whether it is new. What is in its way is removed, also a link to a directory: following it
+    /// would lead out of the target.
+    fn make_directory(&mut self, path: &Path, fresh: bool) -> std::io::Result<bool> {
+        let place = self.places.at(path)?;
+        if !fresh {
+            match place.stat() {
+                Ok(existing) if FileType::from_raw_mode(existing.st_mode).is_dir() => {
+                    self.run.newborn.met(&place);
+                    return Ok(false);
+                }
+                Ok(_) => place.remove_file()?,
+                Err(_) => {}
+            }
+        }
+        place.make_directory().map(|()| true)
     }
 
     fn file(&mut self, node: &Node, path: PathBuf, fresh: bool) {
@@ -270,18 +294,23 @@ impl Planner<'_, '_> {
     /// A file that has a name already, perhaps from an earlier attempt that did not get as far as this one.
     fn another_name(&mut self, node: &Node, first: PathBuf, path: PathBuf, fresh: bool) {
         if !fresh {
-            if is_same_file(&first, &path) {
+            if self.is_same_file(&first, &path) {
                 return self.count_kept(0);
             }
             let whatever_it_is = self.run.options.overwrite != Overwrite::IfChanged;
             if whatever_it_is && self.is_kept(node, &path) {
                 return self.count_kept(0);
             }
-            if let Err(error) = self.run.remove(&path) {
+            if let Err(error) = self.places.at(&path).and_then(|place| self.run.remove(&place)) {
                 self.run.problem(&path, &error);
             }
         }
         self.links.push((first, path));
+    }
+
+    fn is_same_file(&mut self, one: &Path, other: &Path) -> bool {
+        let (one, other) = (self.places.at(one), self.places.at(other));
+        one.is_ok_and(|one| other.is_ok_and(|other| one.is_same_file(&other)))
     }
 
     fn count_kept(&self, bytes: u64) {
@@ -312,8 +341,8 @@ impl Planner<'_, '_> {
 
     fn empty_file(&mut self) {
         let Some(planned) = self.portion.files.pop() else { return };
-        let newborn = &self.run.newborn;
-        let made = planned.create(newborn).and_then(|file| planned.complete(&file, newborn));
+        let Run { target, newborn, .. } = self.run;
+        let made = planned.create(target, newborn).and_then(|file| planned.complete(&file, newborn));
         if let Err(error) = &made {
             self.run.problem(&planned.path, error);
         }
@@ -321,20 +350,23 @@ impl Planner<'_, '_> {
     }
 
     /// Whether what is there stays; if not, it is removed.
-    fn is_kept(&self, node: &Node, path: &Path) -> bool {
-        let Ok(existing) = path.symlink_metadata() else { return false };
-        let mtime = crate::format::time::Time::utc(existing.mtime(), u32::try_from(existing.mtime_nsec()).unwrap_or(0));
+    fn is_kept(&mut self, node: &Node, path: &Path) -> bool {
+        let Ok(place) = self.places.at(path) else { return false };
+        let Ok(existing) = place.stat() else { return false };
+        let is_file = FileType::from_raw_mode(existing.st_mode).is_file();
+        let has_size = u64::try_from(existing.st_size) == Ok(node.size);
+        let mtime = Time::utc(existing.st_mtime, u32::try_from(existing.st_mtime_nsec).unwrap_or(0));
         let keep = match self.run.options.overwrite {
             Overwrite::Always => false,
             Overwrite::Never => true,
-            Overwrite::IfNewer => existing.is_file() && mtime >= node.mtime,
-            Overwrite::IfChanged => existing.is_file() && existing.len() == node.size && mtime.same_moment(&node.mtime),
+            Overwrite::IfNewer => is_file && mtime >= node.mtime,
+            Overwrite::IfChanged => is_file && has_size && mtime.same_moment(&node.mtime),
         };
         let done = match self.run.options.overwrite {
             // An earlier attempt may have been interrupted, or somebody changed no more than that.
-            Overwrite::IfChanged if keep => Metadata::of(node).apply_to_kept(path, &existing),
+            Overwrite::IfChanged if keep => Metadata::of(node).apply_to_kept(&place, &existing),
             _ if keep => Ok(()),
-            _ => self.run.remove(path),
+            _ => self.run.remove(&place),
         };
         if let Err(error) = done {
             self.run.problem(path, &error);
@@ -342,14 +374,18 @@ impl Planner<'_, '_> {
         keep
     }
 
-    fn delete_others(&self, path: &Path, keep: &HashSet<&[u8]>) {
-        let Ok(entries) = std::fs::read_dir(path) else { return };
-        for entry in entries.flatten().take_while(|_| !self.run.is_stopped()) {
-            if !keep.contains(entry.file_name().as_bytes())
-                && let Err(error) = self.run.remove(&entry.path())
+    fn delete_others(&mut self, path: &Path, keep: &HashSet<&[u8]>) {
+        let run = self.run;
+        let looked = self.places.each_in(path, |name, place| {
+            if !keep.contains(name.as_bytes())
+                && let Err(error) = run.remove(place)
             {
-                self.run.problem(&entry.path(), &error);
+                run.problem(&path.join(name), &error);
             }
+            !run.is_stopped()
+        });
+        if let Err(error) = looked {
+            run.problem(path, &error);
         }
     }
 
@@ -367,11 +403,11 @@ impl Planner<'_, '_> {
     }
 
     /// Gives a file another name. One that could not be restored completely gets none: it would not show there.
-    fn link(&self, first: &Path, path: &Path) {
+    fn link(&mut self, first: &Path, path: &Path) {
         let linked = if self.damaged.contains(first) {
             Err(format!("it is another name of {}, which could not be restored", first.display()))
         } else {
-            std::fs::hard_link(first, path).map_err(|error| error.to_string())
+            self.hard_link(first, path).map_err(|error| error.to_string())
         };
         match linked {
             Ok(()) => self.run.meters.files.add(1),
@@ -382,12 +418,17 @@ impl Planner<'_, '_> {
         }
     }
 
+    fn hard_link(&mut self, first: &Path, path: &Path) -> std::io::Result<()> {
+        let first = self.places.at(first)?;
+        self.places.at(path)?.make_hard_link(&first)
+    }
+
     /// Metadata of directories, the deepest first: writing into a directory would change its times again.
     fn finish(mut self) -> Result<()> {
         self.run.meters.bytes.finalize_total();
         self.flush()?;
         self.run.meters.files.finalize_total();
-        for folder in self.folders.iter().rev() {
+        for folder in std::mem::take(&mut self.folders).iter().rev() {
             self.run.check()?;
             if let Err(error) = self.finish_folder(folder) {
                 self.run.problem(&folder.path, &error);
@@ -396,13 +437,13 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    fn finish_folder(&self, folder: &Folder) -> std::io::Result<()> {
+    fn finish_folder(&mut self, folder: &Folder) -> std::io::Result<()> {
         let is_marked = !folder.is_new || self.run.newborn.may_inherit();
-        match self.run.newborn.open_directory(&folder.path) {
+        match self.run.target.file(&folder.path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
             Ok(directory) => folder.metadata.apply_to_directory(&directory, is_marked),
             // One that was there before, and that is not for everybody to read.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                folder.metadata.apply_to_path(&folder.path, false, is_marked)
+                folder.metadata.apply_to_place(&self.places.at(&folder.path)?, false, is_marked)
             }
             Err(error) => Err(error),
         }
@@ -419,35 +460,15 @@ fn repeated(nodes: &[Node]) -> HashSet<usize> {
     known.map(|(place, _)| place).collect()
 }
 
-/// Makes a directory; says whether it is new. What is in its way is removed, also a link to a directory: following it
-/// would lead out of the target.
-fn make_directory(path: &Path, fresh: bool) -> std::io::Result<bool> {
-    if !fresh {
-        match path.symlink_metadata() {
-            Ok(existing) if existing.is_dir() => return Ok(false),
-            Ok(_) => std::fs::remove_file(path)?,
-            Err(_) => {}
-        }
-    }
-    DirBuilder::new().mode(0o700).create(path).map(|()| true)
-}
-
-fn make_special(node: &Node, path: &Path, inherits: bool) -> std::io::Result<()> {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    let mode = Mode::from_raw_mode(0o600);
+fn make_special(node: &Node, place: &Place<'_>, inherits: bool) -> std::io::Result<()> {
     match node.kind {
-        NodeKind::Symlink => std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&node.link_target), path)?,
-        NodeKind::Fifo => mknodat(CWD, path, FileType::Fifo, mode, 0)?,
-        NodeKind::BlockDevice => mknodat(CWD, path, FileType::BlockDevice, mode, node.device)?,
-        NodeKind::CharacterDevice => mknodat(CWD, path, FileType::CharacterDevice, mode, node.device)?,
+        NodeKind::Symlink => place.make_symlink(&node.link_target)?,
+        NodeKind::Fifo => place.make_node(FileType::Fifo, 0)?,
+        NodeKind::BlockDevice => place.make_node(FileType::BlockDevice, node.device)?,
+        NodeKind::CharacterDevice => place.make_node(FileType::CharacterDevice, node.device)?,
         _ => return Ok(()),
     }
-    Metadata::of(node).apply_to_path(path, node.kind == NodeKind::Symlink, inherits)
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| path.symlink_metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
-    place(one).is_some_and(|found| place(other) == Some(found))
+    Metadata::of(node).apply_to_place(place, node.kind == NodeKind::Symlink, inherits)
 }
 
 /// What a restore starts from.
@@ -458,11 +479,13 @@ struct Beginning {
     damage: Vec<RepositoryError>,
 }
 
-/// Makes the target unless it is there; says whether it has nothing in it.
-fn make_target(target: &Path) -> Result<bool> {
-    let failed = |error: std::io::Error| RepositoryError::local(target, &error);
-    std::fs::create_dir_all(target).map_err(failed)?;
-    Ok(std::fs::read_dir(target).map_err(failed)?.next().is_none())
+/// Makes the target unless it is there, and opens it; says what new files have there, and whether it has nothing in it.
+fn open_target(path: &Path) -> std::io::Result<(Beneath, Newborn, bool)> {
+    std::fs::create_dir_all(path)?;
+    let fresh = std::fs::read_dir(path)?.next().is_none();
+    let target = Beneath::open(path)?;
+    let newborn = Newborn::new(&Place::top(&target)?, fresh);
+    Ok((target, newborn, fresh))
 }
 
 impl Repository {
@@ -477,7 +500,8 @@ impl Repository {
         let _waits = show_waits(&self.store, task);
         let Beginning { lock, snapshot, index, damage } = self.begin_restore(options, task, cancel)?;
         say_if_not_locked(&lock, task);
-        let fresh = make_target(&options.target)?;
+        let failed = |error| RepositoryError::local(&options.target, &error);
+        let (target, newborn, fresh) = open_target(&options.target).map_err(failed)?;
         let task = task.clone();
         let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
         let run = Run {
@@ -487,7 +511,8 @@ impl Repository {
             cancel,
             reader: BlobReader::new(self, &index, cancel),
             meters: Meters { task, bytes, files },
-            newborn: Newborn::new(&options.target, fresh),
+            target,
+            newborn,
             uncached_refused: Refused::default(),
             lock: &lock,
             is_settled: OnceLock::new(),
@@ -548,7 +573,8 @@ fn on_a_deep_stack(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>, fresh: bool) -> Result<()> {
     let target = &run.options.target;
     let (portion, links, first_names, damaged, folders) = Default::default();
-    let mut planner = Planner { run, portion, links, first_names, damaged, folders };
+    let places = Places::new(&run.target);
+    let mut planner = Planner { run, places, portion, links, first_names, damaged, folders };
     match start {
         None => planner.tree(root, target, fresh)?,
         Some(node) if node.kind == NodeKind::Directory => {

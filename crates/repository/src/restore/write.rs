@@ -199,7 +199,7 @@ impl<'r, 'a> Writer<'r, 'a> {
     fn file(&mut self, number: u32) -> std::io::Result<&File> {
         let file = match self.current.take() {
             Some((current, file)) if current == number => file,
-            _ => self.portion.files[number as usize].create(&self.run.newborn)?,
+            _ => self.portion.files[number as usize].create(&self.run.target, &self.run.newborn)?,
         };
         Ok(&self.current.insert((number, file)).1)
     }
