@@ -39,6 +39,10 @@ impl Metadata {
         self.mode
     }
 
+    pub(super) fn attribute_bytes(&self) -> usize {
+        self.attributes.iter().map(|attribute| attribute.name.len() + attribute.value.len()).sum()
+    }
+
     /// On an open file that was made by us, except for what it was born with. One thing that cannot be set costs it no other.
     pub(super) fn apply_to_file(&self, file: &File, newborn: &Newborn, has_mode: bool) -> std::io::Result<()> {
         let (bearer, mut first) = (Bearer::File(file), FirstError::default());

@@ -1,16 +1,17 @@
 //! What a new file is born with: what it has already need not be given to it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
 use super::attributes::is_inherited_from;
-use super::place::Place;
+use super::place::{Place, Places};
 use super::plan::PlannedFile;
-use crate::beneath::Beneath;
+use super::run::Run;
 
 /// The owner of new files, the bits of a mode that they do not get, and whether they get an access control list.
 pub(super) struct Newborn {
@@ -59,10 +60,26 @@ impl Newborn {
 }
 
 impl PlannedFile {
-    /// Opens the file to write to. What was in its way has been removed while planning.
-    pub(super) fn create(&self, target: &Beneath, newborn: &Newborn) -> std::io::Result<File> {
-        let mode = if self.born_with_mode(newborn) { self.metadata.mode() } else { 0o600 };
-        target.file(&self.path, OFlags::WRONLY | OFlags::CREATE, Mode::from_raw_mode(mode))
+    /// Opens the file to write to. Whoever comes first makes it, and only then removes what was in its place: as long as
+    /// there is nothing to put there, what somebody had is worth more.
+    pub(super) fn open(&self, run: &Run<'_>) -> std::io::Result<File> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if *begun {
+            drop(begun);
+            return run.target.file(&self.path, OFlags::WRONLY, Mode::empty());
+        }
+        let mode = if self.born_with_mode(&run.newborn) { self.metadata.mode() } else { 0o600 };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let make = || run.target.file(&self.path, flags, Mode::from_raw_mode(mode));
+        let made = match make() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                run.clear(&Places::new(&run.target).at(&self.path)?)?;
+                make()
+            }
+            made => made,
+        };
+        *begun = made.is_ok();
+        made
     }
 
     /// Gives it what it was not born with.

@@ -30,13 +30,20 @@ pub struct RestoreOptions {
     pub target: PathBuf,
     /// What happens to files that are there already.
     pub overwrite: Overwrite,
-    /// Remove what the snapshot does not have.
+    /// Remove what the snapshot does not have. Without it also a directory stays that is in the place of something else, unless
+    /// it is empty.
     pub delete: bool,
+    /// Blobs, files or further names of files that are planned before they are restored: more take memory, with fewer of them
+    /// parts of packs are read more than once.
+    pub plan_ahead: usize,
     /// Threads that decode and write, at most as many as the memory allows; 0 means two for each processor.
     pub workers: usize,
     /// Leave holes where there are only zeros.
     pub sparse: bool,
 }
+
+/// What is usually planned before it is restored.
+const PLAN_AHEAD: usize = 100_000;
 
 impl RestoreOptions {
     /// A whole snapshot into this directory.
@@ -47,6 +54,7 @@ impl RestoreOptions {
             target: target.into(),
             overwrite: Overwrite::Always,
             delete: false,
+            plan_ahead: PLAN_AHEAD,
             workers: 0,
             sparse: true,
         }

@@ -67,6 +67,21 @@ impl Place<'_> {
         Ok(removing::remove(&self.folder, self.name, stopped)?)
     }
 
+    /// Removes what is there, unless it is a directory with something in it; that nothing is there is no error.
+    pub(super) fn remove_alone(&self) -> Result<()> {
+        let gone = match rustix::fs::unlinkat(&self.folder, self.name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => rustix::fs::unlinkat(&self.folder, self.name, AtFlags::REMOVEDIR),
+            done => done,
+        };
+        match gone {
+            Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                Err(std::io::Error::other("a directory that is not empty is in its place, and stays"))
+            }
+            done => Ok(done?),
+        }
+    }
+
     /// Removes what is there, unless it is a directory.
     pub(super) fn remove_file(&self) -> Result<()> {
         Ok(rustix::fs::unlinkat(&self.folder, self.name, AtFlags::empty())?)

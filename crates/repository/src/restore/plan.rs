@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::metadata::Metadata;
@@ -23,6 +24,8 @@ pub(super) struct PlannedFile {
     pub has_holes: AtomicBool,
     /// All of it is one blob, so that it is opened only once.
     pub is_whole: bool,
+    /// Whether it has been made.
+    pub begun: Mutex<bool>,
 }
 
 /// A blob and one place it is written to.
@@ -47,18 +50,22 @@ pub(super) struct PackRange {
 pub(super) struct Portion {
     pub files: Vec<PlannedFile>,
     pub wanted: Vec<Wanted>,
+    /// What the attributes of these files take of the memory.
+    attribute_bytes: usize,
 }
 
-/// A portion is restored when it has this many blobs: more would take memory, fewer would split packs.
-const MOST_WANTED: usize = 100_000;
+/// A portion is restored when its files' attributes have this many bytes: few have any.
+const MOST_ATTRIBUTE_BYTES: usize = 8 * 1024 * 1024;
 /// Gaps up to this are read over.
 const GAP: u64 = 1024 * 1024;
 /// What is read at once.
 const RANGE: u64 = 4 * 1024 * 1024;
 
 impl Portion {
-    pub(super) fn is_full(&self) -> bool {
-        self.wanted.len() >= MOST_WANTED || self.files.len() >= MOST_WANTED
+    /// Whether it has enough of files or blobs.
+    pub(super) fn is_full(&self, enough: usize) -> bool {
+        let most = self.wanted.len().max(self.files.len());
+        most >= enough || self.attribute_bytes >= MOST_ATTRIBUTE_BYTES
     }
 
     /// The blobs of a range, each with all places it is written to.
@@ -87,7 +94,9 @@ impl Portion {
         }
         let open = AtomicU32::new(u32::try_from(content.len()).unwrap_or(u32::MAX));
         let (damaged, has_holes, is_whole) = (AtomicBool::new(false), AtomicBool::new(false), content.len() < 2);
-        self.files.push(PlannedFile { path, metadata, size: offset, open, damaged, has_holes, is_whole });
+        let begun = Mutex::new(false);
+        self.attribute_bytes += metadata.attribute_bytes();
+        self.files.push(PlannedFile { path, metadata, size: offset, open, damaged, has_holes, is_whole, begun });
         Ok(offset)
     }
 
@@ -98,7 +107,7 @@ impl Portion {
             first_use.entry(wanted.place.pack).or_insert(position);
         }
         let order = |wanted: &Wanted| (first_use.get(&wanted.place.pack).copied(), wanted.place.offset);
-        self.wanted.sort_by_key(order);
+        self.wanted.sort_unstable_by_key(order);
         let mut ranges: Vec<PackRange> = Vec::new();
         for (position, wanted) in self.wanted.iter().enumerate() {
             let bytes = wanted.place.range();

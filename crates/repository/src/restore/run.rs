@@ -35,6 +35,9 @@ use crate::waits::{say_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
 const MOST_PROBLEMS: usize = 1000;
+/// What helps where an index file is gone.
+const FOUND_AGAIN: &str =
+    "; if its pack is there, the next backup into this repository finds it again, and so does restic repair index";
 /// Each may hold a blob of 8 MiB in three forms, or two of half that size.
 const MOST_WORKERS: usize = 4;
 
@@ -105,9 +108,15 @@ impl Run<'_> {
         }
     }
 
-    /// Removes what is in the way, unless work should stop.
+    /// Removes something with all that is in it, unless work should stop.
     fn remove(&self, place: &Place<'_>) -> std::io::Result<()> {
         place.remove(&|| self.is_stopped())
+    }
+
+    /// Removes what is in the way of something else; a directory with something in it only if all is to go that the snapshot
+    /// does not have.
+    pub(super) fn clear(&self, place: &Place<'_>) -> std::io::Result<()> {
+        if self.options.delete { self.remove(place) } else { place.remove_alone() }
     }
 
     fn workers(&self) -> usize {
@@ -229,13 +238,17 @@ impl Planner<'_, '_> {
                 }
             }
         }
-        if self.portion.is_full() { self.flush() } else { Ok(()) }
+        let enough = self.run.options.plan_ahead;
+        if self.portion.is_full(enough) || self.links.len() >= enough { self.flush() } else { Ok(()) }
     }
 
     fn special(&mut self, node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
+        if !fresh && self.is_kept(node, path) {
+            return Ok(());
+        }
         let place = self.places.at(path)?;
         if !fresh {
-            self.run.remove(&place)?;
+            self.run.clear(&place)?;
         }
         make_special(node, &place, self.run.newborn.may_inherit())
     }
@@ -265,6 +278,9 @@ impl Planner<'_, '_> {
                 Ok(existing) if FileType::from_raw_mode(existing.st_mode).is_dir() => {
                     self.run.newborn.met(&place);
                     return Ok(false);
+                }
+                Ok(_) if self.run.options.overwrite == Overwrite::Never => {
+                    return Err(std::io::Error::other("something that is no directory is in its place, and stays"));
                 }
                 Ok(_) => place.remove_file()?,
                 Err(_) => {}
@@ -301,9 +317,6 @@ impl Planner<'_, '_> {
             if whatever_it_is && self.is_kept(node, &path) {
                 return self.count_kept(0);
             }
-            if let Err(error) = self.places.at(&path).and_then(|place| self.run.remove(&place)) {
-                self.run.problem(&path, &error);
-            }
         }
         self.links.push((first, path));
     }
@@ -333,7 +346,7 @@ impl Planner<'_, '_> {
                 self.run.meters.bytes.grow_total(node.size);
                 self.run.meters.bytes.fail(node.size);
                 self.run.meters.files.fail(1);
-                self.run.problem(path, &format!("data blob {missing} is in no index file"));
+                self.run.problem(path, &format!("data blob {missing} is in no index file{FOUND_AGAIN}"));
                 self.damaged.insert(path.to_owned());
             }
         }
@@ -341,34 +354,32 @@ impl Planner<'_, '_> {
 
     fn empty_file(&mut self) {
         let Some(planned) = self.portion.files.pop() else { return };
-        let Run { target, newborn, .. } = self.run;
-        let made = planned.create(target, newborn).and_then(|file| planned.complete(&file, newborn));
+        let made = planned.open(self.run).and_then(|file| planned.complete(&file, &self.run.newborn));
         if let Err(error) = &made {
             self.run.problem(&planned.path, error);
         }
         self.run.count_file(made.is_ok(), 0);
     }
 
-    /// Whether what is there stays; if not, it is removed.
+    /// Whether what is there stays. If not, it goes when there is something to put in its place.
     fn is_kept(&mut self, node: &Node, path: &Path) -> bool {
         let Ok(place) = self.places.at(path) else { return false };
         let Ok(existing) = place.stat() else { return false };
+        let is_content = node.kind == NodeKind::File;
         let is_file = FileType::from_raw_mode(existing.st_mode).is_file();
         let has_size = u64::try_from(existing.st_size) == Ok(node.size);
         let mtime = Time::utc(existing.st_mtime, u32::try_from(existing.st_mtime_nsec).unwrap_or(0));
         let keep = match self.run.options.overwrite {
             Overwrite::Always => false,
             Overwrite::Never => true,
-            Overwrite::IfNewer => is_file && mtime >= node.mtime,
-            Overwrite::IfChanged => is_file && has_size && mtime.same_moment(&node.mtime),
+            Overwrite::IfNewer => (is_file || !is_content) && mtime >= node.mtime,
+            Overwrite::IfChanged => is_content && is_file && has_size && mtime.same_moment(&node.mtime),
         };
-        let done = match self.run.options.overwrite {
-            // An earlier attempt may have been interrupted, or somebody changed no more than that.
-            Overwrite::IfChanged if keep => Metadata::of(node).apply_to_kept(&place, &existing),
-            _ if keep => Ok(()),
-            _ => self.run.remove(&place),
-        };
-        if let Err(error) = done {
+        // An earlier attempt may have been interrupted, or somebody changed no more than that.
+        if keep
+            && self.run.options.overwrite == Overwrite::IfChanged
+            && let Err(error) = Metadata::of(node).apply_to_kept(&place, &existing)
+        {
             self.run.problem(path, &error);
         }
         keep
@@ -419,8 +430,14 @@ impl Planner<'_, '_> {
     }
 
     fn hard_link(&mut self, first: &Path, path: &Path) -> std::io::Result<()> {
-        let first = self.places.at(first)?;
-        self.places.at(path)?.make_hard_link(&first)
+        let (first, place) = (self.places.at(first)?, self.places.at(path)?);
+        match place.make_hard_link(&first) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                self.run.clear(&place)?;
+                place.make_hard_link(&first)
+            }
+            linked => linked,
+        }
     }
 
     /// Metadata of directories, the deepest first: writing into a directory would change its times again.

@@ -144,6 +144,8 @@ impl<'r, 'a> Writer<'r, 'a> {
 
     fn write_everywhere(&mut self, same: &[Wanted], plain: &[u8]) -> Result<()> {
         for wanted in same {
+            // A long run of zeros is one blob in very many places.
+            self.run.check()?;
             self.write(wanted, plain)?;
         }
         Ok(())
@@ -199,7 +201,7 @@ impl<'r, 'a> Writer<'r, 'a> {
     fn file(&mut self, number: u32) -> std::io::Result<&File> {
         let file = match self.current.take() {
             Some((current, file)) if current == number => file,
-            _ => self.portion.files[number as usize].create(&self.run.target, &self.run.newborn)?,
+            _ => self.portion.files[number as usize].open(self.run)?,
         };
         Ok(&self.current.insert((number, file)).1)
     }

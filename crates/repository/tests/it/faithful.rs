@@ -94,7 +94,7 @@ fn fill_devices(world: &World) {
     device("block device", FileType::BlockDevice, 7, 300);
 }
 
-fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
+pub fn set_time(path: &Path, seconds: i64, nanoseconds: i64) {
     let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
     let times = Timestamps { last_access: time, last_modification: time };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).expect("a time");

@@ -14,6 +14,7 @@ mod hostile;
 mod interop;
 mod locking;
 mod memory;
+mod overwriting;
 mod s3;
 mod slow_line;
 mod world;
