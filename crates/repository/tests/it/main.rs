@@ -16,6 +16,7 @@ mod locking;
 mod memory;
 mod s3;
 mod slow_line;
+mod swapping;
 mod world;
 
 macro_rules! fuzz_target {
