@@ -17,6 +17,7 @@ mod memory;
 mod overwriting;
 mod s3;
 mod slow_line;
+mod swapping;
 mod world;
 
 macro_rules! fuzz_target {
