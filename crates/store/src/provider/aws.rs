@@ -45,6 +45,7 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     inner.signer = Some(signer);
     inner.tags = tags(location)?;
     inner.observers = observers;
+    inner.tuning = location.tuning.clone();
     Store::assemble(inner, &location.prefix)
 }
 
