@@ -139,6 +139,18 @@ impl StoreError {
         }
     }
 
+    /// The same, where it was tried so often.
+    pub(crate) fn after(self, tries: Option<usize>) -> Self {
+        match (self, tries) {
+            (Self::Unavailable { key, location, cause }, Some(tries)) => Self::Unavailable {
+                key,
+                location,
+                cause: format!("given up after {tries} tries, the last one: {cause}"),
+            },
+            (error, _) => error,
+        }
+    }
+
     pub(crate) fn from_io(error: &std::io::Error, key: &str, location: &str) -> Self {
         Self::from_io_kind(Some(error.kind()), key.to_owned(), location.to_owned(), error.to_string())
     }

@@ -10,13 +10,15 @@
 //! - A key is either absent or holds a complete object: nothing is visible before a `put` or [`Upload::finish`] has
 //!   succeeded. In a directory a finished write has been flushed to the disk.
 //! - Deleting what is not there is a success.
-//! - Transient failures are retried inside; what comes out has been tried often enough.
+//! - Transient failures are retried inside; what comes out has been tried often enough. A transfer that breaks is begun again
+//!   however long it took; only so often, and only while it moves.
 //! - No request waits for ever: one that moves no bytes is cancelled and tried again, and
 //!   [`Store::observe`] says so while it happens. One that moves may take any time, and says that it does.
 //!
 //! What it must never do: put a credential into an error, a log line or a `Debug` output, or hold a whole object in
 //! memory in order to stream it.
 
+mod again;
 mod error;
 mod line;
 mod location;

@@ -87,7 +87,7 @@ pub struct Tuning {
     pub connect: Duration,
     /// How often one request is tried again.
     pub retries: usize,
-    /// No retry is started later than this after the first try.
+    /// No retry is started once no bytes have moved for so long, in all tries together.
     pub give_up: Duration,
 }
 

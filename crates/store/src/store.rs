@@ -17,8 +17,9 @@ use object_store::{
 };
 use url::Url;
 
+use crate::again::{Course, PartsAgain};
 use crate::watch::{Observer, Observers, Observing};
-use crate::{Location, Reader, Result, StoreError, Upload, provider, uncached};
+use crate::{Location, Reader, Result, StoreError, Tuning, Upload, provider, uncached};
 
 /// One place that keeps objects. Cloning is cheap and shares connections.
 #[derive(Clone)]
@@ -33,6 +34,7 @@ pub(crate) struct Inner {
     pub name: String,
     pub tags: TagSet,
     pub observers: Arc<Observers>,
+    pub tuning: Tuning,
     /// The same objects as files, where they are files of this machine.
     pub files: Option<LocalFileSystem>,
 }
@@ -134,9 +136,11 @@ impl Store {
 
     pub(crate) async fn put_payload(&self, key: &str, content: PutPayload) -> Result<()> {
         let path = self.path(key)?;
-        let options = PutOptions { tags: self.inner.tags.clone(), ..PutOptions::default() };
-        let done = self.inner.objects.put_opts(&path, content, options).await;
-        done.map(drop).map_err(|error| self.failed(&error, key))
+        let put = || {
+            let options = PutOptions { tags: self.inner.tags.clone(), ..PutOptions::default() };
+            self.inner.objects.put_opts(&path, content.clone(), options)
+        };
+        self.keep_at(key, put).await.map(drop)
     }
 
     /// Writes an object only if the key is free; says whether it was. Not every server keeps the promise: ask
@@ -168,8 +172,7 @@ impl Store {
     /// Reads a whole object into memory.
     pub async fn get(&self, key: &str) -> Result<Bytes> {
         let path = self.path(key)?;
-        let read = async { self.inner.objects.get(&path).await?.bytes().await };
-        read.await.map_err(|error| self.failed(&error, key))
+        self.keep_at(key, || async { self.inner.objects.get(&path).await?.bytes().await }).await
     }
 
     /// Reads a part of an object. A range past the end is an error.
@@ -179,7 +182,7 @@ impl Store {
         if wanted == 0 {
             return Ok(Bytes::new());
         }
-        let read = self.inner.objects.get_range(&path, range).await.map_err(|error| self.failed(&error, key))?;
+        let read = self.keep_at(key, || self.inner.objects.get_range(&path, range.clone())).await?;
         if read.len() as u64 == wanted {
             return Ok(read);
         }
@@ -197,9 +200,10 @@ impl Store {
     /// Reads an object piece by piece.
     pub async fn reader(&self, key: &str) -> Result<Reader> {
         let path = self.path(key)?;
-        let result = self.inner.objects.get(&path).await.map_err(|error| self.failed(&error, key))?;
+        let course = Arc::<Course>::default();
+        let result = course.follow(self.inner.objects.get(&path)).await.map_err(|error| self.failed(&error, key))?;
         let info = self.info(&result.meta);
-        Ok(Reader::new(result, info, key, self.inner.name.clone()))
+        Ok(Reader::new(result, info, self.clone(), key, course))
     }
 
     /// Starts writing an object piece by piece.
@@ -282,9 +286,34 @@ impl Store {
     }
 
     pub(crate) async fn begin_parts(&self, path: &Path, key: &str) -> Result<Box<dyn object_store::MultipartUpload>> {
-        let options = PutMultipartOptions { tags: self.inner.tags.clone(), ..PutMultipartOptions::default() };
+        let options = PutMultipartOptions { tags: self.inner.tags.clone(), ..PutMultipartOptions::default() }
+            .with_retry_policy(Arc::new(PartsAgain(self.inner.tuning.clone())));
         let begun = self.inner.objects.put_multipart_opts(path, options).await;
         begun.map_err(|error| self.failed(&error, key))
+    }
+
+    /// Begins again what broke off although it moved. `work` must leave nothing behind that keeps it from being repeated.
+    async fn keep_at<T, F: Future<Output = object_store::Result<T>>>(
+        &self,
+        key: &str,
+        work: impl Fn() -> F,
+    ) -> Result<T> {
+        let course = Arc::<Course>::default();
+        loop {
+            match course.follow(work()).await {
+                Ok(done) => return Ok(done),
+                Err(_) if course.goes_on(&self.inner.tuning).await => {}
+                Err(error) => return Err(self.failed(&error, key).after(course.tries())),
+            }
+        }
+    }
+
+    pub(crate) fn objects(&self) -> &dyn ObjectStore {
+        self.inner.objects.as_ref()
+    }
+
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.inner.tuning
     }
 
     pub(crate) fn failed(&self, error: &object_store::Error, key: &str) -> StoreError {
@@ -318,7 +347,8 @@ impl Store {
 
 impl Inner {
     pub(crate) fn new(objects: Arc<dyn ObjectStore>, name: String) -> Self {
-        Self { objects, signer: None, name, tags: TagSet::default(), observers: Arc::default(), files: None }
+        let (tags, observers, tuning) = (TagSet::default(), Arc::default(), Tuning::default());
+        Self { objects, signer: None, name, tags, observers, tuning, files: None }
     }
 }
 

@@ -1,10 +1,15 @@
 //! Writing an object piece by piece: parts go out while the next ones are being filled.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use object_store::path::Path;
 use object_store::{MultipartUpload, PutPayload, UploadPart};
+use tokio_util::task::AbortOnDropHandle;
 
+use crate::again::Course;
 use crate::{Result, Store};
 
 /// Providers refuse parts under 5 MiB, and more than 10,000 parts.
@@ -23,7 +28,7 @@ pub struct Upload {
     filled: usize,
     parts: usize,
     started: Option<Box<dyn MultipartUpload>>,
-    under_way: FuturesUnordered<UploadPart>,
+    under_way: FuturesUnordered<BoxFuture<'static, Result<()>>>,
     written: u64,
 }
 
@@ -68,7 +73,7 @@ impl Upload {
             self.send_part().await?;
         }
         while let Some(done) = self.under_way.next().await {
-            done.map_err(|error| self.store.failed(&error, &self.key))?;
+            done?;
         }
         let Some(upload) = &mut self.started else { return Ok(()) };
         let done = upload.complete().await;
@@ -87,7 +92,7 @@ impl Upload {
     async fn send_part(&mut self) -> Result<()> {
         while self.under_way.len() >= PARTS_UNDER_WAY {
             if let Some(done) = self.under_way.next().await {
-                done.map_err(|error| self.store.failed(&error, &self.key))?;
+                done?;
             }
         }
         let upload = match &mut self.started {
@@ -97,8 +102,20 @@ impl Upload {
         let payload = PutPayload::from_iter(std::mem::take(&mut self.filling));
         self.filled = 0;
         self.parts += 1;
-        self.under_way.push(spawned(upload.put_part(payload)));
+        let part = upload.put_part(payload);
+        self.under_way.push(self.spawned(part));
         Ok(())
+    }
+
+    /// A part must move while nobody polls it, because the caller is busy filling the next one.
+    fn spawned(&self, part: UploadPart) -> BoxFuture<'static, Result<()>> {
+        let (store, key, course) = (self.store.clone(), self.key.clone(), Arc::<Course>::default());
+        let followed = course.clone();
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { followed.follow(part).await }));
+        Box::pin(async move {
+            let done = task.await.map_err(object_store::Error::from).flatten();
+            done.map_err(|error| store.failed(&error, &key).after(course.tries()))
+        })
     }
 
     fn take_filling(&mut self) -> PutPayload {
@@ -119,12 +136,6 @@ impl Drop for Upload {
             }
         });
     }
-}
-
-/// A part must move while nobody polls it, because the caller is busy filling the next one.
-fn spawned(part: UploadPart) -> UploadPart {
-    let task = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(part));
-    Box::pin(async move { task.await? })
 }
 
 /// Grows, so that 10,000 parts hold a third of a terabyte; equal for a long time, because some providers want that.

@@ -18,7 +18,9 @@ use object_store::client::{
     ReqwestConnector,
 };
 use object_store::{ClientConfigKey, ClientOptions};
+use tokio::time::Instant;
 
+use crate::again::Course;
 use crate::line::{BUFFERED, Line, Sending};
 
 /// Buffers that empty more slowly than this count as standing still.
@@ -211,12 +213,16 @@ impl Watchdog {
 #[async_trait::async_trait]
 impl HttpService for WatchedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let course = Course::current();
+        course.begin();
         let sending = Sending::new(request.body().content_length(), self.watchdog.observers.clone());
         let answer = self.inner.send(request, sending.clone());
-        let answer = self.watchdog.watch(answer, &sending).await?;
-        self.watchdog.judge(&answer);
+        let answer = self.watchdog.watch(answer, &sending).await;
+        let answer = answer.inspect(|answer| self.watchdog.judge(answer)).flatten();
+        course.moved(sending.moved());
+        course.judge(&answer);
         let (parts, body) = answer?.into_parts();
-        let body = HttpResponseBody::new(WatchedBody(Mutex::new(watched(body, self.watchdog.clone()))));
+        let body = HttpResponseBody::new(WatchedBody(Mutex::new(watched(body, self.watchdog.clone(), course))));
         Ok(HttpResponse::from_parts(parts, body))
     }
 }
@@ -238,19 +244,26 @@ impl http_body::Body for WatchedBody {
     }
 }
 
-fn watched(body: HttpResponseBody, watchdog: Watchdog) -> Pieces {
+fn watched(body: HttpResponseBody, watchdog: Watchdog, course: Arc<Course>) -> Pieces {
     let pieces = body.bytes_stream();
-    stream::unfold(Some((pieces, watchdog)), |state| async {
-        let (mut pieces, watchdog) = state?;
-        match tokio::time::timeout(watchdog.idle, pieces.next()).await {
-            Ok(None) => None,
-            Ok(Some(Ok(piece))) => {
+    stream::unfold(Some((pieces, watchdog, course)), |state| async {
+        let (mut pieces, watchdog, course) = state?;
+        // Before this nobody has asked for more.
+        course.moved(Instant::now());
+        let piece = match tokio::time::timeout(watchdog.idle, pieces.next()).await {
+            Ok(piece) => piece?,
+            Err(_) => Err(watchdog.bite(watchdog.idle)),
+        };
+        match piece {
+            Ok(piece) => {
                 watchdog.observers.resume();
                 watchdog.observers.moved();
-                Some((Ok(Frame::data(piece)), Some((pieces, watchdog))))
+                Some((Ok(Frame::data(piece)), Some((pieces, watchdog, course))))
             }
-            Ok(Some(Err(error))) => Some((Err(error), None)),
-            Err(_) => Some((Err(watchdog.bite(watchdog.idle)), None)),
+            Err(error) => {
+                course.failed(true);
+                Some((Err(error), None))
+            }
         }
     })
     // A body may be asked again after its end.
@@ -291,7 +304,7 @@ mod tests {
                 std::future::pending::<()>().await;
             }
         };
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let ended = watchdog.watch(answer, &sending).await;
         (ended, begun.elapsed())
     }

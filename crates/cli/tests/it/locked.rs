@@ -48,6 +48,15 @@ async fn volume_of(home: &Home<'_>, backup: &str) -> Option<String> {
     mine.find(|one| phase(one) == "InProgress").map(|one| one["metadata"]["name"].as_str().unwrap().to_owned())
 }
 
+/// What the volumes of this backup say that they do, and how often a lock has refused them.
+async fn refused(home: &Home<'_>, backup: &str) -> Option<(String, u32)> {
+    let volume = volume_of(home, backup).await?;
+    let all = home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one));
+    let one = all.into_iter().find(|one| one["metadata"]["name"] == volume.as_str())?;
+    let times = one["metadata"]["annotations"]["plimsoll.dev/attempts-locked-out"].as_str()?.parse().ok()?;
+    Some((one["status"]["plimsoll"]["doing"].as_str().unwrap_or_default().to_owned(), times))
+}
+
 async fn whoever_holds_the_lock_is_named(mover: &str) {
     let restic = require!(cache::program("restic"));
     let bed = Bed::local_with_pods().await;
@@ -77,6 +86,13 @@ async fn whoever_holds_the_lock_is_named(mover: &str) {
         let (code, found) = why(&home, "backup/b", "RepositoryLocked").await;
         of_backup = found.filter(|_| code == 7);
         of_backup.is_some()
+    })
+    .await;
+    let (_, before) = refused(&home, "b").await.unwrap();
+    eventually("it is refused again, and names the lock all the while", async || {
+        let (doing, times) = refused(&home, "b").await.unwrap();
+        assert!(doing.starts_with("trying again: RepositoryLocked: "), "{doing:?} after {times} times");
+        times > before
     })
     .await;
     let holder = checker.0.id().unwrap().to_string();

@@ -36,6 +36,7 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     let mut inner = Inner::new(objects.clone(), location.display_name());
     inner.signer = Some(objects);
     inner.observers = observers;
+    inner.tuning = location.tuning.clone();
     Store::assemble(inner, &location.prefix)
 }
 

@@ -187,6 +187,22 @@ async fn a_server_of_an_unknown_authority_is_refused_by_that_name_and_trusted_wi
     assert!(error.to_string().contains("CA certificate is not PEM"), "{error}");
 }
 
+/// Bodies are not signed there, so everything that has one is tried.
+#[tokio::test]
+async fn versitygw_does_what_every_store_must_do_over_tls() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (authority, certificate, key) = certificate(folder.path());
+    let options = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
+    let Some(server) = start_with("versitygw", &options) else { return };
+    for (prefix, checksum) in [("unsigned", None), ("crc", Some("CRC64NVME")), ("signed", Some("SHA256"))] {
+        let mut location = Location { ca_cert: Some(authority.clone().into_bytes()), ..location(&server, SECRET) };
+        location.prefix = prefix.into();
+        location.config.insert("s3Url".into(), format!("https://127.0.0.1:{}", server.port));
+        location.config.extend(checksum.map(|name| ("checksumAlgorithm".to_owned(), name.to_owned())));
+        conformance::run(&Store::open(&location).expect("opens")).await;
+    }
+}
+
 /// A proxy that leads every tunnel to this port of this machine; says what was asked for.
 fn proxy(port: u16) -> (u16, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
