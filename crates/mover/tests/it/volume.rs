@@ -32,6 +32,11 @@ pub fn fill(root: &Path) {
     rustix::fs::setxattr(root.join("a/b/small-3"), "user.colour", b"blue", XattrFlags::empty()).unwrap();
     fs::write(root.join(OsStr::from_bytes(STRANGE)), "strange").unwrap();
     fs::write(root.join("tabs\tand \"quotes\" and ünïcödé"), "x").unwrap();
+    fs::create_dir(root.join("cache")).unwrap();
+    fs::write(root.join("cache/CACHEDIR.TAG"), "Signature: 8a477f597d28d172789f06886806bc55\n").unwrap();
+    fs::write(root.join("cache/kept"), "what calls itself a cache is data like any other").unwrap();
+    // What a tenant wants some program to pass over is data all the same.
+    fs::write(root.join(".kopiaignore"), "*\n").unwrap();
     fs::set_permissions(root.join("a/b/small-1"), fs::Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(root.join("a/b"), fs::Permissions::from_mode(0o2770)).unwrap();
     std::os::unix::fs::lchown(root.join("a/b/small-2"), Some(4321), Some(1234)).unwrap();
