@@ -106,6 +106,11 @@ impl Engine {
     }
 }
 
+/// The version of a repository's format.
+pub(crate) fn repository_version(session: &Session) -> Result<u32> {
+    Ok(Engine::open(session)?.repository.version())
+}
+
 /// Makes a repository and waits until a rival would be seen. Its ID; nothing if a rival made it.
 fn make(session: &Session, probe: &Probe) -> Result<Option<String>> {
     let name = session.name();

@@ -15,6 +15,8 @@ use crate::{MoverError, Result};
 
 /// The first with `backup --json`.
 const LEAST: Version = Version(0, 9, 5);
+/// The first that reads repositories of version 2. Every repository that the leader makes is one.
+const READS_VERSION_2: Version = Version(0, 14, 0);
 
 /// restic, ready to work on one repository.
 #[derive(Debug)]
@@ -74,7 +76,21 @@ impl<'a> Client<'a> {
         if !self.probe.exists("config")? {
             return Err(MoverError::NoRepository { repository: self.name.clone() });
         }
-        Ok(())
+        self.require_readable()
+    }
+
+    /// Refuses a restic that is older than the repository's format. Only such an old one is worth opening the repository twice.
+    pub(super) fn require_readable(&self) -> Result<()> {
+        if self.program.version >= READS_VERSION_2 {
+            return Ok(());
+        }
+        let format = crate::builtin::repository_version(self.session)?;
+        if format < 2 {
+            return Ok(());
+        }
+        let (program, repository) = ("restic".into(), self.name.clone());
+        let (version, least) = (self.program.version.to_string(), READS_VERSION_2.to_string());
+        Err(MoverError::ProgramOlderThanRepository { program, version, least, repository, format })
     }
 
     /// Whether restic is at least this.

@@ -32,6 +32,7 @@ pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
     let created = !client.probe.exists("config")? && make(client)?;
     require_single_if_unused(&client.probe, &client.name)?;
     client.session.task.say("opening the repository");
+    client.require_readable()?;
     let said = client.ask(&["--no-lock", "cat", "config"])?;
     let config: Config = serde_json::from_str(&said)
         .map_err(|_| MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) })?;

@@ -47,6 +47,43 @@ fn a_restic_before_0_9_5_is_refused_by_name() {
 }
 
 #[test]
+fn a_restic_before_0_14_is_refused_by_name_for_a_repository_of_version_2() {
+    let mut bed = require!(Bed::new(Which::BuiltIn, Where::Directory));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    bed.which = Which::OldRestic;
+    bed.program = Some(script(&bed, "echo 'restic 0.13.1 compiled with go1.18 on linux/amd64'"));
+    let forget = Work::Forget { snapshots: vec![snapshot.clone()] };
+    let works = [Work::Ensure, bed.backup_work(), bed.restore_work(&snapshot), Work::Snapshots, forget, Work::Locks];
+    for work in works {
+        let error = bed.run(work.clone()).unwrap_err();
+        assert_eq!(error.reason(), "MoverProgramTooOld", "{work:?}: {error}");
+        let (found, needed) = ("restic 0.13.1 cannot read /", "install restic 0.14.0 or later where the mover runs");
+        assert!(error.to_string().starts_with(found) && error.to_string().contains(needed), "{error}");
+        assert!(error.to_string().contains("--volume-mover built-in"), "{error}");
+    }
+}
+
+#[test]
+fn a_restic_before_0_14_works_on_a_repository_of_version_1() {
+    let mut bed = require!(Bed::bare(Which::OldRestic, Where::Directory));
+    let real = bed.program.clone().unwrap();
+    let mut init = std::process::Command::new(&real);
+    init.args(["init", "--repository-version", "1", "--repo"]).arg(bed.stored.join(&bed.place.prefix));
+    assert!(init.env("RESTIC_PASSWORD", PASSWORD).output().unwrap().status.success());
+    let text = format!(
+        "for word; do [ \"$word\" = version ] && exec echo 'restic 0.9.5 compiled with go1.12'; done; exec {} \"$@\"",
+        real.display()
+    );
+    bed.program = Some(script(&bed, &text));
+    fill(&bed.source());
+    assert!(matches!(bed.run(Work::Ensure), Ok(Outcome::Ensured(ensured)) if !ensured.created));
+    let snapshot = bed.back_up().snapshot.unwrap();
+    bed.restore(&snapshot);
+    assert!(bed.target().join("a/large").exists());
+}
+
+#[test]
 fn a_password_that_does_not_open_the_repository_is_named() {
     for which in ALL {
         let bed = require!(Bed::new(which, Where::Directory));
