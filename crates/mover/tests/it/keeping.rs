@@ -5,14 +5,14 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
-use plimsoll_mover::{DEFAULT_PASSWORD, Ensured, Kind, MoverError, Outcome, Secret, Work};
+use plimsoll_mover::{DEFAULT_PASSWORD, Ensured, Kind, MoverError, Outcome, Secret, Work, mover};
 use plimsoll_repository::Repository;
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, require};
 
 use crate::bed::{Bed, PASSWORD, Where, Which};
 use crate::failures::script;
-use crate::volume::fill;
+use crate::volume::{assert_same, fill, fingerprint};
 
 const ALL: [Which; 4] = [Which::BuiltIn, Which::OldRestic, Which::Restic, Which::Kopia];
 
@@ -391,9 +391,12 @@ fn the_built_in_mover_and_restic_read_each_others_snapshots() {
     assert_eq!(bed.which.kind(), Kind::BuiltIn);
     let by_us = bed.back_up();
     assert_eq!(by_us.parent.as_deref(), Some(by_restic.as_str()), "the parent is found by the volume, whoever made it");
+    let kept = mover(Kind::BuiltIn).fidelity();
+    let expected = fingerprint(&bed.source(), kept);
     bed.restore(&by_restic);
+    assert_same(&expected, &bed.target(), kept);
     bed.which = Which::Restic;
     bed.fresh_target();
     bed.restore(by_us.snapshot.as_deref().unwrap());
-    assert!(bed.target().join("a/large").exists());
+    assert_same(&expected, &bed.target(), kept);
 }

@@ -43,6 +43,9 @@ pub fn fill(root: &Path) {
     std::os::unix::fs::lchown(root.join("a/b/c"), Some(4321), Some(1234)).unwrap();
     age(&root.join("a/b/small-4"));
     age(&root.join("a/b/c"));
+    // An application's own, as one has it that does not run as root.
+    std::os::unix::fs::lchown(root, Some(4321), Some(1234)).unwrap();
+    fs::set_permissions(root, fs::Permissions::from_mode(0o2775)).unwrap();
 }
 
 fn sparse(path: &Path) {
@@ -82,9 +85,11 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 pub type Fingerprint = BTreeMap<PathBuf, String>;
 
-/// Everything about the entries of a directory that this mover promises to bring back.
+/// Everything about a directory and its entries that this mover promises to bring back.
 pub fn fingerprint(root: &Path, fidelity: Fidelity) -> Fingerprint {
-    let mut found = Fingerprint::new();
+    let own = root.metadata().unwrap();
+    // Of the root itself: whose it is, and who may do what in it.
+    let mut found = Fingerprint::from([(PathBuf::from("."), format!("{:o} {}:{}", own.mode(), own.uid(), own.gid()))]);
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
