@@ -218,16 +218,31 @@ fn a_restore_whose_size_cannot_be_asked_for_goes_on_without_a_percentage() {
     fill(&bed.source());
     let snapshot = bed.back_up().snapshot.unwrap();
     let real = bed.program.clone().unwrap();
-    let text = format!("for word; do [ \"$word\" = stats ] && exit 1; done; exec {} \"$@\"", real.display());
+    let (counted, ended) = (bed.path("counted"), bed.path("ended"));
+    // It ends when the test has seen how it is shown, and tells that it does.
+    let wait = format!("until [ -e {} ]; do sleep 0.02; done; touch {}", counted.display(), ended.display());
+    let text = format!(
+        "for word; do case $word in stats) exit 1;; restore) {} \"$@\"; code=$?; {wait}; exit $code;; esac; done; exec {} \"$@\"",
+        real.display(),
+        real.display()
+    );
     bed.program = Some(script(&bed, &text));
-    let mut shown = Vec::new();
+    let (mut looks, mut shown) = (0, Vec::new());
     let outcome = bed.watch(&bed.job(bed.restore_work(&snapshot)), |sample| {
-        if sample.node.as_ref().is_some_and(|node| node.state.is_open()) {
-            shown.extend(sample.shown);
+        let Some(node) = sample.node.as_ref().filter(|node| node.state.is_open()) else { return };
+        // What the sample shows is older than this question.
+        if !ended.exists() {
+            assert_eq!((sample.shown, node.percent), (None, None), "made up, with {} bytes done", sample.bytes());
+            looks += usize::from(sample.bytes() > 0);
         }
+        if looks > 20 {
+            std::fs::write(&counted, "").unwrap();
+        }
+        shown.extend(sample.shown);
     });
     assert!(matches!(outcome, Ok(Outcome::Restore(_))), "{outcome:?}");
-    // Between the program's end and the verdict all but one byte may show; before, nothing.
+    assert!(looks > 20, "looked {looks} times while bytes were known");
+    // Between the program's end and the verdict all but one byte may show.
     assert!(shown.iter().all(|shown| shown.bytes_done + 1 == shown.total_bytes), "made up: {shown:?}");
     assert!(bed.target().join("a/large").exists());
 }
