@@ -18,6 +18,7 @@ use crate::mover::{Fidelity, Mover, Session, require_directory};
 use crate::outcome::{BackupOutcome, Ensured, LockInfo, Problems, RestoreOutcome, SnapshotInfo};
 use crate::probe::Probe;
 use crate::restic::{from_words, repository, require_id, to_words};
+use crate::root::{self, Root};
 use crate::{MoverError, Result, survey};
 
 /// The mover that needs no program.
@@ -106,6 +107,11 @@ impl Engine {
     }
 }
 
+/// The version of a repository's format.
+pub(crate) fn repository_version(session: &Session) -> Result<u32> {
+    Ok(Engine::open(session)?.repository.version())
+}
+
 /// Makes a repository and waits until a rival would be seen. Its ID; nothing if a rival made it.
 fn make(session: &Session, probe: &Probe) -> Result<Option<String>> {
     let name = session.name();
@@ -178,7 +184,8 @@ impl Mover for BuiltIn {
         require_directory(&restore.directory)?;
         require_repository(session)?;
         let engine = Engine::open(session)?;
-        let (id, _) = engine.repository.find_snapshot(&restore.snapshot).map_err(|error| engine.named(&error))?;
+        let found = engine.repository.find_snapshot(&restore.snapshot);
+        let (id, snapshot) = found.map_err(|error| engine.named(&error))?;
         let mut options = RestoreOptions::new(id, &restore.directory);
         options.overwrite = if restore.resumed { Overwrite::IfChanged } else { Overwrite::Always };
         options.workers = workers(restore.parallel);
@@ -193,7 +200,10 @@ impl Mover for BuiltIn {
             Total::Final(total) => total,
             _ => counts.settled(),
         };
-        let problems = problems(&done.problems, done.problem_count, &restore.directory);
+        let mut problems = problems(&done.problems, done.problem_count, &restore.directory);
+        if let Some(root) = Root::in_tags(&from_words(&snapshot.tags)) {
+            root.restore(&restore.directory, &mut problems);
+        }
         let warnings = lock_warnings(done.locked);
         Ok(RestoreOutcome { bytes, files: done.files + done.skipped, problems, warnings })
     }
@@ -279,7 +289,7 @@ fn options(backup: &Backup, parent: Option<Id>) -> Result<BackupOptions> {
     options.workers = workers(backup.parallel);
     options.record_paths = Some(vec![path]);
     options.hostname = HOST.into();
-    options.tags = to_words(&backup.tags)?;
+    options.tags = to_words(&root::tags(backup)?)?;
     if backup.at.is_some() {
         // As restic itself has them: a tag without a value is a word.
         options.tags.iter_mut().for_each(|tag| tag.truncate(tag.strip_suffix('=').map_or(tag.len(), str::len)));

@@ -33,6 +33,23 @@ pub enum MoverError {
         /// The oldest one that can be used.
         least: String,
     },
+    /// The program can be used, but not for this repository.
+    #[error(
+        "{program} {version} cannot read {repository}, a repository of version {format}: install {program} {least} or later \
+         where the mover runs, or let the built-in mover do it (--volume-mover built-in)"
+    )]
+    ProgramOlderThanRepository {
+        /// Which program.
+        program: String,
+        /// The version found.
+        version: String,
+        /// The oldest one that reads it.
+        least: String,
+        /// Where it is.
+        repository: String,
+        /// The version of its format.
+        format: u32,
+    },
     /// The location cannot be used as it is.
     #[error("the repository's location is not usable: {cause}")]
     InvalidLocation {
@@ -184,7 +201,7 @@ impl MoverError {
         match self {
             Self::Cancelled => "Cancelled",
             Self::MissingProgram { .. } => "MoverProgramMissing",
-            Self::ProgramTooOld { .. } => "MoverProgramTooOld",
+            Self::ProgramTooOld { .. } | Self::ProgramOlderThanRepository { .. } => "MoverProgramTooOld",
             Self::InvalidLocation { .. } => "InvalidStorageLocation",
             Self::NoRepository { .. } => "NotARepository",
             Self::WrongPassword { .. } => "WrongRepositoryPassword",

@@ -32,6 +32,7 @@ mod place;
 mod private;
 mod probe;
 mod restic;
+mod root;
 mod silent;
 mod status;
 mod survey;

@@ -1,7 +1,8 @@
 //! Looking through a volume ourselves.
 
 use std::collections::HashSet;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,12 @@ use std::time::{Duration, Instant};
 
 use crate::Cancel;
 use crate::outcome::Problems;
+
+/// The file whose lines kopia leaves out.
+const IGNORE_FILE: &str = ".kopiaignore";
+/// The file that makes a directory a cache, and how it must begin (<https://bford.info/cachedir/>).
+const CACHE_MARK: &str = "CACHEDIR.TAG";
+const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// Longer than most lists of the names of attributes.
 const LONGEST_LIST: usize = 4096;
@@ -44,6 +51,8 @@ pub(crate) fn is_empty(directory: &Path) -> bool {
 pub(crate) struct Losses {
     /// What does not come back, or not under its name.
     pub(crate) problems: Problems,
+    /// What kopia leaves out by default, and what names more: a loss only where that could not be turned off.
+    pub(crate) left_out: Problems,
     linked: HashSet<(u64, u64)>,
     attributed: u64,
 }
@@ -70,11 +79,22 @@ impl Losses {
         } else if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
             self.problems.add(name.display().to_string(), "pipes and devices are not kept");
         }
+        self.look_for_marks(path, name, metadata);
         if kind.is_file() && metadata.nlink() > 1 {
             self.linked.insert((metadata.dev(), metadata.ino()));
         }
         if has_attributes(path) {
             self.attributed += 1;
+        }
+    }
+
+    fn look_for_marks(&mut self, path: &Path, name: &Path, metadata: &Metadata) {
+        let called = |mark: &str| path.file_name().is_some_and(|name| name == mark);
+        if called(IGNORE_FILE) && !metadata.is_dir() {
+            self.left_out.add(name.display().to_string(), "kopia obeys it and leaves out what it names");
+        } else if called(CACHE_MARK) && metadata.is_file() && is_cache_mark(path) {
+            let cache = name.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            self.left_out.add(cache.display().to_string(), "kopia takes it for a cache and leaves its content out");
         }
     }
 
@@ -87,6 +107,12 @@ impl Losses {
         let words: Vec<String> = linked.into_iter().chain(attributed).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
+}
+
+fn is_cache_mark(path: &Path) -> bool {
+    let mut begin = [0; CACHE_SIGNATURE.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == CACHE_SIGNATURE
 }
 
 /// Whether an entry has extended attributes of its own. Labels of the security module are given anew where it comes back.
@@ -178,6 +204,30 @@ mod tests {
         let words = found.warning().expect("something is lost");
         assert!(words.starts_with("1 files with several names"), "{words}");
         assert_eq!(words.contains("2 entries come back without extended attributes"), tagged, "{words}");
+    }
+
+    #[test]
+    fn what_kopia_leaves_out_by_default_is_found_and_what_is_only_called_so_is_not() {
+        let folder = tempfile::tempdir().expect("a directory");
+        for (name, content) in [
+            ("cache/CACHEDIR.TAG", CACHE_SIGNATURE),
+            ("other/CACHEDIR.TAG", b"Signature: of somebody else, and as long as the one that counts"),
+            ("short/CACHEDIR.TAG", b"Signature"),
+            ("deep/.kopiaignore", b"*"),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::create_dir(path.parent().expect("has one")).expect("makes");
+            std::fs::write(path, content).expect("writes");
+        }
+        std::fs::create_dir(folder.path().join(".kopiaignore")).expect("makes");
+        let found = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        let mut named: Vec<_> = found.left_out.named.iter().map(|one| one.path.as_str()).collect();
+        named.sort_unstable();
+        assert_eq!(named, ["cache", "deep/.kopiaignore"]);
+        assert_eq!(found.problems.count, 0, "for whoever keeps them");
+        std::fs::write(folder.path().join(CACHE_MARK), CACHE_SIGNATURE).expect("writes");
+        let found = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        assert!(found.left_out.named.iter().any(|one| one.path == "."), "{:?}", found.left_out);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::client::{Client, IDENTITY};
 use super::manifest::Manifest;
 use super::progress::{Line, problem};
-use super::{errors, repository};
+use super::{errors, policy, repository};
 use crate::job::{Backup, VOLUME_TAG};
 use crate::meters::Meters;
 use crate::mover::require_directory;
@@ -17,7 +17,10 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
     repository::require_single(client)?;
     let not_kept = survey::Losses::find(backup.directory.clone(), client.session.cancel.clone());
     let parent = find_parent(client, backup)?;
-    let arguments = arguments(backup, parent.as_ref())?;
+    // kopia compares with the last snapshot of the same source, so a new pod's volume keeps its first pod's name.
+    let path = parent.as_ref().map_or_else(|| source(backup), |parent| parent.source.path.clone());
+    let arguments = arguments(backup, &path)?;
+    let settled = policy::settle(client, &path)?;
     let mut command = client.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     command.arg(&backup.directory);
     let meters = Meters::new(&client.session.task);
@@ -36,8 +39,9 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
     let parent = parent.map(|manifest| manifest.id);
     let mut outcome = finish(client, &exit, &said, &meters, parent)?;
     let lost = not_kept.join().unwrap_or_default();
-    outcome.warnings.extend(lost.warning());
-    for problem in lost.problems.named {
+    outcome.warnings.extend(lost.warning().into_iter().chain(settled.warning));
+    let left_out = if settled.leaves_out { lost.left_out.named } else { Vec::new() };
+    for problem in lost.problems.named.into_iter().chain(left_out) {
         outcome.problems.add(problem.path, problem.cause);
     }
     Ok(outcome)
@@ -71,9 +75,7 @@ fn source(backup: &Backup) -> String {
     format!("{}/kopia/{}", backup.requester, backup.source)
 }
 
-fn arguments(backup: &Backup, parent: Option<&Manifest>) -> Result<Vec<String>> {
-    // kopia compares with the last snapshot of the same source, so a new pod's volume keeps its first pod's name.
-    let path = parent.map_or_else(|| source(backup), |parent| parent.source.path.clone());
+fn arguments(backup: &Backup, path: &str) -> Result<Vec<String>> {
     let mut arguments: Vec<String> = ["snapshot", "create", "--json", "--pin=velero-pin"].map(String::from).into();
     arguments.push(format!("--description={}", concat!("plimsoll ", env!("CARGO_PKG_VERSION"))));
     arguments.push(format!("--override-source={IDENTITY}@{IDENTITY}:{path}"));
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn what_a_backup_wants_reaches_kopia() {
         let mut backup = Backup::new("/v", "ns/pod/data", [].into());
-        let has = |backup: &Backup| arguments(backup, None).unwrap().contains(&"--parallel=7".to_owned());
+        let has = |backup: &Backup| arguments(backup, "path").unwrap().contains(&"--parallel=7".to_owned());
         assert!(!has(&backup));
         backup.parallel = Some(7);
         assert!(has(&backup));

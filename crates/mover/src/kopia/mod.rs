@@ -9,6 +9,7 @@ mod backup;
 mod client;
 mod errors;
 mod manifest;
+mod policy;
 mod progress;
 mod repository;
 mod restore;

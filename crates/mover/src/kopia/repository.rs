@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::client::{Client, IDENTITY};
 use super::manifest::Manifest;
-use super::require_id;
+use super::{policy, require_id};
 use crate::lifecycle::password_warnings;
 use crate::outcome::{Ensured, SnapshotInfo};
 use crate::restic::repository::let_rivals_show;
@@ -78,13 +78,15 @@ fn replaced(client: &Client<'_>) -> MoverError {
     MoverError::InitialisedTwice { repository: client.name.clone(), found }
 }
 
-/// As Velero sets them: backups are deleted when somebody deletes them, and only `default@default` does maintenance.
+/// As Velero sets them: backups are deleted when somebody deletes them, and only `default@default` does maintenance. Unlike
+/// Velero's, nothing in a volume is left out.
 fn settle_policies(client: &Client<'_>) -> Result<()> {
     let forever =
         ["latest", "hourly", "daily", "weekly", "monthly", "annual"].map(|unit| format!("--keep-{unit}={}", i32::MAX));
-    let mut policy = vec!["policy", "set", "--global", "--compression=none"];
-    policy.extend(forever.iter().map(String::as_str));
-    client.ask(&policy)?;
+    let mut arguments = vec!["policy", "set", "--global", "--compression=none"];
+    let whole = policy::leave_nothing_out();
+    arguments.extend(forever.iter().chain(&whole).map(String::as_str));
+    client.ask(&arguments)?;
     client.ask(&["maintenance", "set", &format!("--owner={IDENTITY}@{IDENTITY}")]).map(drop)
 }
 

@@ -11,7 +11,7 @@ use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{BackupOutcome, Problems};
 use crate::tool::{Exit, Stream};
-use crate::{MoverError, Result, survey};
+use crate::{MoverError, Result, root, survey};
 
 pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome> {
     require_directory(&backup.directory)?;
@@ -44,7 +44,7 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
 
 fn arguments(backup: &Backup, parent: Option<&str>) -> Result<Vec<String>> {
     let mut arguments: Vec<String> = ["backup", "--json", "--host", HOST].map(String::from).into();
-    for word in tags::to_words(&backup.tags)? {
+    for word in tags::to_words(&root::tags(backup)?)? {
         arguments.extend(["--tag".into(), word]);
     }
     match parent {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use plimsoll_store::{AwsKeys, AzureAccount, AzureIdentity, Location};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 
 use super::errors;
 use crate::job::Repository;
@@ -15,6 +15,8 @@ use crate::{MoverError, Result};
 
 /// The first with `backup --json`.
 const LEAST: Version = Version(0, 9, 5);
+/// The first that reads repositories of version 2. Every repository that the leader makes is one.
+const READS_VERSION_2: Version = Version(0, 14, 0);
 
 /// restic, ready to work on one repository.
 #[derive(Debug)]
@@ -25,8 +27,8 @@ pub(super) struct Client<'a> {
     pub name: String,
     address: String,
     options: Vec<String>,
-    /// What the child gets beside: names of files with secrets, and for Azure, which reads no file, the secret itself.
-    environment: Vec<(&'static str, SecretString)>,
+    /// What the child gets beside, names of files with secrets among it. Never a secret itself.
+    environment: Vec<(&'static str, String)>,
 }
 
 impl<'a> Client<'a> {
@@ -55,7 +57,7 @@ impl<'a> Client<'a> {
         command.args(&self.options).args(arguments);
         let fps = 1000 / self.session.interval.as_millis().clamp(50, 1000);
         command.env("RESTIC_PROGRESS_FPS", (fps * 2).to_string());
-        command.envs(self.environment.iter().map(|(name, value)| (name, value.expose_secret())));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -74,7 +76,21 @@ impl<'a> Client<'a> {
         if !self.probe.exists("config")? {
             return Err(MoverError::NoRepository { repository: self.name.clone() });
         }
-        Ok(())
+        self.require_readable()
+    }
+
+    /// Refuses a restic that is older than the repository's format. Only such an old one is worth opening the repository twice.
+    pub(super) fn require_readable(&self) -> Result<()> {
+        if self.program.version >= READS_VERSION_2 {
+            return Ok(());
+        }
+        let format = crate::builtin::repository_version(self.session)?;
+        if format < 2 {
+            return Ok(());
+        }
+        let (program, repository) = ("restic".into(), self.name.clone());
+        let (version, least) = (self.program.version.to_string(), READS_VERSION_2.to_string());
+        Err(MoverError::ProgramOlderThanRepository { program, version, least, repository, format })
     }
 
     /// Whether restic is at least this.
@@ -110,11 +126,11 @@ pub(crate) fn address(location: &Location) -> Result<String> {
     }
 }
 
-/// How restic learns who it is: never by its command line.
-fn environment(location: &Location, session: &Session, name: &str) -> Result<Vec<(&'static str, SecretString)>> {
+/// How restic learns who it is: by the names of files, never by a secret in its environment or on its command line.
+fn environment(location: &Location, session: &Session, name: &str) -> Result<Vec<(&'static str, String)>> {
     let unusable = |error: plimsoll_store::StoreError| MoverError::of_store(&error, name);
-    let written = |content: &str| -> Result<SecretString> {
-        Ok(session.private.write("credentials", content.as_bytes())?.display().to_string().into())
+    let written = |content: &str| -> Result<String> {
+        Ok(session.private.write("credentials", content.as_bytes())?.display().to_string())
     };
     match location.kind() {
         "aws" => {
@@ -131,25 +147,22 @@ fn environment(location: &Location, session: &Session, name: &str) -> Result<Vec
     }
 }
 
-/// restic puts `blob.` in front of the suffix by itself.
-fn azure(account: AzureAccount) -> Result<Vec<(&'static str, SecretString)>> {
-    let mut all = vec![("AZURE_ACCOUNT_NAME", account.name.into())];
+/// Only with the machine's own identity: keys and principals' secrets restic reads from its environment and from nowhere else.
+fn azure(account: AzureAccount) -> Result<Vec<(&'static str, String)>> {
+    if !matches!(account.identity, AzureIdentity::Machine) {
+        let cause = "restic takes Azure's keys and secrets from its environment only, where listings show them: use the \
+                     built-in mover or kopia (--volume-mover), or a managed identity and no credentials";
+        return Err(MoverError::InvalidLocation { cause: cause.into() });
+    }
+    let mut all = vec![("AZURE_ACCOUNT_NAME", account.name)];
     if let Some(domain) = account.domain {
+        // restic puts `blob.` in front of the suffix by itself.
         let Some(suffix) = domain.strip_prefix("blob.") else {
             let cause =
                 format!("restic knows Azure's accounts only as https://ACCOUNT.blob.SUFFIX, not below {domain}");
             return Err(MoverError::InvalidLocation { cause });
         };
         all.push(("AZURE_ENDPOINT_SUFFIX", suffix.into()));
-    }
-    match account.identity {
-        AzureIdentity::Machine => {}
-        AzureIdentity::Key(key) => all.push(("AZURE_ACCOUNT_KEY", key)),
-        AzureIdentity::Principal { tenant, client, secret } => {
-            all.push(("AZURE_TENANT_ID", tenant.into()));
-            all.push(("AZURE_CLIENT_ID", client.into()));
-            all.push(("AZURE_CLIENT_SECRET", secret));
-        }
     }
     Ok(all)
 }
@@ -212,19 +225,29 @@ mod tests {
         assert!(address(&s3).expect_err("does not know").to_string().contains("tape"));
     }
 
+    fn azure_account(domain: Option<&str>, identity: AzureIdentity) -> AzureAccount {
+        AzureAccount { name: "shop".into(), domain: domain.map(str::to_owned), identity }
+    }
+
     #[test]
-    fn azures_key_goes_to_restic_by_its_environment() {
-        let account = |domain: Option<&str>| AzureAccount {
-            name: "shop".into(),
-            domain: domain.map(str::to_owned),
-            identity: AzureIdentity::Key("key".to_owned().into()),
-        };
-        let told = azure(account(Some("blob.core.chinacloudapi.cn"))).expect("knows");
-        let told: Vec<_> = told.iter().map(|(name, value)| (*name, value.expose_secret())).collect();
-        let suffix = ("AZURE_ENDPOINT_SUFFIX", "core.chinacloudapi.cn");
-        assert_eq!(told, [("AZURE_ACCOUNT_NAME", "shop"), suffix, ("AZURE_ACCOUNT_KEY", "key")]);
-        assert!(
-            azure(account(Some("example"))).expect_err("restic cannot").to_string().contains("https://ACCOUNT.blob.")
-        );
+    fn restic_knows_azures_accounts_by_their_names_and_suffixes() {
+        let told = azure(azure_account(Some("blob.core.chinacloudapi.cn"), AzureIdentity::Machine)).expect("knows");
+        let suffix = ("AZURE_ENDPOINT_SUFFIX", "core.chinacloudapi.cn".to_owned());
+        assert_eq!(told, [("AZURE_ACCOUNT_NAME", "shop".to_owned()), suffix]);
+        let error = azure(azure_account(Some("example"), AzureIdentity::Machine)).expect_err("restic cannot");
+        assert!(error.to_string().contains("https://ACCOUNT.blob."), "{error}");
+    }
+
+    #[test]
+    fn azures_secrets_are_refused_because_restic_reads_them_from_its_environment_only() {
+        let secret = || "hush".to_owned().into();
+        let principal = AzureIdentity::Principal { tenant: "t".into(), client: "c".into(), secret: secret() };
+        for identity in [AzureIdentity::Key(secret()), principal] {
+            let error = azure(azure_account(None, identity)).expect_err("nothing else reaches restic");
+            assert_eq!(error.reason(), "InvalidStorageLocation");
+            let words = error.to_string();
+            assert!(words.contains("built-in") && words.contains("managed identity"), "{words}");
+            assert!(!words.contains("hush"), "{words}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The program `restic`: backups by `backup --json`, restores by `restore`, in every version since 0.9.5.
+//! The program `restic`: backups by `backup --json`, restores by `restore`, in every version since 0.9.5, as far
+//! as it reads the repository: those of version 2, which the leader makes, take 0.14.
 
 mod backup;
 mod client;

@@ -32,6 +32,7 @@ pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
     let created = !client.probe.exists("config")? && make(client)?;
     require_single_if_unused(&client.probe, &client.name)?;
     client.session.task.say("opening the repository");
+    client.require_readable()?;
     let said = client.ask(&["--no-lock", "cat", "config"])?;
     let config: Config = serde_json::from_str(&said)
         .map_err(|_| MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) })?;
@@ -128,11 +129,18 @@ struct Summary {
 /// All snapshots, or those of one volume.
 pub(super) fn snapshots(client: &Client<'_>, volume: Option<&str>) -> Result<Vec<SnapshotInfo>> {
     let tag = volume.map(|uid| format!("{VOLUME_TAG}={uid}"));
-    let mut arguments = vec!["--no-lock", "snapshots", "--json"];
-    if let Some(tag) = &tag {
-        arguments.extend(["--tag", tag]);
-    }
-    let said = client.ask(&arguments)?;
+    let tag = tag.as_deref().map(|tag| ["--tag", tag]);
+    list(client, tag.iter().flatten())
+}
+
+/// One snapshot, if it is there.
+pub(super) fn snapshot(client: &Client<'_>, id: &str) -> Result<Option<SnapshotInfo>> {
+    Ok(list(client, [&id])?.into_iter().find(|snapshot| snapshot.id.starts_with(id)))
+}
+
+fn list<'w>(client: &Client<'_>, which: impl IntoIterator<Item = &'w &'w str>) -> Result<Vec<SnapshotInfo>> {
+    let words: Vec<&str> = ["--no-lock", "snapshots", "--json"].iter().chain(which).copied().collect();
+    let said = client.ask(&words)?;
     let wrong = || MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) };
     let listed: Option<Vec<Listed>> = serde_json::from_str(said.trim()).map_err(|_| wrong())?;
     listed.unwrap_or_default().into_iter().map(|one| info(one).ok_or_else(wrong)).collect()

@@ -5,12 +5,13 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::client::Client;
-use super::errors;
 use super::messages::Message;
+use super::{errors, repository};
 use crate::job::Restore;
 use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{Problems, RestoreOutcome};
+use crate::root::{self, Root};
 use crate::survey::{self, Growth};
 use crate::tool::Exit;
 use crate::{MoverError, Result};
@@ -29,6 +30,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     client.require_repository()?;
     let shared_volume = !survey::is_empty(&restore.directory);
     let stats = ask_size(client, &restore.snapshot)?;
+    let root = ask_root(client, &restore.snapshot)?;
     let mut arguments = vec!["restore", &restore.snapshot];
     let speaks = client.is(0, 16);
     if speaks {
@@ -51,6 +53,11 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     let mut outcome = progress.into_inner().finish(client, &exit, restore)?;
     if shared_volume && !client.is(0, 17) {
         name_lost(client, restore, &mut outcome.problems)?;
+    }
+    match root {
+        Ok(Some(root)) => root.restore(&restore.directory, &mut outcome.problems),
+        Ok(None) => {}
+        Err(error) => root::unknown(&mut outcome.problems, &error),
     }
     Ok(outcome)
 }
@@ -94,26 +101,37 @@ fn name_lost(client: &Client<'_>, restore: &Restore, problems: &mut Problems) ->
 /// password that does not open, is no reason to begin.
 fn ask_size(client: &Client<'_>, snapshot: &str) -> Result<Option<Stats>> {
     client.session.task.say("asking for the snapshot's size");
-    let refused = |error: &MoverError| {
-        matches!(
-            error,
-            MoverError::NoSnapshot { .. }
-                | MoverError::WrongPassword { .. }
-                | MoverError::Locked { .. }
-                | MoverError::Cancelled
-        )
-    };
     match client.ask(&["stats", "--json", "--mode", "restore-size", snapshot]) {
         Ok(answer) => Ok(answer.lines().rev().find_map(|line| serde_json::from_str(line).ok())),
         Err(MoverError::NoSnapshot { repository, .. }) => {
             Err(MoverError::NoSnapshot { snapshot: snapshot.into(), repository })
         }
-        Err(error) if refused(&error) => Err(error),
+        Err(error) if is_refusal(&error) => Err(error),
         Err(error) => {
             tracing::warn!("the size of snapshot {snapshot} is unknown: {error}");
             Ok(None)
         }
     }
+}
+
+/// What is known of the volume's root, or why that could not be asked for.
+fn ask_root(client: &Client<'_>, snapshot: &str) -> Result<Result<Option<Root>>> {
+    client.session.task.say("asking for the snapshot's tags");
+    match repository::snapshot(client, snapshot) {
+        Err(error) if is_refusal(&error) => Err(error),
+        found => Ok(found.map(|found| Root::in_tags(&found?.tags))),
+    }
+}
+
+/// Whether there is no reason to begin.
+fn is_refusal(error: &MoverError) -> bool {
+    matches!(
+        error,
+        MoverError::NoSnapshot { .. }
+            | MoverError::WrongPassword { .. }
+            | MoverError::Locked { .. }
+            | MoverError::Cancelled
+    )
 }
 
 /// Where the restored bytes are read from.

@@ -47,6 +47,43 @@ fn a_restic_before_0_9_5_is_refused_by_name() {
 }
 
 #[test]
+fn a_restic_before_0_14_is_refused_by_name_for_a_repository_of_version_2() {
+    let mut bed = require!(Bed::new(Which::BuiltIn, Where::Directory));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    bed.which = Which::OldRestic;
+    bed.program = Some(script(&bed, "echo 'restic 0.13.1 compiled with go1.18 on linux/amd64'"));
+    let forget = Work::Forget { snapshots: vec![snapshot.clone()] };
+    let works = [Work::Ensure, bed.backup_work(), bed.restore_work(&snapshot), Work::Snapshots, forget, Work::Locks];
+    for work in works {
+        let error = bed.run(work.clone()).unwrap_err();
+        assert_eq!(error.reason(), "MoverProgramTooOld", "{work:?}: {error}");
+        let (found, needed) = ("restic 0.13.1 cannot read /", "install restic 0.14.0 or later where the mover runs");
+        assert!(error.to_string().starts_with(found) && error.to_string().contains(needed), "{error}");
+        assert!(error.to_string().contains("--volume-mover built-in"), "{error}");
+    }
+}
+
+#[test]
+fn a_restic_before_0_14_works_on_a_repository_of_version_1() {
+    let mut bed = require!(Bed::bare(Which::OldRestic, Where::Directory));
+    let real = bed.program.clone().unwrap();
+    let mut init = std::process::Command::new(&real);
+    init.args(["init", "--repository-version", "1", "--repo"]).arg(bed.stored.join(&bed.place.prefix));
+    assert!(init.env("RESTIC_PASSWORD", PASSWORD).output().unwrap().status.success());
+    let text = format!(
+        "for word; do [ \"$word\" = version ] && exec echo 'restic 0.9.5 compiled with go1.12'; done; exec {} \"$@\"",
+        real.display()
+    );
+    bed.program = Some(script(&bed, &text));
+    fill(&bed.source());
+    assert!(matches!(bed.run(Work::Ensure), Ok(Outcome::Ensured(ensured)) if !ensured.created));
+    let snapshot = bed.back_up().snapshot.unwrap();
+    bed.restore(&snapshot);
+    assert!(bed.target().join("a/large").exists());
+}
+
+#[test]
 fn a_password_that_does_not_open_the_repository_is_named() {
     for which in ALL {
         let bed = require!(Bed::new(which, Where::Directory));
@@ -181,16 +218,31 @@ fn a_restore_whose_size_cannot_be_asked_for_goes_on_without_a_percentage() {
     fill(&bed.source());
     let snapshot = bed.back_up().snapshot.unwrap();
     let real = bed.program.clone().unwrap();
-    let text = format!("for word; do [ \"$word\" = stats ] && exit 1; done; exec {} \"$@\"", real.display());
+    let (counted, ended) = (bed.path("counted"), bed.path("ended"));
+    // It ends when the test has seen how it is shown, and tells that it does.
+    let wait = format!("until [ -e {} ]; do sleep 0.02; done; touch {}", counted.display(), ended.display());
+    let text = format!(
+        "for word; do case $word in stats) exit 1;; restore) {} \"$@\"; code=$?; {wait}; exit $code;; esac; done; exec {} \"$@\"",
+        real.display(),
+        real.display()
+    );
     bed.program = Some(script(&bed, &text));
-    let mut shown = Vec::new();
+    let (mut looks, mut shown) = (0, Vec::new());
     let outcome = bed.watch(&bed.job(bed.restore_work(&snapshot)), |sample| {
-        if sample.node.as_ref().is_some_and(|node| node.state.is_open()) {
-            shown.extend(sample.shown);
+        let Some(node) = sample.node.as_ref().filter(|node| node.state.is_open()) else { return };
+        // What the sample shows is older than this question.
+        if !ended.exists() {
+            assert_eq!((sample.shown, node.percent), (None, None), "made up, with {} bytes done", sample.bytes());
+            looks += usize::from(sample.bytes() > 0);
         }
+        if looks > 20 {
+            std::fs::write(&counted, "").unwrap();
+        }
+        shown.extend(sample.shown);
     });
     assert!(matches!(outcome, Ok(Outcome::Restore(_))), "{outcome:?}");
-    // Between the program's end and the verdict all but one byte may show; before, nothing.
+    assert!(looks > 20, "looked {looks} times while bytes were known");
+    // Between the program's end and the verdict all but one byte may show.
     assert!(shown.iter().all(|shown| shown.bytes_done + 1 == shown.total_bytes), "made up: {shown:?}");
     assert!(bed.target().join("a/large").exists());
 }

@@ -5,14 +5,14 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use http::Method;
-use plimsoll_mover::{DEFAULT_PASSWORD, Ensured, Kind, MoverError, Outcome, Secret, Work};
+use plimsoll_mover::{DEFAULT_PASSWORD, Ensured, Kind, MoverError, Outcome, Secret, Work, mover};
 use plimsoll_repository::Repository;
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, require};
 
 use crate::bed::{Bed, PASSWORD, Where, Which};
 use crate::failures::script;
-use crate::volume::fill;
+use crate::volume::{assert_same, fill, fingerprint};
 
 const ALL: [Which; 4] = [Which::BuiltIn, Which::OldRestic, Which::Restic, Which::Kopia];
 
@@ -306,6 +306,82 @@ fn kopias_snapshots_carry_what_veleros_carry() {
     assert_eq!(field("udmrepo.Repository"), field("kopia.repository"), "what Velero looks for");
 }
 
+/// Asks the test's own kopia about a repository.
+fn kopia(bed: &Bed, arguments: &[&str]) -> serde_json::Value {
+    let mut kopia = Command::new(Which::Kopia.program().unwrap().unwrap());
+    bed.connect_kopia(&mut kopia);
+    let output = kopia.args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
+}
+
+/// kopia's own policy for all sources, as in a repository that Velero has made.
+fn with_kopias_defaults(bed: &Bed) {
+    kopia(bed, &["policy", "set", "--global", "--ignore-cache-dirs=inherit", "--clear-dot-ignore"]);
+}
+
+#[test]
+fn in_a_repository_of_veleros_nothing_is_left_out_and_no_other_source_is_touched() {
+    let bed = require!(Bed::new(Which::Kopia, Where::Directory));
+    with_kopias_defaults(&bed);
+    kopia(&bed, &["policy", "set", "--global", "--add-dot-ignore=.kopiaignore"]);
+    let other = "default@default:snapshot-pod-volume/kopia/shop/web-0/files";
+    kopia(&bed, &["policy", "set", "--keep-latest=7", "--add-dot-ignore=.kopiaignore", other]);
+    let others = || {
+        let all = kopia(&bed, &["policy", "list", "--json"]);
+        let own = |policy: &&serde_json::Value| policy["target"]["path"] == "snapshot-pod-volume/kopia/shop/db-0/data";
+        all.as_array().unwrap().iter().filter(|policy| !own(policy)).cloned().collect::<Vec<_>>()
+    };
+    let (before, marked) = (others(), std::fs::read(mark(&bed)).unwrap());
+    assert_eq!(before.len(), 2, "{before:?}");
+    fill(&bed.source());
+    // Velero writes the whole policy of a source whenever it backs it up.
+    let source = "default@default:snapshot-pod-volume/kopia/shop/db-0/data";
+    for again in ["first", "second"] {
+        let outcome = bed.back_up();
+        bed.fresh_target();
+        bed.restore(outcome.snapshot.as_deref().unwrap());
+        for name in [".kopiaignore", "cache/CACHEDIR.TAG", "cache/kept", "a/large"] {
+            assert!(bed.target().join(name).exists(), "{name} of the {again}");
+        }
+        kopia(&bed, &["policy", "set", "--ignore-cache-dirs=true", "--clear-dot-ignore", source]);
+    }
+    assert_eq!((others(), std::fs::read(mark(&bed)).unwrap()), (before, marked));
+}
+
+#[test]
+fn what_kopia_leaves_out_is_named_where_its_policy_cannot_be_set() {
+    let mut bed = require!(Bed::new(Which::Kopia, Where::Directory));
+    with_kopias_defaults(&bed);
+    fill(&bed.source());
+    // Enough of the volume for kopia to find the cache in it.
+    std::fs::write(bed.source().join(".kopiaignore"), "/a\n").unwrap();
+    let real = bed.program.clone().unwrap();
+    let text = format!("case \" $* \" in *' policy set '*) exit 1;; esac; exec {} \"$@\"", real.display());
+    bed.program = Some(script(&bed, &text));
+    let outcome = bed.back_up();
+    let cause = |path: &str| outcome.problems.named.iter().find(|one| one.path == path).map(|one| one.cause.as_str());
+    assert_eq!(cause("cache"), Some("kopia takes it for a cache and leaves its content out"));
+    assert_eq!(cause(".kopiaignore"), Some("kopia obeys it and leaves out what it names"));
+    bed.restore(outcome.snapshot.as_deref().unwrap());
+    assert!(!bed.target().join("cache/kept").exists() && !bed.target().join("a").exists(), "or they need not be named");
+    // Once it can be set nothing is left out, though the files are as they were.
+    bed.program = Some(real);
+    let outcome = bed.back_up();
+    assert!(!outcome.problems.named.iter().any(|one| one.cause.contains("leaves")), "{:?}", outcome.problems);
+    bed.restore(outcome.snapshot.as_deref().unwrap());
+    assert!(bed.target().join("cache/kept").exists() && bed.target().join("a/large").exists());
+}
+
+#[test]
+fn what_the_owner_of_a_kopia_repository_wants_left_out_is_told() {
+    let bed = require!(Bed::new(Which::Kopia, Where::Directory));
+    kopia(&bed, &["policy", "set", "--global", "--add-ignore=*.tmp"]);
+    fill(&bed.source());
+    let told = bed.back_up().warnings;
+    assert!(told.contains(&"the repository's policy leaves files out: ignore rules".to_owned()), "{told:?}");
+}
+
 #[test]
 fn the_built_in_mover_and_restic_read_each_others_snapshots() {
     let mut bed = require!(Bed::new(Which::Restic, Where::Directory));
@@ -315,9 +391,12 @@ fn the_built_in_mover_and_restic_read_each_others_snapshots() {
     assert_eq!(bed.which.kind(), Kind::BuiltIn);
     let by_us = bed.back_up();
     assert_eq!(by_us.parent.as_deref(), Some(by_restic.as_str()), "the parent is found by the volume, whoever made it");
+    let kept = mover(Kind::BuiltIn).fidelity();
+    let expected = fingerprint(&bed.source(), kept);
     bed.restore(&by_restic);
+    assert_same(&expected, &bed.target(), kept);
     bed.which = Which::Restic;
     bed.fresh_target();
     bed.restore(by_us.snapshot.as_deref().unwrap());
-    assert!(bed.target().join("a/large").exists());
+    assert_same(&expected, &bed.target(), kept);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use plimsoll_mover::{Job, Launch, Secret, spawn, spawn_at};
+use plimsoll_mover::{Job, Launch, Outcome, Secret, Work, spawn, spawn_at};
 use plimsoll_progress::{Clock, Operation, StallReason, State, VirtualClock};
 use plimsoll_testkit::process::Process;
 use plimsoll_testkit::require;
@@ -205,31 +205,40 @@ fn secrets_of(process: Process) -> Vec<String> {
     names.collect()
 }
 
+/// Runs a job with this password, and looks at every process of it, as everybody can, all the time.
+fn overhear(bed: &Bed, work: Work, password: &str) -> Outcome {
+    let mut job = bed.job(work);
+    job.repository.password = Secret::new(password);
+    let mut programs = 0;
+    let outcome = bed.watch(&job, |sample| {
+        let family = family(sample.pid);
+        // All but the mover itself.
+        programs += family.len().saturating_sub(1);
+        for process in family {
+            for file in ["cmdline", "environ"] {
+                let text = std::fs::read(format!("/proc/{}/{file}", process.id())).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text);
+                assert!(!text.contains(password), "{file} shows the password");
+                let secret_key = plimsoll_testkit::peers::s3::SECRET_KEY;
+                assert!(!text.contains(secret_key), "{file} shows the secret key");
+            }
+        }
+    });
+    assert!(programs > 5, "looked at {programs} programs only: {:?}", job.work);
+    outcome.unwrap()
+}
+
 #[test]
 fn no_process_shows_a_password_or_a_key_while_a_transfer_runs() {
     for which in [Which::OldRestic, Which::Restic, Which::Kopia] {
         let bed = require!(Bed::bare(which, Where::S3));
         let password = format!("very-secret-{}-{}", std::process::id(), which.kind().name());
-        let mut seen = 0;
         fill_much(&bed.source());
-        for work in [plimsoll_mover::Work::Ensure, bed.backup_work()] {
-            let mut job = bed.job(work);
-            job.repository.password = Secret::new(password.clone());
-            bed.watch(&job, |sample| {
-                for process in family(sample.pid) {
-                    seen += 1;
-                    for file in ["cmdline", "environ"] {
-                        let text = std::fs::read(format!("/proc/{}/{file}", process.id())).unwrap_or_default();
-                        let text = String::from_utf8_lossy(&text);
-                        assert!(!text.contains(&password), "{file} shows the password");
-                        let secret_key = plimsoll_testkit::peers::s3::SECRET_KEY;
-                        assert!(!text.contains(secret_key), "{file} shows the secret key");
-                    }
-                }
-            })
-            .unwrap();
-        }
-        assert!(seen > 10, "looked at {seen} processes only");
+        overhear(&bed, Work::Ensure, &password);
+        let Outcome::Backup(done) = overhear(&bed, bed.backup_work(), &password) else { panic!("a backup") };
+        let snapshot = done.snapshot.unwrap();
+        overhear(&bed, bed.restore_work(&snapshot), &password);
+        overhear(&bed, Work::Forget { snapshots: vec![snapshot] }, &password);
     }
 }
 

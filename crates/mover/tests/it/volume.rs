@@ -32,12 +32,20 @@ pub fn fill(root: &Path) {
     rustix::fs::setxattr(root.join("a/b/small-3"), "user.colour", b"blue", XattrFlags::empty()).unwrap();
     fs::write(root.join(OsStr::from_bytes(STRANGE)), "strange").unwrap();
     fs::write(root.join("tabs\tand \"quotes\" and ünïcödé"), "x").unwrap();
+    fs::create_dir(root.join("cache")).unwrap();
+    fs::write(root.join("cache/CACHEDIR.TAG"), "Signature: 8a477f597d28d172789f06886806bc55\n").unwrap();
+    fs::write(root.join("cache/kept"), "what calls itself a cache is data like any other").unwrap();
+    // What a tenant wants some program to pass over is data all the same.
+    fs::write(root.join(".kopiaignore"), "*\n").unwrap();
     fs::set_permissions(root.join("a/b/small-1"), fs::Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(root.join("a/b"), fs::Permissions::from_mode(0o2770)).unwrap();
     std::os::unix::fs::lchown(root.join("a/b/small-2"), Some(4321), Some(1234)).unwrap();
     std::os::unix::fs::lchown(root.join("a/b/c"), Some(4321), Some(1234)).unwrap();
     age(&root.join("a/b/small-4"));
     age(&root.join("a/b/c"));
+    // An application's own, as one has it that does not run as root.
+    std::os::unix::fs::lchown(root, Some(4321), Some(1234)).unwrap();
+    fs::set_permissions(root, fs::Permissions::from_mode(0o2775)).unwrap();
 }
 
 fn sparse(path: &Path) {
@@ -77,9 +85,11 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 pub type Fingerprint = BTreeMap<PathBuf, String>;
 
-/// Everything about the entries of a directory that this mover promises to bring back.
+/// Everything about a directory and its entries that this mover promises to bring back.
 pub fn fingerprint(root: &Path, fidelity: Fidelity) -> Fingerprint {
-    let mut found = Fingerprint::new();
+    let own = root.metadata().unwrap();
+    // Of the root itself: whose it is, and who may do what in it.
+    let mut found = Fingerprint::from([(PathBuf::from("."), format!("{:o} {}:{}", own.mode(), own.uid(), own.gid()))]);
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
