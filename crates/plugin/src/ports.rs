@@ -265,6 +265,7 @@ impl RestoreItemAction for RestorePort {
                 skip: answer.skip,
                 operation: answer.operation,
                 wait_for_additional: answer.wait_for_additional,
+                warnings: Vec::new(),
             })
         })
     }

@@ -52,4 +52,7 @@ pub struct RestoreWait {
     /// Where the volumes are mounted
     #[arg(long, value_name = "DIR", default_value = "/restores")]
     pub directory: PathBuf,
+    /// Look at nothing and never end: the volumes are only to be mounted
+    #[arg(long)]
+    pub hold: bool,
 }

@@ -23,6 +23,7 @@ use crate::killed::{dismiss_if_alive, every_point, is_tidy, name_of};
 
 on_both_clusters! {
     a_repository_is_made_opened_and_named_when_its_password_does_not_open_it,
+    a_repository_follows_its_location_to_another_place_at_once,
     a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked,
     an_old_orphan_is_forgotten_when_asked_and_everything_else_stays,
     locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_removed,
@@ -92,6 +93,30 @@ async fn a_repository_is_made_opened_and_named_when_its_password_does_not_open_i
     let _server = home.server();
     becomes(&home, "shop-default-restic", "NotReady", "copy it from where the repository was made").await;
     assert!(home.find("Secret", SECRET).await.is_none());
+}
+
+async fn a_repository_follows_its_location_to_another_place_at_once(bed: &Bed) {
+    let home = bed.home("home").await;
+    let _server = home.server();
+    for format in formats() {
+        becomes(&home, &ask_for(&home, format).await, "Ready", "").await;
+    }
+    home.patch("BackupStorageLocation", "default", json!({ "spec": { "objectStorage": { "prefix": "new" } } })).await;
+    for format in formats() {
+        let place = home.bucket.join("new").join(format).join("shop");
+        eventually("the repository is made where its location is now", async || place.is_dir()).await;
+        becomes(&home, &format!("shop-default-{format}"), "Ready", "").await;
+    }
+    let place = format!("{}/new/restic/shop", home.bucket.display());
+    eventually("its address is the new one", async || {
+        home.get("BackupRepository", "shop-default-restic").await["spec"]["resticIdentifier"] == json!(place)
+    })
+    .await;
+    let nowhere = json!({ "spec": { "objectStorage": { "bucket": "/proc/no-such-place", "prefix": "" } } });
+    home.patch("BackupStorageLocation", "default", nowhere).await;
+    for format in formats() {
+        becomes(&home, &format!("shop-default-{format}"), "NotReady", "no-such-place").await;
+    }
 }
 
 /// Runs a job on a repository as the agent would.

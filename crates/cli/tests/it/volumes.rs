@@ -195,6 +195,39 @@ async fn a_pod_that_was_restored_once_waits_for_nothing_where_no_data_is_restore
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_config_map_says_what_the_container_that_waits_is_like_and_what_it_says_in_vain_is_a_warning() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+    home.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "waiting",
+        "labels": { "velero.io/plugin-config": "", "velero.io/pod-volume-restore": "RestoreItemAction" } },
+        "data": { "image": "velero/velero-restore-helper:v1.15.2", "cpuLimit": "200m", "memRequest": "64Mi",
+            "secCtx": "runAsUser: 0\nreadOnlyRootFilesystem: true\n" } }))
+        .await
+        .unwrap();
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", home.log(), agent_log(&home));
+    let results = unpacked(&home, "restores/r/restore-r-results.gz");
+    let words =
+        "item action velero.io/pod-volume-restore: image \\\"velero/velero-restore-helper:v1.15.2\\\" of its ConfigMap";
+    assert!(results["warnings"].to_string().contains(words), "{results:#}");
+    let pod = application.pod().await.unwrap();
+    let waits = &pod["spec"]["initContainers"][0];
+    assert!(waits["image"].as_str().unwrap().starts_with("plimsoll"), "{waits:#}");
+    assert_eq!(
+        waits["resources"],
+        json!({ "requests": { "cpu": "100m", "memory": "64Mi" },
+        "limits": { "cpu": "200m", "memory": "128Mi" } })
+    );
+    assert_eq!(waits["securityContext"], json!({ "runAsUser": 0, "readOnlyRootFilesystem": true }));
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_empty_volume_comes_back_empty_without_a_warning() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);

@@ -211,8 +211,8 @@ fn helper(name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-fn server_with_helper(home: &Home<'_>, program: &str, timeout: &str) -> tokio::process::Child {
-    let arguments = ["--volume-mover", "built-in", "--restore-helper-program", program, "--resource-timeout", timeout];
+fn server_with_helper(home: &Home<'_>, mover: &str, program: &str, timeout: &str) -> tokio::process::Child {
+    let arguments = ["--volume-mover", mover, "--restore-helper-program", program, "--resource-timeout", timeout];
     let search = path();
     home.server_through(&home.bed.kubeconfig, &arguments, &[("PATH", search.as_str())])
 }
@@ -230,7 +230,8 @@ async fn a_container_that_is_killed_while_it_takes_its_marks_away_is_told_again(
          until [ -e $data/.velero/$2 ] && [ -e $scratch/.velero/$2 ]; do sleep 0.1; done\n\
          touch $scratch/died; rm -r $data/.velero; exit 137"
     );
-    let (_server, agent) = (server_with_helper(&home, &helper("mortal", &text), "2m"), agent(&home, &[], &[]));
+    let (_server, agent) =
+        (server_with_helper(&home, "built-in", &helper("mortal", &text), "2m"), agent(&home, &[], &[]));
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
     assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
     application.lose().await;
@@ -249,7 +250,7 @@ async fn a_pod_that_has_its_data_and_does_not_go_on_is_named_and_its_restore_doe
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
     let deaf = helper("deaf", "exec sleep 2147483647");
-    let (_server, agent) = (server_with_helper(&home, &deaf, "15s"), agent(&home, &[], &[]));
+    let (_server, agent) = (server_with_helper(&home, "built-in", &deaf, "15s"), agent(&home, &[], &[]));
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
     assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
     application.lose().await;
@@ -268,6 +269,32 @@ async fn a_pod_that_has_its_data_and_does_not_go_on_is_named_and_its_restore_doe
         let done = transfer(&home, "PodVolumeRestore", volume).await.unwrap();
         assert_eq!(phase(&done), "Completed", "{done:#}");
     }
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_may_not_look_into_its_volume_says_so_and_its_restore_names_it() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    // As databases have it: their user's, and nobody else's. Without capabilities even root is somebody else.
+    let data = application.directory("data").await.unwrap();
+    chown(&data, Some(999), Some(999)).unwrap();
+    std::fs::set_permissions(&data, PermissionsExt::from_mode(0o700)).unwrap();
+    let plimsoll = env!("CARGO_BIN_EXE_plimsoll");
+    let powerless = format!("exec setpriv --inh-caps=-all --bounding-set=-all {plimsoll} \"$@\"");
+    let program = helper("powerless", &powerless);
+    let (_server, agent) = (server_with_helper(&home, "kopia", &program, "30s"), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
+    let errors = unpacked(&home, "restores/r/restore-r-results.gz")["errors"].to_string();
+    let words = "restore-wait cannot look into /restores/data: Permission denied (os error 13): it belongs to user 999 and group 999 \
+        with mode 0700, and this is user 0 and group 0";
+    assert!(errors.contains(words), "{errors}\n{}\n{}", home.log(), agent_log(&home));
     dismiss(agent).await;
 }
 

@@ -110,12 +110,12 @@ pub(super) async fn pod<T: Exposed>(context: &Context, owner: &T) -> Result<Step
     }))
 }
 
-/// It waits for a file that nobody makes: it only has to be there.
+/// It only has to be there, whoever the volume belongs to.
 fn pod_object<T: Exposed>(context: &Context, owner: &T) -> Value {
     let helper = &context.settings.restore_helper;
     let container = json!({
         "name": "holds-the-volume", "image": helper.image, "command": helper.command,
-        "args": [owner.uid().unwrap_or_default()],
+        "args": ["--hold", owner.uid().unwrap_or_default()],
         "volumeMounts": [{ "name": VOLUME, "mountPath": format!("/restores/{VOLUME}") }],
         "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
         "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },

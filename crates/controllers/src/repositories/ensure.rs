@@ -7,7 +7,8 @@ use kube::{Resource, ResourceExt};
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{
-    BackupRepository, BackupRepositorySpec, BackupStorageLocation, RepositoryPhase, UploaderType,
+    BackupRepository, BackupRepositorySpec, BackupStorageLocation, BackupStorageLocationSpec, RepositoryPhase,
+    UploaderType,
 };
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::{
@@ -47,18 +48,45 @@ pub(super) struct Known {
     pub(super) answered: Option<String>,
 }
 
-/// When it was last looked at, with which password, and what came of it.
+/// When it is looked at again, and what it was looked at with.
 struct Look {
     next: Instant,
+    seen: Seen,
+}
+
+/// All that decides how a look ends. When one of them is another the last look says nothing any more.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    /// The version of the password's Secret.
     password: Option<String>,
     spec: BackupRepositorySpec,
+    location: Option<BackupStorageLocationSpec>,
+}
+
+impl Known {
+    /// Whether this leader has looked for the repository where it is looked for now.
+    fn has_looked_at(&self, location: Option<&BackupStorageLocationSpec>) -> bool {
+        self.looked.as_ref().is_some_and(|look| look.seen.location.as_ref() == location)
+    }
+
+    fn remember(&mut self, look: Look) {
+        if !self.has_looked_at(look.seen.location.as_ref()) {
+            // They were found in another place.
+            (self.locks, self.locks_due) = (LockWatch::default(), None);
+        }
+        self.looked = Some(look);
+    }
 }
 
 /// How soon a repository is due; nothing is now.
-fn due(known: &Known, password: Option<&str>, spec: &BackupRepositorySpec, now: Instant) -> Option<Duration> {
+fn due(known: &Known, seen: &Seen, now: Instant) -> Option<Duration> {
     let look = known.looked.as_ref()?;
-    let same = look.password.as_deref() == password && look.spec == *spec;
-    Some(look.next.saturating_duration_since(now)).filter(|left| same && !left.is_zero())
+    Some(look.next.saturating_duration_since(now)).filter(|left| look.seen == *seen && !left.is_zero())
+}
+
+/// As much of a location as says where its repositories are, and what opens them.
+pub(super) fn bearings(location: BackupStorageLocation) -> BackupStorageLocationSpec {
+    BackupStorageLocationSpec { default: None, backup_sync_period: None, validation_frequency: None, ..location.spec }
 }
 
 /// How long to leave a repository alone after this.
@@ -76,9 +104,10 @@ pub(super) async fn look(
     known: &mut Known,
     context: &Context,
 ) -> Result<Duration, Error> {
-    let version = password::read(&context.client, &context.settings.namespace).await;
-    let version = version.ok().flatten().map(|password| password.version);
-    if let Some(left) = due(known, version.as_deref(), &repository.spec, Instant::now()) {
+    let location = read_location(context, &Whose::of(repository).location).await?.map(bearings);
+    let password = password_version(context).await;
+    let seen = Seen { password, spec: repository.spec.clone(), location };
+    if let Some(left) = due(known, &seen, Instant::now()) {
         // One that does not open tells nothing about its locks.
         let locks = if known.failures == 0 { locks::look(repository, known, context).await? } else { left };
         return Ok(left.min(locks));
@@ -88,7 +117,7 @@ pub(super) async fn look(
     if let Err(Error::Fenced(why)) = result {
         return Err(Error::Fenced(why));
     }
-    settle(repository, known, context, &result).await?;
+    settle(repository, known, context, seen.location, &result).await?;
     let locks = if result.is_ok() { locks::look(repository, known, context).await? } else { GOOD };
     Ok(pause_left(known).min(locks))
 }
@@ -98,19 +127,25 @@ fn pause_left(known: &Known) -> Duration {
     known.looked.as_ref().map_or(FIRST_PAUSE, |look| look.next.saturating_duration_since(Instant::now()))
 }
 
-/// Remembers and writes down how a look ended.
+async fn password_version(context: &Context) -> Option<String> {
+    let read = password::read(&context.client, &context.settings.namespace).await;
+    read.ok().flatten().map(|password| password.version)
+}
+
+/// Remembers and writes down how a look at this location ended.
 async fn settle(
     repository: &BackupRepository,
     known: &mut Known,
     context: &Context,
+    location: Option<BackupStorageLocationSpec>,
     result: &Result<Ensured, Error>,
 ) -> Result<BackupRepository, Error> {
     let next = pause(result, known.failures);
     known.failures = if result.is_ok() { 0 } else { known.failures.saturating_add(1) };
-    let version = password::read(&context.client, &context.settings.namespace).await;
-    let password = version.ok().flatten().map(|password| password.version);
+    let password = password_version(context).await;
     let written = write(repository, context, result, next).await?;
-    known.looked = Some(Look { next: Instant::now() + next, password, spec: written.spec.clone() });
+    let seen = Seen { password, spec: written.spec.clone(), location };
+    known.remember(Look { next: Instant::now() + next, seen });
     Ok(written)
 }
 
@@ -142,9 +177,16 @@ fn unusable(message: String) -> Error {
 
 /// The location of a repository.
 pub(super) async fn find_location(context: &Context, name: &str) -> Result<BackupStorageLocation, Error> {
-    let found = api::<BackupStorageLocation>(context).get_opt(name).await;
-    let found = found.map_err(|e| Error::api(format!("read location {name}"), e))?;
+    let found = read_location(context, name).await?;
     found.ok_or_else(|| unusable(format!("there is no BackupStorageLocation {name:?}")))
+}
+
+async fn read_location(context: &Context, name: &str) -> Result<Option<BackupStorageLocation>, Error> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let found = api::<BackupStorageLocation>(context).get_opt(name).await;
+    found.map_err(|e| Error::api(format!("read location {name}"), e))
 }
 
 /// One job of a repository, in a process of its own.
@@ -194,15 +236,15 @@ async fn write(
     written.map_err(|e| Error::api(format!("write status of BackupRepository {name}"), e))
 }
 
-/// The restic address of a restic repository that does not carry it yet.
+/// The restic address of a restic repository that does not carry it: none yet, or that of where its location was before.
 async fn identifier(repository: &BackupRepository, context: &Context) -> Option<String> {
     let whose = Whose::of(repository);
-    if whose.kind() == Kind::Kopia || repository.spec.restic_identifier.as_ref().is_some_and(|text| !text.is_empty()) {
+    if whose.kind() == Kind::Kopia {
         return None;
     }
     let location = find_location(context, &whose.location).await.ok()?;
     let place = access::place(&context.client, &context.settings.namespace, &location, &whose).await.ok()?;
-    restic_identifier(&place)
+    restic_identifier(&place).filter(|address| repository.spec.restic_identifier.as_ref() != Some(address))
 }
 
 /// An Event whenever a repository becomes usable or unusable, or says something new.
@@ -232,35 +274,41 @@ async fn tell(repository: &BackupRepository, context: &Context, result: &Result<
 /// Sees that there is a repository for the volumes of a namespace, before the first of them is moved: makes the custom
 /// resource, and the repository, where they are missing. While it is tried again, `task` says why. Only under the Lease.
 ///
-/// A repository that was `Ready` is taken at its word.
+/// A repository that is `Ready` is taken at its word if this leader has seen it where its location is now.
 pub async fn require(context: &Context, whose: &Whose, task: &Task) -> Result<BackupRepository, Error> {
     let patience = Patience::new(WAIT);
     let repository = patience.run(task, || find_or_create(context, whose)).await?;
     let name = repository.name_any();
     let known = context.repositories.of(&name);
     let mut known = known.lock().await;
-    let (now, result) = patience.run(task, || open_now(context, &name, task)).await?;
+    let Opened { repository, location, result } = patience.run(task, || open_now(context, &name, &known, task)).await?;
     if let Some(result) = result {
-        let written = settle(&now, &mut known, context, &result).await?;
+        let written = settle(&repository, &mut known, context, location, &result).await?;
         return result.map(|_| written);
     }
-    Ok(now)
+    Ok(repository)
 }
 
-/// The repository, and how opening it ended if that was not known to be well. What may pass by itself is an error.
-async fn open_now(
-    context: &Context,
-    name: &str,
-    task: &Task,
-) -> Result<(BackupRepository, Option<Result<Ensured, Error>>), Error> {
-    let now = api::<BackupRepository>(context).get(name).await;
-    let now = now.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
-    if now.status.as_ref().and_then(|status| status.phase.as_ref()) == Some(&RepositoryPhase::Ready) {
-        return Ok((now, None));
+/// A repository whose state is known.
+struct Opened {
+    repository: BackupRepository,
+    location: Option<BackupStorageLocationSpec>,
+    /// How opening it ended, if it was not known to be well.
+    result: Option<Result<Ensured, Error>>,
+}
+
+/// Sees that a repository opens. What may pass by itself is an error.
+async fn open_now(context: &Context, name: &str, known: &Known, task: &Task) -> Result<Opened, Error> {
+    let repository = api::<BackupRepository>(context).get(name).await;
+    let repository = repository.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
+    let location = read_location(context, &Whose::of(&repository).location).await?.map(bearings);
+    let phase = repository.status.as_ref().and_then(|status| status.phase.as_ref());
+    if phase == Some(&RepositoryPhase::Ready) && known.has_looked_at(location.as_ref()) {
+        return Ok(Opened { repository, location, result: None });
     }
-    match check(&now, context, task).await {
+    match check(&repository, context, task).await {
         Err(error) if error.is_retryable() || matches!(error, Error::Fenced(_)) => Err(error),
-        result => Ok((now, Some(result))),
+        result => Ok(Opened { repository, location, result: Some(result) }),
     }
 }
 
@@ -319,19 +367,72 @@ mod tests {
         Err(Error::Volumes { reason: "WrongRepositoryPassword", message: "it does not open".into(), retryable })
     }
 
+    fn location(spec: Value) -> BackupStorageLocation {
+        serde_json::from_value(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
+            "metadata": { "name": "default" }, "spec": spec }))
+        .unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_repository_is_due_at_its_time_or_when_its_password_or_spec_has_changed() {
-        let spec = BackupRepositorySpec::default();
-        let other = BackupRepositorySpec { volume_namespace: Some("shop".into()), ..spec.clone() };
+    async fn a_repository_is_due_at_its_time_or_when_its_password_its_spec_or_its_location_has_changed() {
+        let stored = |bucket: &str, prefix: &str| json!({ "bucket": bucket, "prefix": prefix });
+        let at = |spec: Value| Some(bearings(location(spec)));
+        let here = json!({ "provider": "aws", "objectStorage": stored("b", "p"), "config": { "region": "eu-1" } });
+        let with = |field: &str, value: Value| {
+            let mut spec = here.clone();
+            spec[field] = value;
+            at(spec)
+        };
+        let seen =
+            Seen { password: Some("1".into()), spec: BackupRepositorySpec::default(), location: at(here.clone()) };
         let mut known = Known::default();
         let now = Instant::now();
-        assert_eq!(due(&known, Some("1"), &spec, now), None, "nobody has looked at it");
-        known.looked = Some(Look { next: now + GOOD, password: Some("1".into()), spec: spec.clone() });
-        assert_eq!(due(&known, Some("1"), &spec, now), Some(GOOD));
-        assert_eq!(due(&known, Some("2"), &spec, now), None);
-        assert_eq!(due(&known, None, &spec, now), None);
-        assert_eq!(due(&known, Some("1"), &other, now), None);
-        assert_eq!(due(&known, Some("1"), &spec, now + GOOD), None);
+        assert_eq!(due(&known, &seen, now), None, "nobody has looked at it");
+        assert!(!known.has_looked_at(seen.location.as_ref()));
+        known.remember(Look { next: now + GOOD, seen: seen.clone() });
+        assert_eq!(due(&known, &seen, now), Some(GOOD));
+        assert_eq!(due(&known, &seen, now + GOOD), None);
+        let other = BackupRepositorySpec { volume_namespace: Some("shop".into()), ..seen.spec.clone() };
+        for changed in [
+            Seen { password: Some("2".into()), ..seen.clone() },
+            Seen { password: None, ..seen.clone() },
+            Seen { spec: other, ..seen.clone() },
+        ] {
+            assert_eq!(due(&known, &changed, now), None, "{changed:?}");
+            assert!(known.has_looked_at(changed.location.as_ref()));
+        }
+        for moved in [
+            with("objectStorage", stored("other", "p")),
+            with("objectStorage", stored("b", "other")),
+            with("provider", json!("gcp")),
+            with("config", json!({ "region": "eu-2" })),
+            with("credential", json!({ "name": "other", "key": "cloud" })),
+            with("accessMode", json!("ReadOnly")),
+            None,
+        ] {
+            let changed = Seen { location: moved, ..seen.clone() };
+            assert_eq!(due(&known, &changed, now), None, "{changed:?}");
+            assert!(!known.has_looked_at(changed.location.as_ref()), "its word is not taken: {changed:?}");
+        }
+        for same in [
+            with("default", json!(true)),
+            with("backupSyncPeriod", json!("1m")),
+            with("validationFrequency", json!("1m")),
+        ] {
+            assert_eq!(due(&known, &Seen { location: same, ..seen.clone() }, now), Some(GOOD));
+        }
+    }
+
+    #[tokio::test]
+    async fn locks_of_a_place_that_a_repository_has_left_are_forgotten() {
+        let seen = |location| Seen { password: None, spec: BackupRepositorySpec::default(), location };
+        let here = Some(bearings(location(json!({ "provider": "aws" }))));
+        let mut known = Known::default();
+        for (location, kept) in [(here.clone(), false), (here, true), (None, false)] {
+            known.locks_due = Some(Instant::now());
+            known.remember(Look { next: Instant::now(), seen: seen(location) });
+            assert_eq!(known.locks_due.is_some(), kept);
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! BackupRepository: whether the volumes of a namespace have a place to go to, and what lies there.
 //!
 //! ```text
-//!  backup ── require ──┐                                    ┌─▶ status: Ready | NotReady, and why
-//!  watch: CR, Secret ──┴▶ check: password, place ──▶ mover ─┤
-//!  deleted backup ── forget (its own snapshots) ──▶ mover   └─▶ Events
+//!  backup ── require ────────────┐                                    ┌─▶ status: Ready | NotReady, and why
+//!  watch: CR, Secret, location ──┴▶ check: password, place ──▶ mover ─┤
+//!  deleted backup ── forget (its own snapshots) ──▶ mover             └─▶ Events
 //!  plimsoll repo ── request annotation ──▶ orphans, locks ──▶ answer annotation
 //! ```
 //!
@@ -28,7 +28,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Controller, watcher};
-use plimsoll_api::velero::v1::BackupRepository;
+use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, BackupStorageLocationSpec};
 use plimsoll_engine::Error;
 use tracing::warn;
 
@@ -38,7 +38,7 @@ pub use self::forget::forget;
 pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
 pub use self::request::{ANSWER, Answer, Asked, LockReport, REQUEST, Request, SnapshotReport};
 
-use self::ensure::Known;
+use self::ensure::{Known, bearings};
 use crate::context::Context;
 use crate::control::api;
 
@@ -57,13 +57,36 @@ impl Repositories {
     }
 }
 
+/// Where locations were when they were last heard of. Their status changes every minute, and that is nothing to look for.
+#[derive(Default)]
+struct Moves(Mutex<HashMap<String, BackupStorageLocationSpec>>);
+
+impl Moves {
+    /// Whether a location is in another place than before.
+    fn notice(&self, location: BackupStorageLocation) -> bool {
+        let (name, now) = (location.name_any(), bearings(location));
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name, now.clone()) != Some(now)
+    }
+}
+
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
     let controller = Controller::new(api::<BackupRepository>(&context), watcher::Config::default());
     let repositories = controller.store();
     // A password that was changed shows within seconds, not at the next look.
     let password = watcher::Config::default().fields(&format!("metadata.name={PASSWORD_SECRET}"));
+    // So does a location that now means another place.
+    let (stored, moves) = (repositories.clone(), Moves::default());
+    let in_location = move |location: BackupStorageLocation| {
+        let name = location.name_any();
+        let moved = moves.notice(location);
+        let all = if moved { stored.state() } else { Vec::new() };
+        let there = all.into_iter().filter(|repository| Whose::of(repository).location == name);
+        there.map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
+    };
     controller
+        .watches(api::<BackupStorageLocation>(&context), watcher::Config::default(), in_location)
         .watches(api::<Secret>(&context), password, move |_| {
             let all = repositories.state();
             all.into_iter().map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
@@ -87,4 +110,24 @@ async fn reconcile(repository: Arc<BackupRepository>, context: Arc<Context>) -> 
     let next = ensure::look(&repository, &mut known, &context).await?;
     request::answer(&repository, &mut known, &context).await?;
     Ok(Action::requeue(next))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_location_is_heard_of_again_only_once_it_is_in_another_place() {
+        let location = |bucket: &str, status: Value| -> BackupStorageLocation {
+            serde_json::from_value(json!({ "metadata": { "name": "default" },
+                "spec": { "provider": "aws", "objectStorage": { "bucket": bucket } }, "status": status }))
+            .unwrap()
+        };
+        let moves = Moves::default();
+        assert!(moves.notice(location("b", json!({}))));
+        assert!(!moves.notice(location("b", json!({ "phase": "Available" }))));
+        assert!(moves.notice(location("c", json!({ "phase": "Available" }))));
+    }
 }

@@ -8,6 +8,7 @@
 //! after that cannot know whether the file was put, so he puts it, and takes it away again if nobody is left to do so.
 
 use std::io::{Error as IoError, ErrorKind};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,11 +52,20 @@ impl Mark {
             std::fs::File::open(above)?.sync_all()?;
         }
         let folder = std::fs::File::open(&self.folder)?;
+        self.open_to_the_owner(&folder);
         std::fs::File::create_new(&self.file)?.sync_all()?;
         match folder.sync_all() {
             Err(_) if !self.is_there() => Ok(()),
             flushed => flushed,
         }
+    }
+
+    /// Whoever may take something out of the volume may take this out of it, with what is inside. Best effort: otherwise it
+    /// stays until the next restore.
+    fn open_to_the_owner(&self, folder: &std::fs::File) {
+        let Some(volume) = self.folder.parent().and_then(|volume| volume.metadata().ok()) else { return };
+        let _ = std::os::unix::fs::fchown(folder, Some(volume.uid()), Some(volume.gid()));
+        let _ = folder.set_permissions(PermissionsExt::from_mode((volume.mode() & 0o777) | 0o700));
     }
 
     /// Nothing is left of it.
@@ -95,7 +105,9 @@ pub(crate) fn cannot_wait(pod: &Pod) -> Option<String> {
     };
     let failed = |state: &Option<ContainerState>| {
         let ended = state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
-        Some(format!("exit code {}: {}", ended.exit_code, words(&ended.reason, &ended.message)))
+        // The end of its log: the last line says why.
+        let last = ended.message.as_deref().and_then(|message| message.trim_end().lines().last()).map(str::to_owned);
+        Some(format!("exit code {}: {}", ended.exit_code, words(&ended.reason, &last)))
     };
     let state = first.state.as_ref();
     if let Some(running) = state.and_then(|state| state.running.as_ref()) {
@@ -147,6 +159,17 @@ mod tests {
     }
 
     #[test]
+    fn whoever_owns_the_volume_may_take_the_mark_away() {
+        let volume = tempfile::tempdir().unwrap();
+        let may_give_away = std::os::unix::fs::chown(volume.path(), Some(999), Some(998)).is_ok();
+        std::fs::set_permissions(volume.path(), PermissionsExt::from_mode(0o2770)).unwrap();
+        Mark::new(volume.path(), "uid").put().unwrap();
+        let folder = volume.path().join(FOLDER).metadata().unwrap();
+        assert_eq!(folder.mode() & 0o777, 0o770);
+        assert!(!may_give_away || (folder.uid(), folder.gid()) == (999, 998));
+    }
+
+    #[test]
     fn a_pod_has_waited_once_its_first_container_has_ended_well() {
         let waited = |state: Value| {
             let status = json!({"initContainerStatuses": [{"name": "restore-wait", "state": state, "ready": false, "image": "",
@@ -171,6 +194,8 @@ mod tests {
         assert_eq!(why(running(10), crashed.clone()), None);
         assert_eq!(why(running(1), json!({})), None);
         assert_eq!(why(crashed, json!({})).as_deref(), Some("exit code 1: Error"));
+        let talkative = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "waiting\nit is closed\n"}});
+        assert_eq!(why(talkative, json!({})).as_deref(), Some("exit code 1: Error: it is closed"));
     }
 
     #[test]

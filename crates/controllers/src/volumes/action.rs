@@ -4,13 +4,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
+use kube::Client;
 use plimsoll_api::velero::v1::PodVolumeBackup;
+use plimsoll_engine::Patience;
 use plimsoll_engine::restore::action::{Adds, Input, Output, RestoreItemAction};
+use plimsoll_engine::restore::actions::configuration;
+use plimsoll_progress::Task;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
+use super::container::Waiter;
 use super::restore::is_restorable;
 use crate::transfer::kind::RESTORE_WAIT;
 
+/// By this name users know it, and configure it.
+pub(super) const ACTION: &str = "velero.io/pod-volume-restore";
 /// What it was called when there was only restic.
 const OLD_NAME: &str = "restic-wait";
 
@@ -28,46 +36,63 @@ pub(super) type Expected = Arc<Mutex<HashMap<(String, String), Vec<PodVolumeBack
 
 /// Puts the container that waits in front of the others.
 pub(super) struct Waiting {
+    pub pods: Pods,
+    pub restore_uid: String,
+    pub configured: Configured,
+}
+
+/// The pods of a restore that wait.
+pub(super) struct Pods {
     /// By namespace and name of the pod in the backup.
     pub backups: HashMap<(String, String), Vec<PodVolumeBackup>>,
-    pub helper: Helper,
-    pub restore_uid: String,
     pub namespaces: BTreeMap<String, String>,
     pub expected: Expected,
 }
 
-impl Waiting {
-    fn act(&self, mut pod: Value) -> Value {
+impl Pods {
+    /// The volumes that a pod must wait for. It waits for nothing else any more.
+    fn wait(&self, pod: &mut Value) -> Vec<String> {
         let text = |place: &str| pod.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = (text("/metadata/namespace"), text("/metadata/name"));
-        strip(&mut pod);
+        strip(pod);
         let backups = self.backups.get(&key).into_iter().flatten();
-        let here: Vec<PodVolumeBackup> = backups.filter(|backup| has(&pod, backup)).cloned().collect();
+        let here: Vec<PodVolumeBackup> = backups.filter(|backup| has(pod, backup)).cloned().collect();
         if here.is_empty() {
-            return pod;
+            return Vec::new();
         }
         let restorable = here.iter().filter(|backup| is_restorable(backup));
         let names: Vec<String> = restorable.filter_map(|backup| backup.spec.volume.clone()).collect();
         let target = (self.namespaces.get(&key.0).cloned().unwrap_or(key.0), key.1);
         self.expected.lock().unwrap_or_else(PoisonError::into_inner).insert(target, here);
-        if !names.is_empty() {
-            insert(&mut pod, self.container(&names));
-        }
-        pod
+        names
     }
+}
 
-    fn container(&self, volumes: &[String]) -> Value {
-        let mounts = volumes.iter().map(|name| json!({ "name": name, "mountPath": format!("/restores/{name}") }));
-        json!({
-            "name": RESTORE_WAIT,
-            "image": self.helper.image,
-            "command": self.helper.command,
-            "args": [self.restore_uid],
-            "volumeMounts": mounts.collect::<Vec<_>>(),
-            "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
-            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
-                "seccompProfile": { "type": "RuntimeDefault" } },
-        })
+/// What the container is like, read once for a restore.
+pub(super) struct Configured {
+    pub client: Client,
+    /// The server's, where the ConfigMap is.
+    pub namespace: String,
+    pub helper: Helper,
+    /// Shows that the API server is waited for.
+    pub task: Task,
+    pub waiter: OnceCell<Waiter>,
+}
+
+impl Configured {
+    /// What it is like, and, for whoever asks first, what the ConfigMap says in vain.
+    async fn read(&self) -> Result<(&Waiter, Vec<String>), String> {
+        let mut vain = Vec::new();
+        let told = &mut vain;
+        let look = move || async move {
+            let ask = || configuration(&self.client, &self.namespace, ACTION);
+            let said = Patience::default().run(&self.task, ask).await.map_err(|error| error.to_string())?;
+            let (waiter, unheeded) = Waiter::read(&self.helper, &said.unwrap_or_default());
+            *told = unheeded;
+            Ok::<_, String>(waiter)
+        };
+        let waiter = self.waiter.get_or_try_init(look).await?;
+        Ok((waiter, vain))
     }
 }
 
@@ -102,7 +127,17 @@ fn insert(pod: &mut Value, container: Value) {
 
 impl RestoreItemAction for Waiting {
     fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
-        Box::pin(async move { Ok(Output::of(self.act(input.item))) })
+        Box::pin(async move {
+            let mut pod = input.item;
+            let volumes = self.pods.wait(&mut pod);
+            if volumes.is_empty() {
+                return Ok(Output::of(pod));
+            }
+            let (waiter, warnings) = self.configured.read().await?;
+            let container = waiter.container(&pod, &volumes, &self.restore_uid);
+            insert(&mut pod, container);
+            Ok(Output { warnings, ..Output::of(pod) })
+        })
     }
 
     fn adds(&self) -> Adds {
@@ -114,20 +149,29 @@ impl RestoreItemAction for Waiting {
 mod tests {
     use super::*;
 
-    fn waiting() -> Waiting {
+    /// The pod, as it is restored.
+    fn act(pods: &Pods, mut pod: Value) -> Value {
+        let helper = Helper { image: "plimsoll:1".into(), command: vec!["/plimsoll".into(), "restore-wait".into()] };
+        let volumes = pods.wait(&mut pod);
+        if !volumes.is_empty() {
+            let container = Waiter::read(&helper, &BTreeMap::new()).0.container(&pod, &volumes, "uid");
+            insert(&mut pod, container);
+        }
+        pod
+    }
+
+    fn waiting() -> Pods {
         waiting_for(&[("data", "Completed")])
     }
 
-    fn waiting_for(volumes: &[(&str, &str)]) -> Waiting {
+    fn waiting_for(volumes: &[(&str, &str)]) -> Pods {
         let backup = |(volume, phase): &(&str, &str)| -> PodVolumeBackup {
             let object = json!({"apiVersion": "velero.io/v1", "kind": "PodVolumeBackup", "metadata": {"name": volume},
                 "spec": {"volume": volume}, "status": {"phase": phase, "snapshotID": "1234"}});
             serde_json::from_value(object).unwrap()
         };
-        Waiting {
+        Pods {
             backups: HashMap::from([(("old".into(), "db".into()), volumes.iter().map(backup).collect())]),
-            helper: Helper { image: "plimsoll:1".into(), command: vec!["/plimsoll".into(), "restore-wait".into()] },
-            restore_uid: "uid".into(),
             namespaces: BTreeMap::from([("old".into(), "new".into())]),
             expected: Arc::default(),
         }
@@ -138,7 +182,7 @@ mod tests {
         let action = waiting();
         let pod = json!({"metadata": {"namespace": "old", "name": "db"}, "spec": {"volumes": [{"name": "data"}],
             "initContainers": [{"name": "restic-wait"}, {"name": "restore-wait"}, {"name": "own"}]}});
-        let pod = action.act(pod);
+        let pod = act(&action, pod);
         let names: Vec<_> = pod["spec"]["initContainers"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
         assert_eq!(names, ["restore-wait", "own"]);
         let first = &pod["spec"]["initContainers"][0];
@@ -157,7 +201,7 @@ mod tests {
         ];
         for (volumes, mounts) in cases {
             let action = waiting_for(volumes);
-            assert_eq!(action.act(pod.clone())["spec"]["initContainers"][0]["volumeMounts"], mounts);
+            assert_eq!(act(&action, pod.clone())["spec"]["initContainers"][0]["volumeMounts"], mounts);
             let expected = action.expected.lock().unwrap();
             assert_eq!(expected[&("new".to_owned(), "db".to_owned())].len(), volumes.len());
         }
@@ -172,8 +216,8 @@ mod tests {
                 "initContainers": containers}})
         };
         let own = json!({"name": "own"});
-        assert_eq!(action.act(pod(json!([old, own])))["spec"]["initContainers"], json!([own]));
-        assert!(action.act(pod(json!([old])))["spec"].get("initContainers").is_none());
+        assert_eq!(act(&action, pod(json!([old, own])))["spec"]["initContainers"], json!([own]));
+        assert!(act(&action, pod(json!([old])))["spec"].get("initContainers").is_none());
         assert!(action.expected.lock().unwrap().is_empty());
     }
 
@@ -185,7 +229,7 @@ mod tests {
             json!({"metadata": {"namespace": "old", "name": "db"}, "spec": {"volumes": [{"name": "other"}]}}),
             json!({"metadata": {"namespace": "old", "name": "db"}, "spec": {"volumes": [{"name": "data", "projected": {}}]}}),
         ] {
-            assert_eq!(action.act(pod.clone()), pod);
+            assert_eq!(act(&action, pod.clone()), pod);
         }
     }
 }

@@ -37,13 +37,15 @@ impl RestoredPod {
         let words = format!("waiting for container {RESTORE_WAIT} of pod {path} to see that its data is there");
         let waiting = task.wait(words.clone());
         let begun = Instant::now();
+        let mut why = "it still waits".to_owned();
         loop {
             let Some(pod) = self.read(client, &task).await?.filter(|pod| !has_gone_on(pod)) else {
                 drop(waiting);
                 task.finish();
                 return Ok(None);
             };
-            let why = cannot_wait(&pod).unwrap_or_else(|| "it still waits".into());
+            // One that gives up is started again and waits again: why it gave up still counts.
+            why = cannot_wait(&pod).unwrap_or(why);
             if begun.elapsed() >= limit {
                 let stuck = format!("pod {path} has its data, but its container {RESTORE_WAIT} does not go on: {why}");
                 task.fail(&stuck);

@@ -15,6 +15,7 @@ mod backup;
 mod behind;
 mod cancel;
 mod choose;
+mod container;
 mod follow;
 mod info;
 mod mover;

@@ -17,9 +17,10 @@ use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_progress::Task;
 use plimsoll_select::resources::Lookup;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use super::action::{Expected, Waiting};
+use super::action::{ACTION, Configured, Expected, Pods, Waiting};
 use super::awaiting::RestoredPod;
 use super::behind::Reading;
 use super::follow::{Ended, Follower};
@@ -111,14 +112,18 @@ impl PodData {
         let expected = Expected::default();
         let settings = &source.context.settings;
         let waiting = Waiting {
-            backups: by_pod,
-            helper: settings.restore_helper.clone(),
+            pods: Pods { backups: by_pod, namespaces: source.namespaces.clone(), expected: Arc::clone(&expected) },
             restore_uid: source.uid.clone(),
-            namespaces: source.namespaces.clone(),
-            expected: Arc::clone(&expected),
+            configured: Configured {
+                client: source.context.client.clone(),
+                namespace: settings.namespace.clone(),
+                helper: settings.restore_helper.clone(),
+                task: source.task.clone(),
+                waiter: OnceCell::new(),
+            },
         };
         let pods = AppliesTo::resources(["pods"]);
-        actions.register(Origin::BuiltIn(1), "velero.io/pod-volume-restore", &pods, lookup, Arc::new(waiting))?;
+        actions.register(Origin::BuiltIn(1), ACTION, &pods, lookup, Arc::new(waiting))?;
         if source.backups.is_empty() {
             return Ok(None);
         }

@@ -64,6 +64,8 @@ pub struct Output {
     /// Whether the additional items must be ready before the object is created, and how long that may take; a zero means
     /// the restore's own limit.
     pub wait_for_additional: Option<Duration>,
+    /// What its user should know: warnings of the restore.
+    pub warnings: Vec<String>,
 }
 
 impl Output {

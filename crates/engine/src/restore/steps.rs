@@ -122,6 +122,9 @@ impl RestoreRun {
                 Ok(output) => output,
                 Err(problem) => return Ok(Step::End(failed("ActionFailed", format!("item action {name}: {problem}")))),
             };
+            for warning in std::mem::take(&mut output.warnings) {
+                self.recorder.warn(&Scope::Operation, format!("item action {name}: {warning}"));
+            }
             if let Some(operation) = output.operation.take() {
                 self.recorder.log().info(format!("item action {name} began operation {operation}"));
                 if let Some(background) = Arc::clone(action).background() {

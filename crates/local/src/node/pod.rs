@@ -24,6 +24,8 @@ use tokio::{sync::watch, time::Instant};
 const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
 /// A container that ran for this long starts again without delay.
 const STEADY: Duration = Duration::from_mins(10);
+/// How much of the log of a container that failed is told in its status.
+const LAST_WORDS: usize = 2048;
 /// How soon something that was missing is looked for again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -168,6 +170,7 @@ impl Run {
             }
         };
         let running = json!({"running": {"startedAt": started}});
+        let log = plan.log.clone();
         lock(&self.running).extend(cell.process().map(|process| (name.to_owned(), (process, plan))));
         self.set(name, move |status| {
             (status["ready"], status["started"], status["state"]) = (json!(true), json!(true), running);
@@ -176,7 +179,11 @@ impl Run {
         let code = i64::from(self.watch_over(&mut cell).await);
         lock(&self.running).remove(name);
         let reason = if code == 0 { "Completed" } else { "Error" };
-        self.end(name, json!({"exitCode": code, "reason": reason, "startedAt": started})).await;
+        let mut how = json!({"exitCode": code, "reason": reason, "startedAt": started});
+        if code != 0 && text(container, "/terminationMessagePolicy") == "FallbackToLogsOnError" {
+            how["message"] = json!(last_words(&log));
+        }
+        self.end(name, how).await;
         Ok(code)
     }
 
@@ -231,6 +238,12 @@ impl Run {
 /// The items of a list in an object.
 pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The end of a container's log, as much of it as the kubelet takes.
+fn last_words(log: &std::path::Path) -> String {
+    let log = std::fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&log[log.len().saturating_sub(LAST_WORDS)..]).into_owned()
 }
 
 fn waiting(container: &Value, reason: &str) -> Value {

@@ -26,9 +26,9 @@ pub(super) struct ImageNames {
 
 impl ImageNames {
     pub(super) async fn read(surroundings: &Surroundings<'_>) -> Result<Option<Self>, Error> {
-        Ok(super::storage_class::configuration(surroundings, "velero.io/change-image-name")
-            .await?
-            .map(|data| Self::of(&data)))
+        let (client, home) = (surroundings.cluster.client(), surroundings.home);
+        let data = super::configuration(client, home, "velero.io/change-image-name").await?;
+        Ok(data.map(|data| Self::of(&data)))
     }
 
     fn of(data: &BTreeMap<String, String>) -> Self {

@@ -6,6 +6,7 @@
 
 mod admission_webhooks;
 mod claim;
+mod configuration;
 mod definition;
 mod image_name;
 mod init_hook;
@@ -23,6 +24,8 @@ use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::Restore;
 use plimsoll_select::resources::Lookup;
 use serde_json::{Map, Value};
+
+pub use self::configuration::configuration;
 
 use super::action::{Adds, Identifier, Input, Output, RestoreItemAction};
 use super::hooks::RestoreHooks;

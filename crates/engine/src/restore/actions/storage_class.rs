@@ -4,41 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::super::action::{Adds, Input, Output, RestoreItemAction};
-use super::{Surroundings, list_at, text};
+use super::{Surroundings, configuration, list_at, text};
 use crate::Error;
 use crate::cluster::Cluster;
 
 pub(super) const RESOURCES: [&str; 3] = ["persistentvolumeclaims", "persistentvolumes", "statefulsets.apps"];
-
-/// The data of the ConfigMap an action is configured by, read once for a restore; nothing if there is none or it is empty.
-pub(super) async fn configuration(
-    surroundings: &Surroundings<'_>,
-    action: &str,
-) -> Result<Option<BTreeMap<String, String>>, Error> {
-    let maps: Api<ConfigMap> = Api::namespaced(surroundings.cluster.client().clone(), surroundings.home);
-    let selector = format!("velero.io/plugin-config,{action}=RestoreItemAction");
-    let found = maps.list(&ListParams::default().labels(&selector)).await;
-    let found =
-        found.map_err(|error| Error::api(format!("read the configuration of item action {action}"), error))?.items;
-    match found.as_slice() {
-        [] => Ok(None),
-        [one] => Ok(one.data.clone().filter(|data| !data.is_empty())),
-        several => {
-            let names: Vec<String> = several.iter().map(ResourceExt::name_any).collect();
-            Err(Error::Selection(format!(
-                "item action {action} has more than one ConfigMap ({}): leave the labels {selector} on one of them",
-                names.join(", ")
-            )))
-        }
-    }
-}
 
 /// Old and new classes.
 pub(super) struct StorageClasses {
@@ -49,7 +23,8 @@ pub(super) struct StorageClasses {
 
 impl StorageClasses {
     pub(super) async fn read(surroundings: &Surroundings<'_>) -> Result<Option<Self>, Error> {
-        let classes = configuration(surroundings, "velero.io/change-storage-class").await?;
+        let classes =
+            configuration(surroundings.cluster.client(), surroundings.home, "velero.io/change-storage-class").await?;
         let cluster = surroundings.cluster.clone();
         Ok(classes.map(|classes| Self { cluster, classes, known: Mutex::default() }))
     }
