@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_mover::{TransferProgress as Shown, progress_towards, transfer_progress};
-use plimsoll_progress::{Node, Observer, Percent, Snapshot, State, Total, Unit};
+use plimsoll_progress::{Counts, Node, Observer, Percent, Snapshot, State, Total, Unit};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -249,6 +249,12 @@ pub(crate) fn files(snapshot: &Snapshot) -> (Option<i64>, Option<i64>) {
     (done.and_then(number), total)
 }
 
+/// Whether the mover that runs now counts something: none does before it is past the locks of its repository.
+pub(super) fn has_begun(snapshot: &Snapshot) -> bool {
+    let counts = |counts: &Counts| counts.settled() > 0 || counts.total.value().is_some_and(|total| total > 0);
+    snapshot.nodes.iter().skip(1).any(|node| node.meters.iter().any(counts))
+}
+
 fn same(a: &Value, b: &Value) -> bool {
     let strip = |value: &Value| {
         let mut value = value.clone();
@@ -468,6 +474,28 @@ mod tests {
         assert_eq!(shown()["doing"], "deep/noise");
         tree.end(plimsoll_progress::Ending::Succeeded);
         assert_eq!(shown()["doing"], Value::Null);
+    }
+
+    #[test]
+    fn a_mover_has_begun_once_it_knows_what_there_is_to_do_and_the_next_one_begins_for_itself() {
+        let tree = Operation::new("t", Clock::system());
+        let mover = tree.root().graft("built-in");
+        let has_begun = || has_begun(&tree.snapshot());
+        let tell = |attempt, sequence, total| {
+            let told = Operation::new("m", Clock::system());
+            told.root().meter(Unit::Bytes).set_total(total);
+            mover.apply(&Frame::full(&told.snapshot(), attempt, sequence)).unwrap();
+        };
+        assert!(!has_begun(), "there is none");
+        tell(1, 1, Total::Unknown);
+        assert!(!has_begun(), "it may wait for anything");
+        tell(1, 2, Total::Growing(7));
+        assert!(has_begun(), "it has looked into the volume");
+        mover.interrupt("its process has ended");
+        mover.begin_again();
+        assert!(!has_begun(), "this is another one");
+        tell(2, 1, Total::Unknown);
+        assert!(!has_begun(), "which may wait for anything, too");
     }
 
     /// The floor that a resource is which shows this.

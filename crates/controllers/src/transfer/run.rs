@@ -11,7 +11,7 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::{Patience, kill};
 use plimsoll_mover::{Job, Kind, MoverError, Outcome, Repository, Work, spawn_at};
-use plimsoll_progress::{Clock, Ending, Graft, Operation, Task};
+use plimsoll_progress::{Clock, Ending, Graft, Observer, Operation, Task, Wait};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -59,7 +59,8 @@ pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: Cance
     let uid = object.uid().unwrap_or_default();
     let _shown = agent.settings.trees.show(&uid, move || Some(observer.snapshot()));
     let mover = OnceLock::new();
-    let run = Run { agent: &agent, object: &object, record: &record, root: tree.root(), cancel: &cancel, mover };
+    let (root, observer) = (tree.root(), tree.observer());
+    let run = Run { agent: &agent, object: &object, record: &record, root, tree: observer, cancel: &cancel, mover };
     let answer = run.work().await;
     let floor = reporter.stop().await;
     end(&agent, &object, &record, &tree, floor, answer).await
@@ -77,6 +78,7 @@ struct Run<'a, T> {
     object: &'a T,
     record: &'a Record<T>,
     root: Task,
+    tree: Observer,
     cancel: &'a CancellationToken,
     /// Where the mover's tree is shown, whichever attempt it is.
     mover: OnceLock<Graft>,
@@ -97,10 +99,10 @@ impl<T: Transfer> Run<'_, T> {
 
     /// As often as it takes, each time in one of the node's slots: others may work while this one waits.
     async fn move_until_done(&self) -> Result<Outcome, TransferError> {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut lock) = (FIRST_PAUSE, None);
         loop {
             let slot = self.slot().await?;
-            let (in_vain, answer) = self.attempt().await?;
+            let (in_vain, answer) = self.attempt_behind(&mut lock).await?;
             drop(slot);
             let error = match answer {
                 // Who waits for somebody else's lock has not tried: the parent's own limit says how long that may last.
@@ -110,9 +112,30 @@ impl<T: Transfer> Run<'_, T> {
             };
             info!("{} {}: {error}; trying again", T::kind(&()), self.record.name());
             self.root.hint(error.to_string());
-            let _waiting = self.root.wait(format!("trying again: {}", error.message()));
+            let waiting = self.root.wait(format!("trying again: {}", error.message()));
+            drop(lock.take());
             self.unless_cancelled(tokio::time::sleep(pause)).await?;
+            lock = error.is_locked_out().then_some(waiting);
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// An attempt after one that somebody else's lock refused. Who holds that is said until this one is past it, because most of
+    /// them are refused again.
+    async fn attempt_behind(
+        &self,
+        lock: &mut Option<Wait>,
+    ) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
+        let past_it = async {
+            while lock.is_some() {
+                tokio::time::sleep(LOOK_EVERY).await;
+                lock.take_if(|_| report::has_begun(&self.tree.snapshot()));
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            answer = self.attempt() => answer,
+            never = past_it => never,
         }
     }
 
