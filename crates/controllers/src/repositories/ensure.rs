@@ -367,7 +367,7 @@ mod tests {
         Err(Error::Volumes { reason: "WrongRepositoryPassword", message: "it does not open".into(), retryable })
     }
 
-    fn location(spec: Value) -> BackupStorageLocation {
+    fn location(spec: &Value) -> BackupStorageLocation {
         serde_json::from_value(json!({ "apiVersion": "velero.io/v1", "kind": "BackupStorageLocation",
             "metadata": { "name": "default" }, "spec": spec }))
         .unwrap()
@@ -376,7 +376,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_repository_is_due_at_its_time_or_when_its_password_its_spec_or_its_location_has_changed() {
         let stored = |bucket: &str, prefix: &str| json!({ "bucket": bucket, "prefix": prefix });
-        let at = |spec: Value| Some(bearings(location(spec)));
+        let at = |spec: Value| Some(bearings(location(&spec)));
         let here = json!({ "provider": "aws", "objectStorage": stored("b", "p"), "config": { "region": "eu-1" } });
         let with = |field: &str, value: Value| {
             let mut spec = here.clone();
@@ -426,7 +426,7 @@ mod tests {
     #[tokio::test]
     async fn locks_of_a_place_that_a_repository_has_left_are_forgotten() {
         let seen = |location| Seen { password: None, spec: BackupRepositorySpec::default(), location };
-        let here = Some(bearings(location(json!({ "provider": "aws" }))));
+        let here = Some(bearings(location(&json!({ "provider": "aws" }))));
         let mut known = Known::default();
         for (location, kept) in [(here.clone(), false), (here, true), (None, false)] {
             known.locks_due = Some(Instant::now());
