@@ -129,14 +129,17 @@ async fn a_single_body_on_a_slow_line_gives_a_sign_whenever_some_of_it_has_gone_
     });
     let put = tokio::spawn(async move { store.put("key", vec![1; LARGE]).await });
     let mut steps_that_showed = 0;
-    while signs.seen() < LARGE / PIECE {
-        let before = signs.seen();
-        permits.add_permits(1);
-        while permits.available_permits() > 0 {
-            tokio::task::yield_now().await;
+    let stepping = async {
+        while signs.seen() < LARGE / PIECE {
+            let before = signs.seen();
+            permits.add_permits(1);
+            while permits.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            steps_that_showed += usize::from(signs.seen() > before);
         }
-        steps_that_showed += usize::from(signs.seen() > before);
-    }
+    };
+    tokio::time::timeout(Duration::from_mins(2), stepping).await.expect("the server takes it all");
     permits.add_permits(LARGE / STEP);
     put.await.expect("no panic").expect("stored");
     server.await.expect("no panic");
