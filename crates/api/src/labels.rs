@@ -68,6 +68,9 @@ pub const WRITTEN_SINCE: &str = "plimsoll.dev/written-since";
 pub const MOVED: &str = "plimsoll.dev/moved";
 /// Annotation on an agent's Lease: where it tells how far its transfers are, straight from its memory.
 pub const PROGRESS_ADDRESS: &str = "plimsoll.dev/progress-address";
+/// Annotation on the server's Lease: whether backups that do not say have the files of all volumes backed up. The command line,
+/// which plans backups by itself, reads it there.
+pub const DEFAULT_VOLUMES_TO_FS_BACKUP: &str = "plimsoll.dev/default-volumes-to-fs-backup";
 /// Annotation on a DataUpload or DataDownload that has ended: what was made for it is gone, and a restored claim has its volume.
 pub const SETTLED: &str = "plimsoll.dev/settled";
 /// Label on what was made for a volume transfer: the transfer's uid.

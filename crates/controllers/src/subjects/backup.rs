@@ -36,7 +36,7 @@ use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::snapshots::{AllVolumes, Snapshots, Taking};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
-use crate::volumes::{self, PodVolumes, Wanted, Wishes};
+use crate::volumes::{self, PodVolumes, Wanted, Wishes, all_by_default};
 use crate::{csi, plugins, policy, project, snapshots};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
@@ -227,7 +227,7 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
             "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
             "annotations": source_cluster(job).await?,
         },
-        "spec": defaults(&backup.spec, &location.name_any(), ttl, &places),
+        "spec": defaults(&backup.spec, &location.name_any(), ttl, &places, job.context.settings.default_volumes_to_fs_backup),
         "status": {
             "phase": "InProgress",
             "queuePosition": null,
@@ -244,7 +244,7 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
 }
 
 /// What a spec leaves to the server, said in the spec: whoever reads the backup later should not have to know our defaults.
-fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String]) -> Value {
+fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String], all_volumes: bool) -> Value {
     let namespaces = &spec.included_namespaces;
     let namespaces = if namespaces.is_empty() { &vec!["*".into()] } else { namespaces };
     let or = |given: &Option<GoDuration>, default: u64| {
@@ -257,7 +257,7 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String])
         "includedNamespaces": namespaces,
         "csiSnapshotTimeout": or(&spec.csi_snapshot_timeout, 10 * 60),
         "itemOperationTimeout": or(&spec.item_operation_timeout, 4 * 60 * 60),
-        "defaultVolumesToFsBackup": spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false),
+        "defaultVolumesToFsBackup": all_by_default(spec, all_volumes),
         "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
     });
     if !places.is_empty() {
@@ -476,7 +476,7 @@ async fn wanting(
         wanted: spec.snapshot_volumes,
         plugins: false,
         selecting: Arc::clone(selecting),
-        wishes: Wishes::of(spec, policies.cloned()),
+        wishes: Wishes::of(spec, policies.cloned(), job.context.settings.default_volumes_to_fs_backup),
         limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(CSI_LIMIT),
         moving,
         heard: Arc::clone(heard),
@@ -533,7 +533,7 @@ async fn volumes(
         uid: job.id.uid.clone(),
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        wishes: Wishes::of(&job.subject.spec, policies),
+        wishes: Wishes::of(&job.subject.spec, policies, job.context.settings.default_volumes_to_fs_backup),
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     })

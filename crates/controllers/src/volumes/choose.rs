@@ -45,10 +45,9 @@ pub enum Choice {
 const NEVER: [&str; 5] = ["hostPath", "secret", "configMap", "projected", "downwardAPI"];
 
 impl Wishes {
-    /// What a Backup and its policies say.
-    pub fn of(spec: &BackupSpec, policies: Option<Policies>) -> Self {
-        let by_default = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false);
-        Self { by_default, policies }
+    /// What a Backup and its policies say, and the server where they do not.
+    pub fn of(spec: &BackupSpec, policies: Option<Policies>, servers_default: bool) -> Self {
+        Self { by_default: all_by_default(spec, servers_default), policies }
     }
 
     /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
@@ -110,6 +109,12 @@ impl Wishes {
         };
         policies.action(&facts).map(|action| action.kind)
     }
+}
+
+/// Whether the files of all volumes are backed up that do not say no. As with Velero the old spelling counts only where it says
+/// yes, and then before the new one.
+pub fn all_by_default(spec: &BackupSpec, servers_default: bool) -> bool {
+    spec.default_volumes_to_restic == Some(true) || spec.default_volumes_to_fs_backup.unwrap_or(servers_default)
 }
 
 /// What keeps the files of a volume from being read.
@@ -187,6 +192,27 @@ mod tests {
         assert_eq!(chosen(&opt_out, &plain), ["data", "cache"]);
         assert_eq!(chosen(&opt_in, &pod(json!({labels::BACKUP_VOLUMES: "cache, data"}))), ["data", "cache"]);
         assert_eq!(chosen(&opt_out, &pod(json!({labels::BACKUP_VOLUMES_EXCLUDES: "cache"}))), ["data"]);
+    }
+
+    #[test]
+    fn a_backup_that_does_not_say_is_the_servers_to_decide_and_the_old_spelling_says_nothing_but_yes() {
+        let spec = |new: Option<bool>, old: Option<bool>| BackupSpec {
+            default_volumes_to_fs_backup: new,
+            default_volumes_to_restic: old,
+            ..BackupSpec::default()
+        };
+        for (new, old, servers, all) in [
+            (None, None, false, false),
+            (None, None, true, true),
+            (Some(false), None, true, false),
+            (Some(true), None, false, true),
+            (None, Some(true), false, true),
+            (None, Some(false), true, true),
+            (Some(false), Some(true), false, true),
+        ] {
+            let wishes = Wishes::of(&spec(new, old), None, servers);
+            assert_eq!(wishes.by_default, all, "{new:?} {old:?} {servers}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use action::Helper;
 pub(crate) use backup::{PodVolumes, Wanted};
 pub(crate) use cancel::abandon;
 pub use choose::Wishes;
-pub(crate) use choose::claims_of;
+pub(crate) use choose::{all_by_default, claims_of};
 pub(crate) use follow::{Follower, Lost};
 pub(crate) use info::{Claimed, skipped};
 pub use mover::MoverChoice;
