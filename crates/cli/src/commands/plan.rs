@@ -33,7 +33,7 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
     let work = async {
         let (mut plan, selecting) = backup::plan(&cluster, select, &root).await?;
         plan.warnings.extend(unknown);
-        let wishes = Wishes::of(spec, policies.clone(), all_volumes);
+        let wishes = Wishes::of(spec, policies.clone(), &selecting, all_volumes);
         match plan_volumes(&cluster, &plan, &selecting, &wishes, &root).await {
             Ok(volumes) => Ok::<_, Error>((plan, volumes)),
             Err(error) if error.code() == Some(403) => {

@@ -53,3 +53,21 @@ async fn the_installer_tells_the_server_to_back_all_volumes_up_and_refuses_to_wi
     assert!(!alone.status.success());
     assert!(String::from_utf8_lossy(&alone.stderr).contains("--default-volumes-to-fs-backup takes the agents"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_claims_are_left_out_of_a_backup_their_files_are_too_and_the_plan_says_why() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    let plan = planned(&home, &application, &["--exclude-resources", "pvc"]).await;
+    assert!(plan("scratch").contains("fs-backup"), "{}", plan("scratch"));
+    let why = "persistentvolumeclaims are not included in the backup";
+    assert!(plan("data").contains("skipped") && plan("data").contains(why), "{}", plan("data"));
+    let spec =
+        json!({ "includedNamespaces": [application.namespace], "excludedResources": ["persistentvolumeclaims"] });
+    home.backup("b", spec).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
+    assert_eq!(volumes_of(&home, "b").await, ["scratch"]);
+    dismiss(agent).await;
+}

@@ -404,11 +404,12 @@ async fn run(
     let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
     let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
     let locations = snapshots::choose(&job.context, spec).await?.map_err(Error::Selection)?;
-    let mut wanting = wanting(job, begun, policies.as_ref(), &selecting, &heard, stages).await?;
+    let wishes = Wishes::of(spec, policies.clone(), &selecting, job.context.settings.default_volumes_to_fs_backup);
+    let mut wanting = wanting(job, begun, wishes.clone(), &selecting, &heard, stages).await?;
     wanting.plugins = !locations.0.is_empty();
     let csi = Csi::register(wanting, &mut actions, selecting.catalog())?;
     plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
-    let taking = taking(job, locations, policies.clone(), &selecting, operations, &heard, stages);
+    let taking = taking(job, locations, policies, &selecting, operations, &heard, stages);
     let snapshots = Arc::new(Snapshots::new(taking));
     planning.finish();
     let run = BackupRun {
@@ -424,7 +425,7 @@ async fn run(
         operations: Arc::clone(operations),
         heard,
         volumes: Some(Arc::new(AllVolumes {
-            pods: volumes(job, begun, policies, stages).await?,
+            pods: volumes(job, begun, wishes, stages).await?,
             snapshots: Arc::clone(&snapshots),
             csi: csi.clone(),
         })),
@@ -451,7 +452,7 @@ async fn run(
 async fn wanting(
     job: &Job<Backup>,
     begun: &Value,
-    policies: Option<&Policies>,
+    wishes: Wishes,
     selecting: &Arc<Selecting>,
     heard: &Arc<Heard>,
     stages: &Stages,
@@ -476,7 +477,7 @@ async fn wanting(
         wanted: spec.snapshot_volumes,
         plugins: false,
         selecting: Arc::clone(selecting),
-        wishes: Wishes::of(spec, policies.cloned(), job.context.settings.default_volumes_to_fs_backup),
+        wishes,
         limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(CSI_LIMIT),
         moving,
         heard: Arc::clone(heard),
@@ -521,19 +522,14 @@ fn settings(spec: &BackupSpec) -> UploaderSettings {
 }
 
 /// Who backs up the volumes of pods, as this Backup wants it.
-async fn volumes(
-    job: &Job<Backup>,
-    begun: &Value,
-    policies: Option<Policies>,
-    stages: &Stages,
-) -> Result<PodVolumes, Error> {
+async fn volumes(job: &Job<Backup>, begun: &Value, wishes: Wishes, stages: &Stages) -> Result<PodVolumes, Error> {
     PodVolumes::new(Wanted {
         context: Arc::clone(&job.context),
         name: job.id.name.clone(),
         uid: job.id.uid.clone(),
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        wishes: Wishes::of(&job.subject.spec, policies, job.context.settings.default_volumes_to_fs_backup),
+        wishes,
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     })

@@ -15,6 +15,7 @@ use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::Kind;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
+use tracing::debug;
 
 use super::behind::Reading;
 use super::choose::{Behind, Choice, Wishes, listed, volumes};
@@ -174,6 +175,10 @@ impl PodVolumes {
         let behind = Behind { claim: claim.as_ref(), volume: persistent.as_ref() };
         match self.wanted.wishes.choose(pod, volume, behind) {
             Choice::Leave => Ok(None),
+            Choice::Exclude(why) => {
+                debug!("volume {}/{name} is not backed up: {why}", path(pod));
+                Ok(None)
+            }
             Choice::Skip(why) => {
                 if !claimed.volume.is_empty() {
                     self.state().results.infos.push(info::skipped(&claimed, &why));

@@ -2,6 +2,7 @@
 
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_engine::selection::Selecting;
 use plimsoll_select::policies::{ActionKind, Policies, Volume};
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ pub struct Wishes {
     pub by_default: bool,
     /// Its volume policies.
     pub policies: Option<Policies>,
+    /// Claims are no part of it: then their files are none either, or a restore would write them into whatever claim it finds.
+    pub without_claims: bool,
 }
 
 /// What is known about a volume of a pod beside the pod itself.
@@ -32,6 +35,8 @@ pub enum Choice {
     Leave,
     /// Nothing, because a policy says so.
     Skip(String),
+    /// Nothing, because the filters of the backup leave out what it belongs to.
+    Exclude(&'static str),
     /// Nothing, although it was asked for.
     Refuse {
         /// Why.
@@ -45,9 +50,9 @@ pub enum Choice {
 const NEVER: [&str; 5] = ["hostPath", "secret", "configMap", "projected", "downwardAPI"];
 
 impl Wishes {
-    /// What a Backup and its policies say, and the server where they do not.
-    pub fn of(spec: &BackupSpec, policies: Option<Policies>, servers_default: bool) -> Self {
-        Self { by_default: all_by_default(spec, servers_default), policies }
+    /// What a Backup, its policies and its filters say, and the server where they do not.
+    pub fn of(spec: &BackupSpec, policies: Option<Policies>, selecting: &Selecting, servers_default: bool) -> Self {
+        Self { by_default: all_by_default(spec, servers_default), policies, without_claims: !selecting.claims() }
     }
 
     /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
@@ -68,22 +73,26 @@ impl Wishes {
                 Choice::Leave
             };
         }
-        let by_policy = match self.policy(volume, behind) {
-            Some(ActionKind::FsBackup) => true,
+        let policy = self.policy(volume, behind);
+        let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
+        // Where all are asked for, a name in the annotation asks for nothing more.
+        let by_name = named && !self.by_default;
+        let by_policy = policy == Some(ActionKind::FsBackup);
+        let asked = by_policy || (policy.is_none() && (by_default || by_name));
+        // Not those that pods make for themselves: nobody prepares such a claim for a restore.
+        if self.without_claims && volume.get("persistentVolumeClaim").is_some() {
+            let why = "persistentvolumeclaims are not included in the backup";
+            return if asked { Choice::Exclude(why) } else { Choice::Leave };
+        }
+        match policy {
             Some(ActionKind::Skip) => return Choice::Skip("skipped due to policy".into()),
             // A snapshot is somebody else's to take, of volumes that stand for themselves.
             Some(ActionKind::Snapshot) if behind.volume.is_none() => {
                 let why = "a policy wants a snapshot of it, and it is no PersistentVolume".into();
                 return Choice::Refuse { why, named: true };
             }
-            Some(ActionKind::Snapshot | ActionKind::Custom) => return Choice::Leave,
-            None => false,
-        };
-        let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
-        // Where all are asked for, a name in the annotation asks for nothing more.
-        let by_name = named && !self.by_default;
-        if !(by_policy || by_default || by_name) {
-            return Choice::Leave;
+            _ if !asked => return Choice::Leave,
+            _ => {}
         }
         match unusable(behind) {
             Some(why) => Choice::Refuse { why, named: named || by_policy },
@@ -167,6 +176,7 @@ pub fn listed<'a>(pod: &'a Value, annotation: &str) -> Vec<&'a str> {
 #[cfg(test)]
 #[expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 mod tests {
+    use plimsoll_engine::cluster::Resource;
     use serde_json::json;
 
     use super::*;
@@ -186,7 +196,7 @@ mod tests {
 
     #[test]
     fn volumes_are_opted_in_by_name_or_opted_out_by_name() {
-        let (opt_in, opt_out) = (Wishes::default(), Wishes { by_default: true, policies: None });
+        let (opt_in, opt_out) = (Wishes::default(), Wishes { by_default: true, ..Wishes::default() });
         let plain = pod(json!({}));
         assert!(chosen(&opt_in, &plain).is_empty() && !opt_in.concern(&plain));
         assert_eq!(chosen(&opt_out, &plain), ["data", "cache"]);
@@ -210,9 +220,45 @@ mod tests {
             (None, Some(false), true, true),
             (Some(false), Some(true), false, true),
         ] {
-            let wishes = Wishes::of(&spec(new, old), None, servers);
-            assert_eq!(wishes.by_default, all, "{new:?} {old:?} {servers}");
+            assert_eq!(all_by_default(&spec(new, old), servers), all, "{new:?} {old:?} {servers}");
         }
+    }
+
+    #[test]
+    fn where_claims_are_no_part_of_a_backup_their_files_are_none_even_if_somebody_names_them() {
+        let claims = Resource {
+            group: String::new(),
+            version: "v1".into(),
+            plural: "persistentvolumeclaims".into(),
+            kind: "PersistentVolumeClaim".into(),
+            namespaced: true,
+            aliases: vec!["pvc".into()],
+        };
+        let wishes = |spec: Value| {
+            let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+            let selecting = Selecting::for_backup(&spec, None, std::slice::from_ref(&claims), &[]).unwrap();
+            Wishes::of(&spec, None, &selecting, true)
+        };
+        for spec in [
+            json!({ "excludedResources": ["pvc"] }),
+            json!({ "includedResources": ["pods"] }),
+            json!({ "excludedNamespaceScopedResources": ["persistentvolumeclaims"] }),
+        ] {
+            let wishes = wishes(spec.clone());
+            let named = pod(json!({ labels::BACKUP_VOLUMES: "data" }));
+            assert_eq!((chosen(&wishes, &named), wishes.concern(&named)), (vec!["cache".to_owned()], true), "{spec}");
+        }
+        assert_eq!(chosen(&wishes(json!({})), &pod(json!({}))), ["data", "cache"]);
+        let unasked = pod(json!({ labels::BACKUP_VOLUMES_EXCLUDES: "data" }));
+        let left = wishes(json!({ "includedResources": ["pods"] })).choose(
+            &unasked,
+            &unasked["spec"]["volumes"][0],
+            Behind::default(),
+        );
+        assert_eq!(left, Choice::Leave, "nobody misses it");
+        let own = json!({ "name": "own", "ephemeral": { "volumeClaimTemplate": {} } });
+        let wishes = wishes(json!({ "excludedResources": ["pvc"] }));
+        assert_eq!(wishes.choose(&pod(json!({})), &own, Behind::default()), Choice::BackUp);
     }
 
     #[test]
@@ -225,7 +271,7 @@ mod tests {
             of(&Wishes::default(), &named, 3),
             Choice::Refuse { why: "hostPath volumes are not backed up".into(), named: true }
         );
-        assert_eq!(of(&Wishes { by_default: true, policies: None }, &pod(json!({})), 2), Choice::Leave);
+        assert_eq!(of(&Wishes { by_default: true, ..Wishes::default() }, &pod(json!({})), 2), Choice::Leave);
     }
 
     #[test]
@@ -236,7 +282,7 @@ mod tests {
              - conditions: {pvcLabels: {keep: snapshot}}\n  action: {type: snapshot}\n",
         )
         .unwrap();
-        let wishes = Wishes { by_default: false, policies: Some(policies) };
+        let wishes = Wishes { policies: Some(policies), ..Wishes::default() };
         let pod = pod(json!({labels::BACKUP_VOLUMES: "cache"}));
         let claim =
             |keep: &str| json!({"metadata": {"name": "c", "labels": {"keep": keep}}, "spec": {"volumeName": "v"}});
@@ -251,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_block_device_and_a_claim_that_is_not_bound_are_refused_by_name() {
-        let wishes = Wishes { by_default: true, policies: None };
+        let wishes = Wishes { by_default: true, ..Wishes::default() };
         let pod = pod(json!({}));
         let refused = |spec: Value| {
             let claim = json!({"metadata": {"name": "c"}, "spec": spec});

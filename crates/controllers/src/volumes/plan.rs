@@ -37,7 +37,7 @@ pub struct PlannedVolume {
 pub enum Method {
     /// Its files would be backed up.
     FsBackup,
-    /// Nothing, because a policy says so.
+    /// Nothing, because a policy or a filter says so.
     Skipped,
     /// Nothing, although it is asked for.
     Refused,
@@ -92,6 +92,7 @@ impl Planning<'_> {
             let (method, reason) = match self.wishes.choose(pod, volume, behind) {
                 Choice::Leave => continue,
                 Choice::Skip(why) => (Method::Skipped, Some(why)),
+                Choice::Exclude(why) => (Method::Skipped, Some(why.to_owned())),
                 Choice::Refuse { why, .. } => (Method::Refused, Some(why)),
                 Choice::BackUp => match self.obstacle(pod).await? {
                     Some(why) => (Method::Refused, Some(why)),
