@@ -78,7 +78,7 @@ struct Chosen {
     key: Option<String>,
 }
 
-/// A pod that does not run, and the claims of the volumes that it would have brought.
+/// A pod that does not bring volumes, because it does not run or does not mount them, and their claims.
 struct Idle {
     namespace: String,
     claims: Vec<Option<String>>,
@@ -158,7 +158,7 @@ impl PodVolumes {
         Ok(chosen)
     }
 
-    /// The warnings about pods that did not run: none where another pod has brought everything they share with it.
+    /// The warnings about pods that did not bring their volumes: none where another pod has brought everything they share with it.
     fn told(&self) -> Vec<(String, String)> {
         let mut state = self.state();
         let idle = std::mem::take(&mut state.idle);
@@ -172,6 +172,7 @@ impl PodVolumes {
         let (claim, persistent) = self.reading().behind(pod, volume).await?;
         let claimed = claim.as_ref().map(|claim| Claimed::of(claim, persistent.as_ref())).unwrap_or_default();
         let name = text(volume, "/name").to_owned();
+        let key = (!claimed.claim.is_empty()).then(|| format!("{namespace}/{}", claimed.claim));
         let behind = Behind { claim: claim.as_ref(), volume: persistent.as_ref() };
         match self.wanted.wishes.choose(pod, volume, behind) {
             Choice::Leave => Ok(None),
@@ -185,6 +186,12 @@ impl PodVolumes {
                 }
                 Ok(None)
             }
+            Choice::Unmounted => {
+                let line = format!("the files of volume {}/{name} are not backed up: {UNMOUNTED}", path(pod));
+                let claims = vec![key];
+                self.state().idle.push(Idle { namespace: namespace.to_owned(), claims, line });
+                Ok(None)
+            }
             Choice::Refuse { why, named } => {
                 let line = format!("volume {}/{name} is not backed up: {why}", path(pod));
                 if named {
@@ -194,10 +201,7 @@ impl PodVolumes {
                 }
                 Ok(None)
             }
-            Choice::BackUp => {
-                let key = (!claimed.claim.is_empty()).then(|| format!("{namespace}/{}", claimed.claim));
-                Ok(Some(Chosen { volume: name, claim, claimed, key }))
-            }
+            Choice::BackUp => Ok(Some(Chosen { volume: name, claim, claimed, key })),
         }
     }
 
@@ -326,6 +330,9 @@ impl PodVolumes {
         results
     }
 }
+
+/// Why a volume is not backed up that a pod only declares.
+pub(super) const UNMOUNTED: &str = "no container of its pod mounts it, so that it has no directory";
 
 /// Why volumes of a pod on such a node are not backed up.
 pub(super) fn windows_refused(node: &str) -> String {

@@ -37,6 +37,8 @@ pub enum Choice {
     Skip(String),
     /// Nothing, because the filters of the backup leave out what it belongs to.
     Exclude(&'static str),
+    /// Nothing, because no container mounts it: the kubelet makes no directory for it.
+    Unmounted,
     /// Nothing, although it was asked for.
     Refuse {
         /// Why.
@@ -96,6 +98,7 @@ impl Wishes {
         }
         match unusable(behind) {
             Some(why) => Choice::Refuse { why, named: named || by_policy },
+            None if !is_mounted(pod, name) => Choice::Unmounted,
             None => Choice::BackUp,
         }
     }
@@ -149,6 +152,16 @@ fn never(volume: &Value) -> Option<&'static str> {
     kind.or(token.then_some("token"))
 }
 
+/// Whether any container of a pod mounts a volume. Those that have ended by now count too: its directory stays as long as the pod.
+fn is_mounted(pod: &Value, volume: &str) -> bool {
+    ["containers", "initContainers", "ephemeralContainers"].into_iter().any(|kind| {
+        let containers = pod["spec"][kind].as_array().into_iter().flatten();
+        containers
+            .flat_map(|one| one["volumeMounts"].as_array().into_iter().flatten())
+            .any(|mount| mount["name"] == volume)
+    })
+}
+
 /// The volumes of a pod.
 pub fn volumes(pod: &Value) -> impl Iterator<Item = &Value> {
     pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten()
@@ -182,7 +195,8 @@ mod tests {
     use super::*;
 
     fn pod(annotations: Value) -> Value {
-        json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {"volumes": [
+        json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {
+            "containers": [{"volumeMounts": [{"name": "data"}, {"name": "cache"}, {"name": "own"}]}], "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "cache", "emptyDir": {}},
             {"name": "keys", "secret": {}}, {"name": "host", "hostPath": {"path": "/"}}]}})
     }
@@ -293,6 +307,20 @@ mod tests {
         assert_eq!(of(0, Some(&claim("files"))), Choice::BackUp);
         assert!(matches!(of(0, Some(&claim("snapshot"))), Choice::Refuse { named: true, .. }));
         assert_eq!(of(0, Some(&claim("nothing"))), Choice::Leave);
+    }
+
+    #[test]
+    fn a_volume_that_no_container_mounts_is_not_backed_up_whoever_asks_and_any_container_will_do() {
+        let all = Wishes { by_default: true, ..Wishes::default() };
+        let of = |wishes: &Wishes, pod: &Value| wishes.choose(pod, &pod["spec"]["volumes"][1], Behind::default());
+        let mut pod = pod(json!({ labels::BACKUP_VOLUMES: "cache" }));
+        pod["spec"]["containers"] = json!([{ "volumeMounts": [{ "name": "data" }] }, {}]);
+        assert_eq!((of(&all, &pod), of(&Wishes::default(), &pod)), (Choice::Unmounted, Choice::Unmounted));
+        for kind in ["containers", "initContainers", "ephemeralContainers"] {
+            let mut pod = pod.clone();
+            pod["spec"][kind] = json!([{}, { "volumeMounts": [{ "name": "other" }, { "name": "cache" }] }]);
+            assert_eq!(of(&all, &pod), Choice::BackUp, "{kind}");
+        }
     }
 
     #[test]
