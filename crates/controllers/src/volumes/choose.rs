@@ -88,8 +88,9 @@ impl Wishes {
         }
         match policy {
             Some(ActionKind::Skip) => return Choice::Skip("skipped due to policy".into()),
-            // A snapshot is somebody else's to take, of volumes that stand for themselves.
-            Some(ActionKind::Snapshot) if behind.volume.is_none() => {
+            // A snapshot is somebody else's to take, of volumes that stand for themselves. A policy that means all volumes means no
+            // such volume as this, unless there is a claim that has none yet, or the pod asks for its files.
+            Some(ActionKind::Snapshot) if behind.volume.is_none() && (named || behind.claim.is_some()) => {
                 let why = "a policy wants a snapshot of it, and it is no PersistentVolume".into();
                 return Choice::Refuse { why, named: true };
             }
@@ -307,6 +308,22 @@ mod tests {
         assert_eq!(of(0, Some(&claim("files"))), Choice::BackUp);
         assert!(matches!(of(0, Some(&claim("snapshot"))), Choice::Refuse { named: true, .. }));
         assert_eq!(of(0, Some(&claim("nothing"))), Choice::Leave);
+    }
+
+    #[test]
+    fn a_policy_that_wants_a_snapshot_of_everything_means_no_volume_without_a_claim_unless_the_pod_names_it() {
+        for conditions in ["{}", "{capacity: '0,100Gi'}"] {
+            let rules =
+                format!("version: v1\nvolumePolicies:\n- conditions: {conditions}\n  action: {{type: snapshot}}\n");
+            for by_default in [false, true] {
+                let policies = Some(Policies::parse(&rules).unwrap());
+                let wishes = Wishes { by_default, policies, ..Wishes::default() };
+                let of = |pod: &Value| wishes.choose(pod, &pod["spec"]["volumes"][1], Behind::default());
+                assert_eq!(of(&pod(json!({}))), Choice::Leave, "{conditions} {by_default}");
+                let named = of(&pod(json!({ labels::BACKUP_VOLUMES: "cache" })));
+                assert!(matches!(named, Choice::Refuse { named: true, .. }), "{conditions} {by_default}: {named:?}");
+            }
+        }
     }
 
     #[test]
