@@ -36,6 +36,8 @@ pub const DATA_UPLOAD_SNAPSHOT_INFO: &str = "velero.io/data-upload-snapshot-info
 pub const BACKUP_VOLUMES: &str = "backup.velero.io/backup-volumes";
 /// Annotation on a pod: its volumes whose files are not backed up, separated by commas.
 pub const BACKUP_VOLUMES_EXCLUDES: &str = "backup.velero.io/backup-volumes-excludes";
+/// Annotation on a Backup or Restore: how long the transfer of one of its volumes may take.
+pub const POD_VOLUME_TIMEOUT: &str = "velero.io/pod-volume-timeout";
 /// Annotation an action sets on an item at backup: the additional items it returned are included whatever the filters say.
 /// Internal, and removed before the item is stored.
 pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
+use crate::planted::restored_file;
 use crate::pod_volumes::{
     Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer, unpacked,
 };
@@ -80,6 +81,46 @@ async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
     assert!(errors.contains(words) && errors.contains("writer/data"), "{errors}");
     let failed = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
     assert!(phase(&failed) == "Failed" && message(&failed).starts_with(words), "{failed:#}");
+    kill_process(process, Signal::CONT).unwrap();
+    dismiss(agent).await;
+}
+
+/// A Backup or Restore that says itself how long its volumes may take.
+async fn timed(home: &Home<'_>, kind: &str, name: &str, timeout: &str, spec: Value) -> Value {
+    let metadata = json!({ "name": name, "annotations": { "velero.io/pod-volume-timeout": timeout } });
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": metadata, "spec": spec }))
+        .await
+        .unwrap();
+    home.ended(kind, name).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_and_a_restore_say_themselves_how_long_a_volume_may_take() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 100_000).await;
+    let home = bed.home("home").await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    eventually("the agent says that it lives", async || agent_log(&home).contains("at work")).await;
+    let of_shop = json!({ "includedNamespaces": [application.namespace] });
+    let good = timed(&home, "Backup", "soon", "soon", of_shop.clone()).await;
+    assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("soon", "errors"), agent_log(&home));
+    let warnings = home.messages("soon", "warnings");
+    assert!(warnings.contains("annotation velero.io/pod-volume-timeout: \"soon\" is not a duration"), "{warnings}");
+    assert_eq!(good["status"]["warnings"], 1, "{warnings}");
+
+    // Long before it would be taken for dead.
+    let process = Pid::from_raw(i32::try_from(agent.id().unwrap()).unwrap()).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    let backup = timed(&home, "Backup", "late", "3s", of_shop).await;
+    let errors = home.messages("late", "errors");
+    assert_eq!(phase(&backup), "PartiallyFailed", "{errors}");
+    assert!(errors.contains("writer/data: TimedOut"), "{errors}");
+    let mapping = json!({ (application.namespace.as_str()): format!("{}-back", home.namespace) });
+    let spec = json!({ "backupName": "soon", "namespaceMapping": mapping });
+    let restore = timed(&home, "Restore", "late", "3s", spec).await;
+    let errors = restored_file(&home, "late", "results.gz")["errors"].to_string();
+    assert_eq!(phase(&restore), "PartiallyFailed", "{errors}");
+    assert!(errors.contains("writer/data: TimedOut"), "{errors}");
     kill_process(process, Signal::CONT).unwrap();
     dismiss(agent).await;
 }

@@ -394,7 +394,9 @@ async fn run(
         |resources, namespaces| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces),
         &planning,
     );
-    let (plan, selecting) = job.unless_cancelled(plan).await?;
+    let (mut plan, selecting) = job.unless_cancelled(plan).await?;
+    let (limit, unread) = volumes::limit(job.subject.annotations(), job.context.settings.fs_backup_timeout);
+    plan.warnings.extend(unread);
     let selecting = Arc::new(selecting);
     let actions = || built_in(&job.context.cluster, selecting.catalog());
     let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
@@ -425,7 +427,7 @@ async fn run(
         operations: Arc::clone(operations),
         heard,
         volumes: Some(Arc::new(AllVolumes {
-            pods: volumes(job, begun, wishes, stages).await?,
+            pods: volumes(job, begun, wishes, limit, stages).await?,
             snapshots: Arc::clone(&snapshots),
             csi: csi.clone(),
         })),
@@ -522,7 +524,13 @@ fn settings(spec: &BackupSpec) -> UploaderSettings {
 }
 
 /// Who backs up the volumes of pods, as this Backup wants it.
-async fn volumes(job: &Job<Backup>, begun: &Value, wishes: Wishes, stages: &Stages) -> Result<PodVolumes, Error> {
+async fn volumes(
+    job: &Job<Backup>,
+    begun: &Value,
+    wishes: Wishes,
+    limit: Duration,
+    stages: &Stages,
+) -> Result<PodVolumes, Error> {
     PodVolumes::new(Wanted {
         context: Arc::clone(&job.context),
         name: job.id.name.clone(),
@@ -530,6 +538,7 @@ async fn volumes(job: &Job<Backup>, begun: &Value, wishes: Wishes, stages: &Stag
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
         wishes,
+        limit,
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     })

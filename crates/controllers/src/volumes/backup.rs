@@ -37,6 +37,8 @@ pub(crate) struct Wanted {
     pub owner: OwnerReference,
     pub location: String,
     pub wishes: Wishes,
+    /// How long the transfer of one may take.
+    pub limit: Duration,
     /// For whoever moves the data.
     pub settings: UploaderSettings,
     /// The stage that they are shown in.
@@ -98,7 +100,7 @@ impl PodVolumes {
         let context = &wanted.context;
         let kind = context.settings.mover.resolve(context).await?;
         let selector = format!("{}={}", labels::BACKUP_UID, wanted.uid);
-        let follower = Follower::start(context, selector, context.settings.fs_backup_timeout);
+        let follower = Follower::start(context, selector, wanted.limit);
         Ok(Self { kind, follower, state: Mutex::default(), wanted })
     }
 
