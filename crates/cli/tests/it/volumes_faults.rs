@@ -19,6 +19,9 @@ use crate::pod_volumes::{
     Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer, unpacked,
 };
 
+/// What is promised for `spec.cancel`.
+const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
 }
@@ -180,9 +183,12 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     })
     .await;
     let name = found["metadata"]["name"].as_str().unwrap().to_owned();
+    let asked = Instant::now();
     home.patch("PodVolumeBackup", &name, json!({ "spec": { "cancel": true } })).await;
     let ended = home.ended("PodVolumeBackup", &name).await;
+    let took = asked.elapsed();
     assert_eq!(phase(&ended), "Canceled", "{ended:#}\n{}", agent_log(&home));
+    assert!(took < CANCEL_WITHIN, "{took:?}\n{}", agent_log(&home));
     let progress = &ended["status"]["progress"];
     assert!(progress.is_null() || progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{progress}");
     drop(stuck);
