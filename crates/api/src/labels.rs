@@ -36,6 +36,8 @@ pub const DATA_UPLOAD_SNAPSHOT_INFO: &str = "velero.io/data-upload-snapshot-info
 pub const BACKUP_VOLUMES: &str = "backup.velero.io/backup-volumes";
 /// Annotation on a pod: its volumes whose files are not backed up, separated by commas.
 pub const BACKUP_VOLUMES_EXCLUDES: &str = "backup.velero.io/backup-volumes-excludes";
+/// Annotation on a Backup or Restore: how long the transfer of one of its volumes may take.
+pub const POD_VOLUME_TIMEOUT: &str = "velero.io/pod-volume-timeout";
 /// Annotation an action sets on an item at backup: the additional items it returned are included whatever the filters say.
 /// Internal, and removed before the item is stored.
 pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
@@ -68,6 +70,9 @@ pub const WRITTEN_SINCE: &str = "plimsoll.dev/written-since";
 pub const MOVED: &str = "plimsoll.dev/moved";
 /// Annotation on an agent's Lease: where it tells how far its transfers are, straight from its memory.
 pub const PROGRESS_ADDRESS: &str = "plimsoll.dev/progress-address";
+/// Annotation on the server's Lease: whether backups that do not say have the files of all volumes backed up. The command line,
+/// which plans backups by itself, reads it there.
+pub const DEFAULT_VOLUMES_TO_FS_BACKUP: &str = "plimsoll.dev/default-volumes-to-fs-backup";
 /// Annotation on a DataUpload or DataDownload that has ended: what was made for it is gone, and a restored claim has its volume.
 pub const SETTLED: &str = "plimsoll.dev/settled";
 /// Label on what was made for a volume transfer: the transfer's uid.

@@ -50,6 +50,8 @@ pub struct Settings {
     pub schedule_skip_immediately: bool,
     /// Which mover new backups of volumes use.
     pub mover: MoverChoice,
+    /// Whether backups that do not say have the files of all volumes backed up.
+    pub default_volumes_to_fs_backup: bool,
     /// How long the transfer of one volume may take.
     pub fs_backup_timeout: Duration,
     /// A node's agent that was not heard of for this long is taken for dead.

@@ -7,6 +7,7 @@
 //! - [`Fence::check`] refuses once two thirds of the term have passed without a renewal; at its end [`Leadership::lost`]
 //!   resolves, and the process is expected to exit.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct Candidate {
     pub identity: String,
     /// How long a leader may be silent.
     pub term: Duration,
+    /// What it says of itself while it leads: annotations of the Lease.
+    pub notes: BTreeMap<String, String>,
 }
 
 /// Says whether this process may still have effects.
@@ -173,7 +176,8 @@ fn fresh_lease(candidate: &Candidate, least_epoch: u64) -> Lease {
     succeed(Lease { metadata, spec: Some(spec) }, candidate)
 }
 
-fn succeed(lease: Lease, candidate: &Candidate) -> Lease {
+fn succeed(mut lease: Lease, candidate: &Candidate) -> Lease {
+    lease.metadata.annotations.get_or_insert_default().extend(candidate.notes.clone());
     let previous = lease.spec.unwrap_or_default();
     let now = MicroTime(Timestamp::now());
     let seconds = i32::try_from(candidate.term.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -266,7 +270,17 @@ mod tests {
             lease: "plimsoll".into(),
             identity: "a".into(),
             term: Duration::from_secs(15),
+            notes: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn a_successor_says_of_itself_what_its_predecessor_said_otherwise_and_leaves_the_rest() {
+        let noted = |value: &str| Candidate { notes: [("all".into(), value.into())].into(), ..candidate() };
+        let mut first = fresh_lease(&noted("true"), 0);
+        first.metadata.annotations.as_mut().unwrap().insert("theirs".into(), "x".into());
+        let notes = succeed(first, &noted("false")).metadata.annotations.unwrap();
+        assert_eq!(notes, [("all".into(), "false".into()), ("theirs".into(), "x".into())].into());
     }
 
     #[tokio::test(start_paused = true)]

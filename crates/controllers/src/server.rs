@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::kanister::v1alpha1::ActionSet;
+use plimsoll_api::labels;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_api::velero::v1::{Backup, DeleteBackupRequest, Restore};
 use plimsoll_engine::Error;
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// The name of the Lease.
-const LEASE: &str = "plimsoll";
+pub const LEASE: &str = "plimsoll";
 
 /// A server, not yet running.
 pub struct Server {
@@ -52,6 +53,11 @@ impl Server {
             lease: LEASE.to_owned(),
             identity: self.settings.identity.clone(),
             term: self.settings.lease_term,
+            notes: [(
+                labels::DEFAULT_VOLUMES_TO_FS_BACKUP.to_owned(),
+                self.settings.default_volumes_to_fs_backup.to_string(),
+            )]
+            .into(),
         };
         let namespace = self.settings.namespace.clone();
         if let Some(pod) = &self.settings.pod

@@ -15,6 +15,7 @@ use crate::Error;
 use crate::cluster::{ItemMeta, Resource};
 
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const CLAIMS: &str = "persistentvolumeclaims";
 
 /// The filters of one spec, compiled, with the names of its resources resolved.
 pub struct Selecting {
@@ -88,6 +89,11 @@ impl Selecting {
     /// Whether anything of a resource is kept in a backup. Namespaces are read in any case: what they hold decides.
     pub fn resource(&self, resource: &Resource) -> bool {
         self.selection.resource(&resource.group_resource(), resource.namespaced).is_included()
+    }
+
+    /// Whether claims are kept in a backup at all.
+    pub fn claims(&self) -> bool {
+        self.selection.resource(CLAIMS, true).is_included()
     }
 
     /// Whether objects of a namespace are kept.

@@ -110,6 +110,10 @@ pub struct Install {
     /// What moves the data of volumes
     #[arg(long, value_name = "MOVER", default_value = "auto")]
     pub uploader_type: Uploader,
+    /// Whether backups that do not say have the files of all volumes backed up, unless their pods opt out; it takes the agents
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+        action = clap::ArgAction::Set)]
+    pub default_volumes_to_fs_backup: bool,
     /// How many servers run; one of them leads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub replicas: u8,

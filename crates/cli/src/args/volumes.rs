@@ -14,6 +14,11 @@ pub struct Volumes {
     /// Velero, and built-in elsewhere. Restores follow the backup.
     #[arg(long, value_name = "MOVER", default_value = "auto", env = "PLIMSOLL_VOLUME_MOVER")]
     pub volume_mover: MoverChoice,
+    /// Back up the files of all volumes in backups that do not say, unless their pods opt out
+    // The last one counts, so that an argument of the user's comes after the installer's.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", action = clap::ArgAction::Set, overrides_with = "default_volumes_to_fs_backup")]
+    pub default_volumes_to_fs_backup: bool,
     /// How long the transfer of one volume may take
     #[arg(long, value_name = "DURATION", default_value = "4h", value_parser = super::duration)]
     pub fs_backup_timeout: Duration,

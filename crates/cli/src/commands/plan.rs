@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
 use kube::{Api, Client};
+use plimsoll_api::labels::DEFAULT_VOLUMES_TO_FS_BACKUP;
 use plimsoll_api::velero::v1::BackupSpec;
-use plimsoll_controllers::{Error, Method, PlannedVolume, Wishes, plan_volumes};
+use plimsoll_controllers::{Error, LEASE, Method, PlannedVolume, Wishes, plan_volumes};
 use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::selection::Selecting;
@@ -23,13 +25,15 @@ use crate::{connect, output};
 pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let policies = policies(&client, &global.namespace, spec.resource_policy.as_ref()).await?;
+    let (all_volumes, unknown) = all_volumes(&client, &global.namespace).await?;
     let (cluster, operation) = (Cluster::new(client), Operation::new("planning", Clock::system()));
     let root = operation.root();
     let select =
         |resources: &[_], namespaces: &[_]| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces);
     let work = async {
         let (mut plan, selecting) = backup::plan(&cluster, select, &root).await?;
-        let wishes = Wishes::of(spec, policies.clone());
+        plan.warnings.extend(unknown);
+        let wishes = Wishes::of(spec, policies.clone(), &selecting, all_volumes);
         match plan_volumes(&cluster, &plan, &selecting, &wishes, &root).await {
             Ok(volumes) => Ok::<_, Error>((plan, volumes)),
             Err(error) if error.code() == Some(403) => {
@@ -52,6 +56,23 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
         None => text(&plan, &volumes).into_iter().for_each(output::line),
     }
     Ok(Outcome::Success)
+}
+
+/// Whether the server that leads, or led last, has all volumes backed up where a backup does not say; and a warning, where that may
+/// not be read.
+async fn all_volumes(client: &Client, namespace: &str) -> anyhow::Result<(bool, Option<String>)> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    match leases.get_opt(LEASE).await {
+        Ok(lease) => {
+            let said = lease.and_then(|lease| lease.metadata.annotations?.remove(DEFAULT_VOLUMES_TO_FS_BACKUP));
+            Ok((said.as_deref() == Some("true"), None))
+        }
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let what = "whether the server has all volumes backed up where a backup does not say is not known";
+            Ok((false, Some(format!("{what}: {}", status.message))))
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read Lease {LEASE}")),
+    }
 }
 
 /// What a ConfigMap with resource policies says.

@@ -51,6 +51,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         garbage_collection_frequency: options.garbage_collection_frequency.max(Duration::from_secs(1)),
         schedule_skip_immediately: options.schedule_skip_immediately,
         mover: options.volumes.volume_mover,
+        default_volumes_to_fs_backup: options.volumes.default_volumes_to_fs_backup,
         fs_backup_timeout: options.volumes.fs_backup_timeout,
         agent_silence: options.volumes.agent_silence,
         restore_helper: Helper {
@@ -93,6 +94,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         garbage_collection_frequency: Duration::from_hours(1),
         schedule_skip_immediately: false,
         mover: MoverChoice::Auto,
+        default_volumes_to_fs_backup: false,
         fs_backup_timeout: Duration::from_hours(4),
         agent_silence: Duration::from_secs(45),
         // Images are only names there, and programs are this machine's.

@@ -165,7 +165,8 @@ async fn pod(home: &Home<'_>, name: &str, node: &str, volume: Value) {
     let mut volume = volume;
     volume["name"] = json!("data");
     home.create(json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": { "nodeName": node,
-        "containers": [{ "name": "main", "image": "shell" }], "volumes": [volume] } }))
+        "containers": [{ "name": "main", "image": "shell", "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }],
+        "volumes": [volume] } }))
         .await
         .unwrap();
     let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));

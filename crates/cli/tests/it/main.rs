@@ -61,6 +61,7 @@ mod velero_cli;
 mod velero_restores;
 mod volumes;
 mod volumes_agents;
+mod volumes_chosen;
 mod volumes_faults;
 mod volumes_gone;
 mod volumes_killed;

@@ -185,6 +185,21 @@ impl<'a> Application<'a> {
         eventually("the pod runs", async || self.runs(name).await).await;
     }
 
+    /// A pod with three volumes of its own: one for its container, one that only its first container has had, and one for nobody.
+    pub async fn half_mounted_pod(&self, name: &str) {
+        let shell = |script: &str, volume: &str| {
+            json!({ "name": volume, "image": "shell", "command": ["sh", "-c", script],
+                "volumeMounts": [{ "name": volume, "mountPath": "/own" }] })
+        };
+        let empty = |name: &str| json!({ "name": name, "emptyDir": {} });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+            "spec": { "terminationGracePeriodSeconds": 1, "initContainers": [shell("echo early > /own/file", "early")],
+                "containers": [shell("echo used > /own/file; trap exit TERM; sleep 2147483647 & wait", "used")],
+                "volumes": [empty("early"), empty("used"), empty("unused")] } });
+        self.create(pod).await;
+        eventually("the pod runs", async || self.runs(name).await).await;
+    }
+
     /// Whether a pod of this name runs.
     pub async fn runs(&self, name: &str) -> bool {
         self.api("Pod").get_opt(name).await.unwrap().is_some_and(|pod| phase(&json!(pod)) == "Running")

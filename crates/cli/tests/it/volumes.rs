@@ -115,7 +115,7 @@ async fn every_file_of_a_volume_comes_back_as_it_was_whoever_moves_it() {
 }
 
 /// The volumes whose files a backup has.
-async fn volumes_of(home: &Home<'_>, backup: &str) -> Vec<String> {
+pub async fn volumes_of(home: &Home<'_>, backup: &str) -> Vec<String> {
     let all = home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one));
     let of_it = all.filter(|one| one["metadata"]["labels"]["velero.io/backup-name"] == backup);
     let mut names: Vec<_> = of_it.map(|one| one["spec"]["volume"].as_str().unwrap().to_owned()).collect();

@@ -14,9 +14,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
+use crate::planted::restored_file;
 use crate::pod_volumes::{
     Application, agent, agent_log, agent_on_a_small_disk, agent_through, path, server, transfer, unpacked,
 };
+
+/// What is promised for `spec.cancel`.
+const CANCEL_WITHIN: Duration = Duration::from_secs(5);
 
 fn message(transfer: &Value) -> &str {
     transfer.pointer("/status/message").and_then(Value::as_str).unwrap_or_default()
@@ -84,6 +88,46 @@ async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
     dismiss(agent).await;
 }
 
+/// A Backup or Restore that says itself how long its volumes may take.
+async fn timed(home: &Home<'_>, kind: &str, name: &str, timeout: &str, spec: Value) -> Value {
+    let metadata = json!({ "name": name, "annotations": { "velero.io/pod-volume-timeout": timeout } });
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": kind, "metadata": metadata, "spec": spec }))
+        .await
+        .unwrap();
+    home.ended(kind, name).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_and_a_restore_say_themselves_how_long_a_volume_may_take() {
+    let bed = Bed::local_with_pods().await;
+    let application = Application::start(&bed, "shop", 100_000).await;
+    let home = bed.home("home").await;
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    eventually("the agent says that it lives", async || agent_log(&home).contains("at work")).await;
+    let of_shop = json!({ "includedNamespaces": [application.namespace] });
+    let good = timed(&home, "Backup", "soon", "soon", of_shop.clone()).await;
+    assert_eq!(phase(&good), "Completed", "{}\n{}", home.messages("soon", "errors"), agent_log(&home));
+    let warnings = home.messages("soon", "warnings");
+    assert!(warnings.contains("annotation velero.io/pod-volume-timeout: \"soon\" is not a duration"), "{warnings}");
+    assert_eq!(good["status"]["warnings"], 1, "{warnings}");
+
+    // Long before it would be taken for dead.
+    let process = Pid::from_raw(i32::try_from(agent.id().unwrap()).unwrap()).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    let backup = timed(&home, "Backup", "late", "3s", of_shop).await;
+    let errors = home.messages("late", "errors");
+    assert_eq!(phase(&backup), "PartiallyFailed", "{errors}");
+    assert!(errors.contains("writer/data: TimedOut"), "{errors}");
+    let mapping = json!({ (application.namespace.as_str()): format!("{}-back", home.namespace) });
+    let spec = json!({ "backupName": "soon", "namespaceMapping": mapping });
+    let restore = timed(&home, "Restore", "late", "3s", spec).await;
+    let errors = restored_file(&home, "late", "results.gz")["errors"].to_string();
+    assert_eq!(phase(&restore), "PartiallyFailed", "{errors}");
+    assert!(errors.contains("writer/data: TimedOut"), "{errors}");
+    kill_process(process, Signal::CONT).unwrap();
+    dismiss(agent).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within_a_minute() {
     let bed = Bed::local_with_pods().await;
@@ -139,9 +183,12 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     })
     .await;
     let name = found["metadata"]["name"].as_str().unwrap().to_owned();
+    let asked = Instant::now();
     home.patch("PodVolumeBackup", &name, json!({ "spec": { "cancel": true } })).await;
     let ended = home.ended("PodVolumeBackup", &name).await;
+    let took = asked.elapsed();
     assert_eq!(phase(&ended), "Canceled", "{ended:#}\n{}", agent_log(&home));
+    assert!(took < CANCEL_WITHIN, "{took:?}\n{}", agent_log(&home));
     let progress = &ended["status"]["progress"];
     assert!(progress.is_null() || progress["bytesDone"].as_u64() < progress["totalBytes"].as_u64(), "{progress}");
     drop(stuck);

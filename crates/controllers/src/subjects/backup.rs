@@ -36,7 +36,7 @@ use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::snapshots::{AllVolumes, Snapshots, Taking};
 use crate::subject::{Finished, Job, Kind, Needs, Stages};
-use crate::volumes::{self, PodVolumes, Wanted, Wishes};
+use crate::volumes::{self, PodVolumes, Wanted, Wishes, all_by_default};
 use crate::{csi, plugins, policy, project, snapshots};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
@@ -227,7 +227,7 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
             "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
             "annotations": source_cluster(job).await?,
         },
-        "spec": defaults(&backup.spec, &location.name_any(), ttl, &places),
+        "spec": defaults(&backup.spec, &location.name_any(), ttl, &places, job.context.settings.default_volumes_to_fs_backup),
         "status": {
             "phase": "InProgress",
             "queuePosition": null,
@@ -244,7 +244,7 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
 }
 
 /// What a spec leaves to the server, said in the spec: whoever reads the backup later should not have to know our defaults.
-fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String]) -> Value {
+fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String], all_volumes: bool) -> Value {
     let namespaces = &spec.included_namespaces;
     let namespaces = if namespaces.is_empty() { &vec!["*".into()] } else { namespaces };
     let or = |given: &Option<GoDuration>, default: u64| {
@@ -257,7 +257,7 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String])
         "includedNamespaces": namespaces,
         "csiSnapshotTimeout": or(&spec.csi_snapshot_timeout, 10 * 60),
         "itemOperationTimeout": or(&spec.item_operation_timeout, 4 * 60 * 60),
-        "defaultVolumesToFsBackup": spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false),
+        "defaultVolumesToFsBackup": all_by_default(spec, all_volumes),
         "snapshotMoveData": spec.snapshot_move_data.unwrap_or(false),
     });
     if !places.is_empty() {
@@ -394,7 +394,9 @@ async fn run(
         |resources, namespaces| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces),
         &planning,
     );
-    let (plan, selecting) = job.unless_cancelled(plan).await?;
+    let (mut plan, selecting) = job.unless_cancelled(plan).await?;
+    let (limit, unread) = volumes::limit(job.subject.annotations(), job.context.settings.fs_backup_timeout);
+    plan.warnings.extend(unread);
     let selecting = Arc::new(selecting);
     let actions = || built_in(&job.context.cluster, selecting.catalog());
     let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
@@ -404,11 +406,12 @@ async fn run(
     let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
     let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
     let locations = snapshots::choose(&job.context, spec).await?.map_err(Error::Selection)?;
-    let mut wanting = wanting(job, begun, policies.as_ref(), &selecting, &heard, stages).await?;
+    let wishes = Wishes::of(spec, policies.clone(), &selecting, job.context.settings.default_volumes_to_fs_backup);
+    let mut wanting = wanting(job, begun, wishes.clone(), &selecting, &heard, stages).await?;
     wanting.plugins = !locations.0.is_empty();
     let csi = Csi::register(wanting, &mut actions, selecting.catalog())?;
     plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
-    let taking = taking(job, locations, policies.clone(), &selecting, operations, &heard, stages);
+    let taking = taking(job, locations, policies, &selecting, operations, &heard, stages);
     let snapshots = Arc::new(Snapshots::new(taking));
     planning.finish();
     let run = BackupRun {
@@ -424,7 +427,7 @@ async fn run(
         operations: Arc::clone(operations),
         heard,
         volumes: Some(Arc::new(AllVolumes {
-            pods: volumes(job, begun, policies, stages).await?,
+            pods: volumes(job, begun, wishes, limit, stages).await?,
             snapshots: Arc::clone(&snapshots),
             csi: csi.clone(),
         })),
@@ -451,7 +454,7 @@ async fn run(
 async fn wanting(
     job: &Job<Backup>,
     begun: &Value,
-    policies: Option<&Policies>,
+    wishes: Wishes,
     selecting: &Arc<Selecting>,
     heard: &Arc<Heard>,
     stages: &Stages,
@@ -476,7 +479,7 @@ async fn wanting(
         wanted: spec.snapshot_volumes,
         plugins: false,
         selecting: Arc::clone(selecting),
-        wishes: Wishes::of(spec, policies.cloned()),
+        wishes,
         limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(CSI_LIMIT),
         moving,
         heard: Arc::clone(heard),
@@ -524,7 +527,8 @@ fn settings(spec: &BackupSpec) -> UploaderSettings {
 async fn volumes(
     job: &Job<Backup>,
     begun: &Value,
-    policies: Option<Policies>,
+    wishes: Wishes,
+    limit: Duration,
     stages: &Stages,
 ) -> Result<PodVolumes, Error> {
     PodVolumes::new(Wanted {
@@ -533,7 +537,8 @@ async fn volumes(
         uid: job.id.uid.clone(),
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
         location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        wishes: Wishes::of(&job.subject.spec, policies),
+        wishes,
+        limit,
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     })

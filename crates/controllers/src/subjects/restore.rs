@@ -237,7 +237,9 @@ async fn prepare(
     let _ = plugins.csi.set(Arc::clone(&csi));
     plugins.add(job, &mut actions, &selecting, begun).await?;
     let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?.with_csi(csi.knows_snapshots());
-    let data = volume_data(job, backup, &volumes, &mut actions, &selecting, stages)?;
+    let (limit, unread) = volumes::limit(job.subject.annotations(), job.context.settings.fs_backup_timeout);
+    unread.into_iter().for_each(|warning| recorder.warn(&Scope::Operation, warning));
+    let data = volume_data(job, backup, &volumes, limit, &mut actions, &selecting, stages)?;
     let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
     let snapshots = from_snapshots(job, backup, &volumes, &operations, plugins, stages);
     let plan = make_plan(job, store, backup, &selecting, &actions, recorder, &planning).await?;
@@ -318,6 +320,7 @@ fn volume_data(
     job: &Job<Restore>,
     backup: &Backup,
     volumes: &Volumes,
+    limit: Duration,
     actions: &mut Actions,
     selecting: &Selecting,
     stages: &Stages,
@@ -330,6 +333,7 @@ fn volume_data(
         backups: volumes.files().to_vec(),
         location: backup.spec.storage_location.clone().unwrap_or_default(),
         namespaces: job.subject.spec.namespace_mapping.clone(),
+        limit,
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     };

@@ -15,6 +15,7 @@ use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::Kind;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
+use tracing::debug;
 
 use super::behind::Reading;
 use super::choose::{Behind, Choice, Wishes, listed, volumes};
@@ -36,6 +37,8 @@ pub(crate) struct Wanted {
     pub owner: OwnerReference,
     pub location: String,
     pub wishes: Wishes,
+    /// How long the transfer of one may take.
+    pub limit: Duration,
     /// For whoever moves the data.
     pub settings: UploaderSettings,
     /// The stage that they are shown in.
@@ -77,7 +80,7 @@ struct Chosen {
     key: Option<String>,
 }
 
-/// A pod that does not run, and the claims of the volumes that it would have brought.
+/// A pod that does not bring volumes, because it does not run or does not mount them, and their claims.
 struct Idle {
     namespace: String,
     claims: Vec<Option<String>>,
@@ -97,7 +100,7 @@ impl PodVolumes {
         let context = &wanted.context;
         let kind = context.settings.mover.resolve(context).await?;
         let selector = format!("{}={}", labels::BACKUP_UID, wanted.uid);
-        let follower = Follower::start(context, selector, context.settings.fs_backup_timeout);
+        let follower = Follower::start(context, selector, wanted.limit);
         Ok(Self { kind, follower, state: Mutex::default(), wanted })
     }
 
@@ -157,7 +160,7 @@ impl PodVolumes {
         Ok(chosen)
     }
 
-    /// The warnings about pods that did not run: none where another pod has brought everything they share with it.
+    /// The warnings about pods that did not bring their volumes: none where another pod has brought everything they share with it.
     fn told(&self) -> Vec<(String, String)> {
         let mut state = self.state();
         let idle = std::mem::take(&mut state.idle);
@@ -171,13 +174,24 @@ impl PodVolumes {
         let (claim, persistent) = self.reading().behind(pod, volume).await?;
         let claimed = claim.as_ref().map(|claim| Claimed::of(claim, persistent.as_ref())).unwrap_or_default();
         let name = text(volume, "/name").to_owned();
+        let key = (!claimed.claim.is_empty()).then(|| format!("{namespace}/{}", claimed.claim));
         let behind = Behind { claim: claim.as_ref(), volume: persistent.as_ref() };
         match self.wanted.wishes.choose(pod, volume, behind) {
             Choice::Leave => Ok(None),
+            Choice::Exclude(why) => {
+                debug!("volume {}/{name} is not backed up: {why}", path(pod));
+                Ok(None)
+            }
             Choice::Skip(why) => {
                 if !claimed.volume.is_empty() {
                     self.state().results.infos.push(info::skipped(&claimed, &why));
                 }
+                Ok(None)
+            }
+            Choice::Unmounted => {
+                let line = format!("the files of volume {}/{name} are not backed up: {UNMOUNTED}", path(pod));
+                let claims = vec![key];
+                self.state().idle.push(Idle { namespace: namespace.to_owned(), claims, line });
                 Ok(None)
             }
             Choice::Refuse { why, named } => {
@@ -189,10 +203,7 @@ impl PodVolumes {
                 }
                 Ok(None)
             }
-            Choice::BackUp => {
-                let key = (!claimed.claim.is_empty()).then(|| format!("{namespace}/{}", claimed.claim));
-                Ok(Some(Chosen { volume: name, claim, claimed, key }))
-            }
+            Choice::BackUp => Ok(Some(Chosen { volume: name, claim, claimed, key })),
         }
     }
 
@@ -321,6 +332,9 @@ impl PodVolumes {
         results
     }
 }
+
+/// Why a volume is not backed up that a pod only declares.
+pub(super) const UNMOUNTED: &str = "no container of its pod mounts it, so that it has no directory";
 
 /// Why volumes of a pod on such a node are not backed up.
 pub(super) fn windows_refused(node: &str) -> String {

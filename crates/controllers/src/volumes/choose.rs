@@ -2,6 +2,7 @@
 
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::BackupSpec;
+use plimsoll_engine::selection::Selecting;
 use plimsoll_select::policies::{ActionKind, Policies, Volume};
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ pub struct Wishes {
     pub by_default: bool,
     /// Its volume policies.
     pub policies: Option<Policies>,
+    /// Claims are no part of it: then their files are none either, or a restore would write them into whatever claim it finds.
+    pub without_claims: bool,
 }
 
 /// What is known about a volume of a pod beside the pod itself.
@@ -32,6 +35,10 @@ pub enum Choice {
     Leave,
     /// Nothing, because a policy says so.
     Skip(String),
+    /// Nothing, because the filters of the backup leave out what it belongs to.
+    Exclude(&'static str),
+    /// Nothing, because no container mounts it: the kubelet makes no directory for it.
+    Unmounted,
     /// Nothing, although it was asked for.
     Refuse {
         /// Why.
@@ -45,10 +52,9 @@ pub enum Choice {
 const NEVER: [&str; 5] = ["hostPath", "secret", "configMap", "projected", "downwardAPI"];
 
 impl Wishes {
-    /// What a Backup and its policies say.
-    pub fn of(spec: &BackupSpec, policies: Option<Policies>) -> Self {
-        let by_default = spec.default_volumes_to_fs_backup.or(spec.default_volumes_to_restic).unwrap_or(false);
-        Self { by_default, policies }
+    /// What a Backup, its policies and its filters say, and the server where they do not.
+    pub fn of(spec: &BackupSpec, policies: Option<Policies>, selecting: &Selecting, servers_default: bool) -> Self {
+        Self { by_default: all_by_default(spec, servers_default), policies, without_claims: !selecting.claims() }
     }
 
     /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
@@ -69,25 +75,31 @@ impl Wishes {
                 Choice::Leave
             };
         }
-        let by_policy = match self.policy(volume, behind) {
-            Some(ActionKind::FsBackup) => true,
-            Some(ActionKind::Skip) => return Choice::Skip("skipped due to policy".into()),
-            // A snapshot is somebody else's to take, of volumes that stand for themselves.
-            Some(ActionKind::Snapshot) if behind.volume.is_none() => {
-                let why = "a policy wants a snapshot of it, and it is no PersistentVolume".into();
-                return Choice::Refuse { why, named: true };
-            }
-            Some(ActionKind::Snapshot | ActionKind::Custom) => return Choice::Leave,
-            None => false,
-        };
+        let policy = self.policy(volume, behind);
         let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
         // Where all are asked for, a name in the annotation asks for nothing more.
         let by_name = named && !self.by_default;
-        if !(by_policy || by_default || by_name) {
-            return Choice::Leave;
+        let by_policy = policy == Some(ActionKind::FsBackup);
+        let asked = by_policy || (policy.is_none() && (by_default || by_name));
+        // Not those that pods make for themselves: nobody prepares such a claim for a restore.
+        if self.without_claims && volume.get("persistentVolumeClaim").is_some() {
+            let why = "persistentvolumeclaims are not included in the backup";
+            return if asked { Choice::Exclude(why) } else { Choice::Leave };
+        }
+        match policy {
+            Some(ActionKind::Skip) => return Choice::Skip("skipped due to policy".into()),
+            // A snapshot is somebody else's to take, of volumes that stand for themselves. A policy that means all volumes means no
+            // such volume as this, unless there is a claim that has none yet, or the pod asks for its files.
+            Some(ActionKind::Snapshot) if behind.volume.is_none() && (named || behind.claim.is_some()) => {
+                let why = "a policy wants a snapshot of it, and it is no PersistentVolume".into();
+                return Choice::Refuse { why, named: true };
+            }
+            _ if !asked => return Choice::Leave,
+            _ => {}
         }
         match unusable(behind) {
             Some(why) => Choice::Refuse { why, named: named || by_policy },
+            None if !is_mounted(pod, name) => Choice::Unmounted,
             None => Choice::BackUp,
         }
     }
@@ -112,6 +124,12 @@ impl Wishes {
     }
 }
 
+/// Whether the files of all volumes are backed up that do not say no. As with Velero the old spelling counts only where it says
+/// yes, and then before the new one.
+pub fn all_by_default(spec: &BackupSpec, servers_default: bool) -> bool {
+    spec.default_volumes_to_restic == Some(true) || spec.default_volumes_to_fs_backup.unwrap_or(servers_default)
+}
+
 /// What keeps the files of a volume from being read.
 fn unusable(behind: Behind<'_>) -> Option<String> {
     let text = |value: Option<&Value>, place: &str| {
@@ -133,6 +151,16 @@ fn never(volume: &Value) -> Option<&'static str> {
     let token = volume["name"].as_str().is_some_and(|name| name.starts_with("default-token"));
     let kind = NEVER.into_iter().find(|kind| volume.get(kind).is_some_and(|value| !value.is_null()));
     kind.or(token.then_some("token"))
+}
+
+/// Whether any container of a pod mounts a volume. Those that have ended by now count too: its directory stays as long as the pod.
+fn is_mounted(pod: &Value, volume: &str) -> bool {
+    ["containers", "initContainers", "ephemeralContainers"].into_iter().any(|kind| {
+        let containers = pod["spec"][kind].as_array().into_iter().flatten();
+        containers
+            .flat_map(|one| one["volumeMounts"].as_array().into_iter().flatten())
+            .any(|mount| mount["name"] == volume)
+    })
 }
 
 /// The volumes of a pod.
@@ -162,12 +190,14 @@ pub fn listed<'a>(pod: &'a Value, annotation: &str) -> Vec<&'a str> {
 #[cfg(test)]
 #[expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
 mod tests {
+    use plimsoll_engine::cluster::Resource;
     use serde_json::json;
 
     use super::*;
 
     fn pod(annotations: Value) -> Value {
-        json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {"volumes": [
+        json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {
+            "containers": [{"volumeMounts": [{"name": "data"}, {"name": "cache"}, {"name": "own"}]}], "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "cache", "emptyDir": {}},
             {"name": "keys", "secret": {}}, {"name": "host", "hostPath": {"path": "/"}}]}})
     }
@@ -181,12 +211,69 @@ mod tests {
 
     #[test]
     fn volumes_are_opted_in_by_name_or_opted_out_by_name() {
-        let (opt_in, opt_out) = (Wishes::default(), Wishes { by_default: true, policies: None });
+        let (opt_in, opt_out) = (Wishes::default(), Wishes { by_default: true, ..Wishes::default() });
         let plain = pod(json!({}));
         assert!(chosen(&opt_in, &plain).is_empty() && !opt_in.concern(&plain));
         assert_eq!(chosen(&opt_out, &plain), ["data", "cache"]);
         assert_eq!(chosen(&opt_in, &pod(json!({labels::BACKUP_VOLUMES: "cache, data"}))), ["data", "cache"]);
         assert_eq!(chosen(&opt_out, &pod(json!({labels::BACKUP_VOLUMES_EXCLUDES: "cache"}))), ["data"]);
+    }
+
+    #[test]
+    fn a_backup_that_does_not_say_is_the_servers_to_decide_and_the_old_spelling_says_nothing_but_yes() {
+        let spec = |new: Option<bool>, old: Option<bool>| BackupSpec {
+            default_volumes_to_fs_backup: new,
+            default_volumes_to_restic: old,
+            ..BackupSpec::default()
+        };
+        for (new, old, servers, all) in [
+            (None, None, false, false),
+            (None, None, true, true),
+            (Some(false), None, true, false),
+            (Some(true), None, false, true),
+            (None, Some(true), false, true),
+            (None, Some(false), true, true),
+            (Some(false), Some(true), false, true),
+        ] {
+            assert_eq!(all_by_default(&spec(new, old), servers), all, "{new:?} {old:?} {servers}");
+        }
+    }
+
+    #[test]
+    fn where_claims_are_no_part_of_a_backup_their_files_are_none_even_if_somebody_names_them() {
+        let claims = Resource {
+            group: String::new(),
+            version: "v1".into(),
+            plural: "persistentvolumeclaims".into(),
+            kind: "PersistentVolumeClaim".into(),
+            namespaced: true,
+            aliases: vec!["pvc".into()],
+        };
+        let wishes = |spec: Value| {
+            let spec: BackupSpec = serde_json::from_value(spec).unwrap();
+            let selecting = Selecting::for_backup(&spec, None, std::slice::from_ref(&claims), &[]).unwrap();
+            Wishes::of(&spec, None, &selecting, true)
+        };
+        for spec in [
+            json!({ "excludedResources": ["pvc"] }),
+            json!({ "includedResources": ["pods"] }),
+            json!({ "excludedNamespaceScopedResources": ["persistentvolumeclaims"] }),
+        ] {
+            let wishes = wishes(spec.clone());
+            let named = pod(json!({ labels::BACKUP_VOLUMES: "data" }));
+            assert_eq!((chosen(&wishes, &named), wishes.concern(&named)), (vec!["cache".to_owned()], true), "{spec}");
+        }
+        assert_eq!(chosen(&wishes(json!({})), &pod(json!({}))), ["data", "cache"]);
+        let unasked = pod(json!({ labels::BACKUP_VOLUMES_EXCLUDES: "data" }));
+        let left = wishes(json!({ "includedResources": ["pods"] })).choose(
+            &unasked,
+            &unasked["spec"]["volumes"][0],
+            Behind::default(),
+        );
+        assert_eq!(left, Choice::Leave, "nobody misses it");
+        let own = json!({ "name": "own", "ephemeral": { "volumeClaimTemplate": {} } });
+        let wishes = wishes(json!({ "excludedResources": ["pvc"] }));
+        assert_eq!(wishes.choose(&pod(json!({})), &own, Behind::default()), Choice::BackUp);
     }
 
     #[test]
@@ -199,7 +286,7 @@ mod tests {
             of(&Wishes::default(), &named, 3),
             Choice::Refuse { why: "hostPath volumes are not backed up".into(), named: true }
         );
-        assert_eq!(of(&Wishes { by_default: true, policies: None }, &pod(json!({})), 2), Choice::Leave);
+        assert_eq!(of(&Wishes { by_default: true, ..Wishes::default() }, &pod(json!({})), 2), Choice::Leave);
     }
 
     #[test]
@@ -210,7 +297,7 @@ mod tests {
              - conditions: {pvcLabels: {keep: snapshot}}\n  action: {type: snapshot}\n",
         )
         .unwrap();
-        let wishes = Wishes { by_default: false, policies: Some(policies) };
+        let wishes = Wishes { policies: Some(policies), ..Wishes::default() };
         let pod = pod(json!({labels::BACKUP_VOLUMES: "cache"}));
         let claim =
             |keep: &str| json!({"metadata": {"name": "c", "labels": {"keep": keep}}, "spec": {"volumeName": "v"}});
@@ -224,8 +311,38 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_wants_a_snapshot_of_everything_means_no_volume_without_a_claim_unless_the_pod_names_it() {
+        for conditions in ["{}", "{capacity: '0,100Gi'}"] {
+            let rules =
+                format!("version: v1\nvolumePolicies:\n- conditions: {conditions}\n  action: {{type: snapshot}}\n");
+            for by_default in [false, true] {
+                let policies = Some(Policies::parse(&rules).unwrap());
+                let wishes = Wishes { by_default, policies, ..Wishes::default() };
+                let of = |pod: &Value| wishes.choose(pod, &pod["spec"]["volumes"][1], Behind::default());
+                assert_eq!(of(&pod(json!({}))), Choice::Leave, "{conditions} {by_default}");
+                let named = of(&pod(json!({ labels::BACKUP_VOLUMES: "cache" })));
+                assert!(matches!(named, Choice::Refuse { named: true, .. }), "{conditions} {by_default}: {named:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_that_no_container_mounts_is_not_backed_up_whoever_asks_and_any_container_will_do() {
+        let all = Wishes { by_default: true, ..Wishes::default() };
+        let of = |wishes: &Wishes, pod: &Value| wishes.choose(pod, &pod["spec"]["volumes"][1], Behind::default());
+        let mut pod = pod(json!({ labels::BACKUP_VOLUMES: "cache" }));
+        pod["spec"]["containers"] = json!([{ "volumeMounts": [{ "name": "data" }] }, {}]);
+        assert_eq!((of(&all, &pod), of(&Wishes::default(), &pod)), (Choice::Unmounted, Choice::Unmounted));
+        for kind in ["containers", "initContainers", "ephemeralContainers"] {
+            let mut pod = pod.clone();
+            pod["spec"][kind] = json!([{}, { "volumeMounts": [{ "name": "other" }, { "name": "cache" }] }]);
+            assert_eq!(of(&all, &pod), Choice::BackUp, "{kind}");
+        }
+    }
+
+    #[test]
     fn a_block_device_and_a_claim_that_is_not_bound_are_refused_by_name() {
-        let wishes = Wishes { by_default: true, policies: None };
+        let wishes = Wishes { by_default: true, ..Wishes::default() };
         let pod = pod(json!({}));
         let refused = |spec: Value| {
             let claim = json!({"metadata": {"name": "c"}, "spec": spec});

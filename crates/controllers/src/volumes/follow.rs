@@ -78,6 +78,8 @@ struct Followed<T> {
     wait: Option<Wait>,
     obstacle: Option<(&'static str, Instant)>,
     deadline: Instant,
+    /// How long it may take, until it is known since when it is there.
+    undated: Option<Duration>,
     ended: Option<oneshot::Sender<Result<Arc<T>, Lost>>>,
 }
 
@@ -124,6 +126,7 @@ impl<T: Obstructed> Follower<T> {
             wait: None,
             obstacle: None,
             deadline: Instant::now() + self.limit,
+            undated: Some(self.limit),
             ended: Some(sender),
         };
         if let Some(latest) = entry.latest.clone() {
@@ -137,6 +140,7 @@ impl<T: Obstructed> Follower<T> {
 impl<T: Obstructed> Followed<T> {
     fn show(&mut self, object: &Arc<T>) {
         let phase = object.phase();
+        self.date(object);
         self.count(object);
         match phase {
             TransferPhase::Completed => self.task.finish(),
@@ -148,6 +152,15 @@ impl<T: Obstructed> Followed<T> {
         if phase.is_ended() {
             self.end(Ok(Arc::clone(object)));
         }
+    }
+
+    /// Its time runs from when it was made: whoever takes over grants it no more.
+    fn date(&mut self, object: &T) {
+        let Some(limit) = self.undated.take() else { return };
+        let age = object.creation_timestamp().map(|created| Timestamp::now().duration_since(created.0));
+        // A clock that is behind the API server's makes nothing older.
+        let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
+        self.deadline = self.deadline.min(Instant::now() + limit.saturating_sub(age));
     }
 
     fn count(&self, object: &T) {
@@ -526,6 +539,29 @@ mod tests {
         assert_eq!(ended.now_or_never().unwrap().err(), Some(Lost::Deleted));
         let _ended = follow(&follower, "early");
         assert_eq!(in_doubt(&follower), ["early"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_one_that_a_predecessor_made_runs_from_when_it_was_made() {
+        use watcher::Event::Apply;
+        let aged = |name: &str, seconds: i64| {
+            let mut made = transfer(name);
+            let created = Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+            made.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+            made
+        };
+        let follower = follower();
+        let is_overdue = |name: &str| overdue(&follower.entries, name).is_some();
+        hear_all(&follower, vec![Apply(aged("before", 50))]);
+        let _ended = [follow(&follower, "before"), follow(&follower, "after"), follow(&follower, "ahead")];
+        hear_all(&follower, vec![Apply(aged("after", 50)), Apply(aged("ahead", -50))]);
+        assert!(!["before", "after", "ahead"].into_iter().any(is_overdue));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        // What is heard of it later counts nothing anew.
+        hear_all(&follower, vec![Apply(aged("after", 50))]);
+        assert_eq!(["before", "after", "ahead"].map(is_overdue), [true, true, false]);
+        tokio::time::advance(LIMIT).await;
+        assert!(is_overdue("ahead"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use plimsoll_progress::Task;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::backup::windows_refused;
+use super::backup::{UNMOUNTED, windows_refused};
 use super::behind::Reading;
 use super::choose::{Behind, Choice, Wishes, volumes};
 
@@ -37,7 +37,7 @@ pub struct PlannedVolume {
 pub enum Method {
     /// Its files would be backed up.
     FsBackup,
-    /// Nothing, because a policy says so.
+    /// Nothing, because a policy or a filter says so, or because no container mounts it.
     Skipped,
     /// Nothing, although it is asked for.
     Refused,
@@ -92,6 +92,8 @@ impl Planning<'_> {
             let (method, reason) = match self.wishes.choose(pod, volume, behind) {
                 Choice::Leave => continue,
                 Choice::Skip(why) => (Method::Skipped, Some(why)),
+                Choice::Exclude(why) => (Method::Skipped, Some(why.to_owned())),
+                Choice::Unmounted => (Method::Skipped, Some(UNMOUNTED.to_owned())),
                 Choice::Refuse { why, .. } => (Method::Refused, Some(why)),
                 Choice::BackUp => match self.obstacle(pod).await? {
                     Some(why) => (Method::Refused, Some(why)),

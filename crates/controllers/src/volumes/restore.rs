@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::{BoxFuture, try_join_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -41,6 +42,8 @@ pub(crate) struct Source {
     /// The backup's location, as this cluster calls it: whoever made the backup may have called it otherwise.
     pub location: String,
     pub namespaces: BTreeMap<String, String>,
+    /// How long the transfer of one volume may take.
+    pub limit: Duration,
     /// For whoever moves the data.
     pub settings: UploaderSettings,
     /// The stage that they are shown in.
@@ -128,7 +131,7 @@ impl PodData {
             return Ok(None);
         }
         let selector = format!("{}={}", labels::RESTORE_UID, source.uid);
-        let follower = Follower::start(&source.context, selector, settings.fs_backup_timeout);
+        let follower = Follower::start(&source.context, selector, source.limit);
         let work = Arc::new(Work { source, expected, follower, state: Mutex::default() });
         Ok(Some(Self { work, tasks: Mutex::default() }))
     }

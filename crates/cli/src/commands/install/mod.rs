@@ -4,6 +4,7 @@ mod objects;
 mod ready;
 
 use anyhow::Context;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
@@ -23,6 +24,13 @@ pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, all, objec
 /// Whose fields these are, for the API server.
 const MANAGER: &str = "plimsoll-install";
 
+/// The argument of servers, Velero's and ours, that has all volumes backed up by default.
+const ALL_VOLUMES: &str = "--default-volumes-to-fs-backup";
+
+/// What becomes of volumes where Velero's server had that argument and ours does not.
+const FEWER_VOLUMES: &str = "Velero's server here backs up the files of all volumes (--default-volumes-to-fs-backup). This one \
+    does not, unless a backup says so: install it with the same flag.";
+
 /// Installs, or prints what would be installed.
 pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> {
     let all = all(&global.namespace, options)?;
@@ -39,6 +47,9 @@ pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> 
         advice(options).into_iter().for_each(output::line);
         if options.uploader_type == Uploader::Auto && has_kopia_repositories(&client, &global.namespace).await {
             output::line(needs_kopia(&options.image));
+        }
+        if !options.default_volumes_to_fs_backup && backs_up_all_volumes(&client, &global.namespace).await {
+            output::line(FEWER_VOLUMES);
         }
         if options.wait {
             return ready::wait(&client, &global.namespace, options).await;
@@ -160,6 +171,20 @@ async fn has_kopia_repositories(client: &Client, namespace: &str) -> bool {
     found.is_ok_and(|found| found.items.iter().any(is_kopia))
 }
 
+/// Whether Velero's server here, running or scaled down, has all volumes backed up by default.
+async fn backs_up_all_volumes(client: &Client, namespace: &str) -> bool {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let velero = deployments.get_opt("velero").await;
+    velero.ok().flatten().is_some_and(|velero| is_told_to_back_up_all_volumes(&velero))
+}
+
+fn is_told_to_back_up_all_volumes(deployment: &Deployment) -> bool {
+    let pod = deployment.spec.template.spec.as_ref();
+    let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+    let mut arguments = containers.flat_map(|container| container.args.iter().flatten());
+    arguments.any(|argument| *argument == ALL_VOLUMES || *argument == format!("{ALL_VOLUMES}=true"))
+}
+
 fn needs_kopia(image: &str) -> String {
     format!(
         "There are kopia repositories here: unless kopia is in image {image}, backups of volumes fail with \
@@ -169,7 +194,21 @@ fn needs_kopia(image: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_velero_that_backs_up_all_volumes_is_known_by_its_arguments() {
+        let told = |arguments: &[&str]| {
+            let pod = json!({ "containers": [{ "name": "velero", "args": arguments }] });
+            let deployment = json!({ "spec": { "selector": {}, "template": { "spec": pod } } });
+            is_told_to_back_up_all_volumes(&serde_json::from_value(deployment).unwrap())
+        };
+        assert!(told(&["server", "--default-volumes-to-fs-backup=true"]));
+        assert!(told(&["server", "--default-volumes-to-fs-backup", "--uploader-type=kopia"]));
+        assert!(!told(&["server", "--default-volumes-to-fs-backup=false"]) && !told(&["server"]));
+    }
 
     #[test]
     fn whoever_may_need_a_program_reads_that_it_must_be_in_the_image() {

@@ -207,6 +207,12 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         format!("--download-url=http://{SERVER_NAME}.{namespace}.svc:{DOWNLOADS}"),
         format!("--dashboard-address=0.0.0.0:{DASHBOARD}"),
     ];
+    if options.default_volumes_to_fs_backup {
+        if !options.use_node_agent {
+            bail!(Usage("--default-volumes-to-fs-backup takes the agents: leave --use-node-agent=false out".into()));
+        }
+        arguments.push("--default-volumes-to-fs-backup=true".into());
+    }
     arguments.extend(options.server_arguments.iter().cloned());
     let mut container = container(options, SERVER_CONTAINER, &arguments);
     let account = json!({ "name": "POD_SERVICE_ACCOUNT", "valueFrom": { "fieldRef": { "fieldPath": "spec.serviceAccountName" } } });

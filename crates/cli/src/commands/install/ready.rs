@@ -7,6 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use plimsoll_controllers::LEASE;
 use plimsoll_progress::{Clock, Operation};
 
 use super::objects::{AGENT_NAME, SERVER_NAME};
@@ -61,7 +62,7 @@ async fn missing(client: &Client, namespace: &str, agents: bool) -> kube::Result
         return Ok(Some(why));
     }
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let holder = leases.get_opt("plimsoll").await?.and_then(|lease| lease.spec?.holder_identity);
+    let holder = leases.get_opt(LEASE).await?.and_then(|lease| lease.spec?.holder_identity);
     Ok(match holder {
         Some(_) => None,
         None => Some("waiting for a server to lead: beside a Velero or Kanister that works it only looks on".into()),
