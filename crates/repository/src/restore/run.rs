@@ -184,13 +184,21 @@ struct Folder {
     is_new: bool,
 }
 
+/// The name by which a file that has several was met first.
+#[derive(Clone)]
+struct FirstName {
+    path: PathBuf,
+    /// What was there stays.
+    is_kept: bool,
+}
+
 /// Walks the snapshot and plans.
 struct Planner<'r, 'a> {
     run: &'r Run<'a>,
     places: Places<'r>,
     portion: Portion,
     links: Vec<(PathBuf, PathBuf)>,
-    first_names: HashMap<(u64, u64), PathBuf>,
+    first_names: HashMap<(u64, u64), FirstName>,
     /// Files that could not be restored completely.
     damaged: HashSet<PathBuf>,
     folders: Vec<Folder>,
@@ -299,18 +307,22 @@ impl Planner<'_, '_> {
             if let Some(first) = self.first_names.get(&key).cloned() {
                 return self.another_name(node, first, path, fresh);
             }
-            self.first_names.insert(key, path.clone());
         }
-        if !fresh && self.is_kept(node, &path) {
+        let is_kept = !fresh && self.is_kept(node, &path);
+        if let Some(key) = node.hard_link_key() {
+            self.first_names.insert(key, FirstName { path: path.clone(), is_kept });
+        }
+        if is_kept {
             return self.count_kept(node.size);
         }
         self.plan(node, &path, content);
     }
 
     /// A file that has a name already, perhaps from an earlier attempt that did not get as far as this one.
-    fn another_name(&mut self, node: &Node, first: PathBuf, path: PathBuf, fresh: bool) {
+    fn another_name(&mut self, node: &Node, first: FirstName, path: PathBuf, fresh: bool) {
         if !fresh {
-            if self.is_same_file(&first, &path) {
+            // One whose first name will be another file is so no longer.
+            if first.is_kept && self.is_same_file(&first.path, &path) {
                 return self.count_kept(0);
             }
             let whatever_it_is = self.run.options.overwrite != Overwrite::IfChanged;
@@ -318,7 +330,7 @@ impl Planner<'_, '_> {
                 return self.count_kept(0);
             }
         }
-        self.links.push((first, path));
+        self.links.push((first.path, path));
     }
 
     fn is_same_file(&mut self, one: &Path, other: &Path) -> bool {

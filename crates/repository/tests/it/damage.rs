@@ -390,7 +390,7 @@ fn a_flipped_bit_in_the_only_key_is_damage_and_no_wrong_password() {
         let handle = world.runtime.handle().clone();
         Repository::open(world.store(), handle, password.as_bytes(), OpenOptions::default()).map(drop)
     };
-    assert_eq!(open("another").expect_err("the key is good").reason(), "WrongPassword");
+    assert_eq!(open("another").expect_err("the key is good").reason(), "WrongRepositoryPassword");
     let name = key.file_name().expect("a name").to_string_lossy().into_owned();
     for field in ["\"salt\":\"", "\"data\":\""] {
         let whole = fs::read_to_string(&key).expect("reads");
