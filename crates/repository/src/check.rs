@@ -274,19 +274,18 @@ impl Check<'_> {
     }
 
     fn content_faults(&self, node: &Node, content: &[Id], faults: &mut Vec<String>) {
-        let (mut size, mut missing, mut first) = (0, 0_u64, None);
+        let (mut size, mut missing) = (0, 0_u64);
         for id in content {
-            match self.index.find(BlobKind::Data, id) {
-                Some(place) => size += place.plain_length(),
-                None => {
-                    missing += 1;
-                    first.get_or_insert(id);
-                }
+            let place = self.index.find(BlobKind::Data, id);
+            size += place.map_or(0, |place| place.plain_length());
+            missing += u64::from(place.is_none());
+            // A file may have millions of them.
+            if place.is_none() && missing == 1 {
+                faults.push(format!("data blob {id} is in no index file"));
             }
         }
-        if let Some(id) = first {
-            let others = if missing > 1 { format!(", nor are {} others of it", missing - 1) } else { String::new() };
-            faults.push(format!("data blob {id} is in no index file{others}"));
+        if missing > 1 {
+            faults.push(format!("nor are {} other data blobs of it", missing - 1));
         }
         if faults.is_empty() && size != node.size {
             self.hint(format!(

@@ -238,7 +238,9 @@ async fn prepare(
     plugins.add(job, &mut actions, &selecting, begun).await?;
     let volumes = Volumes::read(store, &backup.name_any(), spec.restore_pvs).await?.with_csi(csi.knows_snapshots());
     let (limit, unread) = volumes::limit(job.subject.annotations(), job.context.settings.fs_backup_timeout);
-    unread.into_iter().for_each(|warning| recorder.warn(&Scope::Operation, warning));
+    if let Some(warning) = unread {
+        recorder.warn(&Scope::Operation, warning);
+    }
     let data = volume_data(job, backup, &volumes, limit, &mut actions, &selecting, stages)?;
     let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
     let snapshots = from_snapshots(job, backup, &volumes, &operations, plugins, stages);

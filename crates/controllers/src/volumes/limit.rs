@@ -12,13 +12,11 @@ pub(crate) fn limit(annotations: &BTreeMap<String, String>, servers: Duration) -
         return (servers, None);
     };
     let said = text.parse::<GoDuration>().ok().and_then(|said| said.as_std()).filter(|said| !said.is_zero());
-    match said {
-        Some(said) => (said, None),
-        None => {
-            let why = format!("annotation {POD_VOLUME_TIMEOUT}: {text:?} is not a duration such as 4h30m");
-            (servers, Some(format!("{why}: volumes have {}", GoDuration::from(servers))))
-        }
+    if let Some(said) = said {
+        return (said, None);
     }
+    let why = format!("annotation {POD_VOLUME_TIMEOUT}: {text:?} is not a duration such as 4h30m");
+    (servers, Some(format!("{why}: volumes have {}", GoDuration::from(servers))))
 }
 
 #[cfg(test)]

@@ -303,13 +303,12 @@ impl Planner<'_, '_> {
             self.run.meters.files.fail(1);
             return self.run.problem(&path, &"the file has no content list");
         };
-        if let Some(key) = node.hard_link_key() {
-            if let Some(first) = self.first_names.get(&key).cloned() {
-                return self.another_name(node, first, path, fresh);
-            }
+        let key = node.hard_link_key();
+        if let Some(first) = key.and_then(|key| self.first_names.get(&key).cloned()) {
+            return self.another_name(node, first, path, fresh);
         }
         let is_kept = !fresh && self.is_kept(node, &path);
-        if let Some(key) = node.hard_link_key() {
+        if let Some(key) = key {
             self.first_names.insert(key, FirstName { path: path.clone(), is_kept });
         }
         if is_kept {
