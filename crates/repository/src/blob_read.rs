@@ -107,11 +107,13 @@ pub(crate) struct BlobReader<'a> {
     index: &'a BlobIndex,
     cancel: Cancel,
     trees: Mutex<TreeCache>,
+    /// Held while a pack of trees is read: whoever wants it too finds it afterwards.
+    reading_trees: Mutex<()>,
 }
 
 impl<'a> BlobReader<'a> {
     pub(crate) fn new(repository: &'a Repository, index: &'a BlobIndex, cancel: &Cancel) -> Self {
-        Self { repository, index, cancel: cancel.clone(), trees: Mutex::default() }
+        Self { repository, index, cancel: cancel.clone(), trees: Mutex::default(), reading_trees: Mutex::default() }
     }
 
     /// A tree, from any copy of it that is good.
@@ -163,8 +165,12 @@ impl<'a> BlobReader<'a> {
     }
 
     fn tree_in_pack(&self, place: &Place) -> Result<Bytes> {
-        let cached = self.tree_cache().find(place.pack, self.index.is_large(place.pack), &place.range());
-        let wished = match cached {
+        let find = || self.tree_cache().find(place.pack, self.index.is_large(place.pack), &place.range());
+        if let Ok(found) = find() {
+            return Ok(found);
+        }
+        let _reading = self.reading_trees.lock().unwrap_or_else(PoisonError::into_inner);
+        let wished = match find() {
             Ok(found) => return Ok(found),
             Err(wished) => wished,
         };

@@ -30,6 +30,11 @@ impl Directory {
     /// A directory below this one; this one waits for it.
     pub(super) fn below(self: &Arc<Self>, node: Node, previous: Option<Id>) -> Arc<Self> {
         self.expect();
+        self.expected(node, previous)
+    }
+
+    /// A directory below this one, which waits for it already.
+    pub(super) fn expected(self: &Arc<Self>, node: Node, previous: Option<Id>) -> Arc<Self> {
         Self::make(Some(node), Some(self.clone()), previous)
     }
 
@@ -48,8 +53,18 @@ impl Directory {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(node);
     }
 
-    fn close(&self) -> bool {
+    pub(super) fn close(&self) -> bool {
         self.open.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// One after the other: whoever made the directories chose how deep they are, and the stack has an end.
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let mut above = self.above.take();
+        while let Some(mut directory) = above.and_then(Arc::into_inner) {
+            above = directory.above.take();
+        }
     }
 }
 
@@ -86,4 +101,18 @@ fn save_tree(run: &Run<'_>, saver: &mut Saver, directory: &Directory) -> Result<
         run.store_blob(saver, &run.trees, BlobKind::Tree, id, &mut json)?;
     }
     Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_however_deep_are_forgotten_without_a_deep_stack() {
+        let mut deepest = Directory::root(None);
+        for _ in 0..300_000 {
+            deepest = deepest.below(Node::default(), None);
+        }
+        drop(deepest);
+    }
 }

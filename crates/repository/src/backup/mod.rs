@@ -1,15 +1,16 @@
 //! Backing up: files to chunks to blobs to packs, directories to trees, then the index, then the snapshot.
 //!
 //! ```text
-//!  walker ──batches of files──▶ workers (read, cut, hash, compress, seal) ──packs──▶ uploads
-//!     │                            │ a directory whose entries are all done becomes a tree
-//!     └──unchanged: parent's blobs─┘
-//!  scanner: counts beside it, for the total
+//!  walkers ──batches of files──▶ workers (read, cut, hash, compress, seal) ──packs──▶ uploads
+//!     │                             │ a directory whose entries are all done becomes a tree
+//!     └──unchanged: parent's blobs──┘
+//!  scanner: counts ahead for the total, if the walkers have to wait for the workers
 //! ```
 
 mod buffers;
 mod directory;
 mod files;
+mod folders;
 mod memory;
 mod node;
 mod options;

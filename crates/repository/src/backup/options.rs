@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::format::id::Id;
 use crate::format::time::Time;
@@ -109,6 +110,11 @@ pub struct BackupOptions {
     pub pack_size: usize,
     /// Threads that read, compress and seal, at most as many as the memory allows; 0 means one for each processor.
     pub workers: usize,
+    /// Threads that look at files, at least one. More than one: on a cold or distant file system each look takes a while.
+    pub walkers: usize,
+    /// The total is counted ahead once the walk has taken this long, or has to wait for reading. Until then the walk itself finds it
+    /// as quickly, and where little has changed that may be all.
+    pub count_ahead_after: Duration,
     /// An index file is written whenever this many blobs are stored and in none yet, so that what an interrupted backup has
     /// stored need not be found by listing.
     pub index_every: usize,
@@ -146,6 +152,8 @@ impl BackupOptions {
             compression: Compression::Auto,
             pack_size: PACK_SIZE,
             workers: 0,
+            walkers: 2,
+            count_ahead_after: Duration::from_secs(10),
             index_every: INDEX_EVERY,
             verify: true,
             skip_if_unchanged: false,

@@ -51,6 +51,8 @@ struct State {
     /// Workers that wait for work.
     idle: usize,
     closed: bool,
+    /// Whether the walk ever had to wait for the workers.
+    was_full: bool,
 }
 
 /// The queue between the walker and the workers.
@@ -76,6 +78,7 @@ impl Pool {
             if stopped() {
                 return;
             }
+            state.was_full = true;
             let (guard, _) =
                 self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
@@ -83,6 +86,16 @@ impl Pool {
         state.files.push_back(batch);
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Waits until files have had to wait, or none will come any more, or `stopped` says so.
+    pub(super) fn wait_until_full(&self, stopped: impl Fn() -> bool) {
+        let mut state = self.state();
+        while !state.was_full && !state.closed && !stopped() {
+            let (guard, _) =
+                self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+        }
     }
 
     /// Gives a chunk to a worker that has nothing to do; gives it back if there is none.

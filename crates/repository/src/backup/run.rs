@@ -1,7 +1,7 @@
 //! One backup from beginning to end.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use plimsoll_progress::{Meter, Task, Total, Unit};
 
 use super::buffers::Buffers;
 use super::files::Worker;
+use super::folders::Folders;
 use super::memory::Memory;
 use super::node::NodeMaker;
 use super::options::{BackupOptions, Parent};
@@ -95,6 +96,7 @@ pub(super) struct Run<'a> {
     pub maker: NodeMaker,
     pub reader: BlobReader<'a>,
     pub uploads: Uploads<'a>,
+    pub folders: Folders,
     pub pool: Pool,
     pub trees: Mutex<Packer>,
     pub meters: Meters,
@@ -108,7 +110,7 @@ pub(super) struct Run<'a> {
     problem_count: AtomicU64,
     failure: Mutex<Option<RepositoryError>>,
     stopped: AtomicBool,
-    over: AtomicBool,
+    walked: AtomicBool,
     root: OnceLock<Id>,
 }
 
@@ -226,8 +228,8 @@ impl Run<'_> {
     }
 
     /// Whether the walk is over, so that counting ahead is of no more use.
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+    pub(super) fn is_walked(&self) -> bool {
+        self.walked.load(Ordering::Acquire)
     }
 
     /// An error if work should stop, whatever the reason: the first failure is what is reported.
@@ -244,18 +246,21 @@ impl Run<'_> {
 
     /// Reads and stores everything; answers with the root tree.
     fn read_everything(&self, previous: Option<Id>, lock: &Lock) -> Result<Id> {
+        let walkers = self.options.walkers.max(1);
+        let walking = AtomicUsize::new(walkers);
         std::thread::scope(|scope| {
             scope.spawn(|| scan(self));
-            let walker = std::thread::Builder::new().name("walk".into()).stack_size(64 * 1024 * 1024);
-            let walking = walker.spawn_scoped(scope, move || {
-                if let Err(error) = Walker::new(self).and_then(|walker| walker.walk(previous)) {
-                    self.fail(error);
+            for number in 0..walkers {
+                let (walking, from_the_start) = (&walking, (number == 0).then_some(previous));
+                let walk = move || {
+                    self.walk(from_the_start);
+                    self.end_walk(walking);
+                };
+                let walker = std::thread::Builder::new().name("walk".into());
+                if let Err(error) = walker.spawn_scoped(scope, walk) {
+                    self.fail(RepositoryError::local(Path::new("a thread"), &error));
+                    self.end_walk(walking);
                 }
-                self.pool.close();
-            });
-            if let Err(error) = walking {
-                self.fail(RepositoryError::local(Path::new("a thread"), &error));
-                self.pool.close();
             }
             let working: Vec<_> =
                 (0..self.memory.workers).map(|number| scope.spawn(move || self.work(number))).collect();
@@ -266,10 +271,32 @@ impl Run<'_> {
                 .map_err(|error| self.fail(error));
             self.uploads.allow(settled.is_ok());
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
-            self.over.store(true, Ordering::Release);
         });
         self.take_failure()?;
         self.root.get().copied().ok_or_else(|| RepositoryError::corrupt("the new tree", "it was not completed"))
+    }
+
+    /// One walks what was asked for, with the tree it had before; the others what that one finds.
+    fn walk(&self, from_the_start: Option<Option<Id>>) {
+        let walked = Walker::new(self).and_then(|walker| match from_the_start {
+            Some(previous) => walker.walk(previous),
+            None => walker.go_on(),
+        });
+        if let Err(error) = walked {
+            self.fail(error);
+        }
+    }
+
+    /// One walker less; with the last one everything was found.
+    fn end_walk(&self, walking: &AtomicUsize) {
+        if walking.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        if !self.is_stopped() {
+            self.meters.all_found();
+        }
+        self.walked.store(true, Ordering::Release);
+        self.pool.close();
     }
 
     fn work(&self, number: usize) {
@@ -361,6 +388,7 @@ impl Repository {
             maker: NodeMaker::new(options),
             reader: BlobReader::new(self, &index, cancel),
             uploads: Uploads::new(self, &lock, &meters, (memory.uploads, options.index_every), adopted),
+            folders: Folders::new(),
             pool: Pool::new(memory.workers),
             trees: packer(BlobKind::Tree),
             data: (0..memory.open_packs).map(|_| packer(BlobKind::Data)).collect(),
@@ -374,7 +402,7 @@ impl Repository {
             problem_count: AtomicU64::new(0),
             failure: Mutex::default(),
             stopped: AtomicBool::new(false),
-            over: AtomicBool::new(false),
+            walked: AtomicBool::new(false),
             root: OnceLock::new(),
         };
         let previous = parent.as_ref().map(|(_, snapshot)| snapshot.tree);

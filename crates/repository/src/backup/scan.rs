@@ -1,8 +1,9 @@
-//! Counting beside the backup, so that there is a total to compare with. Its errors stop nothing.
+//! Counting ahead of the backup, so that there is a total to compare with. Its errors stop nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::fs::FileType;
 
@@ -14,15 +15,20 @@ use super::totals::Amount;
 /// Files after which the totals grow, also within a directory: it may have very many.
 const STEP: u64 = 1000;
 
-/// Adds up what there is; the totals grow on the way and are final at the end. Cut short it knows no total.
+/// Adds up what there is, once that is of use; the totals grow on the way and are final at the end. Cut short it knows no total.
 pub(super) fn scan(run: &Run<'_>) {
+    let (begun, patience) = (Instant::now(), run.options.count_ahead_after);
+    run.pool.wait_until_full(|| is_of_no_use(run) || begun.elapsed() >= patience);
+    if is_of_no_use(run) {
+        return;
+    }
     let complete = match &run.options.target {
         Target::Content(path) | Target::Placed { directory: path, only: None, .. } => scan_content(run, path),
         Target::Placed { directory, only: Some(name), .. } => scan_entry(run, directory, name),
         Target::Paths(paths) => paths.iter().all(|path| scan_path(run, path)),
     };
     if complete {
-        run.meters.all_scanned();
+        run.meters.all_found();
     }
 }
 
@@ -121,7 +127,7 @@ fn what_is(run: &Run<'_>, path: &Path, folder: &Folder, name: &[u8], kind: FileT
 
 /// Whether nobody waits for the total any more.
 fn is_of_no_use(run: &Run<'_>) -> bool {
-    run.is_stopped() || run.is_over()
+    run.is_stopped() || run.is_walked()
 }
 
 /// Whether the backup leaves out what is in this directory because it is another file system's.

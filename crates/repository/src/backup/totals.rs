@@ -20,7 +20,7 @@ impl Amount {
     }
 }
 
-/// What was found so far. The scan should be ahead of the walk; where it is not, the walk has found more.
+/// What was found so far. Where reading holds up the walk the scan should be ahead of it; else the walk has found more.
 #[derive(Default)]
 pub(super) struct Found(Mutex<Both>);
 
@@ -49,8 +49,8 @@ impl Meters {
         self.find(|both| both.walked.add(more));
     }
 
-    /// The scan has found everything.
-    pub(super) fn all_scanned(&self) {
+    /// The scan or the walk has found everything.
+    pub(super) fn all_found(&self) {
         self.find(|_| ());
         self.bytes.finalize_total();
         self.files.finalize_total();

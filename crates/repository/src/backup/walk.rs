@@ -1,4 +1,4 @@
-//! Walking the directories: what is unchanged is settled here, the rest goes to the workers.
+//! Walking the directories, from several threads: what is unchanged is settled here, the rest goes to the workers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 
 use super::directory::{Directory, settle};
+use super::folders::{FolderJob, Inside};
 use super::node::{Carrier, attributes};
 use super::options::Target;
 use super::packer::Saver;
@@ -38,23 +39,6 @@ enum Above {
     Target,
 }
 
-/// Where the walk is.
-#[derive(Clone, Copy)]
-struct Inside<'t> {
-    source: &'t Arc<Source>,
-    /// What becomes of the directory, and what it was.
-    directory: &'t Arc<Directory>,
-    previous: Option<&'t Tree>,
-    /// The file system of the target.
-    device: u64,
-}
-
-impl Inside<'_> {
-    fn known(&self, name: &[u8]) -> Option<&Node> {
-        self.previous.and_then(|tree| tree.find(name))
-    }
-}
-
 /// An entry of a directory. The file system may not say what kind it is of.
 struct Entry {
     name: Vec<u8>,
@@ -72,22 +56,41 @@ impl<'r, 'a> Walker<'r, 'a> {
         Ok(Self { run, saver: run.saver()?, batch: Vec::new(), batch_bytes: 0 })
     }
 
-    /// Walks everything. The root is complete when the workers are done too.
+    /// Walks what was asked for, and then what lies below it together with the others. The root is complete when they and the
+    /// workers are done too.
     pub(super) fn walk(mut self, previous: Option<Id>) -> Result<()> {
+        let begun = self.begin(previous);
+        self.run.folders.done();
+        begun?;
+        self.go_on()
+    }
+
+    fn begin(&mut self, previous: Option<Id>) -> Result<()> {
+        let run = self.run;
         let root = Directory::root(previous);
         let tree = self.previous_tree(previous);
-        match &self.run.options.target {
-            Target::Content(path) => self.content(path, None, &[], &root, tree.as_deref())?,
+        match &run.options.target {
+            Target::Content(path) => return self.content(path, None, &[], root, tree),
             Target::Placed { directory, at, only } => {
-                self.content(directory, only.as_deref(), &names_of(at), &root, tree.as_deref())?;
+                return self.content(directory, only.as_deref(), &names_of(at), root, tree);
             }
             Target::Paths(paths) => {
                 let above = self.arrange(paths)?;
-                self.above(Path::new("/"), &above, &root, tree.as_deref())?;
+                self.above(Path::new("/"), &above, &root, tree.as_ref())?;
             }
         }
+        settle(run, &mut self.saver, root, None)
+    }
+
+    /// Walks what others have found, until nobody finds any more.
+    pub(super) fn go_on(mut self) -> Result<()> {
+        while let Some(job) = self.run.folders.take(|| self.run.is_stopped()) {
+            let walked = self.directory(&job);
+            self.run.folders.done();
+            walked?;
+        }
         self.flush();
-        settle(self.run, &mut self.saver, root, None)
+        Ok(())
     }
 
     /// The content of a directory, below these names.
@@ -96,37 +99,25 @@ impl<'r, 'a> Walker<'r, 'a> {
         path: &Path,
         only: Option<&OsStr>,
         names: &[Vec<u8>],
-        directory: &Arc<Directory>,
-        previous: Option<&Tree>,
+        directory: Arc<Directory>,
+        previous: Option<Arc<Tree>>,
     ) -> Result<()> {
         let failed = |error: std::io::Error| RepositoryError::local(path, &error);
         let source = Arc::new(Source::open(path).map_err(failed)?);
         let folder = source.folder(path).map_err(failed)?;
         let stat = folder.stat().map_err(failed)?;
-        let inside = Inside { source: &source, directory, previous, device: stat.on_device() };
-        self.placed((path, only), names, (folder, &stat), inside)
-    }
-
-    fn placed(
-        &mut self,
-        (path, only): (&Path, Option<&OsStr>),
-        names: &[Vec<u8>],
-        (folder, stat): (Folder, &Stat),
-        inside: Inside<'_>,
-    ) -> Result<()> {
-        let Some((name, rest)) = names.split_first() else {
-            let mut entries = self.read_directory(&folder).map_err(|error| RepositoryError::local(path, &error))?;
-            entries.retain(|entry| only.is_none_or(|only| only.as_bytes() == entry.name));
-            return self.entries(path, folder, entries, inside);
-        };
-        let mut node = self.run.maker.make(name, stat);
-        self.add_folder_attributes(path, &folder, &mut node);
-        let known = inside.known(name).and_then(|node| node.subtree);
-        let below = inside.directory.below(node, known);
-        let tree = self.previous_tree(known);
-        let inside = Inside { directory: &below, previous: tree.as_deref(), ..inside };
-        self.placed((path, only), rest, (folder, stat), inside)?;
-        settle(self.run, &mut self.saver, below, None)
+        let mut inside = Inside { source, directory, previous, device: stat.on_device() };
+        for name in names {
+            let mut node = self.run.maker.make(name, &stat);
+            self.add_folder_attributes(path, &folder, &mut node);
+            let known = inside.known_tree(name);
+            let below = inside.directory.below(node, known);
+            settle(self.run, &mut self.saver, inside.directory, None)?;
+            inside = Inside { directory: below, previous: self.previous_tree(known), ..inside };
+        }
+        let mut entries = self.read_directory(&folder).map_err(failed)?;
+        entries.retain(|entry| only.is_none_or(|only| only.as_bytes() == entry.name));
+        self.entries(path, folder, entries, inside)
     }
 
     /// Targets that exist, as the tree they form. That none exists is an error.
@@ -151,7 +142,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         path: &Path,
         children: &BTreeMap<Vec<u8>, Above>,
         directory: &Arc<Directory>,
-        previous: Option<&Tree>,
+        previous: Option<&Arc<Tree>>,
     ) -> Result<()> {
         for (name, child) in children {
             let path = path.join(OsStr::from_bytes(name));
@@ -165,7 +156,7 @@ impl<'r, 'a> Walker<'r, 'a> {
                     let known = previous.and_then(|tree| tree.find(name)).and_then(|node| node.subtree);
                     let below = directory.below(node, known);
                     let tree = self.previous_tree(known);
-                    self.above(&path, children, &below, tree.as_deref())?;
+                    self.above(&path, children, &below, tree.as_ref())?;
                     settle(self.run, &mut self.saver, below, None)?;
                 }
             }
@@ -174,39 +165,48 @@ impl<'r, 'a> Walker<'r, 'a> {
     }
 
     /// The way to a target is followed through links, the target itself is not.
-    fn target(&mut self, path: &Path, name: &[u8], directory: &Arc<Directory>, previous: Option<&Tree>) -> Result<()> {
+    fn target(
+        &mut self,
+        path: &Path,
+        name: &[u8],
+        directory: &Arc<Directory>,
+        previous: Option<&Arc<Tree>>,
+    ) -> Result<()> {
         let opened = Source::open(path.parent().unwrap_or(Path::new("/")));
         let found = opened.and_then(|source| source.top().stat_entry(name).map(|stat| (source, stat)));
         let Ok((source, stat)) = found.map_err(|error| self.run.problem(path, &error)) else { return Ok(()) };
         let source = Arc::new(source);
-        let inside = Inside { source: &source, directory, previous, device: stat.on_device() };
+        let (directory, previous, device) = (directory.clone(), previous.cloned(), stat.on_device());
+        let inside = Inside { source: source.clone(), directory, previous, device };
         if stat.is_dir() {
-            return self.directory(path, name, inside);
+            inside.directory.expect();
+            return self.directory(&FolderJob { path: path.to_owned(), name: name.to_vec(), above: inside });
         }
-        self.leaf(path, name, (source.top(), &stat), inside);
+        self.leaf(path, name, (source.top(), &stat), &inside);
         Ok(())
     }
 
-    /// Everything in a directory, first what is no directory: it is closed before others are opened, however deep they lie.
-    fn entries(&mut self, path: &Path, folder: Folder, entries: Vec<Entry>, inside: Inside<'_>) -> Result<()> {
+    /// Everything in a directory but other directories, which are left for later: this one is closed before others are opened,
+    /// however deep they lie.
+    fn entries(&mut self, path: &Path, folder: Folder, entries: Vec<Entry>, inside: Inside) -> Result<()> {
         let mut folders = Vec::new();
         for entry in entries {
             self.run.check()?;
             let path = path.join(OsStr::from_bytes(&entry.name));
-            if !self.run.options.leaves_out(&path) && self.entry(&path, &entry, &folder, inside)? {
+            if !self.run.options.leaves_out(&path) && self.entry(&path, &entry, &folder, &inside)? {
                 folders.push(entry.name);
             }
         }
         drop(folder);
-        for name in folders {
-            self.run.check()?;
-            self.directory(&path.join(OsStr::from_bytes(&name)), &name, inside)?;
+        if folders.is_empty() {
+            return settle(self.run, &mut self.saver, inside.directory, None);
         }
+        self.run.folders.leave(path.to_owned(), inside, folders);
         Ok(())
     }
 
     /// Stores an entry, or says that it is a directory to walk.
-    fn entry(&mut self, path: &Path, entry: &Entry, folder: &Folder, inside: Inside<'_>) -> Result<bool> {
+    fn entry(&mut self, path: &Path, entry: &Entry, folder: &Folder, inside: &Inside) -> Result<bool> {
         let one_file_system = self.run.options.one_file_system;
         if entry.kind == FileType::Directory && !one_file_system {
             return Ok(true);
@@ -224,20 +224,14 @@ impl<'r, 'a> Walker<'r, 'a> {
     }
 
     /// The directory of another file system: stored as if nothing were in it.
-    fn foreign(
-        &mut self,
-        path: &Path,
-        name: &[u8],
-        (folder, stat): (&Folder, &Stat),
-        inside: Inside<'_>,
-    ) -> Result<()> {
+    fn foreign(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: &Inside) -> Result<()> {
         let node = self.node(path, name, (folder, stat));
-        let previous = inside.known(name).and_then(|node| node.subtree);
-        settle(self.run, &mut self.saver, inside.directory.below(node, previous), None)
+        let below = inside.directory.below(node, inside.known_tree(name));
+        settle(self.run, &mut self.saver, below, None)
     }
 
     /// What is no directory.
-    fn leaf(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: Inside<'_>) {
+    fn leaf(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: &Inside) {
         if stat.is_file() {
             self.file(path, name, (folder, stat), inside);
             return;
@@ -255,24 +249,23 @@ impl<'r, 'a> Walker<'r, 'a> {
         inside.directory.add(node);
     }
 
-    fn directory(&mut self, path: &Path, name: &[u8], inside: Inside<'_>) -> Result<()> {
-        let (folder, stat, entries) = match self.open_directory(path, inside.source) {
+    fn directory(&mut self, FolderJob { path, name, above }: &FolderJob) -> Result<()> {
+        let (folder, stat, entries) = match self.open_directory(path, &above.source) {
             Ok(opened) => opened,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
-                self.run.problem(path, &error);
-                return Ok(());
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    self.run.problem(path, &error);
+                }
+                return settle(self.run, &mut self.saver, above.directory.clone(), None);
             }
         };
         let mut node = self.run.maker.make(name, &stat);
         self.add_folder_attributes(path, &folder, &mut node);
-        let previous = inside.known(name).and_then(|node| node.subtree);
-        let directory = inside.directory.below(node, previous);
-        let tree = self.previous_tree(previous);
+        let known = above.known_tree(name);
+        let directory = above.directory.expected(node, known);
         self.run.meters.task.say(path.to_string_lossy());
-        let below = Inside { directory: &directory, previous: tree.as_deref(), ..inside };
-        self.entries(path, folder, entries, below)?;
-        settle(self.run, &mut self.saver, directory, None)
+        let inside = Inside { directory, previous: self.previous_tree(known), ..above.clone() };
+        self.entries(path, folder, entries, inside)
     }
 
     fn open_directory(&self, path: &Path, source: &Source) -> std::io::Result<(Folder, Stat, Vec<Entry>)> {
@@ -282,7 +275,7 @@ impl<'r, 'a> Walker<'r, 'a> {
         Ok((folder, stat, entries))
     }
 
-    fn file(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: Inside<'_>) {
+    fn file(&mut self, path: &Path, name: &[u8], (folder, stat): (&Folder, &Stat), inside: &Inside) {
         let known = inside.known(name);
         self.run.meters.walked(Amount { files: 1, bytes: stat.size() });
         let mut node = self.run.maker.make(name, stat);

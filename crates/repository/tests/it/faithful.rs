@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use plimsoll_progress::{Clock, Counts, Meter, Operation, Total, Unit};
 use plimsoll_repository::backup::{BackupOptions, Parent};
@@ -232,6 +233,11 @@ fn what_a_snapshot_has_no_attributes_for_keeps_and_inherits_none() {
 
 type Exclude = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
+/// One thread walks, in order, and the total is counted from the beginning.
+fn one_by_one(world: &World) -> BackupOptions {
+    BackupOptions { walkers: 1, count_ahead_after: Duration::ZERO, ..world.options() }
+}
+
 /// Called when the walk comes to this path. The scan asks about it, too, but is another thread.
 fn when_walked_to(end_of_path: &'static str, then: impl Fn() + Send + Sync + 'static) -> Exclude {
     Arc::new(move |path: &Path| {
@@ -263,7 +269,7 @@ fn what_is_unchanged_vanishes_or_cannot_be_read_is_counted_too() {
     }
     let (vanishing, unreadable) = (world.source().join("a/vanishing"), world.source().join("a/unreadable"));
     let operation = Operation::new("backup", Clock::system());
-    let mut options = world.options();
+    let mut options = one_by_one(&world);
     options.exclude = Some(when_all_is_counted(operation.root().meter(Unit::Bytes), move || {
         fs::remove_file(&vanishing).expect("removes");
         fs::remove_file(&unreadable).expect("removes");
@@ -356,7 +362,7 @@ fn what_is_settled_never_exceeds_the_total_shown_although_the_walk_is_ahead_of_t
     let (files, bytes) = (operation.root().meter(Unit::Files), operation.root().meter(Unit::Bytes));
     let (walked, most, too_many) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<Mutex<Vec<Counts>>>)>::default();
     let (is_walked, seen, wrong) = (walked, most.clone(), too_many.clone());
-    let mut options = world.options();
+    let mut options = one_by_one(&world);
     options.exclude = Some(Arc::new(move |path: &Path| {
         let is_among_many = path.parent().is_some_and(|above| above.ends_with("many"));
         if !is_walk() {
@@ -384,6 +390,38 @@ fn what_is_settled_never_exceeds_the_total_shown_although_the_walk_is_ahead_of_t
 }
 
 #[test]
+fn however_many_walk_the_same_is_stored_and_what_is_unchanged_is_looked_at_once() {
+    let world = World::new();
+    for number in 0..200 {
+        world.write(&format!("{}/{}/{number}", number % 7, number % 3), noise(number, 100));
+    }
+    fs::create_dir_all(world.source().join("empty/deeper")).expect("directories");
+    let repository = world.init();
+    let backup = |walkers, parent| {
+        let beside = Arc::new(AtomicU64::new(0));
+        let (seen, asked) = (beside.clone(), Arc::new(AtomicU64::new(0)));
+        let looked = asked.clone();
+        let exclude: Exclude = Arc::new(move |_: &Path| {
+            if is_walk() { &looked } else { &seen }.fetch_add(1, Ordering::SeqCst);
+            false
+        });
+        let options = BackupOptions { walkers, parent, exclude: Some(exclude), ..world.options() };
+        let task = task("backup");
+        let outcome = repository.backup(&options, &task, &Cancel::default()).expect("backs up");
+        assert_eq!(outcome.problems, []);
+        assert_eq!(task.meter(Unit::Files).counts().total, Total::Final(200));
+        (outcome.tree, asked.load(Ordering::SeqCst), beside.load(Ordering::SeqCst))
+    };
+    // 200 files in 7 directories of 3 each, and two that are empty.
+    let (tree, asked, _) = backup(1, Parent::None);
+    assert_eq!(asked, 230);
+    for walkers in [0, 2, 5] {
+        assert_eq!(backup(walkers, Parent::None).0, tree);
+        assert_eq!(backup(walkers, Parent::Newest), (tree, 230, 0));
+    }
+}
+
+#[test]
 fn the_total_grows_also_within_one_directory() {
     let world = World::new();
     for number in 0..2500 {
@@ -394,7 +432,7 @@ fn the_total_grows_also_within_one_directory() {
     let files = operation.root().meter(Unit::Files);
     let (asked, seen) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
     let shown = seen.clone();
-    let mut options = world.options();
+    let mut options = one_by_one(&world);
     options.exclude = Some(Arc::new(move |_: &Path| {
         if is_walk() {
             while shown.load(Ordering::SeqCst) == 0 {
@@ -419,7 +457,7 @@ fn a_directory_that_is_reached_by_a_link_is_counted_like_any_other() {
     let repository = world.init();
     for only in [None, Some("d".into())] {
         let expected = if only.is_some() { 2000 } else { 3000 };
-        let mut options = world.options();
+        let mut options = one_by_one(&world);
         options.target = plimsoll_repository::backup::Target::Placed { directory: link.clone(), at: "/".into(), only };
         let operation = Operation::new("backup", Clock::system());
         let bytes = operation.root().meter(Unit::Bytes);
@@ -561,7 +599,7 @@ fn link_swapped_in(when: &'static str) -> (Vec<String>, Vec<plimsoll_repository:
     for name in ["file", "e/file"] {
         fs::write(outside.join(name), "of the machine").expect("writes");
     }
-    let (repository, mut options, aside) = (world.init(), world.options(), world.path("aside"));
+    let (repository, mut options, aside) = (world.init(), one_by_one(&world), world.path("aside"));
     options.exclude = Some(when_walked_to(when, move || {
         fs::rename(&inside, &aside).expect("renames");
         symlink(&outside, &inside).expect("a link");
