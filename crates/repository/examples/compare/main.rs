@@ -2,7 +2,7 @@
 //! on a tree of a million files. `make bench-repository` runs it; it stops by itself and prints tables.
 //!
 //! `cargo run --release -p plimsoll-repository --example compare -- [--rounds 3] [--scale 1] [--work DIR]
-//!  [--only directory,s3,many]`
+//!  [--only directory,s3,many] [--programs plimsoll,restic,kopia]`
 //!
 //! Programs are looked for where `hack/install` puts them and in the path; our own is the example `repository`, a process
 //! like the others, so that starting up counts. Figures are medians; only ratios of one run mean anything.
@@ -28,8 +28,13 @@ type Failure = Box<dyn std::error::Error>;
 /// What the S3 server's answers take longer.
 const DELAY: Duration = Duration::from_millis(50);
 
+/// What it can be told, each with a value.
+const OPTIONS: [&str; 5] = ["--rounds", "--scale", "--work", "--only", "--programs"];
+
 struct Bench {
     work: PathBuf,
+    /// The programs to compare.
+    programs: String,
     rounds: usize,
     scale: Scale,
 }
@@ -45,7 +50,8 @@ impl Bench {
             }
             Some(Peer { name, program: found?, work: self.work.clone(), place: place.clone() })
         };
-        Ok(known.into_iter().filter_map(peer).collect())
+        let is_asked_for = |name: &str| self.programs.split(',').any(|program| program == name);
+        Ok(known.into_iter().filter(|(name, _)| is_asked_for(name)).filter_map(peer).collect())
     }
 
     /// All steps, each program in its turn; another one begins in every round.
@@ -134,14 +140,18 @@ impl Bench {
 }
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<_> = std::env::args().collect();
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let Some(word) = arguments.iter().step_by(2).find(|word| !OPTIONS.contains(&word.as_str())) {
+        return Err(format!("unknown option {word:?}: {}, each with a value", OPTIONS.join(", ")).into());
+    }
     let option =
         |name: &str| arguments.iter().position(|word| word == name).and_then(|at| arguments.get(at + 1)).cloned();
     let number = |name: &str, usual: usize| option(name).map_or(Ok(usual), |value| value.parse());
     let work = option("--work").map_or_else(|| std::env::temp_dir().join("plimsoll-bench"), PathBuf::from);
     let (rounds, scale) = (number("--rounds", 3)?, Scale(number("--scale", 1)?.clamp(1, 100)));
     let only = option("--only").unwrap_or_else(|| "directory,s3,many".into());
-    let bench = Bench { work, rounds, scale };
+    let programs = option("--programs").unwrap_or_else(|| "plimsoll,restic,kopia".into());
+    let bench = Bench { work, programs, rounds, scale };
     fs::create_dir_all(&bench.work)?;
     for scenario in only.split(',') {
         match scenario {
