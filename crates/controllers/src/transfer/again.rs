@@ -1,7 +1,8 @@
 //! Pods that wait though nobody is left to tell them. A node that was started anew, or a sandbox that died, runs all init
 //! containers again, long after the restore; what told the first one that the data is there was taken away by it. A container
 //! that was killed while it took that away from one volume after the other waits for the first of them for ever. The agent
-//! tells both again.
+//! tells both again. Agents of two installations may be on one node and both do: the second may tell a container that has gone
+//! on already, so what nobody took away is taken away once the container has ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use tracing::{info, warn};
 use super::agent::Agent;
 use super::directory;
 use super::error::TransferError;
-use super::handshake::{Mark, cannot_wait};
+use super::handshake::{Mark, cannot_wait, has_waited};
 use super::kind::RESTORE_WAIT;
 use crate::Error;
 
@@ -54,6 +55,8 @@ struct Known {
     waiting: BTreeMap<String, Pod>,
     /// By uid, how often the container had been started when it was told.
     told: BTreeMap<String, i32>,
+    /// Pods that were told and have gone on.
+    gone_on: Vec<Pod>,
 }
 
 impl Known {
@@ -70,7 +73,12 @@ impl Known {
     fn see(&mut self, pod: Pod) {
         let uid = pod.uid().unwrap_or_default();
         match Waiting::of(&pod).map(|waiting| waiting.restarts) {
-            None => self.forget(&uid),
+            None => {
+                if self.told.contains_key(&uid) && has_waited(&pod) {
+                    self.gone_on.push(pod);
+                }
+                self.forget(&uid);
+            }
             Some(restarts) if self.told.get(&uid) == Some(&restarts) => {}
             Some(_) => drop(self.waiting.insert(uid, pod)),
         }
@@ -82,6 +90,9 @@ impl Known {
     }
 
     async fn tell_all(&mut self, agent: &Agent) {
+        for pod in std::mem::take(&mut self.gone_on) {
+            take_away_what_is_left(agent, &pod).await;
+        }
         for (uid, pod) in std::mem::take(&mut self.waiting) {
             let Some(waiting) = Waiting::of(&pod) else { continue };
             if tell(agent, &pod, &waiting).await {
@@ -130,6 +141,32 @@ async fn try_to_tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<
     Ok(true)
 }
 
+/// Best effort: what is left hurts nobody, and the next restore of the volume takes it away.
+async fn take_away_what_is_left(agent: &Agent, pod: &Pod) {
+    let Some((container, restore)) = restore_wait_of(pod) else { return };
+    for volume in volumes_of(container) {
+        let Ok(place) = directory::find(&agent.client, &agent.settings.pods_directory, pod, volume).await else {
+            continue;
+        };
+        let mark = Mark::new(&place, restore);
+        if mark.is_there() {
+            let _ = mark.take_away();
+        }
+    }
+}
+
+/// The container that waits, and the uid of the restore that it waits for.
+fn restore_wait_of(pod: &Pod) -> Option<(&Container, &str)> {
+    let mut containers = pod.spec.as_ref()?.init_containers.iter().flatten();
+    let container = containers.find(|container| container.name == RESTORE_WAIT)?;
+    Some((container, container.args.as_ref()?.last()?))
+}
+
+fn volumes_of(container: &Container) -> impl Iterator<Item = &str> {
+    let mounts = container.volume_mounts.iter().flatten();
+    mounts.filter(|mount| mount.mount_path.starts_with(MOUNTS)).map(|mount| mount.name.as_str())
+}
+
 /// Whether all that a pod waits for has ended well.
 async fn is_data_there(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<bool, TransferError> {
     // One that crashed a moment ago may be about to crash again, or may be taking its marks away right now.
@@ -163,15 +200,12 @@ impl<'p> Waiting<'p> {
         let before = waits.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         let had_waited =
             before.is_some_and(|ended| ended.exit_code == 0) || status.container_statuses.iter().flatten().any(started);
-        let containers = pod.spec.as_ref()?.init_containers.iter().flatten();
-        let container = containers.into_iter().find(|container| container.name == RESTORE_WAIT)?;
-        let (restore, restarts) = (container.args.as_ref()?.last()?, waits.restart_count);
+        let ((container, restore), restarts) = (restore_wait_of(pod)?, waits.restart_count);
         (had_waited || restarts > 0).then_some(Self { container, restore, restarts, had_waited })
     }
 
     fn volumes(&self) -> impl Iterator<Item = &str> {
-        let mounts = self.container.volume_mounts.iter().flatten();
-        mounts.filter(|mount| mount.mount_path.starts_with(MOUNTS)).map(|mount| mount.name.as_str())
+        volumes_of(self.container)
     }
 
     /// Whether the data of every volume has come, by these transfers.
@@ -276,7 +310,11 @@ mod tests {
         known.waiting.clear();
         known.hear(watcher::Event::Apply(broken.clone()));
         assert!(known.waiting.is_empty(), "it was told");
-        known.told.clear();
+        known.hear(watcher::Event::Apply(pod(&json!({ "state": ended(1), "restartCount": 1 }), &json!({}))));
+        assert!(known.gone_on.is_empty(), "it crashed again, and what it was told is for the next one");
+        known.told.insert(broken.uid().unwrap_or_default(), 1);
+        known.hear(watcher::Event::Apply(pod(&json!({ "state": ended(0), "restartCount": 1 }), &json!({}))));
+        assert_eq!(known.gone_on.len(), 1, "what another agent told it after that may be left");
         known.hear(watcher::Event::Apply(broken.clone()));
         known.hear(watcher::Event::Delete(broken));
         assert!(known.waiting.is_empty());
