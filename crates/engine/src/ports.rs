@@ -178,6 +178,8 @@ pub struct RestoredVolumes {
     pub infos: Vec<RestoreVolumeInfo>,
     /// What went wrong, with the namespace it is about.
     pub errors: Vec<(String, String)>,
+    /// What is as asked for, but not as somebody might think.
+    pub warnings: Vec<(String, String)>,
 }
 
 /// Restores what the volumes of pods held.

@@ -91,9 +91,14 @@ impl Selecting {
         self.selection.resource(&resource.group_resource(), resource.namespaced).is_included()
     }
 
-    /// Whether claims are kept in a backup at all.
+    /// Whether claims are kept at all.
     pub fn claims(&self) -> bool {
         self.selection.resource(CLAIMS, true).is_included()
+    }
+
+    /// Whether pods of a namespace are kept.
+    pub fn pods_of(&self, namespace: &str) -> bool {
+        self.namespace(namespace) && self.selection.resource("pods", true).is_included()
     }
 
     /// Whether objects of a namespace are kept.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -203,6 +203,12 @@ impl<'a> Application<'a> {
     /// Whether a pod of this name runs.
     pub async fn runs(&self, name: &str) -> bool {
         self.api("Pod").get_opt(name).await.unwrap().is_some_and(|pod| phase(&json!(pod)) == "Running")
+    }
+
+    /// The pod is gone, its claim is not.
+    pub async fn lose_pod(&self) {
+        self.api("Pod").delete("writer", &DeleteParams::default()).await.unwrap();
+        eventually("the pod is gone", async || self.pod().await.is_none()).await;
     }
 
     /// Gone with everything it wrote.

@@ -190,7 +190,35 @@ async fn a_pod_that_was_restored_once_waits_for_nothing_where_no_data_is_restore
         eventually("the pod runs without its data", async || application.is_running().await).await;
         let pod = application.pod().await.unwrap();
         assert!(pod["spec"]["initContainers"].is_null(), "{backup}: {pod:#}");
+        let named = unpacked(&home, &format!("restores/{backup}/restore-{backup}-results.gz")).to_string();
+        assert_eq!(named.contains("restorePVs is false"), backup == "full", "{named}");
     }
+    dismiss(agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_leaves_claims_out_writes_nothing_into_those_that_are_there() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+    let scratch = std::fs::read(application.directory("scratch").await.unwrap().join("noise")).unwrap();
+    application.lose_pod().await;
+    let live = application.directory("data").await.unwrap().join("hello");
+    std::fs::write(&live, "written since").unwrap();
+
+    let spec = json!({ "backupName": "b", "excludedResources": ["persistentvolumeclaims"] });
+    home.restore("r", spec).await;
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", home.log(), agent_log(&home));
+    eventually("the pod runs", async || application.is_running().await).await;
+    assert_eq!(std::fs::read_to_string(&live).unwrap(), "written since");
+    let back = std::fs::read(application.directory("scratch").await.unwrap().join("noise")).unwrap();
+    assert!(back == scratch, "the pod's own volume comes back with it");
+    let results = unpacked(&home, "restores/r/restore-r-results.gz").to_string();
+    let expected = format!("the files of volume {}/writer/data are not restored", application.namespace);
+    assert!(results.contains(&expected) && results.contains("leaves persistentvolumeclaims out"), "{results}");
     dismiss(agent).await;
 }
 

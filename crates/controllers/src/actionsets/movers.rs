@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 use crate::context::Context;
 use crate::control::api;
-use crate::transfer::kind::{INNER_PATH, PLACED_AT, REPOSITORY_KEY, REPOSITORY_SECRET};
+use crate::transfer::kind::{INCOMPLETE, INNER_PATH, PLACED_AT, REPOSITORY_KEY, REPOSITORY_SECRET};
 use crate::transfer::lease_name;
 use crate::volumes::{Follower, Lost};
 
@@ -296,7 +296,7 @@ fn moved(now: &PodVolumeBackup) -> Moved {
 fn saved(ended: &PodVolumeBackup) -> Result<Saved, String> {
     let status = json!(ended.status);
     let message = status["message"].as_str().unwrap_or("it does not say why").to_owned();
-    if ended.phase() != TransferPhase::Completed || message.starts_with("Incomplete") {
+    if ended.phase() != TransferPhase::Completed || message.starts_with(INCOMPLETE) {
         return Err(message);
     }
     Ok(Saved {

@@ -117,6 +117,11 @@ fn is_its_own(item: &Value, backup: &Value) -> bool {
     label == Some(labels::valid_name(text(backup, "/metadata/name")).as_str())
 }
 
+/// Whether the data was moved by Velero or by us. Of others' nothing is known but that it is in no repository of ours.
+fn is_ours(upload: &DataUpload) -> bool {
+    matches!(upload.spec.data_mover.as_deref(), None | Some("" | "velero"))
+}
+
 /// Data that was moved is forgotten where it lies.
 struct Moved(Forgetting);
 
@@ -125,6 +130,7 @@ impl DeleteItemAction for Moved {
         Box::pin(async move {
             if is_its_own(item, backup)
                 && let Ok(upload) = serde_json::from_value::<DataUpload>(item.clone())
+                && is_ours(&upload)
             {
                 self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push(as_files(&upload));
             }

@@ -182,6 +182,7 @@ impl Downloads {
         }
         if download.phase() == TransferPhase::Completed && !download.annotations().contains_key(labels::SETTLED) {
             reading.completed = false;
+            reading.error.clear();
             reading.description = "its claim gets the volume".into();
         }
         Ok(reading)

@@ -166,9 +166,22 @@ async fn check(repository: &BackupRepository, context: &Context, task: &Task) ->
     let outcome = run(&whose, opened, work, task).await.map_err(|error| of_mover(&error))?;
     kill::point("repository.ensure.after");
     match outcome {
-        Outcome::Ensured(ensured) => Ok(ensured),
+        Outcome::Ensured(ensured) => Ok(with_loss(ensured, repository)),
         _ => Ok(Ensured::default()),
     }
+}
+
+/// Says that a repository was made where there should have been one.
+fn with_loss(mut ensured: Ensured, repository: &BackupRepository) -> Ensured {
+    let phase = repository.status.as_ref().and_then(|status| status.phase.as_ref());
+    if ensured.created && phase == Some(&RepositoryPhase::Ready) {
+        ensured.warnings.push(
+            "the repository was gone and has been made anew: earlier backups of these volumes cannot be restored from it. See \
+             whether the location still is the bucket or disk that it was"
+                .into(),
+        );
+    }
+    ensured
 }
 
 fn unusable(message: String) -> Error {
@@ -365,6 +378,20 @@ mod tests {
 
     fn failed(retryable: bool) -> Result<Ensured, Error> {
         Err(Error::Volumes { reason: "WrongRepositoryPassword", message: "it does not open".into(), retryable })
+    }
+
+    #[test]
+    fn a_repository_that_is_made_where_one_was_ready_is_a_loss_and_any_other_is_none() {
+        let of = |phase: &str| -> BackupRepository {
+            let status = if phase.is_empty() { json!({}) } else { json!({ "phase": phase }) };
+            serde_json::from_value(json!({ "metadata": { "name": "r" }, "spec": {}, "status": status })).unwrap()
+        };
+        let warns = |created, phase| {
+            let ensured = with_loss(Ensured { created, ..Ensured::default() }, &of(phase));
+            ensured.warnings.iter().any(|warning| warning.contains("was gone"))
+        };
+        assert!(warns(true, "Ready"));
+        assert!(!warns(false, "Ready") && !warns(true, "") && !warns(true, "New") && !warns(true, "NotReady"));
     }
 
     fn location(spec: &Value) -> BackupStorageLocation {

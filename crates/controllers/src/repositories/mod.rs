@@ -17,6 +17,7 @@ mod known;
 mod locks;
 mod password;
 mod request;
+mod required;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +38,7 @@ pub use self::ensure::require;
 pub use self::forget::forget;
 pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
 pub use self::request::{ANSWER, Answer, Asked, LockReport, REQUEST, Request, SnapshotReport};
+pub(crate) use self::required::Required;
 
 use self::ensure::{Known, bearings};
 use crate::context::Context;

@@ -64,11 +64,15 @@ pub(super) async fn ensure(context: &Context, task: &Task) -> Result<Password, E
     if let Some(password) = read(&context.client, namespace).await? {
         return Ok(password);
     }
-    let password = match existing(context).await? {
-        None => rand::rng().sample_iter(Alphanumeric).take(LENGTH).collect(),
-        Some((whose, location)) => known_to_everybody(context, &whose, &location, task).await?,
-    };
-    create(context, &password).await?;
+    let mut known = None;
+    for (whose, location) in existing(context).await? {
+        known = known_to_everybody(context, &whose, &location, task).await?;
+        if known.is_some() {
+            break;
+        }
+    }
+    let made_up = || rand::rng().sample_iter(Alphanumeric).take(LENGTH).collect();
+    create(context, &known.unwrap_or_else(made_up)).await?;
     read(&context.client, namespace).await?.ok_or_else(|| missing(namespace))
 }
 
@@ -92,40 +96,55 @@ async fn create(context: &Context, password: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A repository that lies in one of the locations already.
-async fn existing(context: &Context) -> Result<Option<(Whose, BackupStorageLocation)>, Error> {
+/// What looks like a repository in one of the locations. One that cannot be looked into may hold some that nothing made up
+/// would open.
+async fn existing(context: &Context) -> Result<Vec<(Whose, BackupStorageLocation)>, Error> {
     let locations = api::<BackupStorageLocation>(context).list(&ListParams::default()).await;
     let locations = locations.map_err(|e| Error::api("list locations", e))?.items;
-    let usable = |location: &BackupStorageLocation| {
-        location.status.as_ref().and_then(|status| status.phase.clone()) != Some(LocationPhase::Unavailable)
-    };
-    for location in locations.into_iter().filter(usable) {
+    let mut found = Vec::new();
+    for location in locations {
+        let name = location.metadata.name.clone().unwrap_or_default();
+        if location.status.as_ref().and_then(|status| status.phase.clone()) == Some(LocationPhase::Unavailable) {
+            return Err(unknown(&context.settings.namespace, &name));
+        }
         let store = location::open_hastily(&location, context).await?;
         for kind in [Kind::Kopia, Kind::BuiltIn] {
             let folders = store.list_directories(&format!("{}/", kind.uploader_type())).await?;
             let namespaces = folders.iter().filter_map(|folder| folder.trim_end_matches('/').rsplit('/').next());
-            if let Some(namespace) = namespaces.into_iter().find(|name| !name.is_empty()) {
-                let name = location.metadata.name.clone().unwrap_or_default();
-                return Ok(Some((Whose::new(namespace, name, kind), location)));
+            for namespace in namespaces.filter(|name| !name.is_empty()) {
+                found.push((Whose::new(namespace, name.clone(), kind), location.clone()));
             }
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
-/// Velero's default, if that opens what is there. If not, only its owner knows the password.
+fn unknown(namespace: &str, location: &str) -> Error {
+    Error::Volumes {
+        reason: "RepositoryPasswordMissing",
+        message: format!(
+            "there is no secret {namespace}/{PASSWORD_SECRET}, and none is made up while location {location} is unavailable: it \
+             may hold repositories that have a password. Make the location available or remove it, or create the secret with \
+             the key {PASSWORD_KEY}"
+        ),
+        retryable: true,
+    }
+}
+
+/// Velero's default, if that opens what is there. If not, only its owner knows the password. A folder in which no repository was
+/// ever finished has none.
 async fn known_to_everybody(
     context: &Context,
     whose: &Whose,
     location: &BackupStorageLocation,
     task: &Task,
-) -> Result<Vec<u8>, Error> {
+) -> Result<Option<Vec<u8>>, Error> {
     let place = access::place(&context.client, &context.settings.namespace, location, whose).await?;
     let name = place.name();
     let repository = Repository { place, password: Secret::new(DEFAULT_PASSWORD) };
     match run(whose, repository, plimsoll_mover::Work::Snapshots, task).await {
-        // A folder in which no repository was ever finished has no password either.
-        Ok(_) | Err(MoverError::NoRepository { .. }) => Ok(DEFAULT_PASSWORD.to_vec()),
+        Ok(_) => Ok(Some(DEFAULT_PASSWORD.to_vec())),
+        Err(MoverError::NoRepository { .. }) => Ok(None),
         Err(MoverError::WrongPassword { .. }) => Err(Error::Volumes {
             reason: "RepositoryPasswordMissing",
             message: format!(

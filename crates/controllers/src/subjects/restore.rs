@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{
-    Backup, PodVolumeRestore, Restore, RestorePhase, RestoreSpec, UploaderConfigForRestore, UploaderSettings,
+    Backup, PodVolumeBackup, PodVolumeRestore, Restore, RestorePhase, RestoreSpec, UploaderConfigForRestore,
+    UploaderSettings,
 };
 use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_api::{labels, validate};
@@ -29,7 +30,7 @@ use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::modifiers::Modifiers;
 use plimsoll_select::order::NON_RESTORABLE;
 use plimsoll_select::policies::Policies;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::{Catalog, Lookup};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
@@ -241,7 +242,8 @@ async fn prepare(
     if let Some(warning) = unread {
         recorder.warn(&Scope::Operation, warning);
     }
-    let data = volume_data(job, backup, &volumes, limit, &mut actions, &selecting, stages)?;
+    let files = files_to_restore(&volumes, &selecting, recorder);
+    let data = volume_data(job, backup, files, limit, &mut actions, selecting.catalog(), stages)?;
     let operations = Arc::new(Operations::new(Arc::clone(&job.journal) as Arc<dyn Journal>));
     let snapshots = from_snapshots(job, backup, &volumes, &operations, plugins, stages);
     let plan = make_plan(job, store, backup, &selecting, &actions, recorder, &planning).await?;
@@ -317,14 +319,41 @@ fn from_snapshots(
     Some(made)
 }
 
+/// The backups of files that are restored. Where claims are left out, those of claims are not: they would be written over whatever
+/// the claim of that name holds now.
+fn files_to_restore(volumes: &Volumes, selecting: &Selecting, recorder: &Recorder) -> Vec<PodVolumeBackup> {
+    let why = |backup: &PodVolumeBackup| match volumes.restores_data() {
+        false => Some("spec.restorePVs is false"),
+        true if !selecting.claims() && volumes::is_of_claim(backup) => {
+            Some("the restore leaves persistentvolumeclaims out")
+        }
+        true => None,
+    };
+    let mut files = Vec::new();
+    for backup in volumes.files() {
+        let Some(why) = why(backup) else {
+            files.push(backup.clone());
+            continue;
+        };
+        let pod = backup.spec.pod.clone().unwrap_or_default();
+        let (namespace, pod) = (pod.namespace.unwrap_or_default(), pod.name.unwrap_or_default());
+        if selecting.pods_of(&namespace) {
+            let volume = backup.spec.volume.as_deref().unwrap_or_default();
+            let line = format!("the files of volume {namespace}/{pod}/{volume} are not restored: {why}");
+            recorder.warn(&Scope::Namespace(namespace), line);
+        }
+    }
+    files
+}
+
 /// Who restores the data of pods' volumes, where the backup has any.
 fn volume_data(
     job: &Job<Restore>,
     backup: &Backup,
-    volumes: &Volumes,
+    files: Vec<PodVolumeBackup>,
     limit: Duration,
     actions: &mut Actions,
-    selecting: &Selecting,
+    catalog: &Catalog,
     stages: &Stages,
 ) -> Result<Option<Arc<dyn VolumeData>>, Error> {
     let source = Source {
@@ -332,14 +361,14 @@ fn volume_data(
         name: job.id.name.clone(),
         uid: job.id.uid.clone(),
         owner: OwnerReference { controller: Some(true), ..job.id.owner() },
-        backups: volumes.files().to_vec(),
+        backups: files,
         location: backup.spec.storage_location.clone().unwrap_or_default(),
         namespaces: job.subject.spec.namespace_mapping.clone(),
         limit,
         settings: settings(&job.subject.spec),
         task: stages.planned("volumes"),
     };
-    let data = PodData::register(source, actions, selecting.catalog())?;
+    let data = PodData::register(source, actions, catalog)?;
     Ok(data.map(|data| Arc::new(data) as Arc<dyn VolumeData>))
 }
 
@@ -357,6 +386,9 @@ async fn finish_volumes(
     let done = data.finish().await?;
     for (namespace, error) in &done.errors {
         recorder.error(&Scope::Namespace(namespace.clone()), error);
+    }
+    for (namespace, warning) in done.warnings {
+        recorder.warn(&Scope::Namespace(namespace), warning);
     }
     Ok(done.infos)
 }

@@ -5,7 +5,7 @@
 //! on already, so what nobody took away is taken away once the container has ended.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
@@ -25,8 +25,10 @@ use crate::Error;
 
 /// Where the container that waits has its volumes.
 const MOUNTS: &str = "/restores/";
-/// How often a pod is looked at that could not be told yet: what keeps it from being told is no event of the pod's.
+/// How often a pod is looked at that waits: what keeps it from being told is no event of the pod's.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// One that still waits so long after it was told is told again: another pod with the same volume may have taken away what told it.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
 /// Watches the pods of this node. Ends only with whoever drops it.
 pub(super) async fn let_go_on(agent: &Agent) {
@@ -53,8 +55,8 @@ pub(super) async fn let_go_on(agent: &Agent) {
 struct Known {
     /// By uid.
     waiting: BTreeMap<String, Pod>,
-    /// By uid, how often the container had been started when it was told.
-    told: BTreeMap<String, i32>,
+    /// By uid, how often the container had been started when it was told, and when that was.
+    told: BTreeMap<String, (i32, Instant)>,
     /// Pods that were told and have gone on.
     gone_on: Vec<Pod>,
 }
@@ -72,15 +74,14 @@ impl Known {
 
     fn see(&mut self, pod: Pod) {
         let uid = pod.uid().unwrap_or_default();
-        match Waiting::of(&pod).map(|waiting| waiting.restarts) {
-            None => {
-                if self.told.contains_key(&uid) && has_waited(&pod) {
-                    self.gone_on.push(pod);
-                }
-                self.forget(&uid);
-            }
-            Some(restarts) if self.told.get(&uid) == Some(&restarts) => {}
-            Some(_) => drop(self.waiting.insert(uid, pod)),
+        if Waiting::of(&pod).is_some() {
+            self.waiting.insert(uid, pod);
+            return;
+        }
+        let was_told = self.told.contains_key(&uid);
+        self.forget(&uid);
+        if was_told && has_waited(&pod) {
+            self.gone_on.push(pod);
         }
     }
 
@@ -93,23 +94,28 @@ impl Known {
         for pod in std::mem::take(&mut self.gone_on) {
             take_away_what_is_left(agent, &pod).await;
         }
-        for (uid, pod) in std::mem::take(&mut self.waiting) {
-            let Some(waiting) = Waiting::of(&pod) else { continue };
-            if tell(agent, &pod, &waiting).await {
-                self.told.insert(uid, waiting.restarts);
-            } else {
-                self.waiting.insert(uid, pod);
+        for (uid, pod) in &self.waiting {
+            let Some(waiting) = Waiting::of(pod) else { continue };
+            let told = self.told.get(uid).filter(|(restarts, _)| *restarts == waiting.restarts);
+            if told.is_some_and(|(_, at)| at.elapsed() < TELL_AGAIN) {
+                continue;
+            }
+            if tell(agent, pod, &waiting, told.is_some()).await {
+                self.told.insert(uid.clone(), (waiting.restarts, Instant::now()));
             }
         }
     }
 }
 
-/// Whether it was told.
-async fn tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> bool {
+/// Whether it is told.
+async fn tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>, was_told: bool) -> bool {
     let path = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     match try_to_tell(agent, pod, waiting).await {
-        Ok(true) => info!("pod {path} was started anew after its restore: told that the data of its volumes is there"),
-        Ok(false) => return false,
+        Ok(Told::Already) if was_told => {}
+        Ok(Told::Already | Told::Now) => {
+            info!("pod {path} was started anew after its restore: told that the data of its volumes is there");
+        }
+        Ok(Told::NotYet) => return false,
         Err(error) => {
             warn!("pod {path} waits for data that is there, and cannot be told: {error}");
             return false;
@@ -118,9 +124,16 @@ async fn tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> bool {
     true
 }
 
-async fn try_to_tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<bool, TransferError> {
+enum Told {
+    /// Its data may not be there.
+    NotYet,
+    Now,
+    Already,
+}
+
+async fn try_to_tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<Told, TransferError> {
     if !waiting.had_waited && !is_data_there(agent, pod, waiting).await? {
-        return Ok(false);
+        return Ok(Told::NotYet);
     }
     // Looked for before the first is put: with the last one the container goes on, and takes all of them away.
     let mut missing = Vec::new();
@@ -131,6 +144,7 @@ async fn try_to_tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<
             missing.push((volume, mark));
         }
     }
+    let told = if missing.is_empty() { Told::Already } else { Told::Now };
     for (volume, mark) in missing {
         mark.put().map_err(|error| TransferError::Handshake {
             volume: volume.to_owned(),
@@ -138,7 +152,7 @@ async fn try_to_tell(agent: &Agent, pod: &Pod, waiting: &Waiting<'_>) -> Result<
             cause: error.to_string(),
         })?;
     }
-    Ok(true)
+    Ok(told)
 }
 
 /// Best effort: what is left hurts nobody, and the next restore of the volume takes it away.
@@ -306,13 +320,11 @@ mod tests {
         known.hear(watcher::Event::Apply(broken.clone()));
         known.hear(watcher::Event::Apply(broken.clone()));
         assert_eq!(known.waiting.len(), 1);
-        known.told.insert(broken.uid().unwrap_or_default(), 1);
-        known.waiting.clear();
-        known.hear(watcher::Event::Apply(broken.clone()));
-        assert!(known.waiting.is_empty(), "it was told");
+        let told = (broken.uid().unwrap_or_default(), (1, Instant::now()));
+        known.told.extend([told.clone()]);
         known.hear(watcher::Event::Apply(pod(&json!({ "state": ended(1), "restartCount": 1 }), &json!({}))));
         assert!(known.gone_on.is_empty(), "it crashed again, and what it was told is for the next one");
-        known.told.insert(broken.uid().unwrap_or_default(), 1);
+        known.told.extend([told]);
         known.hear(watcher::Event::Apply(pod(&json!({ "state": ended(0), "restartCount": 1 }), &json!({}))));
         assert_eq!(known.gone_on.len(), 1, "what another agent told it after that may be left");
         known.hear(watcher::Event::Apply(broken.clone()));

@@ -266,9 +266,32 @@ impl Transfer for PodVolumeRestore {
     }
 }
 
+/// How the message of a transfer begins that ended, but not with everything.
+pub(crate) const INCOMPLETE: &str = "Incomplete";
+
+/// What a transfer that has ended says to whoever asked for it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Nothing,
+    /// Everything was moved, but not as somebody might think.
+    Warning(String),
+    Problem(String),
+}
+
+/// One that is not complete is a problem too.
+pub(crate) fn said<T: Transfer>(ended: &T, cancelled: &str) -> Said {
+    let message = ended.message().unwrap_or_default();
+    match ended.phase() {
+        TransferPhase::Completed if message.is_empty() || message == EMPTY => Said::Nothing,
+        TransferPhase::Completed if !message.starts_with(INCOMPLETE) => Said::Warning(message.into()),
+        TransferPhase::Canceled => Said::Problem(cancelled.into()),
+        _ => Said::Problem(message.into()),
+    }
+}
+
 fn incomplete(problems: &plimsoll_mover::Problems, what: &str) -> Option<String> {
     let first = problems.named.first()?;
-    Some(format!("Incomplete: {} files {what}, among them {}: {}", problems.count, first.path, first.cause))
+    Some(format!("{INCOMPLETE}: {} files {what}, among them {}: {}", problems.count, first.path, first.cause))
 }
 
 /// What a transfer's owner should know beside how it ended.
@@ -295,6 +318,23 @@ mod tests {
 
     fn pod(value: Value) -> Pod {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_complete_is_a_problem_and_anything_else_that_an_ended_transfer_says_a_warning() {
+        let ended = |phase: &str, message: &str| -> PodVolumeBackup {
+            serde_json::from_value(
+                json!({ "metadata": {}, "spec": {}, "status": { "phase": phase, "message": message } }),
+            )
+            .unwrap()
+        };
+        let says = |phase: &str, message: &str| said(&ended(phase, message), "cancelled");
+        assert_eq!(says("Completed", ""), Said::Nothing);
+        assert_eq!(says("Completed", EMPTY), Said::Nothing);
+        assert_eq!(says("Completed", "no lock file was kept"), Said::Warning("no lock file was kept".into()));
+        assert_eq!(says("Completed", "Incomplete: 1 files"), Said::Problem("Incomplete: 1 files".into()));
+        assert_eq!(says("Failed", "why"), Said::Problem("why".into()));
+        assert_eq!(says("Canceled", "x"), Said::Problem("cancelled".into()));
     }
 
     #[test]

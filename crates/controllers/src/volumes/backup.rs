@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, TransferPhase, UploaderSettings, UploaderType};
+use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, UploaderSettings, UploaderType};
 use plimsoll_archive::volumes::BackupVolumeInfo;
 use plimsoll_engine::ports::{VolumeResults, Volumes};
 use plimsoll_engine::{Error, Patience, kill};
@@ -24,7 +24,8 @@ use super::info::{self, Claimed};
 use super::{identifier, transfer_name};
 use crate::context::Context;
 use crate::control::api;
-use crate::repositories::{self, Whose};
+use crate::repositories::{Required, Whose};
+use crate::transfer::kind::{Said, said};
 
 /// About how long the volumes of a backup take: the weight of the stage once there are any.
 const EXPECTED: Duration = Duration::from_mins(1);
@@ -50,6 +51,7 @@ pub(crate) struct PodVolumes {
     wanted: Wanted,
     kind: Kind,
     follower: Follower<PodVolumeBackup>,
+    repositories: Required,
     state: Mutex<State>,
 }
 
@@ -101,7 +103,7 @@ impl PodVolumes {
         let kind = context.settings.mover.resolve(context).await?;
         let selector = format!("{}={}", labels::BACKUP_UID, wanted.uid);
         let follower = Follower::start(context, selector, wanted.limit);
-        Ok(Self { kind, follower, state: Mutex::default(), wanted })
+        Ok(Self { kind, follower, repositories: Required::default(), state: Mutex::default(), wanted })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -223,7 +225,7 @@ impl PodVolumes {
         task.expect_duration(EXPECTED);
         let namespace = text(pod, "/metadata/namespace");
         let whose = Whose::new(namespace, location, self.kind);
-        let repository = match repositories::require(context, &whose, task).await {
+        let repository = match self.repositories.get(context, &whose, task).await {
             Ok(repository) => repository,
             Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
             Err(error) => {
@@ -318,8 +320,11 @@ impl PodVolumes {
                     continue;
                 }
             };
-            if let Some(problem) = problem(&ended) {
-                self.state().results.errors.push((one.namespace.clone(), format!("volume {}: {problem}", one.label)));
+            let line = |text: String| (one.namespace.clone(), format!("volume {}: {text}", one.label));
+            match said(ended.as_ref(), "its backup was cancelled") {
+                Said::Problem(text) => self.state().results.errors.push(line(text)),
+                Said::Warning(text) => self.state().results.warnings.push(line(text)),
+                Said::Nothing => {}
             }
             infos.push(info::backed_up(&ended, &one.claimed));
             backups.push(json!(ended.as_ref()));
@@ -339,16 +344,6 @@ pub(super) const UNMOUNTED: &str = "no container of its pod mounts it, so that i
 /// Why volumes of a pod on such a node are not backed up.
 pub(super) fn windows_refused(node: &str) -> String {
     format!("node {node} runs Windows, which is not supported")
-}
-
-/// What is wrong with a transfer that has ended: one that is not complete is an error too.
-fn problem(ended: &PodVolumeBackup) -> Option<String> {
-    let message = ended.status.as_ref().and_then(|status| status.message.clone()).unwrap_or_default();
-    match ended.phase() {
-        TransferPhase::Completed => message.starts_with("Incomplete").then_some(message),
-        TransferPhase::Canceled => Some("its backup was cancelled".into()),
-        _ => Some(message),
-    }
 }
 
 impl Volumes for PodVolumes {

@@ -36,7 +36,7 @@ pub(crate) use limit::limit;
 pub use mover::MoverChoice;
 pub(crate) use obstacle::last_warning;
 pub use plan::{Method, PlannedVolume, plan};
-pub(crate) use restore::{PodData, Source};
+pub(crate) use restore::{PodData, Source, is_of_claim};
 pub(crate) use watchful::Watchful;
 
 use kube::ResourceExt;

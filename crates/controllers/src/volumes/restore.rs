@@ -28,8 +28,8 @@ use super::follow::{Ended, Follower};
 use super::{identifier, info, transfer_name};
 use crate::context::Context;
 use crate::control::api;
-use crate::repositories::{self, Whose};
-use crate::transfer::kind::RESTORE_WAIT;
+use crate::repositories::{Required, Whose};
+use crate::transfer::kind::{RESTORE_WAIT, Said, said};
 
 /// What a restore's volumes come from, and whose they are.
 pub(crate) struct Source {
@@ -60,6 +60,7 @@ struct Work {
     source: Source,
     expected: Expected,
     follower: Follower<PodVolumeRestore>,
+    repositories: Required,
     state: Mutex<State>,
 }
 
@@ -78,6 +79,12 @@ struct Started {
     label: String,
     claim: Option<String>,
     ended: Ended<PodVolumeRestore>,
+}
+
+/// Whether it holds the files of a claim.
+pub(crate) fn is_of_claim(backup: &PodVolumeBackup) -> bool {
+    let has_tag = backup.spec.tags.get("pvc-uid").is_some_and(|uid| !uid.is_empty());
+    has_tag || backup.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(labels::PVC_NAME))
 }
 
 /// What is needed to restore a volume is there.
@@ -132,7 +139,8 @@ impl PodData {
         }
         let selector = format!("{}={}", labels::RESTORE_UID, source.uid);
         let follower = Follower::start(&source.context, selector, source.limit);
-        let work = Arc::new(Work { source, expected, follower, state: Mutex::default() });
+        let work =
+            Arc::new(Work { source, expected, follower, repositories: Required::default(), state: Mutex::default() });
         Ok(Some(Self { work, tasks: Mutex::default() }))
     }
 
@@ -206,7 +214,7 @@ impl Work {
     async fn restore_one(&self, pod: &Value, backup: &PodVolumeBackup, label: &str) -> Result<Started, Error> {
         let Source { context, location, task, .. } = &self.source;
         let whose = Whose { location: location.clone(), ..Whose::holds(backup) };
-        let repository = repositories::require(context, &whose, task).await?;
+        let repository = self.repositories.get(context, &whose, task).await?;
         let shown = task.child(label);
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
         let claim = claim_of(pod, backup.spec.volume.as_deref().unwrap_or_default());
@@ -290,7 +298,7 @@ impl Work {
             }
             (std::mem::take(&mut state.started), std::mem::take(&mut state.errors))
         };
-        let mut infos = Vec::new();
+        let (mut infos, mut warnings) = (Vec::new(), Vec::new());
         let mut pods: BTreeMap<RestoredPod, bool> = BTreeMap::new();
         for one in started {
             let has_data = pods.entry(one.pod).or_insert(true);
@@ -303,8 +311,11 @@ impl Work {
                 }
             };
             *has_data &= ended.phase() == TransferPhase::Completed;
-            if let Some(problem) = problem(&ended) {
-                errors.push((one.namespace, format!("volume {}: {problem}", one.label)));
+            let line = |text: String| (one.namespace.clone(), format!("volume {}: {text}", one.label));
+            match said(ended.as_ref(), "its restore was cancelled") {
+                Said::Problem(text) => errors.push(line(text)),
+                Said::Warning(text) => warnings.push(line(text)),
+                Said::Nothing => {}
             }
             infos.push(info::restored(&ended, one.claim.as_deref()));
         }
@@ -312,7 +323,7 @@ impl Work {
         errors.extend(self.go_on(with_data).await?);
         self.source.task.finish();
         errors.extend(self.left_empty().await?);
-        Ok(RestoredVolumes { infos, errors })
+        Ok(RestoredVolumes { infos, errors, warnings })
     }
 }
 
@@ -358,13 +369,4 @@ fn claim_of(pod: &Value, volume: &str) -> Option<String> {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
     let found = volumes.into_iter().flatten().find(|known| known["name"] == volume)?;
     super::choose::claim_name(pod, found)
-}
-
-fn problem(ended: &PodVolumeRestore) -> Option<String> {
-    let message = ended.status.as_ref().and_then(|status| status.message.clone()).unwrap_or_default();
-    match ended.phase() {
-        TransferPhase::Completed => message.starts_with("Incomplete").then_some(message),
-        TransferPhase::Canceled => Some("its restore was cancelled".into()),
-        _ => Some(message),
-    }
 }

@@ -9,7 +9,7 @@ use super::agents::Agents;
 use super::follow::give_up;
 use crate::Error;
 use crate::context::Context;
-use crate::transfer::kind::Transfer;
+use crate::transfer::kind::{INCOMPLETE, Transfer};
 
 /// Reads transfers, and ends those whose agent is dead.
 pub(crate) struct Watchful {
@@ -49,6 +49,7 @@ fn reading<T: Transfer>(object: &T) -> Reading {
         TransferPhase::Failed if message.is_empty() => "it failed and does not say why",
         TransferPhase::Failed => message,
         TransferPhase::Canceled => "it was cancelled",
+        TransferPhase::Completed if message.starts_with(INCOMPLETE) => message,
         _ => "",
     };
     let mut description = if message.is_empty() { phase.to_string() } else { message.to_owned() };

@@ -104,9 +104,14 @@ impl Volumes {
         Self { csi, ..self }
     }
 
-    /// The backups of files whose data is to be restored.
+    /// Whether the data of volumes is to be restored.
+    pub fn restores_data(&self) -> bool {
+        !self.without_data
+    }
+
+    /// The backups of files.
     pub fn files(&self) -> &[PodVolumeBackup] {
-        if self.without_data { &[] } else { &self.files }
+        &self.files
     }
 
     /// The snapshots of plugins that volumes are to be made from.

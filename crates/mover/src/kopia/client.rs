@@ -5,6 +5,7 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use plimsoll_repository::password_in_file;
 use plimsoll_store::{AzureIdentity, Location};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -66,7 +67,7 @@ impl<'a> Client<'a> {
         if let Some(path) = self.storage["config"]["path"].as_str() {
             std::fs::create_dir_all(path).map_err(|error| MoverError::local(format!("make {path}"), &error))?;
         }
-        let password = String::from_utf8_lossy(self.session.repository.password.expose()).into_owned();
+        let password = String::from_utf8_lossy(password(self.session)).into_owned();
         let token = json!({ "version": "1", "storage": self.storage, "password": password });
         let token = URL_SAFE_NO_PAD.encode(token.to_string());
         let command = self.command(&["repository", "create", "from-config", "--token-stdin", "--create-only"]);
@@ -187,12 +188,17 @@ fn write_config(session: &Session, storage: &Value) -> Result<PathBuf> {
         "hostname": IDENTITY,
         "username": IDENTITY,
         "enableActions": false,
-        "formatBlobCacheDuration": 900_000_000_000_u64,
+        // Never out of the cache: a repository that was removed and made anew has another key, and nothing would open again that
+        // was sealed with the old one.
+        "formatBlobCacheDuration": -1,
     });
-    session
-        .private
-        .write("repository.config.kopia-password", STANDARD.encode(session.repository.password.expose()).as_bytes())?;
+    session.private.write("repository.config.kopia-password", STANDARD.encode(password(session)).as_bytes())?;
     session.private.write("repository.config", config.to_string().as_bytes())
+}
+
+/// Without the white space around it, which Velero leaves out too.
+fn password(session: &Session) -> &[u8] {
+    password_in_file(session.repository.password.expose())
 }
 
 /// As much as a restore of a large volume keeps without fetching it twice.

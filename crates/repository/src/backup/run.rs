@@ -97,6 +97,8 @@ pub(super) struct Run<'a> {
     pub reader: BlobReader<'a>,
     pub uploads: Uploads<'a>,
     pub folders: Folders,
+    /// Held by whoever walks a very large directory: one takes memory enough.
+    pub large_directory: Mutex<()>,
     pub pool: Pool,
     pub trees: Mutex<Packer>,
     pub meters: Meters,
@@ -252,18 +254,27 @@ impl Run<'_> {
             scope.spawn(|| scan(self));
             for number in 0..walkers {
                 let (walking, from_the_start) = (&walking, (number == 0).then_some(previous));
+                let end = AtEnd { run: self, end: move || self.end_walk(walking) };
                 let walk = move || {
+                    let _end = end;
                     self.walk(from_the_start);
-                    self.end_walk(walking);
                 };
-                let walker = std::thread::Builder::new().name("walk".into());
+                // The way to a target may have very many names.
+                let walker = std::thread::Builder::new().name("walk".into()).stack_size(16 * 1024 * 1024);
                 if let Err(error) = walker.spawn_scoped(scope, walk) {
                     self.fail(RepositoryError::local(Path::new("a thread"), &error));
-                    self.end_walk(walking);
                 }
             }
-            let working: Vec<_> =
-                (0..self.memory.workers).map(|number| scope.spawn(move || self.work(number))).collect();
+            let worker = |number| {
+                let end = AtEnd { run: self, end: || () };
+                let work = move || {
+                    let _end = end;
+                    self.work(number);
+                };
+                let worker = std::thread::Builder::new().spawn_scoped(scope, work);
+                worker.map_err(|error| self.fail(RepositoryError::local(Path::new("a thread"), &error))).ok()
+            };
+            let working: Vec<_> = (0..self.memory.workers).filter_map(worker).collect();
             // Reading need not wait until the lock is known to be good; storing does.
             let settled = lock
                 .settle_unless(self.cancel)
@@ -293,7 +304,7 @@ impl Run<'_> {
             return;
         }
         if !self.is_stopped() {
-            self.meters.all_found();
+            self.meters.all_walked();
         }
         self.walked.store(true, Ordering::Release);
         self.pool.close();
@@ -350,6 +361,21 @@ impl Run<'_> {
     }
 }
 
+/// Does something when a thread ends, however it ends. One that panics stops the others: they would wait for it for ever.
+struct AtEnd<'r, 'a, F: FnMut()> {
+    run: &'r Run<'a>,
+    end: F,
+}
+
+impl<F: FnMut()> Drop for AtEnd<'_, '_, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.run.fail(RepositoryError::local(Path::new("a thread"), &std::io::Error::other("it panicked")));
+        }
+        (self.end)();
+    }
+}
+
 /// What a backup starts from.
 struct Beginning {
     lock: Arc<Lock>,
@@ -375,7 +401,7 @@ impl Repository {
         let _waits = show_waits(&self.store, task);
         let Beginning { lock, parent, index, adopted } = self.begin_backup(options, task, cancel)?;
         say_if_not_locked(&lock, task);
-        let meters = meters(task);
+        let meters = meters(task, parent.is_none());
         let memory = Memory::plan(options);
         let packs = Buffers::new(memory.pack_buffer(), memory.pack_budget());
         let packer = |kind| Mutex::new(Packer::new(kind, memory.pack_size, packs.clone()));
@@ -389,6 +415,7 @@ impl Repository {
             reader: BlobReader::new(self, &index, cancel),
             uploads: Uploads::new(self, &lock, &meters, (memory.uploads, options.index_every), adopted),
             folders: Folders::new(),
+            large_directory: Mutex::default(),
             pool: Pool::new(memory.workers),
             trees: packer(BlobKind::Tree),
             data: (0..memory.open_packs).map(|_| packer(BlobKind::Data)).collect(),
@@ -484,10 +511,10 @@ impl Repository {
     }
 }
 
-fn meters(task: &Task) -> Meters {
+fn meters(task: &Task, is_first: bool) -> Meters {
     let task = task.clone();
     let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
-    Meters { task, bytes, files, found: Found::default() }
+    Meters { task, bytes, files, found: Found::new(is_first) }
 }
 
 /// The JSON of a new snapshot.

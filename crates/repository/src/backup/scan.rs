@@ -28,7 +28,7 @@ pub(super) fn scan(run: &Run<'_>) {
         Target::Paths(paths) => paths.iter().all(|path| scan_path(run, path)),
     };
     if complete {
-        run.meters.all_found();
+        run.meters.all_scanned();
     }
 }
 
@@ -83,6 +83,9 @@ fn scan_directory(run: &Run<'_>, source: &Source, path: &Path, device: u64) -> b
 
 /// Counts the files of a directory; answers with the directories in it, or with nothing if it was cut short.
 fn count_entries(run: &Run<'_>, source: &Source, path: &Path, device: u64) -> Option<Vec<OsString>> {
+    if is_of_no_use(run) {
+        return None;
+    }
     let mut folders = Vec::new();
     let Ok(folder) = source.folder(path) else { return Some(folders) };
     let (mut amount, mut is_cut_short) = (Amount::default(), false);

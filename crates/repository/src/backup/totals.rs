@@ -21,8 +21,12 @@ impl Amount {
 }
 
 /// What was found so far. Where reading holds up the walk the scan should be ahead of it; else the walk has found more.
-#[derive(Default)]
-pub(super) struct Found(Mutex<Both>);
+pub(super) struct Found {
+    both: Mutex<Both>,
+    /// Whether the totals are shown while they grow. Not where most is unchanged: the walk finds that and has done with it, and nearly
+    /// all of what was found would be done, long before the rest is found.
+    shows_growth: bool,
+}
 
 #[derive(Default)]
 struct Both {
@@ -34,6 +38,12 @@ impl Both {
     fn most(&self) -> Amount {
         let (scanned, walked) = (self.scanned, self.walked);
         Amount { files: scanned.files.max(walked.files), bytes: scanned.bytes.max(walked.bytes) }
+    }
+}
+
+impl Found {
+    pub(super) fn new(shows_growth: bool) -> Self {
+        Self { both: Mutex::default(), shows_growth }
     }
 }
 
@@ -49,18 +59,31 @@ impl Meters {
         self.find(|both| both.walked.add(more));
     }
 
-    /// The scan or the walk has found everything.
-    pub(super) fn all_found(&self) {
-        self.find(|_| ());
-        self.bytes.finalize_total();
-        self.files.finalize_total();
+    /// The scan has found everything.
+    pub(super) fn all_scanned(&self) {
+        self.finish(|both| both.most());
+    }
+
+    /// The walk has found everything, and knows better than the scan: what it did not find is not there any more.
+    pub(super) fn all_walked(&self) {
+        self.finish(|both| both.walked);
+    }
+
+    fn finish(&self, all: impl FnOnce(&Both) -> Amount) {
+        let both = self.found.both.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = all(&both);
+        self.files.set_total(Total::Final(all.files));
+        self.bytes.set_total(Total::Final(all.bytes));
     }
 
     /// The totals are said under the lock: nobody puts a smaller one in the place of a greater.
     fn find(&self, what: impl FnOnce(&mut Both)) {
-        let mut both = self.found.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut both = self.found.both.lock().unwrap_or_else(PoisonError::into_inner);
         let before = both.most();
         what(&mut both);
+        if !self.found.shows_growth {
+            return;
+        }
         let now = both.most();
         let raise = |meter: &Meter, before, now| {
             if now > before || meter.counts().total == Total::Unknown {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use rustix::fs::FileType;
 
@@ -25,6 +25,8 @@ use crate::{RepositoryError, Result};
 /// Small files travel in batches: one hand-over for many.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 1024 * 1024;
+/// A directory of so many entries is walked by one at a time.
+const LARGE: usize = 100_000;
 
 pub(super) struct Walker<'r, 'a> {
     run: &'r Run<'a>,
@@ -259,6 +261,8 @@ impl<'r, 'a> Walker<'r, 'a> {
                 return settle(self.run, &mut self.saver, above.directory.clone(), None);
             }
         };
+        let lock = || self.run.large_directory.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = (entries.len() >= LARGE).then(lock);
         let mut node = self.run.maker.make(name, &stat);
         self.add_folder_attributes(path, &folder, &mut node);
         let known = above.known_tree(name);

@@ -348,7 +348,7 @@ fn is_walk() -> bool {
 }
 
 #[test]
-fn what_is_settled_never_exceeds_the_total_shown_although_the_walk_is_ahead_of_the_scan() {
+fn what_is_settled_never_exceeds_the_total_shown_and_nothing_is_nearly_done_while_more_may_be_found() {
     let world = World::new();
     for number in 0..10 {
         world.write(&format!("{number}"), "x");
@@ -360,8 +360,8 @@ fn what_is_settled_never_exceeds_the_total_shown_although_the_walk_is_ahead_of_t
     world.backup(&repository);
     let operation = Operation::new("backup", Clock::system());
     let (files, bytes) = (operation.root().meter(Unit::Files), operation.root().meter(Unit::Bytes));
-    let (walked, most, too_many) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<Mutex<Vec<Counts>>>)>::default();
-    let (is_walked, seen, wrong) = (walked, most.clone(), too_many.clone());
+    let (walked, most, wrong) = <(Arc<AtomicBool>, Arc<AtomicU64>, Arc<Mutex<Vec<Counts>>>)>::default();
+    let (is_walked, seen, found) = (walked, most.clone(), wrong.clone());
     let mut options = one_by_one(&world);
     options.exclude = Some(Arc::new(move |path: &Path| {
         let is_among_many = path.parent().is_some_and(|above| above.ends_with("many"));
@@ -371,22 +371,34 @@ fn what_is_settled_never_exceeds_the_total_shown_although_the_walk_is_ahead_of_t
             }
             return false;
         }
-        // By now the scan has counted what is beside `many`, and waits in it.
-        while is_among_many && files.counts().total.value() < Some(10) {
-            std::thread::yield_now();
-        }
-        let counts = [files.counts(), bytes.counts()];
-        let exceeds = |counts: &Counts| counts.total.value().unwrap_or(0) < counts.settled();
-        wrong.lock().expect("not poisoned").extend(counts.into_iter().filter(exceeds));
-        seen.fetch_max(counts[0].settled(), Ordering::SeqCst);
+        // The scan is not ahead: what the walk has found is all there is, and nearly all of it is done.
+        let is_shown = |counts: &Counts| counts.total != Total::Unknown;
+        found.lock().expect("not poisoned").extend([files.counts(), bytes.counts()].into_iter().filter(is_shown));
+        seen.fetch_max(files.counts().settled(), Ordering::SeqCst);
         is_walked.store(path.ends_with("many/999"), Ordering::SeqCst);
         false
     }));
     let outcome = repository.backup(&options, &operation.root(), &Cancel::default()).expect("backs up");
     assert_eq!((outcome.summary.files_unmodified, outcome.problem_count), (3010, 0));
     assert_eq!(most.load(Ordering::SeqCst), 3009, "the walk was at its end before the scan went on");
-    let too_many = too_many.lock().expect("not poisoned");
-    assert_eq!(too_many.first(), None, "{} times", too_many.len());
+    let wrong = wrong.lock().expect("not poisoned");
+    assert_eq!(wrong.first(), None, "{} times", wrong.len());
+    assert_eq!(operation.root().meter(Unit::Files).counts().total, Total::Final(3010));
+}
+
+#[test]
+fn a_thread_that_panics_ends_the_backup_and_leaves_nobody_waiting() {
+    let world = World::new();
+    for number in 0..300 {
+        world.write(&format!("{}/{number}", number % 5), noise(number, 1000));
+    }
+    let repository = world.init();
+    let mut options = world.options();
+    options.exclude = Some(when_walked_to("3/103", || panic!("a defect")));
+    let backup = || repository.backup(&options, &task("backup"), &Cancel::default()).is_ok();
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(backup));
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(repository.snapshots().expect("lists").is_empty());
 }
 
 #[test]
