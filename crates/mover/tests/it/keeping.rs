@@ -49,6 +49,47 @@ fn veleros_default_password_is_a_warning() {
 }
 
 #[test]
+fn white_space_around_a_password_is_none_of_it() {
+    for which in ALL {
+        let bed = require!(Bed::bare(which, Where::Directory));
+        let ensured = |password: &str| {
+            let mut job = bed.job(Work::Ensure);
+            job.repository.password = Secret::new(password);
+            match bed.run_job(&job).unwrap() {
+                Outcome::Ensured(ensured) => ensured.created,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(ensured(&format!(" {PASSWORD}\n")));
+        assert!(!ensured(PASSWORD) && !ensured(&format!("{PASSWORD}\r\n")), "{which:?}: it opens with and without");
+    }
+}
+
+#[test]
+fn a_repository_that_was_made_anew_can_be_opened_whatever_a_node_has_kept_of_the_old_one() {
+    for which in [Which::BuiltIn, Which::Kopia] {
+        let bed = require!(Bed::new(which, Where::Directory));
+        fill(&bed.source());
+        let back_up = || {
+            let mut job = bed.job(bed.backup_work());
+            job.cache = Some(bed.path("cache"));
+            match bed.run_job(&job).unwrap() {
+                Outcome::Backup(done) => done.snapshot.unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        back_up();
+        std::fs::remove_dir_all(bed.stored.join(&bed.place.prefix)).unwrap();
+        assert!(ensure(&bed).unwrap().created);
+        let snapshot = back_up();
+        // By somebody who has kept nothing.
+        bed.restore(&snapshot);
+        let kept = mover(which.kind()).fidelity();
+        assert_same(&fingerprint(&bed.source(), kept), &bed.target(), kept);
+    }
+}
+
+#[test]
 fn two_restic_repositories_made_at_the_same_time_stop_before_the_first_blob() {
     for which in [Which::OldRestic, Which::Restic] {
         let mut bed = require!(Bed::bare(which, Where::Directory));
