@@ -253,11 +253,11 @@ impl Run<'_> {
         std::thread::scope(|scope| {
             scope.spawn(|| scan(self));
             for number in 0..walkers {
-                let (walking, from_the_start) = (&walking, (number == 0).then_some(previous));
+                let walking = &walking;
                 let end = AtEnd { run: self, end: move || self.end_walk(walking) };
                 let walk = move || {
                     let _end = end;
-                    self.walk(from_the_start);
+                    self.walk(number == 0, previous);
                 };
                 // The way to a target may have very many names.
                 let walker = std::thread::Builder::new().name("walk".into()).stack_size(16 * 1024 * 1024);
@@ -288,11 +288,8 @@ impl Run<'_> {
     }
 
     /// One walks what was asked for, with the tree it had before; the others what that one finds.
-    fn walk(&self, from_the_start: Option<Option<Id>>) {
-        let walked = Walker::new(self).and_then(|walker| match from_the_start {
-            Some(previous) => walker.walk(previous),
-            None => walker.go_on(),
-        });
+    fn walk(&self, begins: bool, previous: Option<Id>) {
+        let walked = Walker::new(self).and_then(|walker| if begins { walker.walk(previous) } else { walker.go_on() });
         if let Err(error) = walked {
             self.fail(error);
         }

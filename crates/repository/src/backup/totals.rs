@@ -61,7 +61,7 @@ impl Meters {
 
     /// The scan has found everything.
     pub(super) fn all_scanned(&self) {
-        self.finish(|both| both.most());
+        self.finish(Both::most);
     }
 
     /// The walk has found everything, and knows better than the scan: what it did not find is not there any more.
