@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
-use plimsoll_progress::{Clock, Encoder, Ending, Operation, Snapshot, Task, Total, Unit};
+use plimsoll_progress::{Clock, Counts, Encoder, Ending, Operation, Snapshot, Task, Total, Unit};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
@@ -158,11 +158,20 @@ fn seen(job: &Job, operation: &Operation) -> Snapshot {
     let mut snapshot = operation.snapshot();
     if let (Kind::BuiltIn, Work::Backup(_)) = (job.kind, &job.work)
         && let Some(root) = snapshot.nodes.first_mut()
-        && root.counts(Unit::Bytes).is_some_and(|counts| matches!(counts.total, Total::Growing(_)))
+        && root.counts(Unit::Bytes).is_some_and(is_looking)
     {
         root.item = Some(SCANNING.into());
     }
     snapshot
+}
+
+/// Whether the total may still grow. One that is unknown while something is done already is that of a volume with a parent.
+fn is_looking(counts: &Counts) -> bool {
+    match counts.total {
+        Total::Unknown => counts.settled() > 0,
+        Total::Growing(_) => true,
+        Total::Final(_) => false,
+    }
 }
 
 fn ending(result: &Result<Outcome>) -> Ending {
