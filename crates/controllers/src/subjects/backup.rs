@@ -221,7 +221,8 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
     let ttl = backup.spec.ttl.as_ref().and_then(GoDuration::as_std).filter(|ttl| !ttl.is_zero());
     let ttl = ttl.unwrap_or(job.context.settings.default_ttl);
     let expires = started.saturating_add(SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX));
-    let places = snapshots::choose(&job.context, &backup.spec).await?.map_err(Error::Selection)?.names();
+    let choose = || snapshots::choose(&job.context, &backup.spec);
+    let places = Patience::default().run(&job.tree.root(), choose).await?.map_err(Error::Selection)?.names();
     let patch = json!({
         "metadata": {
             "labels": { labels::STORAGE_LOCATION: labels::valid_name(&location.name_any()) },
@@ -405,7 +406,9 @@ async fn run(
     let adding = plugins::add_backup_actions(&job.context, &mut actions, &mut blocks, &selecting, &heard);
     let added = Box::pin(job.unless_cancelled(async { Ok(adding.await) })).await?;
     let background = |action: &Arc<dyn BackupItemAction>| Arc::clone(action).background();
-    let locations = snapshots::choose(&job.context, spec).await?.map_err(Error::Selection)?;
+    let choose = || snapshots::choose(&job.context, spec);
+    let locations =
+        job.unless_cancelled(Patience::default().run(&planning, choose)).await?.map_err(Error::Selection)?;
     let wishes = Wishes::of(spec, policies.clone(), &selecting, job.context.settings.default_volumes_to_fs_backup);
     let mut wanting = wanting(job, begun, wishes.clone(), &selecting, &heard, stages).await?;
     wanting.plugins = !locations.0.is_empty();
