@@ -18,7 +18,9 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_testkit::enclosure::Lifetime;
+use plimsoll_testkit::measure::peak_memory;
 use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server, VeleroInPods};
+use plimsoll_testkit::process::Process;
 use plimsoll_testkit::{Cluster, Namespace, Pod, Shape, Volume, cache, memory};
 use rand::rngs::StdRng;
 use rand::{RngCore as _, SeedableRng as _};
@@ -104,7 +106,15 @@ fn row(what: &str, mover: &str, time: Duration, best: Duration) {
     println!("{what:<24} {mover:<10} {seconds:>8.2} s  {ratio:>6.2} times the fastest");
 }
 
-/// Each mover takes its turn: first backup, unchanged second one, restore into an empty directory.
+/// What one run of a mover took: its time, and the most memory that it and its program had, in kilobytes.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    time: Duration,
+    memory: u64,
+}
+
+/// Each mover takes its turn: first backup, unchanged second one, restore into an empty directory. Every figure is printed when it is
+/// there, because the whole may take most of an hour, and once more beside the others' at the end.
 fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let source = folder.path().join("source");
@@ -114,7 +124,7 @@ fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<(
     for name in ["restic", "kopia"] {
         kinds.extend(cache::program(name).ok().map(|program| (name, Some(program))));
     }
-    let mut times: Vec<(&str, [Duration; 3])> = Vec::new();
+    let mut costs: Vec<(&str, [Cost; 3])> = Vec::new();
     for (kind, program) in &kinds {
         let bench = Bench { plimsoll: &arguments.plimsoll, kind, program: program.as_deref(), folder: folder.path() };
         std::fs::create_dir(bench.bucket())?;
@@ -122,25 +132,28 @@ fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<(
         let backup =
             json!({ "backup": { "directory": source, "source": "bench/pod/data", "tags": { "pvc-uid": "bench" } } });
         memory::even_out(folder.path(), std::slice::from_ref(&source))?;
-        let (first, outcome) = bench.run(&backup)?;
-        let (second, _) = bench.run(&backup)?;
+        let (first, outcome) = bench.step(STEPS[0], &backup)?;
+        let (second, _) = bench.step(STEPS[1], &backup)?;
         let target = folder.path().join(format!("target-{kind}"));
         std::fs::create_dir(&target)?;
         let snapshot = outcome.pointer("/backup/snapshot").context("a backup has a snapshot")?.clone();
         memory::even_out(folder.path(), &[bench.bucket()])?;
-        let (restore, _) = bench.run(&json!({ "restore": { "snapshot": snapshot, "directory": target } }))?;
+        let (restore, _) =
+            bench.step(STEPS[2], &json!({ "restore": { "snapshot": snapshot, "directory": target } }))?;
         std::fs::remove_dir_all(&target)?;
         std::fs::remove_dir_all(bench.bucket())?;
-        times.push((*kind, [first, second, restore]));
+        costs.push((*kind, [first, second, restore]));
     }
-    for (index, what) in ["first backup", "second, unchanged", "restore"].into_iter().enumerate() {
-        let best = times.iter().map(|(_, times)| times[index]).min().unwrap_or_default();
-        for (kind, times) in &times {
-            row(what, kind, times[index], best);
+    for (index, what) in STEPS.into_iter().enumerate() {
+        let best = costs.iter().map(|(_, costs)| costs[index].time).min().unwrap_or_default();
+        for (kind, costs) in &costs {
+            row(what, kind, costs[index].time, best);
         }
     }
     Ok(())
 }
+
+const STEPS: [&str; 3] = ["first backup", "second, unchanged", "restore"];
 
 /// One mover with its repository.
 struct Bench<'a> {
@@ -155,8 +168,15 @@ impl Bench<'_> {
         self.folder.join(format!("repository-{}", self.kind))
     }
 
+    /// One of the steps that are measured.
+    fn step(&self, what: &str, work: &Value) -> Result<(Cost, Value)> {
+        let (cost, verdict) = self.run(work)?;
+        println!("  {what}, {}: {:.2} s, {} MB at most", self.kind, cost.time.as_secs_f64(), cost.memory / 1024);
+        Ok((cost, verdict))
+    }
+
     /// A job as the agent gives it to a mover: over its standard input.
-    fn run(&self, work: &Value) -> Result<(Duration, Value)> {
+    fn run(&self, work: &Value) -> Result<(Cost, Value)> {
         let place = json!({ "provider": "directory", "bucket": self.bucket(), "prefix": "r" });
         // "bench", in base64.
         let job = json!({ "name": "bench", "kind": self.kind, "program": self.program, "work": work,
@@ -171,9 +191,11 @@ impl Bench<'_> {
         let mut stdin = process.stdin.take().context("a mover has a standard input")?;
         writeln!(stdin, "{job}")?;
         let lines = BufReader::new(process.stdout.take().context("a mover has a standard output")?).lines();
-        let mut verdict = Value::Null;
+        let (mut verdict, mut memory) = (Value::Null, 0);
         for line in lines {
             let line: Value = serde_json::from_str(&line?)?;
+            // There is a line every second.
+            memory = memory.max(peak_of(process.id()));
             if let Some(failure) = line.get("failure") {
                 bail!("{}: {failure}", self.kind);
             }
@@ -183,8 +205,14 @@ impl Bench<'_> {
         }
         drop(stdin);
         process.wait()?;
-        Ok((started.elapsed(), verdict))
+        Ok((Cost { time: started.elapsed(), memory }, verdict))
     }
+}
+
+/// A mover and the program that it runs.
+fn peak_of(mover: u32) -> u64 {
+    let programs = Process::find(mover).map(Process::children).unwrap_or_default();
+    peak_memory(mover) + programs.iter().map(|program| peak_memory(program.id().unsigned_abs())).sum::<u64>()
 }
 
 /// The whole backup through pods: the big volume and a small one in one pod; an unchanged second backup; and a pod with eight
