@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use plimsoll_select::quantity::Quantity;
 
 use self::action::Action;
 use self::create::{CreateBackup, CreateLocation, CreateRestore, CreateSchedule, SetLocation};
@@ -555,6 +556,12 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed.as_std().ok_or_else(|| format!("{text} is negative"))
 }
 
+/// A size, as Kubernetes writes it.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let read = Quantity::parse(text).and_then(Quantity::whole);
+    read.ok_or_else(|| format!("{text:?} is no size: write it as 500Mi or 5Gi"))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -564,5 +571,15 @@ mod tests {
     #[test]
     fn the_definition_of_the_command_line_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_written_as_kubernetes_writes_them() {
+        for (text, size) in [("0", Ok(0)), ("5Gi", Ok(5 << 30)), ("1.5k", Ok(1500)), ("100m", Ok(1))] {
+            assert_eq!(bytes(text), size, "{text}");
+        }
+        for text in ["", "-1", "5GB", "much"] {
+            assert!(bytes(text).expect_err(text).contains("500Mi"), "{text}");
+        }
     }
 }

@@ -15,6 +15,11 @@ impl Quantity {
         self.0 > 0
     }
 
+    /// In whole units, rounded up: bytes, for storage. None for what is below nothing or beyond what a number holds.
+    pub fn whole(self) -> Option<u64> {
+        u64::try_from((self.0 + 999) / 1000).ok().filter(|_| self.0 >= 0)
+    }
+
     /// Reads a quantity; smaller parts than a thousandth round up.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::duration;
+use super::{bytes, duration};
+
+/// One namespace's kopia cache may have 2 GiB.
+pub const DEFAULT_CACHE_LIMIT: &str = "5Gi";
 
 /// `plimsoll agent`
 #[derive(Debug, Args)]
@@ -35,6 +38,9 @@ pub struct Agent {
     /// What is worth keeping between two transfers: indexes of repositories
     #[arg(long, value_name = "DIR", env = "PLIMSOLL_CACHE_DIR")]
     pub cache_dir: Option<PathBuf>,
+    /// How much of that stays between two transfers, for all repositories together; what was longest unused goes first
+    #[arg(long, value_name = "QUANTITY", default_value = DEFAULT_CACHE_LIMIT, value_parser = bytes)]
+    pub cache_limit: u64,
     /// The program restic, if it is not the one in PATH
     #[arg(long, value_name = "FILE", env = "PLIMSOLL_RESTIC")]
     pub restic: Option<PathBuf>,

@@ -38,6 +38,7 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
         concurrency: options.concurrency.into(),
         progress_interval: options.progress_interval,
         cache: Some(options.cache_dir.unwrap_or_else(|| std::env::temp_dir().join("plimsoll-cache"))),
+        cache_limit: options.cache_limit,
         launch: Launch::this_program()?,
         restic: options.restic,
         kopia: options.kopia,

@@ -13,7 +13,8 @@ use plimsoll_mover::Launch;
 use tokio_util::sync::CancellationToken;
 
 use super::{agent, server};
-use crate::args::{Global, Local};
+use crate::args::agent::DEFAULT_CACHE_LIMIT;
+use crate::args::{Global, Local, bytes};
 use crate::exit::Outcome;
 use crate::{connect, output};
 
@@ -69,6 +70,7 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
         concurrency: 4,
         progress_interval: Duration::from_secs(1),
         cache: Some(directory.join("cache")),
+        cache_limit: bytes(DEFAULT_CACHE_LIMIT).map_err(anyhow::Error::msg)?,
         launch: Launch::this_program()?,
         restic: None,
         kopia: None,

@@ -208,6 +208,44 @@ async fn a_lost_claim_comes_back_from_a_directory_that_server_and_agents_share()
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_comes_back_by_way_of_the_program_restic_and_a_bucket() {
+    let cluster = require!(plimsoll_testkit::cluster().await);
+    let machine = require!(cluster.machine());
+    for program in ["versitygw", "restic"] {
+        require!(cache::program(program));
+    }
+    let bed = Bed::real(cluster).await;
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
+    let bucket = store.create_bucket("restic").unwrap();
+    let shop = bed.ns("shop");
+    create_namespace(&bed.client, &shop).await;
+    let before = fill(&bed.client, &shop, json!({ "emptyDir": {} })).await;
+    let wanted = ["--server-argument=--volume-mover=restic"];
+    let ours = PlimsollInPods::install(cluster, program(), store.endpoint(), "restic", &wanted).await.unwrap();
+    let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };
+    expect(&ours, ours.cli(backup_of("first", &shop)));
+    expect(&ours, ours.cli(backup_of("second", &shop)));
+    assert_sound(&bed, &ours, &home.bucket.join("restic").join(&shop)).await;
+    let transfers = home.list("PodVolumeBackup").await;
+    assert_eq!(transfers.len(), 2, "{transfers:?}");
+    for transfer in &transfers {
+        assert_eq!(transfer.data["spec"]["uploaderType"], "restic");
+        let status = &transfer.data["status"];
+        assert_eq!(
+            (&status["phase"], &status["progress"]["bytesDone"]),
+            (&json!("Completed"), &status["progress"]["totalBytes"])
+        );
+    }
+
+    let copy = bed.ns("copy");
+    expect(&ours, ours.cli(restore_of("r", "second", &format!("{shop}:{copy}"))));
+    assert_eq!(sums(&bed.client, &copy).await, before, "{}", ours.logs());
+    let logs = ours.logs();
+    assert!(!logs.contains("forbidden"), "{logs}");
+    bed.clear().await;
+}
+
 /// Kills everything that runs in the pod, its sandbox included, and waits until it runs anew.
 async fn end_sandbox(client: &Client, namespace: &str) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);

@@ -47,12 +47,15 @@ async fn attempts(home: &Home<'_>, kind: &str) -> u64 {
     found["metadata"]["annotations"]["plimsoll.dev/attempts"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Bytes in packs. More than the small volume has, so that it is the large one that is on its way.
-fn packed(home: &Home<'_>, namespace: &str) -> u64 {
-    let data = home.bucket.join("restic").join(namespace).join("data");
-    let folders = data.read_dir().into_iter().flatten().flatten();
-    let files = folders.flat_map(|folder| folder.path().read_dir().into_iter().flatten().flatten());
-    files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
+/// Bytes in a repository. More than the small volume has, so that it is the large one that is on its way.
+fn stored(folder: &Path) -> u64 {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let of_entry = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => stored(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.map(of_entry).sum()
 }
 
 /// Kills the mover once `begun` holds, then the agent once the transfer has been taken up again. Another agent is returned.
@@ -66,33 +69,58 @@ async fn kill_both(home: &Home<'_>, mut first: Child, kind: &str, mut begun: imp
     second
 }
 
-fn restic(home: &Home<'_>, namespace: &str, password: &str, arguments: &[&str]) -> String {
-    let mut command = std::process::Command::new(plimsoll_testkit::cache::program("restic").unwrap());
-    let repository = home.bucket.join("restic").join(namespace);
-    let output = command.arg("--no-cache").args(arguments).env("RESTIC_REPOSITORY", repository);
-    let output = output.env("RESTIC_PASSWORD", password).output().unwrap();
+const PASSWORD: &str = "correct horse";
+
+fn run(command: &mut std::process::Command) -> String {
+    let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
-    assert!(output.status.success(), "restic {arguments:?}: {text}");
+    assert!(output.status.success(), "{command:?}: {text}");
     text
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_mover_and_a_killed_agent_cost_no_byte_in_either_direction() {
+/// The program whose format a repository has reads all of it.
+fn check_all(mover: &str, repository: &Path) {
+    let program = |name: &str| std::process::Command::new(plimsoll_testkit::cache::program(name).unwrap());
+    if mover != "kopia" {
+        let mut check = program("restic");
+        check.args(["--no-cache", "--no-lock", "check", "--read-data"]);
+        let checked = run(check.env("RESTIC_REPOSITORY", repository).env("RESTIC_PASSWORD", PASSWORD));
+        assert!(checked.contains("no errors were found"), "{checked}");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let kopia = |arguments: &[&str]| {
+        let mut command = program("kopia");
+        command
+            .arg("--config-file")
+            .arg(home.path().join("config"))
+            .args(["--disable-file-logging", "--no-use-keyring"]);
+        command.args(arguments).env("KOPIA_PASSWORD", PASSWORD).env("XDG_CACHE_HOME", home.path());
+        command
+    };
+    let mut connect = kopia(&["repository", "connect", "filesystem", "--readonly", "--path"]);
+    run(connect.arg(repository));
+    run(&mut kopia(&["snapshot", "verify", "--verify-files-percent=100"]));
+}
+
+/// Both are killed in the middle of a backup, then in the middle of a restore.
+async fn cost_no_byte(mover: &str) {
     let bed = Bed::local_with_pods().await;
     let home = bed.home("home").await;
-    home.create_secret("velero-repo-credentials", "repository-password", "correct horse").await;
+    home.create_secret("velero-repo-credentials", "repository-password", PASSWORD).await;
     let application = Application::start(&bed, "shop", BYTES).await;
     let before = application.files().await;
-    let _server = server_of(&home, "built-in", &[]);
+    let _server = server_of(&home, mover, &[]);
     let first = agent(&home, &["--concurrency", "1"], &[]);
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
-    let second = kill_both(&home, first, "PodVolumeBackup", || packed(&home, &application.namespace) > 4 << 20).await;
+    let format = if mover == "kopia" { "kopia" } else { "restic" };
+    let repository = home.bucket.join(format).join(&application.namespace);
+    let second = kill_both(&home, first, "PodVolumeBackup", || stored(&repository) > 4 << 20).await;
     let backup = home.ended("Backup", "b").await;
-    let said = || format!("{}\n{}\n{}", home.messages("b", "errors"), home.log(), agent_log(&home));
+    let said = || format!("{mover}: {}\n{}\n{}", home.messages("b", "errors"), home.log(), agent_log(&home));
     assert_eq!(phase(&backup), "Completed", "{}", said());
-    let checked = restic(&home, &application.namespace, "correct horse", &["check", "--read-data"]);
-    assert!(checked.contains("no errors were found"), "{checked}");
+    check_all(mover, &repository);
 
     application.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
@@ -103,10 +131,25 @@ async fn a_killed_mover_and_a_killed_agent_cost_no_byte_in_either_direction() {
     };
     let third = kill_both(&home, second, "PodVolumeRestore", arrived).await;
     let restore = home.ended("Restore", "r").await;
-    assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}\n{}", home.log(), agent_log(&home));
+    assert_eq!(phase(&restore), "Completed", "{mover}: {restore:#}\n{}\n{}", home.log(), agent_log(&home));
     eventually("the pod runs with its data", async || application.is_running().await).await;
-    assert_eq!(application.files().await, before);
+    assert_eq!(application.files().await, before, "{mover}");
     dismiss(third).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_mover_and_a_killed_agent_cost_no_byte_in_either_direction() {
+    cost_no_byte("built-in").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_mover_and_a_killed_agent_cost_no_byte_with_restic() {
+    cost_no_byte("restic").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_mover_and_a_killed_agent_cost_no_byte_with_kopia() {
+    cost_no_byte("kopia").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::again;
+use super::cache::Caches;
 use super::decide::{Decision, Observed, Place, decide};
 use super::error::TransferError;
 use super::kind::{Transfer, place};
@@ -52,6 +53,8 @@ pub struct AgentSettings {
     pub progress_interval: Duration,
     /// What is worth keeping between two transfers.
     pub cache: Option<PathBuf>,
+    /// How many bytes that may take between transfers, for all repositories together.
+    pub cache_limit: u64,
     /// What starts a mover.
     pub launch: Launch,
     /// The program restic, if it is not the one in `PATH`.
@@ -80,6 +83,7 @@ pub struct Agent {
     pub(super) settings: AgentSettings,
     pub(super) slots: Arc<Semaphore>,
     pub(super) events: Events,
+    pub(super) caches: Caches,
     /// Transfers in the whole cluster, as far as the watches tell.
     pub(super) running: Running,
     /// What this process works on, by uid.
@@ -95,6 +99,7 @@ impl Agent {
             slots: Arc::new(Semaphore::new(settings.concurrency.max(1))),
             events: Events::new(client.clone(), &settings.namespace, &settings.identity),
             running: Running::start(),
+            caches: Caches::new(settings.cache.clone(), settings.cache_limit),
             at_work: Mutex::default(),
             tasks: Mutex::default(),
             client,
@@ -123,6 +128,7 @@ impl Agent {
             () = again::let_go_on(&self) => Ok(()),
             () = self.control::<DataUpload>() => Ok(()),
             () = self.control::<DataDownload>() => Ok(()),
+            () = self.caches.keep_small() => Ok(()),
             () = lease.keep() => Ok(()),
             peer = peers::came(&self.client, &settings.namespace, Side::Agent) => {
                 Err(Error::Fenced(format!("{peer} serves namespace {} now", settings.namespace)))

@@ -13,6 +13,7 @@
 
 mod again;
 mod agent;
+mod cache;
 mod decide;
 mod directory;
 mod error;

@@ -1,12 +1,9 @@
 //! The repository of a transfer: where it is and what opens it. An agent makes none.
 
-use std::path::{Path, PathBuf};
-
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupStorageLocation;
 use plimsoll_mover::{Kind, Repository};
-use sha2::{Digest, Sha256};
 
 use super::error::TransferError;
 use super::kind::REPOSITORY_KEY;
@@ -35,10 +32,4 @@ pub(super) async fn given(client: &Client, namespace: &str, secret: &str) -> Res
     let data = found.and_then(|found| found.data?.remove(REPOSITORY_KEY));
     let repository = data.and_then(|data| serde_json::from_slice(&data.0).ok());
     repository.ok_or_else(|| TransferError::Invalid(format!("secret {secret} holds no repository")))
-}
-
-/// A directory of its own for each repository, whatever characters its name has.
-pub(super) fn cache(root: &Path, repository: &Repository) -> PathBuf {
-    let digest = Sha256::digest(repository.place.name().as_bytes());
-    root.join(hex::encode(&digest[..8]))
 }

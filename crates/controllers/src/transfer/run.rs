@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::agent::Agent;
+use super::cache::Held;
 use super::decide::MOST_ATTEMPTS;
 use super::directory::Inside;
 use super::error::TransferError;
@@ -82,6 +83,14 @@ struct Run<'a, T> {
     cancel: &'a CancellationToken,
     /// Where the mover's tree is shown, whichever attempt it is.
     mover: OnceLock<Graft>,
+}
+
+/// What an attempt needs. What is inside of the volume and the repository's cache are held until the data has been moved.
+struct Prepared {
+    directory: PathBuf,
+    job: Job,
+    _inside: Inside,
+    _cache: Option<Held>,
 }
 
 impl<T: Transfer> Run<'_, T> {
@@ -191,8 +200,7 @@ impl<T: Transfer> Run<'_, T> {
     /// One attempt: how many were in vain if it is, and how it ended.
     async fn attempt(&self) -> Result<(u32, Result<Outcome, TransferError>), TransferError> {
         let prepared = self.unless_cancelled(Box::pin(self.prepare())).await?;
-        // What is inside of the volume is held until it has been moved.
-        let (directory, _inside, mut job) = match prepared {
+        let Prepared { directory, mut job, _inside, _cache } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Ok((MOST_ATTEMPTS, Err(error))),
         };
@@ -294,22 +302,22 @@ impl<T: Transfer> Run<'_, T> {
     }
 
     /// Finds the volume and the repository.
-    async fn prepare(&self) -> Result<(PathBuf, Inside, Job), TransferError> {
+    async fn prepare(&self) -> Result<Prepared, TransferError> {
         let agent = self.agent;
         let pod = self.pod().await?;
         let directory = self.directory(&pod).await?;
         let kind = self.kind()?;
         let opened = self.patiently(|| self.repository(kind)).await?;
-        let cache = agent.settings.cache.as_ref().map(|root| repository::cache(root, &opened));
+        let cache = agent.caches.hold(&opened);
         let inside = directory::inside(&directory, self.object.inner().as_deref())?;
         let work = self.object.work(&inside)?;
         let mut job = Job::new(self.record.name(), kind, opened, work);
         job.program = agent.settings.program(kind);
-        job.cache = cache;
+        job.cache = cache.as_ref().map(|held| held.path().to_owned());
         let interval = agent.settings.progress_interval;
         let interval = if kind == Kind::BuiltIn { interval / OWN_OFTENER } else { interval };
         job.interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-        Ok((directory, inside, job))
+        Ok(Prepared { directory, job, _inside: inside, _cache: cache })
     }
 
     /// An API server that does not answer now may answer soon; nothing else is asked twice.
