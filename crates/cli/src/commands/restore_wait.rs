@@ -107,7 +107,15 @@ fn refusal(volume: &Path, error: &IoError) -> String {
 
 fn volumes(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = directory.read_dir().with_context(|| format!("cannot read {}", directory.display()))?;
-    let mut volumes: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    let mut volumes = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| format!("cannot read {}", directory.display()))?;
+        // By what the directory says of it: a volume that cannot be looked at is not left out for that.
+        if entry.file_type().with_context(|| format!("cannot look at {}", entry.path().display()))?.is_dir() {
+            volumes.push(entry.path());
+        }
+    }
+    ensure!(!volumes.is_empty(), "no volume is mounted below {}: there is nothing to wait for", directory.display());
     volumes.sort();
     Ok(volumes)
 }
@@ -131,6 +139,14 @@ mod tests {
         std::fs::write(done("b", "uid"), "").unwrap();
         assert_eq!(waiting.await.unwrap(), Outcome::Success);
         assert!(!mounts.path().join("a").join(HANDSHAKE).exists() && !mounts.path().join("b").join(HANDSHAKE).exists());
+    }
+
+    #[tokio::test]
+    async fn a_pod_without_volumes_to_wait_for_is_not_let_go() {
+        let mounts = tempfile::tempdir().unwrap();
+        std::fs::write(mounts.path().join("file"), "").unwrap();
+        let options = RestoreWait { restore: "uid".into(), directory: mounts.path().to_owned(), hold: false };
+        assert!(run(&options).await.unwrap_err().to_string().starts_with("no volume is mounted below /"));
     }
 
     /// What comes of waiting for a volume that belongs to somebody else. Root may look everywhere, so it is not root who waits.

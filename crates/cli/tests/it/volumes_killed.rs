@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::bed::{Bed, Home, dismiss, eventually, phase};
+use crate::bed::{Bed, Home, dismiss, eventually, is_ended, phase};
 use crate::killed::dismiss_if_alive;
 use crate::pod_volumes::{Application, agent, agent_log, server as server_of, transfer, volume_server};
 
@@ -211,4 +211,45 @@ async fn an_agent_that_dies_before_or_after_any_of_its_writes_is_followed_by_one
         dismiss(next).await;
         application.lose().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_is_taken_up_after_its_pod_was_let_go_writes_nothing_any_more() {
+    let bed = Bed::local_with_pods().await;
+    let home = bed.home("home").await;
+    let application = Application::start(&bed, "shop", BYTES).await;
+    let _server = server_of(&home, "built-in", &[]);
+    let mut first = agent(&home, &["--concurrency", "1"], &[]);
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
+    application.lose().await;
+    home.restore("r", json!({ "backupName": "b" })).await;
+    let volumes = bed.directory.path().join("cluster/volumes");
+    let arrived = || {
+        let claims = volumes.read_dir().into_iter().flatten().flatten();
+        claims.into_iter().any(|claim| claim.path().join("deep/noise").exists())
+    };
+    soon("a mover is in the middle of its work", || arrived() && !movers_of(&first).is_empty()).await;
+    first.kill().await.unwrap();
+    assert!(!is_ended(&transfer(&home, "PodVolumeRestore", "data").await.unwrap()), "it was too fast to be killed");
+
+    // Somebody who is tired of waiting does what the agent would have done.
+    let restore = home.get("Restore", "r").await;
+    for volume in ["data", "scratch"] {
+        let folder = application.directory(volume).await.unwrap().join(".velero");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(restore["metadata"]["uid"].as_str().unwrap()), "").unwrap();
+    }
+    eventually("the pod runs", async || application.is_running().await).await;
+    let file = application.directory("data").await.unwrap().join("deep/noise");
+    std::fs::write(&file, "of today").unwrap();
+
+    let second = agent(&home, &["--concurrency", "1"], &[]);
+    let restore = home.ended("Restore", "r").await;
+    assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", agent_log(&home));
+    let failed = transfer(&home, "PodVolumeRestore", "data").await.unwrap();
+    let message = failed["status"]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("PodNotWaiting: pod ") && message.contains("/writer no longer waits"), "{failed:#}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "of today");
+    dismiss(second).await;
 }

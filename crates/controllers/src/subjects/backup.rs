@@ -464,10 +464,11 @@ async fn wanting(
 ) -> Result<Wanting, Error> {
     let spec = &job.subject.spec;
     let limit = spec.csi_snapshot_timeout.as_ref().and_then(GoDuration::as_std);
+    let task = stages.planned("volumes");
     let moving = match spec.snapshot_move_data {
         Some(true) => Some(Moving {
             location: begun.pointer("/spec/storageLocation").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            kind: job.context.settings.mover.resolve(&job.context).await?,
+            kind: job.context.settings.mover.resolve(&job.context, &task).await?,
             mover: spec.data_mover.clone(),
             owner: OwnerReference { controller: Some(true), ..job.id.owner() },
             settings: settings(spec),
@@ -486,7 +487,7 @@ async fn wanting(
         limit: limit.filter(|limit| !limit.is_zero()).unwrap_or(CSI_LIMIT),
         moving,
         heard: Arc::clone(heard),
-        task: stages.planned("volumes"),
+        task,
     })
 }
 

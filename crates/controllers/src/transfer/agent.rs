@@ -1,6 +1,7 @@
 //! The agent of one node: its Lease, its slots, and a controller for each kind of transfer.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -171,20 +172,33 @@ impl Agent {
     fn start<T: Transfer>(self: &Arc<Self>, object: T) {
         let uid = object.uid().unwrap_or_default();
         let cancel = CancellationToken::new();
-        if self.lock().insert(uid.clone(), cancel.clone()).is_some() {
-            return;
+        // Who is at work on it keeps the token that stops it.
+        match self.lock().entry(uid.clone()) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(free) => drop(free.insert(cancel.clone())),
         }
-        let agent = Arc::clone(self);
+        let at_work = AtWork { agent: Arc::clone(self), uid };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let name = object.name_any();
-            if let Err(error) = run(Arc::clone(&agent), object, cancel).await {
+            if let Err(error) = run(Arc::clone(&at_work.agent), object, cancel).await {
                 warn!("{} {name}: {error}", T::kind(&()));
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
-            agent.lock().remove(&uid);
         });
+    }
+}
+
+/// A transfer that this process works on. However that ends, a panic included, somebody may take it up again.
+struct AtWork {
+    agent: Arc<Agent>,
+    uid: String,
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.agent.lock().remove(&self.uid);
     }
 }
 

@@ -101,11 +101,16 @@ fn lock(path: &Path) -> io::Result<File> {
             opened => opened?,
         };
         folder.lock_shared()?;
-        if fs::symlink_metadata(path).is_ok_and(|there| folder.metadata().is_ok_and(|held| held.ino() == there.ino())) {
+        if is_still_there(path, &folder) {
             folder.set_modified(SystemTime::now())?;
             return Ok(folder);
         }
     }
+}
+
+/// Whether what was opened is what is found there now.
+fn is_still_there(path: &Path, opened: &File) -> bool {
+    fs::metadata(path).is_ok_and(|there| opened.metadata().is_ok_and(|held| held.ino() == there.ino()))
 }
 
 struct Cache {
@@ -123,13 +128,14 @@ fn tidy(root: &Path, limit: u64) -> io::Result<()> {
         if kept <= limit {
             break;
         }
-        if remove(root, &cache.path)? {
-            info!(
-                "removed {} of the cache, {} bytes of a repository that was longest unused",
-                cache.path.display(),
-                cache.bytes
-            );
-            kept -= cache.bytes;
+        let (path, bytes) = (cache.path.display(), cache.bytes);
+        match remove(root, &cache.path) {
+            Ok(true) => {
+                info!("removed {path} of the cache, {bytes} bytes of a repository that was longest unused");
+                kept -= bytes;
+            }
+            Ok(false) => {}
+            Err(error) => warn!("{path} of the cache, longest unused, cannot be removed: {error}"),
         }
     }
     Ok(())
@@ -143,10 +149,9 @@ fn list(root: &Path) -> io::Result<Vec<Cache>> {
     let mut caches = Vec::new();
     for entry in entries {
         let entry = entry?;
-        let (path, metadata) = (entry.path(), entry.metadata()?);
-        if !metadata.is_dir() {
-            continue;
-        }
+        let path = entry.path();
+        // Another agent may remove it meanwhile.
+        let Some(metadata) = entry.metadata().ok().filter(fs::Metadata::is_dir) else { continue };
         if entry.file_name().to_string_lossy().starts_with(GONE) {
             // Somebody was ended in the middle of removing it, or is still at it.
             let _ = fs::remove_dir_all(&path);
@@ -171,14 +176,14 @@ fn size(folder: &Path) -> u64 {
 /// Whether it was removed: not while somebody holds it.
 fn remove(root: &Path, cache: &Path) -> io::Result<bool> {
     let folder = File::open(cache)?;
-    if folder.try_lock().is_err() {
+    if folder.try_lock().is_err() || !is_still_there(cache, &folder) {
         return Ok(false);
     }
-    let name = cache.file_name().unwrap_or_default().to_string_lossy();
-    let gone = root.join(format!("{GONE}{}-{name}", std::process::id()));
-    fs::rename(cache, &gone)?;
+    // A directory of its own: one of that name may be left of somebody who could not remove it.
+    let gone = tempfile::Builder::new().prefix(GONE).tempdir_in(root)?;
+    fs::rename(cache, gone.path().join("cache"))?;
     drop(folder);
-    fs::remove_dir_all(&gone)?;
+    gone.close()?;
     Ok(true)
 }
 

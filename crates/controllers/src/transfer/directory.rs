@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use kube::{Api, Client, ResourceExt};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::error::TransferError;
@@ -38,7 +38,12 @@ pub(super) async fn find(
         Some(claim) => of_claim(client, &pod.namespace().unwrap_or_default(), &claim).await?.map_err(&refused)?,
     };
     let uid = pod.uid().unwrap_or_default();
-    look(&pods_directory.join(uid).join("volumes"), &known).map_err(refused)
+    let place = look(&pods_directory.join(uid).join("volumes"), &known).map_err(refused)?;
+    if place.should_be_mounted && !is_mount(&place.path) {
+        let pod = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+        return Err(TransferError::NotMounted { volume: volume.to_owned(), pod });
+    }
+    Ok(place.path)
 }
 
 /// The claim behind a volume, if there is one.
@@ -66,19 +71,37 @@ async fn of_claim(client: &Client, namespace: &str, name: &str) -> Result<Result
     Ok(Ok(Known { name: volume, local }))
 }
 
+/// Where a volume lies. After a node was started anew the directory of a CSI driver's volume is there before the driver has mounted
+/// anything: it reads as an empty volume, and what is written into it is hidden by the mount that follows.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    path: PathBuf,
+    should_be_mounted: bool,
+}
+
+/// Whether something is mounted there. Where the kernel cannot tell (before 5.8) it passes for mounted.
+fn is_mount(path: &Path) -> bool {
+    let told = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    told.is_ok_and(|told| {
+        let root = StatxAttributes::MOUNT_ROOT;
+        !told.stx_attributes_mask.contains(root) || told.stx_attributes.contains(root)
+    })
+}
+
 /// One directory for each plugin, in it one for each volume; CSI drivers mount one below.
-fn look(volumes: &Path, known: &Known) -> Result<PathBuf, String> {
+fn look(volumes: &Path, known: &Known) -> Result<Found, String> {
     let plugins = volumes.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<PathBuf> = plugins.map(|plugin| plugin.join(&known.name)).filter(|path| path.exists()).collect();
     found.sort();
-    let place = match (found.as_slice(), &known.local) {
-        ([one], _) if is_csi(one) => one.join("mount"),
-        ([one], _) => one.clone(),
-        ([], Some(local)) if local.is_dir() => local.clone(),
+    let (place, should_be_mounted) = match (found.as_slice(), &known.local) {
+        ([one], _) if is_csi(one) => (one.join("mount"), true),
+        ([one], _) => (one.clone(), false),
+        ([], Some(local)) if local.is_dir() => (local.clone(), false),
         ([], _) => return Err(format!("{}/*/{} is not there on this node", volumes.display(), known.name)),
         (several, _) => return Err(format!("{} directories below {} have its name", several.len(), volumes.display())),
     };
-    place.canonicalize().map_err(|error| format!("{}: {error}", place.display()))
+    let path = place.canonicalize().map_err(|error| format!("{}: {error}", place.display()))?;
+    Ok(Found { path, should_be_mounted })
 }
 
 fn is_csi(path: &Path) -> bool {
@@ -179,9 +202,17 @@ mod tests {
             std::fs::create_dir_all(root.path().join(path)).unwrap();
         }
         let real = root.path().canonicalize().unwrap();
-        assert_eq!(look(root.path(), &known("cache")), Ok(real.join("kubernetes.io~empty-dir/cache")));
-        assert_eq!(look(root.path(), &known("pvc-1")), Ok(real.join("kubernetes.io~csi/pvc-1/mount")));
+        let found = |path: &str, should_be_mounted| Ok(Found { path: real.join(path), should_be_mounted });
+        assert_eq!(look(root.path(), &known("cache")), found("kubernetes.io~empty-dir/cache", false));
+        assert_eq!(look(root.path(), &known("pvc-1")), found("kubernetes.io~csi/pvc-1/mount", true));
         assert!(look(root.path(), &known("other")).unwrap_err().contains("is not there on this node"));
+    }
+
+    #[test]
+    fn a_directory_is_not_taken_for_what_should_be_mounted_on_it() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(is_mount(Path::new("/proc")));
+        assert!(!is_mount(directory.path()) && !is_mount(&directory.path().join("missing")));
     }
 
     #[test]
@@ -189,7 +220,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let local = tempfile::tempdir().unwrap();
         let volume = Known { name: "pv".into(), local: Some(local.path().to_owned()) };
-        assert_eq!(look(root.path(), &volume), Ok(local.path().canonicalize().unwrap()));
+        assert_eq!(look(root.path(), &volume).unwrap().path, local.path().canonicalize().unwrap());
         for plugin in ["a", "b"] {
             std::fs::create_dir_all(root.path().join(plugin).join("pv")).unwrap();
         }

@@ -27,6 +27,22 @@ pub enum TransferError {
         /// What is wrong.
         cause: String,
     },
+    /// Its directory is there, but nothing is mounted on it.
+    #[error("volume {volume} of pod {pod} is not mounted on its node")]
+    NotMounted {
+        /// The volume's name in the pod.
+        volume: String,
+        /// `namespace/name`.
+        pod: String,
+    },
+    /// The pod's own containers have started, or will never.
+    #[error(
+        "pod {pod} no longer waits for its data, so nothing is written into its volumes: delete it and restore it again"
+    )]
+    NotWaiting {
+        /// `namespace/name`.
+        pod: String,
+    },
     /// The transfer's own fields cannot be used.
     #[error("{0}")]
     Invalid(String),
@@ -61,6 +77,8 @@ impl TransferError {
             Self::Cancelled => "Cancelled",
             Self::PodGone { .. } => "PodGone",
             Self::Volume { .. } => "VolumeNotFound",
+            Self::NotMounted { .. } => "VolumeNotMounted",
+            Self::NotWaiting { .. } => "PodNotWaiting",
             Self::Invalid(_) => "InvalidTransfer",
             Self::Handshake { .. } => "HandshakeFailed",
             Self::GivenUp { .. } => "GivenUp",

@@ -7,6 +7,7 @@
 //! Once the data is in the volume nothing is moved again: the application may be at work on it. Whoever takes a transfer up
 //! after that cannot know whether the file was put, so he puts it, and takes it away again if nobody is left to do so.
 
+use std::fs::File;
 use std::io::{Error as IoError, ErrorKind};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use plimsoll_mover::{Outcome, RestoreOutcome};
+use rustix::fs::{Mode, OFlags};
 
 use super::kind::RESTORE_WAIT;
 
@@ -45,29 +47,20 @@ impl Mark {
     /// its owner's, so no link in it is followed.
     pub fn put(&self) -> Result<(), IoError> {
         self.take_away()?;
-        std::fs::create_dir(&self.folder)?;
+        let volume = File::open(self.folder.parent().unwrap_or(Path::new("/")))?;
+        rustix::fs::mkdirat(&volume, FOLDER, Mode::from_raw_mode(0o755))?;
         // After a crash a file is there only if the directories above it say so. Whoever waits takes it away as soon as it is
         // there, with its directory: that is opened before.
-        if let Some(above) = self.folder.parent() {
-            std::fs::File::open(above)?.sync_all()?;
-        }
-        let folder = std::fs::File::open(&self.folder)?;
-        self.open_to_the_owner(&folder);
-        std::fs::File::create_new(&self.file)?.sync_all()?;
+        volume.sync_all()?;
+        let folder = open_below(&volume, FOLDER, OFlags::DIRECTORY | OFlags::RDONLY)?;
+        open_to_the_owner(&volume, &folder);
+        let name = self.file.file_name().unwrap_or_default();
+        open_below(&folder, name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY)?.sync_all()?;
         match folder.sync_all() {
             Err(_) if !self.is_there() => Ok(()),
             flushed => flushed,
         }
     }
-
-    /// Whoever may take something out of the volume may take this out of it, with what is inside. Best effort: otherwise it
-    /// stays until the next restore.
-    fn open_to_the_owner(&self, folder: &std::fs::File) {
-        let Some(volume) = self.folder.parent().and_then(|volume| volume.metadata().ok()) else { return };
-        let _ = std::os::unix::fs::fchown(folder, Some(volume.uid()), Some(volume.gid()));
-        let _ = folder.set_permissions(PermissionsExt::from_mode((volume.mode() & 0o777) | 0o700));
-    }
-
     /// Nothing is left of it.
     pub fn take_away(&self) -> Result<(), IoError> {
         match self.folder.symlink_metadata() {
@@ -77,6 +70,21 @@ impl Mark {
             Err(error) => Err(error),
         }
     }
+}
+
+/// An entry of a directory that is open. Whoever shares the volume may put a link in its place at any moment: it is not followed.
+fn open_below(folder: &File, name: impl rustix::path::Arg, how: OFlags) -> Result<File, IoError> {
+    let opened =
+        rustix::fs::openat(folder, name, how | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))?;
+    Ok(opened.into())
+}
+
+/// Whoever may take something out of the volume may take this out of it, with what is inside. Best effort: otherwise it
+/// stays until the next restore.
+fn open_to_the_owner(volume: &File, folder: &File) {
+    let Ok(volume) = volume.metadata() else { return };
+    let _ = std::os::unix::fs::fchown(folder, Some(volume.uid()), Some(volume.gid()));
+    let _ = folder.set_permissions(PermissionsExt::from_mode((volume.mode() & 0o777) | 0o700));
 }
 
 fn first_container(pod: &Pod) -> Option<&ContainerStatus> {

@@ -35,6 +35,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Our own mover tells so many times as often how far it is: looking costs more with other programs.
 const OWN_OFTENER: u32 = 4;
+/// How long a volume that is not mounted is waited for.
+const MOUNTED_WITHIN: Duration = Duration::from_mins(2);
 /// How often a pod is looked at that may have been told before.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -110,6 +112,7 @@ impl<T: Transfer> Run<'_, T> {
     async fn move_until_done(&self) -> Result<Outcome, TransferError> {
         let (mut pause, mut lock) = (FIRST_PAUSE, None);
         loop {
+            self.until_it_waits().await?;
             let slot = self.slot().await?;
             let (in_vain, answer) = self.attempt_behind(&mut lock).await?;
             drop(slot);
@@ -126,6 +129,29 @@ impl<T: Transfer> Run<'_, T> {
             self.unless_cancelled(tokio::time::sleep(pause)).await?;
             lock = error.is_locked_out().then_some(waiting);
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Nothing is written into a volume but while the container runs that waits for it: before, it may not be mounted, and after,
+    /// the application is at work. Whoever takes a transfer up may find the pod in any of these.
+    async fn until_it_waits(&self) -> Result<(), TransferError> {
+        if self.object.awaited_by()?.is_none() {
+            return Ok(());
+        }
+        let path = path_of(&self.object.pod());
+        let mut waiting = None;
+        loop {
+            let pod = self.unless_cancelled(self.pod()).await??;
+            if T::suits(&pod) {
+                return Ok(());
+            }
+            if handshake::has_gone_on(&pod) {
+                return Err(TransferError::NotWaiting { pod: path });
+            }
+            let why = handshake::cannot_wait(&pod).map(|why| format!(": {why}")).unwrap_or_default();
+            let words = format!("waiting for container {RESTORE_WAIT} of pod {path} to run{why}");
+            waiting.get_or_insert_with(|| self.root.wait(words.clone())).reword(words);
+            self.unless_cancelled(tokio::time::sleep(LOOK_EVERY)).await?;
         }
     }
 
@@ -337,9 +363,20 @@ impl<T: Transfer> Run<'_, T> {
         Patience::default().run(&self.root, attempt).await?
     }
 
+    /// The volume's directory, once it is mounted: right after a node was started anew it may not be.
     async fn directory(&self, pod: &Pod) -> Result<PathBuf, TransferError> {
         let (client, settings) = (&self.agent.client, &self.agent.settings);
-        self.patiently(|| directory::find(client, &settings.pods_directory, pod, self.object.volume())).await
+        let find = || directory::find(client, &settings.pods_directory, pod, self.object.volume());
+        let (mut waiting, since) = (None, tokio::time::Instant::now());
+        loop {
+            match self.patiently(find).await {
+                Err(error @ TransferError::NotMounted { .. }) if since.elapsed() < MOUNTED_WITHIN => {
+                    waiting.get_or_insert_with(|| self.root.wait(format!("waiting: {error}")));
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     async fn repository(&self, kind: Kind) -> Result<Repository, TransferError> {

@@ -100,7 +100,7 @@ fn path(pod: &Value) -> String {
 impl PodVolumes {
     pub(crate) async fn new(wanted: Wanted) -> Result<Self, Error> {
         let context = &wanted.context;
-        let kind = context.settings.mover.resolve(context).await?;
+        let kind = context.settings.mover.resolve(context, &wanted.task).await?;
         let selector = format!("{}={}", labels::BACKUP_UID, wanted.uid);
         let follower = Follower::start(context, selector, wanted.limit);
         Ok(Self { kind, follower, repositories: Required::default(), state: Mutex::default(), wanted })
@@ -235,7 +235,7 @@ impl PodVolumes {
                 return Ok(Vec::new());
             }
         };
-        let identifier = identifier(context, repository).await?;
+        let identifier = identifier(context, repository, task).await?;
         let mut started = Vec::new();
         for one in chosen {
             let label = format!("{}/{}", path(pod), one.volume);

@@ -41,6 +41,8 @@ pub(crate) use watchful::Watchful;
 
 use kube::ResourceExt;
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
+use plimsoll_engine::Patience;
+use plimsoll_progress::Task;
 use sha2::{Digest, Sha256};
 
 use crate::Error;
@@ -48,14 +50,17 @@ use crate::context::Context;
 use crate::control::api;
 
 /// The address of a repository that has one. What was made just now has it only in its custom resource.
-async fn identifier(context: &Context, repository: BackupRepository) -> Result<String, Error> {
+async fn identifier(context: &Context, repository: BackupRepository, task: &Task) -> Result<String, Error> {
     let known = repository.spec.restic_identifier.clone().filter(|known| !known.is_empty());
     if known.is_some() || repository.spec.repository_type == Some(UploaderType::Kopia) {
         return Ok(known.unwrap_or_default());
     }
     let name = repository.name_any();
-    let read = api::<BackupRepository>(context).get_opt(&name).await;
-    let read = read.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
+    let read = || async {
+        let read = api::<BackupRepository>(context).get_opt(&name).await;
+        read.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))
+    };
+    let read = Patience::default().run(task, read).await?;
     Ok(read.and_then(|repository| repository.spec.restic_identifier).unwrap_or_default())
 }
 

@@ -2,7 +2,9 @@
 
 use kube::api::ListParams;
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
+use plimsoll_engine::Patience;
 use plimsoll_mover::Kind;
+use plimsoll_progress::Task;
 
 use crate::Error;
 use crate::context::Context;
@@ -21,14 +23,16 @@ pub enum MoverChoice {
 }
 
 impl MoverChoice {
-    /// The mover for a new backup.
-    pub(crate) async fn resolve(self, context: &Context) -> Result<Kind, Error> {
+    /// The mover for a new backup, whose `task` shows an API server that does not answer.
+    pub(crate) async fn resolve(self, context: &Context, task: &Task) -> Result<Kind, Error> {
         if let Self::Always(kind) = self {
             return Ok(kind);
         }
-        let found = api::<BackupRepository>(context).list(&ListParams::default()).await;
-        let found = found.map_err(|e| Error::api("list BackupRepositories", e))?;
-        Ok(self.beside(&found.items))
+        let list = || async {
+            let found = api::<BackupRepository>(context).list(&ListParams::default()).await;
+            found.map_err(|e| Error::api("list BackupRepositories", e))
+        };
+        Ok(self.beside(&Patience::default().run(task, list).await?.items))
     }
 
     /// The same, where these repositories are.

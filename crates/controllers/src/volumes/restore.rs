@@ -1,6 +1,7 @@
 //! The volumes of restored pods: their data is handed out to agents and waited for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{
     PodVolumeBackup, PodVolumeRestore, PodVolumeRestoreSpec, TransferPhase, UploaderSettings, UploaderType,
 };
+use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::ports::{RestoredVolumes, VolumeData};
 use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
@@ -29,7 +31,7 @@ use super::{identifier, info, transfer_name};
 use crate::context::Context;
 use crate::control::api;
 use crate::repositories::{Required, Whose};
-use crate::transfer::kind::{RESTORE_WAIT, Said, said};
+use crate::transfer::kind::{INCOMPLETE, RESTORE_WAIT, Said, said};
 
 /// What a restore's volumes come from, and whose they are.
 pub(crate) struct Source {
@@ -68,6 +70,7 @@ struct Work {
 struct State {
     started: Vec<Started>,
     errors: Vec<(String, String)>,
+    warnings: Vec<(String, String)>,
     /// Volume backups that a pod has taken, by their names.
     used: BTreeSet<String>,
     fenced: Option<Error>,
@@ -91,6 +94,12 @@ pub(crate) fn is_of_claim(backup: &PodVolumeBackup) -> bool {
 pub(super) fn is_restorable(backup: &PodVolumeBackup) -> bool {
     let snapshot = backup.status.as_ref().and_then(|status| status.snapshot_id.as_deref()).unwrap_or_default();
     backup.phase() == TransferPhase::Completed && !snapshot.is_empty()
+}
+
+/// What is known to be missing of a volume that can be restored.
+fn shortcoming(backup: &PodVolumeBackup) -> Option<&str> {
+    let message = backup.status.as_ref().and_then(|status| status.message.as_deref());
+    message.filter(|message| is_restorable(backup) && message.starts_with(INCOMPLETE))
 }
 
 /// Why the data of a volume is lost, if it is. One that ended well without a snapshot held nothing.
@@ -156,6 +165,7 @@ impl VolumeData for PodData {
         let expected = self.work.expected.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         let (backups, others): (Vec<_>, Vec<_>) = expected.into_iter().flatten().partition(is_restorable);
         self.work.name_lost(&key, &others);
+        self.work.name_incomplete(&key, &backups);
         if backups.is_empty() {
             return;
         }
@@ -182,6 +192,35 @@ impl Work {
         let lost = backups.iter().filter_map(|backup| Some((backup.spec.volume.as_deref()?, loss(backup)?)));
         let lines = lost.map(|(volume, why)| format!("volume {namespace}/{pod}/{volume} is not restored: {why}"));
         self.state().errors.extend(lines.map(|line| (namespace.clone(), line)));
+    }
+
+    /// Names the volumes whose backup could not read everything: nobody can tell that from what comes back.
+    fn name_incomplete(&self, (namespace, pod): &(String, String), backups: &[PodVolumeBackup]) {
+        let known = backups.iter().filter_map(|backup| Some((backup.spec.volume.as_deref()?, shortcoming(backup)?)));
+        let lines = known
+            .map(|(volume, what)| format!("volume {namespace}/{pod}/{volume}: its backup was not complete: {what}"));
+        self.state().warnings.extend(lines.map(|line| (namespace.clone(), line)));
+    }
+
+    /// A claim that was there before may be in use: its files are replaced under whoever works with them.
+    async fn warn_of_live(&self, namespace: &str, pod: &str, claim: &Value, label: &str) -> Result<(), Error> {
+        let Source { context, name, task, .. } = &self.source;
+        let mark = claim.pointer("/metadata/labels").and_then(|all| all.get(labels::RESTORE_NAME));
+        if mark.is_some_and(|restore| *restore == labels::valid_name(name)) {
+            return Ok(());
+        }
+        let claim = claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let path = collection_path("v1", "pods", Some(namespace));
+        let found = Patience::default().run(task, || context.cluster.get(&path)).await?;
+        let pods: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        for user in users(&pods, claim).into_iter().filter(|user| *user != pod) {
+            let line = format!(
+                "volume {label}: claim {namespace}/{claim} was there before, and pod {namespace}/{user} works with it while the \
+                 files of the backup are written over its own"
+            );
+            self.state().warnings.push((namespace.to_owned(), line));
+        }
+        Ok(())
     }
 
     /// Hands the volumes of a pod that was created to the agent of its node.
@@ -218,11 +257,17 @@ impl Work {
         let shown = task.child(label);
         let namespace = pod.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
         let claim = claim_of(pod, backup.spec.volume.as_deref().unwrap_or_default());
-        let claim_uid = match &claim {
-            Some(claim) => self.claim_uid(&namespace, claim).await?,
+        let there = match &claim {
+            Some(claim) => self.claim(&namespace, claim).await?,
             None => None,
         };
-        let object = self.transfer(pod, backup, &identifier(context, repository).await?, claim_uid);
+        if let Some(there) = &there {
+            let pod = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            self.warn_of_live(&namespace, pod, there, label).await?;
+        }
+        let claim_uid =
+            there.and_then(|claim| claim.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned));
+        let object = self.transfer(pod, backup, &identifier(context, repository, &shown).await?, claim_uid);
         let name = object.metadata.name.clone().unwrap_or_default();
         context.fence.check()?;
         kill::point("volumes.create.before");
@@ -241,11 +286,6 @@ impl Work {
     async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
         let Source { context, task, .. } = &self.source;
         Reading { cluster: &context.cluster, task }.claim(namespace, name).await
-    }
-
-    async fn claim_uid(&self, namespace: &str, name: &str) -> Result<Option<String>, Error> {
-        let found = self.claim(namespace, name).await?;
-        Ok(found.and_then(|claim| claim.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)))
     }
 
     fn transfer(
@@ -291,14 +331,15 @@ impl Work {
     }
 
     async fn results(&self) -> Result<RestoredVolumes, Error> {
-        let (started, mut errors) = {
+        let (started, mut errors, mut warnings) = {
             let mut state = self.state();
             if let Some(error) = state.fenced.take() {
                 return Err(error);
             }
-            (std::mem::take(&mut state.started), std::mem::take(&mut state.errors))
+            let state = &mut *state;
+            (take(&mut state.started), take(&mut state.errors), take(&mut state.warnings))
         };
-        let (mut infos, mut warnings) = (Vec::new(), Vec::new());
+        let mut infos = Vec::new();
         let mut pods: BTreeMap<RestoredPod, bool> = BTreeMap::new();
         for one in started {
             let has_data = pods.entry(one.pod).or_insert(true);
@@ -365,8 +406,46 @@ impl Work {
     }
 }
 
+/// The running pods of a list that mount a claim.
+fn users<'a>(pods: &'a Value, claim: &str) -> Vec<&'a str> {
+    let mounts = |pod: &&Value| {
+        let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
+        volumes.into_iter().any(|volume| volume["persistentVolumeClaim"]["claimName"] == claim)
+    };
+    let running = pods["items"].as_array().into_iter().flatten().filter(|pod| pod["status"]["phase"] == "Running");
+    running.filter(mounts).filter_map(|pod| pod.pointer("/metadata/name")?.as_str()).collect()
+}
+
 fn claim_of(pod: &Value, volume: &str) -> Option<String> {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
     let found = volumes.into_iter().flatten().find(|known| known["name"] == volume)?;
     super::choose::claim_name(pod, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_running_pods_that_mount_a_claim_work_with_it() {
+        let pod = |name: &str, phase: &str, claim: &str| {
+            json!({ "metadata": { "name": name }, "status": { "phase": phase },
+                "spec": { "volumes": [{ "emptyDir": {} }, { "persistentVolumeClaim": { "claimName": claim } }] } })
+        };
+        let pods = json!({ "items": [pod("a", "Running", "data"), pod("b", "Pending", "data"), pod("c", "Running", "other")] });
+        assert_eq!(users(&pods, "data"), ["a"]);
+        assert!(users(&json!({}), "data").is_empty());
+    }
+
+    #[test]
+    fn a_backup_that_could_not_read_everything_stays_known_as_that() {
+        let backup = |message: &str, snapshot: &str| -> PodVolumeBackup {
+            let status = json!({ "phase": "Completed", "message": message, "snapshotID": snapshot });
+            serde_json::from_value(json!({ "metadata": {}, "spec": {}, "status": status })).unwrap()
+        };
+        let words = "Incomplete: 1 files could not be read";
+        assert_eq!(shortcoming(&backup(words, "0123")), Some(words));
+        assert_eq!(shortcoming(&backup(words, "")), None, "there is nothing to restore");
+        assert_eq!(shortcoming(&backup("no lock file was kept", "0123")), None);
+    }
 }

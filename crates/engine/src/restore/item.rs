@@ -101,6 +101,12 @@ pub(super) fn finished(group_resource: &str, object: &Value) -> Option<&'static 
                 _ => None,
             }
         }
+        // The pod has Kubernetes make its own, and refuses one that is there without belonging to it.
+        "persistentvolumeclaims" => {
+            let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            let is_pod = |owner: &&Value| owner["kind"] == "Pod" && owner["controller"] == true;
+            owners.into_iter().flatten().find(is_pod).map(|_| "EphemeralClaim")
+        }
         "jobs.batch" => object.pointer("/status/completionTime").filter(|time| !time.is_null()).map(|_| "FinishedJob"),
         _ => None,
     }
