@@ -301,6 +301,16 @@ async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &B
     assert!(well && text.contains("no backup refers to 1 of 5 snapshots") && text.contains(&old), "{text}");
     assert_eq!(snapshots(&home, Kind::BuiltIn).await.len(), 5, "a report removes nothing");
     let delete = ["repo", "orphans", name, "--delete", "--older-than", "720h", "--confirm"];
+    let open_to = async |mode: &str| {
+        home.patch("BackupStorageLocation", "default", json!({ "spec": { "accessMode": mode } })).await;
+    };
+    open_to("ReadOnly").await;
+    for removes in [&delete[..], &["repo", "unlock", name]] {
+        let (well, text) = plimsoll(&home, removes).await;
+        assert!(!well && text.contains("location default is read-only"), "{text}");
+    }
+    assert_eq!(snapshots(&home, Kind::BuiltIn).await.len(), 5, "it is somebody else's to remove");
+    open_to("ReadWrite").await;
     let (well, text) = plimsoll(&home, &delete).await;
     assert!(well && text.contains("1 orphans are forgotten"), "{text}");
     let left = snapshots(&home, Kind::BuiltIn).await;

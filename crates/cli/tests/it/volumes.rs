@@ -352,3 +352,25 @@ async fn a_volume_without_a_claim_whose_backup_failed_is_an_error_of_the_restore
     assert!(application.directory("data").await.unwrap().join("done").exists());
     dismiss(agent).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_whose_name_another_one_has_gets_a_name_of_its_own() {
+    let bed = Bed::local_with_pods().await;
+    let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
+    // As namespace "x" and location "y-default" could have made it.
+    let taken = format!("{}-default-restic", application.namespace);
+    home.create(json!({ "apiVersion": "velero.io/v1", "kind": "BackupRepository", "metadata": { "name": taken },
+        "spec": { "volumeNamespace": "another", "backupStorageLocation": "default", "repositoryType": "restic",
+            "maintenanceFrequency": "1h0m0s" } }))
+        .await
+        .unwrap();
+    let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
+    home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
+    let backup = home.ended("Backup", "b").await;
+    assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), home.log());
+    let all = home.list("BackupRepository").await.into_iter().map(|one| json!(one));
+    let own: Vec<Value> = all.filter(|one| one["spec"]["volumeNamespace"] == application.namespace.as_str()).collect();
+    assert_eq!(own.len(), 1, "{own:#?}");
+    assert!(own[0]["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&format!("{taken}-"))), "{own:#?}");
+    dismiss(agent).await;
+}

@@ -16,6 +16,7 @@ use plimsoll_mover::{
 };
 use plimsoll_progress::{Clock, Operation, Task};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -33,6 +34,8 @@ const BAD: Duration = Duration::from_mins(1);
 /// The first pause after a failure that may pass by itself, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// No job of the server takes longer, unless what the repository lies on hangs.
+const LONGEST_JOB: Duration = Duration::from_mins(15);
 /// How long a backup waits for a repository that may come back by itself.
 const WAIT: Duration = Duration::from_mins(10);
 
@@ -204,8 +207,13 @@ async fn read_location(context: &Context, name: &str) -> Result<Option<BackupSto
 
 /// One job of a repository, in a process of its own.
 pub(super) async fn run(whose: &Whose, repository: Repository, work: Work, task: &Task) -> Result<Outcome, MoverError> {
+    let name = repository.place.name();
     let job = Job::new(name_of(whose), whose.kind(), repository, work);
-    spawn(&Launch::this_program()?, &job, task)?.wait().await
+    let started = spawn(&Launch::this_program()?, &job, task)?;
+    tokio::time::timeout(LONGEST_JOB, started.wait()).await.unwrap_or_else(|_| {
+        let cause = format!("no answer within {} minutes", LONGEST_JOB.as_secs() / 60);
+        Err(MoverError::Unreachable { repository: name, cause })
+    })
 }
 
 /// What the custom resource says afterwards.
@@ -293,13 +301,24 @@ pub async fn require(context: &Context, whose: &Whose, task: &Task) -> Result<Ba
     let repository = patience.run(task, || find_or_create(context, whose)).await?;
     let name = repository.name_any();
     let known = context.repositories.of(&name);
-    let mut known = known.lock().await;
-    let Opened { repository, location, result } = patience.run(task, || open_now(context, &name, &known, task)).await?;
-    if let Some(result) = result {
+    // Held for one try only: others have questions about it, too.
+    let open = || async {
+        let mut known = alone(&known, &name, task).await;
+        let Opened { repository, location, result } = open_now(context, &name, &known, task).await?;
+        let Some(result) = result else { return Ok(repository) };
         let written = settle(&repository, &mut known, context, location, &result).await?;
-        return result.map(|_| written);
+        result.map(|_| written)
+    };
+    patience.run(task, open).await
+}
+
+/// Waits until nobody else works on a repository, and says so.
+async fn alone<'k>(known: &'k Mutex<Known>, name: &str, task: &Task) -> MutexGuard<'k, Known> {
+    if let Ok(free) = known.try_lock() {
+        return free;
     }
-    Ok(repository)
+    let _waiting = task.wait(format!("waiting for another look at repository {name} to end"));
+    known.lock().await
 }
 
 /// A repository whose state is known.
@@ -338,10 +357,20 @@ async fn find_or_create(context: &Context, whose: &Whose) -> Result<BackupReposi
         Ok(made) => Ok(made),
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let found = api::<BackupRepository>(context).get(&name).await;
-            found.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))
+            let found = found.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
+            if Whose::of(&found) == *whose { Ok(found) } else { create_beside(context, whose, &name).await }
         }
         Err(error) => Err(Error::api(format!("create BackupRepository {name}"), error)),
     }
+}
+
+/// Namespace `shop-eu` in location `default` and namespace `shop` in location `eu-default` make the same name. Whoever comes second
+/// gets one that nobody has; it is found by what it says.
+async fn create_beside(context: &Context, whose: &Whose, name: &str) -> Result<BackupRepository, Error> {
+    let mut repository = new_repository(whose);
+    (repository.metadata.name, repository.metadata.generate_name) = (None, Some(format!("{name}-")));
+    let made = api::<BackupRepository>(context).create(&PostParams::default(), &repository).await;
+    made.map_err(|e| Error::api(format!("create a BackupRepository beside {name}"), e))
 }
 
 /// By what it says, not by its name: older Veleros gave them random ones.

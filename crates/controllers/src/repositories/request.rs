@@ -22,7 +22,7 @@ use super::known;
 use super::locks::{self, Holders};
 use crate::context::Context;
 use crate::control::api;
-use crate::location;
+use crate::location::{self, is_read_only};
 
 /// Annotation: what is asked of the leader.
 pub const REQUEST: &str = "plimsoll.dev/repository-request";
@@ -61,6 +61,13 @@ pub enum Asked {
     },
     /// Removes the locks that may be removed.
     Unlock,
+}
+
+impl Asked {
+    /// Whether something may go from the repository.
+    fn removes(&self) -> bool {
+        matches!(self, Self::Orphans { delete: true, .. } | Self::Unlock)
+    }
 }
 
 /// The leader's answer.
@@ -202,6 +209,12 @@ async fn find_answer(
     let operation = Operation::new(format!("repository {}", repository.name_any()), Clock::system());
     let opened = Opened::of(repository, context, operation.root()).await?;
     let location = find_location(context, &opened.whose.location).await?;
+    if request.asked.removes() && is_read_only(&location) {
+        let name = &opened.whose.location;
+        return Err(Error::Selection(format!(
+            "location {name} is read-only (accessMode: ReadOnly): nothing is removed from it"
+        )));
+    }
     let store = || {
         location::open_with(
             context.client.clone(),
