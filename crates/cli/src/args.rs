@@ -279,6 +279,9 @@ pub struct Mover {
     /// Become COMMAND, and die with the process of this number
     #[arg(long, value_name = "PID", requires = "command")]
     pub guard: Option<u32>,
+    /// Let COMMAND write nowhere but below DIR; may be given several times
+    #[arg(long, value_name = "DIR", requires = "guard")]
+    pub writes: Vec<PathBuf>,
     /// What to become
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,

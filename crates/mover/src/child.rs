@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use plimsoll_progress::{Clock, Counts, Encoder, Ending, Operation, Snapshot, Task, Total, Unit};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
+use crate::confine::confine;
 use crate::job::{Job, Kind, Work};
 use crate::mover::{Session, mover};
 use crate::outcome::Outcome;
@@ -188,8 +189,9 @@ fn write_line(output: &mut dyn Write, line: &str) -> std::io::Result<()> {
     output.flush()
 }
 
-/// Becomes `command`, which from now on dies with the process `parent`. Returns only if that fails.
-pub fn guard(parent: u32, command: &[OsString]) -> MoverError {
+/// Becomes `command`, which from now on dies with the process `parent` and, if `writes` names any, writes nowhere but below these
+/// places. Returns only if that fails.
+pub fn guard(parent: u32, writes: &[PathBuf], command: &[OsString]) -> MoverError {
     let Some((program, arguments)) = command.split_first() else {
         return MoverError::InvalidJob { cause: "no program is given to guard".into() };
     };
@@ -200,6 +202,11 @@ pub fn guard(parent: u32, command: &[OsString]) -> MoverError {
     let alive = rustix::process::getppid().map(Pid::as_raw_pid).and_then(|pid| u32::try_from(pid).ok()) == Some(parent);
     if !alive {
         return MoverError::Local { what: "start a program".into(), cause: "its mover is gone".into() };
+    }
+    if !writes.is_empty()
+        && let Err(error) = confine(writes)
+    {
+        return MoverError::local(format!("confine {}", program.to_string_lossy()), &error);
     }
     let error = std::process::Command::new(program).args(arguments).exec();
     MoverError::MissingProgram { program: program.to_string_lossy().into_owned(), cause: error.to_string() }

@@ -19,6 +19,7 @@
 
 mod builtin;
 mod child;
+mod confine;
 mod error;
 mod interrupt;
 mod job;

@@ -9,7 +9,7 @@ use plimsoll_progress::Task;
 use crate::job::{Backup, Job, Kind, Repository, Restore};
 use crate::outcome::{BackupOutcome, Ensured, LockInfo, RestoreOutcome, SnapshotInfo};
 use crate::private::PrivateDirectory;
-use crate::{Cancel, MoverError, Result};
+use crate::{Cancel, MoverError, Result, confine};
 
 /// What a restore brings back beside contents, modes, owners, times of files and symbolic links, which every mover keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub struct Session {
     pub(crate) task: Task,
     pub(crate) cancel: Cancel,
     pub(crate) guard: Vec<OsString>,
+    /// Where programs may write; everywhere if it is empty.
+    pub(crate) writes: Vec<PathBuf>,
     pub(crate) private: PrivateDirectory,
     pub(crate) scratch: PrivateDirectory,
 }
@@ -84,6 +86,13 @@ pub struct Session {
 impl Session {
     /// A session for one job. `guard` is the command that starts a program guarded: see [`crate::guard`].
     pub fn new(job: &Job, task: Task, cancel: Cancel, guard: Vec<OsString>) -> Result<Self> {
+        let (private, scratch) = (PrivateDirectory::in_memory()?, PrivateDirectory::on_disk()?);
+        if let Some(cache) = &job.cache {
+            // Somebody who may write only where something is cannot make it.
+            let made = std::fs::create_dir_all(cache);
+            made.map_err(|error| MoverError::local(format!("make {}", cache.display()), &error))?;
+        }
+        let writes = confine::places(job, &[private.path().to_owned(), scratch.path().to_owned()]);
         Ok(Self {
             repository: job.repository.clone(),
             program: job.program.clone(),
@@ -92,8 +101,9 @@ impl Session {
             task,
             cancel,
             guard,
-            private: PrivateDirectory::in_memory()?,
-            scratch: PrivateDirectory::on_disk()?,
+            writes,
+            private,
+            scratch,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Running somebody else's program: its output line by line, its end by its exit code, its life no longer than ours.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -115,7 +115,7 @@ impl Program {
         session: &Session,
         arguments: impl IntoIterator<Item = I>,
     ) -> Command {
-        let mut command = guarded(&session.guard, &self.path);
+        let mut command = guarded(session, &self.path);
         command.args(arguments).env_clear();
         let identity: &[&str] = if session.repository.place.credentials.is_none() { IDENTITY } else { &[] };
         for name in PASSED_ON.iter().chain(identity) {
@@ -216,11 +216,15 @@ fn look_up(program: &Path) -> std::result::Result<PathBuf, String> {
     found.ok_or_else(|| format!("{} is not in PATH", program.display()))
 }
 
-/// Starts the program by way of ourselves, so that it is told to die with us before it begins.
-fn guarded(guard: &[OsString], program: &Path) -> Command {
-    let Some((shim, arguments)) = guard.split_first() else { return Command::new(program) };
+/// Starts the program by way of ourselves, so that before it begins it is told to die with us, and where it may write.
+fn guarded(session: &Session, program: &Path) -> Command {
+    let Some((shim, arguments)) = session.guard.split_first() else { return Command::new(program) };
     let mut command = Command::new(shim);
-    command.args(arguments).arg("--guard").arg(std::process::id().to_string()).arg("--").arg(program);
+    command.args(arguments).arg("--guard").arg(std::process::id().to_string());
+    for place in &session.writes {
+        command.arg("--writes").arg(place);
+    }
+    command.arg("--").arg(program);
     command
 }
 

@@ -7,7 +7,7 @@ use crate::exit::Outcome;
 pub fn run(options: &Mover) -> anyhow::Result<Outcome> {
     if let Some(parent) = options.guard {
         // Comes back only if the program could not be started.
-        return Err(plimsoll_mover::guard(parent, &options.command).into());
+        return Err(plimsoll_mover::guard(parent, &options.writes, &options.command).into());
     }
     let this = vec![std::env::current_exe()?.into(), "mover".into()];
     let ended_well = plimsoll_mover::run(std::io::stdin(), &mut std::io::stdout(), this);

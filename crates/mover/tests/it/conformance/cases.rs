@@ -142,6 +142,23 @@ pub fn a_restore_into_a_volume_that_is_not_empty_replaces_what_differs_and_leave
     assert_same(&expected, &bed.target(), kept);
 }
 
+pub fn a_link_in_a_volume_that_leads_out_of_it_is_not_followed(bed: &Bed) {
+    fs::create_dir(bed.source().join("folder")).unwrap();
+    fs::write(bed.source().join("folder/planted"), noise(1, 1 << 20)).unwrap();
+    fs::write(bed.source().join("file"), noise(2, 1 << 20)).unwrap();
+    let outcome = bed.back_up();
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::write(elsewhere.path().join("theirs"), "theirs").unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), bed.target().join("folder")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path().join("theirs"), bed.target().join("file")).unwrap();
+    // It may be replaced, or refused.
+    let restore = Restore::new(outcome.snapshot.unwrap(), bed.target());
+    let _ = bed.watch(&bed.job(Work::Restore(restore)), |_| {});
+    let left: Vec<_> = elsewhere.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["theirs"]);
+    assert_eq!(fs::read_to_string(elsewhere.path().join("theirs")).unwrap(), "theirs");
+}
+
 /// Cancels once bytes have moved, and checks how long the end took.
 fn cancel_in_the_middle(bed: &Bed, work: Work) {
     let mut asked = None;

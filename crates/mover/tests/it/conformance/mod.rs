@@ -14,6 +14,7 @@ macro_rules! conformance {
                 files_are_moved_side_by_side_and_filled_up_where_somebody_wants_it,
                 a_second_backup_compares_with_the_first_and_stores_only_what_changed,
                 a_restore_into_a_volume_that_is_not_empty_replaces_what_differs_and_leaves_the_rest,
+                a_link_in_a_volume_that_leads_out_of_it_is_not_followed,
                 a_backup_that_is_cancelled_in_the_middle_ends_within_five_seconds_and_can_be_done_again,
                 a_restore_that_is_cancelled_in_the_middle_ends_within_five_seconds_and_can_be_done_again,
                 a_backup_that_is_killed_in_the_middle_leaves_a_sound_repository_and_is_taken_up_again,
