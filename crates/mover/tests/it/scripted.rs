@@ -1,4 +1,4 @@
-//! A restic that says, word by word, what the documents say it says: what its CR would show of that, and when.
+//! Programs that say, word by word, what the documents say they say: what a CR would show of that, and when.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -148,4 +148,53 @@ ignoring error for /f5: lchown f5: operation not permitted
 Fatal: There were 1 errors";
     let Ok(Outcome::Restore(done)) = lost("0.14.0", words) else { panic!("it went on to its end") };
     assert_eq!(done.problems.named[0].path, "f5");
+}
+
+/// A manifest as kopia prints it, of a snapshot that lost this many files.
+fn manifest(failed: u32) -> String {
+    format!(
+        r#"{{"id":"0123456789abcdef0123456789abcdef","source":{{"host":"default","userName":"default","path":"x"}},"startTime":"2026-11-17T05:00:00Z","endTime":"2026-11-17T05:00:01Z","rootEntry":{{"name":"x","type":"d","summ":{{"size":7,"files":2,"symlinks":0,"dirs":1,"numFailed":{failed}}}}}}}"#
+    )
+}
+
+/// A backup by a kopia that prints such a manifest and then does this.
+fn told_too_soon(failed: u32, then: &str) -> Result<Outcome, plimsoll_mover::MoverError> {
+    let mut bed = match Bed::new(Which::Kopia, Where::Directory) {
+        Ok(bed) => bed,
+        Err(missing) => panic!("{missing}"),
+    };
+    fill(&bed.source());
+    let real = bed.program.clone().unwrap();
+    let text = format!(
+        "case \" $* \" in *' snapshot create '*) {}{then};; esac\nexec {} \"$@\"",
+        say(&manifest(failed)),
+        real.display()
+    );
+    bed.program = Some(script(&bed, &text));
+    bed.run(bed.backup_work())
+}
+
+#[test]
+fn a_kopia_that_tells_of_a_snapshot_and_cannot_store_it_has_failed() {
+    require!(Which::Kopia.program());
+    let refused = "dial tcp 127.0.0.1:9: connect: connection refused";
+    for (failed, then, reason) in [
+        (0, format!("echo 'flush error: error flushing contents: {refused}' >&2; exit 1"), "RepositoryUnreachable"),
+        (1, format!("echo 'flush error: error flushing contents: {refused}' >&2; exit 1"), "RepositoryUnreachable"),
+        (1, "echo 'flush error: write: no space left on device' >&2; exit 1".into(), "RepositoryFull"),
+        (0, "echo 'flush error: something new' >&2; exit 1".into(), "MoverProgramFailed"),
+        (0, "kill -9 $$".into(), "MoverProgramFailed"),
+        (1, "kill -9 $$".into(), "MoverProgramFailed"),
+    ] {
+        let error = told_too_soon(failed, &then).unwrap_err();
+        assert_eq!(error.reason(), reason, "{failed} files lost, {then}: {error}");
+    }
+}
+
+#[test]
+fn a_kopia_that_could_not_read_a_file_has_stored_the_others() {
+    require!(Which::Kopia.program());
+    let words = "echo 'Found 1 fatal error(s) while snapshotting default@default:x.' >&2; exit 1";
+    let Ok(Outcome::Backup(done)) = told_too_soon(1, words) else { panic!("it is there") };
+    assert_eq!((done.snapshot.as_deref(), done.problems.count), (Some("0123456789abcdef0123456789abcdef"), 1));
 }
