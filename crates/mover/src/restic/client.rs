@@ -1,5 +1,6 @@
 //! restic and one repository: which program, which address, and the files that hold what is secret.
 
+use std::cell::Cell;
 use std::process::Command;
 
 use plimsoll_store::{AwsKeys, AzureAccount, AzureIdentity, Location};
@@ -29,6 +30,8 @@ pub(super) struct Client<'a> {
     options: Vec<String>,
     /// What the child gets beside, names of files with secrets among it. Never a secret itself.
     environment: Vec<(&'static str, String)>,
+    /// Set once the store was found to take no lock file.
+    lockless: Cell<bool>,
 }
 
 impl<'a> Client<'a> {
@@ -48,13 +51,13 @@ impl<'a> Client<'a> {
         let address = address(&location)?;
         let environment = environment(&location, session, &name)?;
         let probe = Probe::open(place)?;
-        Ok(Self { session, program, probe, name, address, options, environment })
+        Ok(Self { session, program, probe, name, address, options, environment, lockless: Cell::new(false) })
     }
 
     /// A restic command on this repository. The address is no secret.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program.command(self.session, ["--repo", &self.address]);
-        command.args(&self.options).args(arguments);
+        command.args(&self.options).args(self.lockless.get().then_some("--no-lock")).args(arguments);
         let fps = 1000 / self.session.interval.as_millis().clamp(50, 1000);
         command.env("RESTIC_PROGRESS_FPS", (fps * 2).to_string());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -65,6 +68,33 @@ impl<'a> Client<'a> {
     pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
         let (said, exit) = self.program.capture(self.command(arguments), self.session)?;
         if exit.status.success() { Ok(said) } else { Err(self.error(&exit)) }
+    }
+
+    /// The same for a command that only reads, also from a store that takes no lock file.
+    pub(super) fn ask_reading(&self, arguments: &[&str]) -> Result<String> {
+        let (said, exit) = self.program.capture(self.command(arguments), self.session)?;
+        match exit.status.success() {
+            true => Ok(said),
+            false if self.gives_up_locking(&exit) => self.ask(arguments),
+            false => Err(self.error(&exit)),
+        }
+    }
+
+    /// Whether a command that only reads ended for want of a lock file that the store does not take. It is worth
+    /// another try then: from now on no command of this client wants a lock.
+    pub(super) fn gives_up_locking(&self, exit: &Exit) -> bool {
+        let refused = !self.lockless.get() && errors::refuses_lock(exit);
+        if refused {
+            tracing::warn!("repository {} takes no lock file: {}", self.name, self.error(exit));
+            self.lockless.set(true);
+        }
+        refused
+    }
+
+    /// What the owner of the repository should know where no lock was kept.
+    pub(super) fn lock_warning(&self) -> Option<String> {
+        let warning = "the repository's store takes no lock file, so none was kept: nobody may prune beside a restore";
+        self.lockless.get().then(|| warning.to_owned())
     }
 
     pub(super) fn error(&self, exit: &Exit) -> MoverError {

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::Method;
 use plimsoll_mover::{Launch, MoverError, Outcome, Secret, Work};
 use plimsoll_repository::{Lock, LockKind, OpenOptions};
 use plimsoll_store::Store;
 use plimsoll_testkit::peers::s3::ACCESS_KEY;
-use plimsoll_testkit::{Unavailable, require};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, Unavailable, require};
 
 use crate::bed::{Bed, PASSWORD, Where, Which};
 use crate::volume::{fill, noise};
@@ -162,6 +164,22 @@ fn a_locked_repository_is_named_with_its_holder() {
         drop(lock);
         bed.back_up();
     }
+}
+
+#[test]
+fn what_keys_that_may_only_read_can_reach_is_restored() {
+    let mut bed = require!(Bed::new(Which::Restic, Where::S3));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    let endpoint = bed.server.as_ref().unwrap().endpoint().to_owned();
+    let proxy = bed.runtime.block_on(Proxy::before("127.0.0.1:0", &endpoint)).unwrap();
+    bed.place.config.insert("s3Url".into(), proxy.url());
+    let _read_only = proxy.inject(Requests::with_method(Method::PUT), Fault::Status(403));
+    let error = bed.try_back_up().unwrap_err();
+    assert_eq!((error.reason(), error.is_retryable()), ("RepositoryCredentialsRejected", false), "{error}");
+    let done = bed.restore(&snapshot);
+    assert!(done.warnings.iter().any(|words| words.contains("takes no lock file")), "{:?}", done.warnings);
+    assert!(bed.target().join("a/large").exists());
 }
 
 /// Puts a small file system over a directory, for the mover alone.

@@ -150,6 +150,52 @@ Fatal: There were 1 errors";
     assert_eq!(done.problems.named[0].path, "f5");
 }
 
+/// A restic of this version that is refused its lock file in these words, and notes what it was asked for.
+fn lockless(bed: &Bed, version: &str, words: &str) -> PathBuf {
+    let text = format!(
+        "for word; do [ \"$word\" = --no-lock ] && lock=' without a lock'; done\n\
+         for word; do case $word in version) echo 'restic {version} compiled with go1.26.8 on linux/amd64'; exit;;\n\
+         snapshots) echo '[]'; exit;;\nstats|restore) echo \"$word$lock\" >> {asked}; [ \"$lock\" ] || {{ cat >&2 <<'END'\n\
+         {words}\nEND\nexit 1; }}; echo '{{\"total_size\":7,\"total_file_count\":2}}'; exit;; esac; done",
+        asked = bed.path("asked").display()
+    );
+    script(bed, &text)
+}
+
+/// As restic 0.14 says it, its stack left out, and as 0.18 does.
+const REFUSED_BY_OLD: &str = "Access Denied.\nclient.PutObject\nunable to create lock in backend";
+const REFUSED_BY_NEW: &str = r#"{"message_type":"exit_error","code":1,"message":"unable to create lock in backend: client.PutObject: Access Denied."}"#;
+const NO_ROOM: &str =
+    "unable to create lock in backend: write /r/locks/ab-tmp-12: no space left on device\nthe rest of a stack";
+
+#[test]
+fn a_restore_from_a_store_that_takes_no_lock_file_goes_on_without_one() {
+    for (version, words) in [("0.14.0", REFUSED_BY_OLD), ("0.18.1", REFUSED_BY_NEW), ("0.18.1", NO_ROOM)] {
+        let mut bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+        bed.program = Some(lockless(&bed, version, words));
+        let outcome = bed.run(bed.restore_work(&"ab".repeat(32)));
+        let Ok(Outcome::Restore(done)) = outcome else { panic!("{outcome:?}") };
+        assert!(done.warnings.iter().any(|words| words.contains("takes no lock file")), "{:?}", done.warnings);
+        let asked = std::fs::read_to_string(bed.path("asked")).unwrap();
+        assert_eq!(asked, "stats\nstats without a lock\nrestore without a lock\n", "{version}");
+    }
+}
+
+#[test]
+fn a_lock_file_that_cannot_be_written_is_no_lock_of_somebody_else() {
+    for (words, reason) in [
+        (REFUSED_BY_OLD, "RepositoryCredentialsRejected"),
+        (REFUSED_BY_NEW, "RepositoryCredentialsRejected"),
+        (NO_ROOM, "RepositoryFull"),
+    ] {
+        let mut bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+        fill(&bed.source());
+        bed.program = Some(restic(&bed, &format!("cat >&2 <<'END'\n{words}\nEND\nexit 1")));
+        let error = bed.try_back_up().unwrap_err();
+        assert_eq!((error.reason(), error.is_retryable()), (reason, false), "{error}");
+    }
+}
+
 /// A manifest as kopia prints it, of a snapshot that lost this many files.
 fn manifest(failed: u32) -> String {
     format!(
