@@ -26,13 +26,17 @@ pub(crate) struct Program {
     pub name: &'static str,
     pub path: PathBuf,
     pub version: Version,
+    words: Words,
 }
+
+/// What of a line on a program's standard error is more than progress.
+pub(crate) type Words = fn(&str) -> &str;
 
 /// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Exit {
     pub status: ExitStatus,
-    /// The end of what it wrote to its standard error.
+    /// The end of what it wrote to its standard error, without progress.
     pub last_words: String,
 }
 
@@ -93,10 +97,10 @@ const LAST_WORDS: usize = 16 << 10;
 
 impl Program {
     /// Finds a program and refuses one that is too old.
-    pub(crate) fn find(name: &'static str, ask: &str, least: Version, session: &Session) -> Result<Self> {
+    pub(crate) fn find(name: &'static str, ask: &str, least: Version, words: Words, session: &Session) -> Result<Self> {
         let path = session.program.clone().unwrap_or_else(|| PathBuf::from(name));
         let path = look_up(&path).map_err(|cause| MoverError::MissingProgram { program: name.into(), cause })?;
-        let unknown = Self { name, path, version: least };
+        let unknown = Self { name, path, version: least, words };
         let (said, exit) = unknown.capture(unknown.command(session, [ask]), session)?;
         let version = Version::find(&said).ok_or_else(|| MoverError::Answer {
             program: name.into(),
@@ -170,7 +174,7 @@ impl Program {
             match lines.recv_timeout(POLL) {
                 Ok((stream, line)) => {
                     if stream == Stream::Err {
-                        tail.add(&line);
+                        tail.add((self.words)(&line));
                     }
                     listen(stream, &line);
                 }
@@ -198,7 +202,7 @@ impl Program {
     }
 
     pub(crate) fn failed(&self, exit: &Exit) -> MoverError {
-        let message = cut(exit.last_words.trim());
+        let message = cut_front(&without_stack(&exit.last_words));
         MoverError::ProgramFailed { program: self.name.into(), how: how(exit.status), message }
     }
 }
@@ -282,6 +286,9 @@ struct Tail(String);
 
 impl Tail {
     fn add(&mut self, line: &str) {
+        if line.is_empty() {
+            return;
+        }
         self.0.push_str(line);
         self.0.push('\n');
         if self.0.len() > LAST_WORDS {
@@ -291,14 +298,38 @@ impl Tail {
     }
 }
 
+/// No message has a longer text of somebody else's in it.
+const LONGEST_TEXT: usize = 400;
+
 /// A text on one line and not too long, for messages.
 pub(crate) fn cut(text: &str) -> String {
-    const LONGEST: usize = 400;
-    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(LONGEST) {
+    let one_line = one_line(text);
+    match one_line.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => format!("{}…", &one_line[..end]),
         None => one_line,
     }
+}
+
+/// The same for last words: why a program ended is what it says at the very end.
+fn cut_front(text: &str) -> String {
+    let one_line = one_line(text);
+    match one_line.char_indices().nth_back(LONGEST_TEXT) {
+        Some((before, left_out)) => format!("…{}", &one_line[before + left_out.len_utf8()..]),
+        None => one_line,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Words without the stack that Go puts behind the cause: lines with a function, each followed by one with a place in
+/// the source, which begins with a tab.
+fn without_stack(words: &str) -> String {
+    let lines: Vec<&str> = words.lines().collect();
+    let is_place = |line: Option<&&str>| line.is_some_and(|line| line.starts_with('\t'));
+    let is_kept = |at: usize| !is_place(lines.get(at)) && !is_place(lines.get(at + 1));
+    (0..lines.len()).filter(|at| is_kept(*at)).map(|at| lines[at]).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -312,6 +343,22 @@ mod tests {
         assert_eq!(lines.add(b"ing\r - 2\nlast"), [" / 1 hashing", " - 2"]);
         assert_eq!(lines.rest().as_deref(), Some("last"));
         assert_eq!(lines.rest(), None);
+    }
+
+    #[test]
+    fn the_end_of_long_last_words_is_kept_because_it_says_why() {
+        let words = "it went on and on\n".repeat(100) + "and then the wheel fell off";
+        let kept = cut_front(&words);
+        assert!(kept.starts_with('…') && kept.ends_with("and then the wheel fell off"), "{kept}");
+        assert_eq!(kept.chars().count(), LONGEST_TEXT + 1);
+        assert_eq!(cut_front(" one\n two "), "one two");
+    }
+
+    #[test]
+    fn a_stack_of_functions_hides_no_cause() {
+        let words = "Access Denied.\nclient.PutObject\nmain.Save\n\t/build/s3.go:307\nruntime.goexit\n\t/go/asm.s:1594\n\
+                     unable to create lock in backend\n";
+        assert_eq!(without_stack(words), "Access Denied.\nclient.PutObject\nunable to create lock in backend");
     }
 
     #[test]

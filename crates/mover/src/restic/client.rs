@@ -7,6 +7,7 @@ use plimsoll_store::{AwsKeys, AzureAccount, AzureIdentity, Location};
 use secrecy::ExposeSecret;
 
 use super::errors;
+use super::messages::besides_progress;
 use crate::job::Repository;
 use crate::mover::Session;
 use crate::probe::Probe;
@@ -36,7 +37,7 @@ pub(super) struct Client<'a> {
 
 impl<'a> Client<'a> {
     pub(super) fn open(session: &'a Session) -> Result<Self> {
-        let program = Program::find("restic", "version", LEAST, session)?;
+        let program = Program::find("restic", "version", LEAST, besides_progress, session)?;
         let Repository { place, password } = &session.repository;
         let (name, location) = (place.name(), place.location());
         let unusable = |error: plimsoll_store::StoreError| MoverError::of_store(&error, &name);

@@ -244,3 +244,16 @@ fn a_kopia_that_could_not_read_a_file_has_stored_the_others() {
     let Ok(Outcome::Backup(done)) = told_too_soon(1, words) else { panic!("it is there") };
     assert_eq!((done.snapshot.as_deref(), done.problems.count), (Some("0123456789abcdef0123456789abcdef"), 1));
 }
+
+#[test]
+fn why_kopia_failed_is_told_though_it_stands_behind_much_progress_on_the_same_line() {
+    require!(Which::Kopia.program());
+    let progress =
+        " - 2 hashing, 4 hashed (110.4 MB), 6 cached (1.5 GB), uploaded 25.6 MB, estimated 2.1 GB (76.7%) 3s left";
+    let words = format!(
+        "for turn in 1 2 3 4 5 6 7 8 9; do printf '\\r{}' >&2; done; echo 'upload error: the wheel fell off' >&2; exit 1",
+        progress.replace('%', "%%")
+    );
+    let error = told_too_soon(0, &words).unwrap_err();
+    assert_eq!(error.to_string(), "kopia failed (exit code 1): upload error: the wheel fell off");
+}
