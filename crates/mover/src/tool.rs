@@ -145,11 +145,12 @@ impl Program {
                 said.push('\n');
             }
         };
-        let exit = self.run(command, session, input, listen, &mut |_| session.task.touch())?;
+        let exit = self.run(command, session, input, listen, &mut |_| {})?;
         Ok((said, exit))
     }
 
-    /// Runs a command, giving each line to `listen` and calling `tick` with its process once in an interval.
+    /// Runs a command, giving each line to `listen` and calling `tick` with its process once in an interval. Only what
+    /// it moves is a sign of life: a program may print how far it is every second and never get any farther.
     pub(crate) fn run(
         &self,
         mut command: Command,
@@ -173,6 +174,7 @@ impl Program {
         loop {
             match lines.recv_timeout(POLL) {
                 Ok((stream, line)) => {
+                    traffic.ignore(line.len() + 1);
                     if stream == Stream::Err {
                         tail.add((self.words)(&line));
                     }
@@ -334,7 +336,56 @@ fn without_stack(words: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_progress::{Operation, Stall, VirtualClock};
+    use plimsoll_testkit::wait::until_blocking;
+
     use super::*;
+    use crate::job::{Job, Kind, Repository, Work};
+    use crate::{Cancel, Place, Secret};
+
+    /// The stall of a command that does this, as seen by somebody whose seconds are short; nothing if there is none.
+    fn stall_of(script: &str) -> Option<Stall> {
+        let (clock, cancel) = (VirtualClock::new(), Cancel::default());
+        let operation = Operation::new("transfer", clock.clock());
+        let repository = Repository { place: Place::directory("/nowhere", "r"), password: Secret::new("p") };
+        let mut job = Job::new("transfer", Kind::Restic, repository, Work::Locks);
+        job.interval = 50;
+        let session = Session::new(&job, operation.root(), cancel.clone(), Vec::new()).expect("a session");
+        let program = Program { name: "sh", path: "/bin/sh".into(), version: Version(1, 0, 0), words: |line| line };
+        std::thread::scope(|scope| {
+            let command = program.command(&session, ["-c", script]);
+            let running = scope.spawn(|| program.capture(command, &session));
+            let stall = until_blocking("a stall", Duration::from_secs(5), || {
+                clock.advance(Duration::from_secs(1));
+                operation.snapshot().stall
+            });
+            cancel.cancel();
+            let ended = running.join().expect("it does not panic");
+            assert!(matches!(ended, Err(MoverError::Cancelled)), "{ended:?}");
+            stall.ok()
+        })
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_a_stall() {
+        assert!(stall_of("exec sleep 1000").is_some());
+    }
+
+    /// A command that writes a megabyte a second to this place.
+    fn writing(to: &str) -> String {
+        format!("line=$(printf '%16000s' x); while :; do echo \"$line\" {to}; sleep 0.01; done")
+    }
+
+    #[test]
+    fn a_command_that_only_talks_is_a_stall_however_much_it_says() {
+        assert!(stall_of(&writing("")).is_some());
+        assert!(stall_of(&writing(">&2")).is_some());
+    }
+
+    #[test]
+    fn a_command_that_moves_data_is_no_stall() {
+        assert!(stall_of(&writing("> /dev/null")).is_none());
+    }
 
     #[test]
     fn lines_end_at_line_breaks_and_carriage_returns_wherever_the_pipe_cuts_them() {
