@@ -1,7 +1,7 @@
 //! What goes wrong as a whole has a name, whichever mover it happens to.
 
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -283,6 +283,23 @@ fn what_an_old_restic_loses_in_a_volume_that_is_not_empty_is_named() {
     let named: Vec<_> = restored.problems.named.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(named, ["a/large"]);
     assert!(!bed.target().join("a/large").exists(), "or it need not be named");
+}
+
+#[test]
+fn owners_that_kopia_passes_over_are_told() {
+    let mut bed = require!(Bed::new(Which::Kopia, Where::Directory));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    assert_eq!(bed.restore(&snapshot).warnings, Vec::<String>::new());
+    bed.fresh_target();
+    // Root without the right to give files away, as on an NFS export that squashes it.
+    let program = std::mem::replace(&mut bed.launch.program, "setpriv".into());
+    bed.launch.arguments = vec!["--bounding-set=-chown".into(), "--inh-caps=-chown".into(), program.into()];
+    let told = bed.restore(&snapshot).warnings;
+    let target = bed.target().display().to_string();
+    assert!(told.iter().any(|words| words.contains(&target) && words.contains("owners are not restored")), "{told:?}");
+    let owner = bed.target().join("a/b/small-2").metadata().unwrap().uid();
+    assert_eq!(owner, 0, "or it need not be told");
 }
 
 #[test]
