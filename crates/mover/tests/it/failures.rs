@@ -66,13 +66,35 @@ fn a_restic_before_0_14_is_refused_by_name_for_a_repository_of_version_2() {
     }
 }
 
+/// Makes a repository of version 1, as only restic itself does.
+fn init_version_1(bed: &Bed) {
+    let mut init = std::process::Command::new(bed.program.as_ref().unwrap());
+    init.args(["init", "--repository-version", "1", "--repo"]).arg(bed.stored.join(&bed.place.prefix));
+    assert!(init.env("RESTIC_PASSWORD", PASSWORD).output().unwrap().status.success());
+}
+
+#[test]
+fn a_repository_of_version_1_is_restored_from_by_the_built_in_mover_and_named_before_it_is_written() {
+    let mut bed = require!(Bed::bare(Which::OldRestic, Where::Directory));
+    init_version_1(&bed);
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    (bed.which, bed.program) = (Which::BuiltIn, None);
+    let Ok(Outcome::Ensured(ensured)) = bed.run(Work::Ensure) else { panic!("it opens") };
+    assert!(ensured.warnings.iter().any(|words| words.contains("upgrade_repo_v2")), "{ensured:?}");
+    let error = bed.try_back_up().unwrap_err();
+    assert_eq!((error.reason(), error.is_retryable()), ("UnsupportedRepository", false), "{error}");
+    let words = error.to_string();
+    assert!(words.contains("restic migrate upgrade_repo_v2") && words.contains("--volume-mover restic"), "{words}");
+    bed.restore(&snapshot);
+    assert!(bed.target().join("a/large").exists());
+}
+
 #[test]
 fn a_restic_before_0_14_works_on_a_repository_of_version_1() {
     let mut bed = require!(Bed::bare(Which::OldRestic, Where::Directory));
     let real = bed.program.clone().unwrap();
-    let mut init = std::process::Command::new(&real);
-    init.args(["init", "--repository-version", "1", "--repo"]).arg(bed.stored.join(&bed.place.prefix));
-    assert!(init.env("RESTIC_PASSWORD", PASSWORD).output().unwrap().status.success());
+    init_version_1(&bed);
     let text = format!(
         "for word; do [ \"$word\" = version ] && exec echo 'restic 0.9.5 compiled with go1.12'; done; exec {} \"$@\"",
         real.display()
