@@ -222,15 +222,21 @@ fn cache(session: &Session) -> Vec<String> {
 }
 
 fn shared_file(keys: &AwsKeys) -> String {
-    let mut text = format!(
-        "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
-        keys.id,
-        keys.secret.expose_secret()
-    );
-    if let Some(token) = &keys.token {
-        text.push_str(&format!("aws_session_token = {}\n", token.expose_secret()));
-    }
-    text
+    let line = |name: &str, value: &str| format!("{name} = {}\n", quoted(value));
+    let token = keys.token.as_ref().map(|token| line("aws_session_token", token.expose_secret()));
+    format!(
+        "[default]\n{}{}{}",
+        line("aws_access_key_id", &keys.id),
+        line("aws_secret_access_key", keys.secret.expose_secret()),
+        token.unwrap_or_default()
+    )
+}
+
+/// A value that restic's reader of such files (go-ini) takes to the letter. Bare, it would end at `#` or `;`, go on in
+/// the next line after a backslash at its end, and lose quotes around it. Between backquotes nothing has a meaning, and
+/// the last one of the line ends the value, so that it may hold others.
+fn quoted(value: &str) -> String {
+    format!("`{value}`")
 }
 
 #[cfg(test)]
@@ -254,6 +260,26 @@ mod tests {
         }
         s3.provider = "tape".into();
         assert!(address(&s3).expect_err("does not know").to_string().contains("tape"));
+    }
+
+    /// As go-ini reads a value that begins with a backquote: up to the last one of its line.
+    fn read_by_go_ini(file: &str, name: &str) -> Option<String> {
+        let line = file.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = `"))?;
+        Some(line[..line.rfind('`')?].to_owned())
+    }
+
+    #[test]
+    fn keys_reach_restic_unchanged_whatever_is_in_them() {
+        for value in
+            ["plain/+=", "a#b;c", "ends with a backslash\\", "\"quoted\"", "back`quote", "`", "``both``", " spaces "]
+        {
+            let (secret, token) = (value.to_owned().into(), Some(value.to_owned().into()));
+            let file = shared_file(&AwsKeys { id: value.into(), secret, token });
+            for name in ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"] {
+                assert_eq!(read_by_go_ini(&file, name).as_deref(), Some(value), "{file}");
+            }
+            assert_eq!(file.lines().count(), 4, "{file}");
+        }
     }
 
     fn azure_account(domain: Option<&str>, identity: AzureIdentity) -> AzureAccount {
