@@ -25,6 +25,9 @@ use crate::{MoverError, Result, survey};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuiltIn;
 
+/// The version of every repository that the engine makes, and the only one that it writes.
+const WRITTEN_VERSION: u32 = 2;
+
 /// The engine, open on one repository. Its runtime ends with it.
 struct Engine {
     name: String,
@@ -212,11 +215,13 @@ impl Mover for BuiltIn {
         let (probe, name) = (Probe::open(&session.repository.place)?, session.name());
         let made = if probe.exists("config")? { None } else { make(session, &probe)? };
         repository::require_single_if_unused(&probe, &name)?;
-        let id = Engine::open(session)?.repository.id().to_string();
+        let engine = Engine::open(session)?;
+        let id = engine.repository.id().to_string();
         if made.as_ref().is_some_and(|own| *own != id) {
             return Err(MoverError::InitialisedTwice { repository: name, found: "another's config".into() });
         }
-        let warnings = password_warnings(session.repository.password.expose());
+        let mut warnings = password_warnings(session.repository.password.expose());
+        warnings.extend(version_warning(engine.repository.version()));
         Ok(Ensured { created: made.is_some(), id, warnings })
     }
 
@@ -323,6 +328,16 @@ fn full_repository(error: &RepositoryError, engine: &Engine) -> MoverError {
         MoverError::VolumeFull { .. } => MoverError::RepositoryFull { repository: engine.name.clone() },
         other => other,
     }
+}
+
+/// What the owner of a repository should know before the first backup fails in it.
+fn version_warning(version: u32) -> Option<String> {
+    (version != WRITTEN_VERSION).then(|| {
+        format!(
+            "the repository is of version {version}, which the built-in mover reads and does not write: upgrade it with restic \
+             migrate upgrade_repo_v2, or let restic move the volumes (--volume-mover restic)"
+        )
+    })
 }
 
 /// What the owner of a repository should know where no lock file was kept.

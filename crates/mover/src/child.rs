@@ -131,14 +131,17 @@ fn flush(directory: &Path) -> Result<()> {
 /// Sends a frame in every interval, changed or not: a sign of life.
 fn report(job: &Job, operation: &Operation, output: &mut dyn Write, started: &Started) -> Result<Outcome> {
     let mut encoder = Encoder::new(job.epoch);
-    let mut traffic = Traffic::of_this_process();
+    // Where another program does the work, what this process reads is only what that one says.
+    let mut traffic = (job.kind == Kind::BuiltIn).then(Traffic::of_this_process);
     loop {
-        if traffic.has_moved() {
+        if traffic.as_mut().is_some_and(Traffic::has_moved) {
             operation.root().touch();
         }
         let line = encoder.encode_always(&seen(job, operation)).to_line();
         write_line(output, &line).map_err(|error| MoverError::local("write a frame", &error))?;
-        traffic.ignore(line.len());
+        if let Some(traffic) = &mut traffic {
+            traffic.ignore(line.len() + 1);
+        }
         let result = match started.recv_timeout(job.interval()) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => {
@@ -210,4 +213,35 @@ pub fn guard(parent: u32, writes: &[PathBuf], command: &[OsString]) -> MoverErro
     }
     let error = std::process::Command::new(program).args(arguments).exec();
     MoverError::MissingProgram { program: program.to_string_lossy().into_owned(), cause: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_progress::VirtualClock;
+    use plimsoll_testkit::wait::until_blocking;
+
+    use super::*;
+    use crate::{Place, Repository, Secret};
+
+    #[test]
+    fn what_a_mover_itself_reads_is_no_sign_of_life_of_its_program() {
+        let clock = VirtualClock::new();
+        let operation = Operation::new("transfer", clock.clock());
+        let repository = Repository { place: Place::directory("/nowhere", "r"), password: Secret::new("p") };
+        let mut job = Job::new("transfer", Kind::Restic, repository, Work::Locks);
+        job.interval = 50;
+        let (end, started) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| report(&job, &operation, &mut std::io::sink(), &started));
+            let stall = until_blocking("a stall", Duration::from_secs(5), || {
+                std::fs::read("/proc/self/exe").expect("much to read");
+                clock.advance(Duration::from_secs(1));
+                operation.snapshot().stall
+            });
+            end.send(Ok(Outcome::Unlocked(0))).expect("it waits for the end");
+            assert!(stall.is_ok());
+        });
+    }
 }

@@ -106,6 +106,17 @@ pub enum MoverError {
         /// How it shows.
         cause: String,
     },
+    /// The repository is of a kind that the built-in engine cannot work on.
+    #[error(
+        "the built-in mover cannot use repository {repository} like this: {cause}; or let restic move the volumes \
+         (--volume-mover restic)"
+    )]
+    Unsupported {
+        /// Where it is.
+        repository: String,
+        /// What it cannot, and what may be done about it.
+        cause: String,
+    },
     /// Two were made at the same place at the same time.
     #[error(
         "{repository} was initialised twice at the same time ({found}): nothing was written; remove it, unless another \
@@ -210,6 +221,7 @@ impl MoverError {
             Self::Refused { .. } => "RepositoryCredentialsRejected",
             Self::RepositoryFull { .. } => "RepositoryFull",
             Self::Damaged { .. } => "RepositoryDamaged",
+            Self::Unsupported { .. } => "UnsupportedRepository",
             Self::InitialisedTwice { .. } => "RepositoryInitialisedTwice",
             Self::HalfInitialised { .. } => "RepositoryHalfInitialised",
             Self::NoSnapshot { .. } => "SnapshotNotFound",
@@ -263,6 +275,13 @@ impl MoverError {
             RepositoryError::NoSuchSnapshot { name: snapshot, .. } => {
                 Self::NoSnapshot { snapshot: snapshot.clone(), repository }
             }
+            RepositoryError::AmbiguousSnapshot { .. } | RepositoryError::NoSuchPath { .. } => {
+                Self::InvalidJob { cause }
+            }
+            RepositoryError::Unsupported { cause, .. } => Self::Unsupported { repository, cause: cause.clone() },
+            RepositoryError::NothingToBackUp { paths } => {
+                Self::Volume { path: paths.clone(), cause: "nothing in it can be read".into() }
+            }
             RepositoryError::Local { path, cause } if is_full(cause) => Self::VolumeFull { path: path.clone() },
             RepositoryError::Local { path, cause } => Self::Volume { path: path.clone(), cause: cause.clone() },
             RepositoryError::Store(error) => Self::of_store(error, name),
@@ -280,6 +299,21 @@ pub(crate) fn is_full(cause: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_but_damage_is_called_damage() {
+        let text = String::from;
+        for (error, reason) in [
+            (RepositoryError::Corrupt { what: text("index"), cause: text("its seal is broken") }, "RepositoryDamaged"),
+            (RepositoryError::Unsupported { location: text("r"), cause: text("version 3") }, "UnsupportedRepository"),
+            (RepositoryError::AmbiguousSnapshot { name: text("ab") }, "InvalidMoverJob"),
+            (RepositoryError::NoSuchPath { path: text("/a") }, "InvalidMoverJob"),
+            (RepositoryError::NothingToBackUp { paths: text("/v") }, "VolumeUnusable"),
+        ] {
+            let error = MoverError::of_engine(&error, "r");
+            assert_eq!((error.reason(), error.is_retryable()), (reason, false), "{error}");
+        }
+    }
 
     #[test]
     fn a_quota_that_is_used_up_is_a_full_volume_like_a_full_disk() {

@@ -94,7 +94,7 @@ impl Session {
         }
         let writes = confine::places(job, &[private.path().to_owned(), scratch.path().to_owned()]);
         Ok(Self {
-            repository: job.repository.clone(),
+            repository: seen_by(job.kind, job.repository.clone()),
             program: job.program.clone(),
             cache: job.cache.clone(),
             interval: job.interval(),
@@ -117,6 +117,16 @@ impl Session {
     }
 }
 
+/// A repository as the one who moves the data sees it: whoever looks at it beside a program must look in the same way.
+fn seen_by(kind: Kind, repository: Repository) -> Repository {
+    match kind {
+        Kind::BuiltIn => repository,
+        Kind::Restic | Kind::Kopia => {
+            Repository { place: repository.place.without_customer_key(), password: repository.password }
+        }
+    }
+}
+
 /// Refuses a volume that is not there: its program would say so in many ways.
 pub(crate) fn require_directory(path: &Path) -> Result<()> {
     let unusable = |cause: String| MoverError::Volume { path: path.display().to_string(), cause };
@@ -124,5 +134,26 @@ pub(crate) fn require_directory(path: &Path) -> Result<()> {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => Err(unusable("it is not a directory".into())),
         Err(error) => Err(unusable(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Probe;
+    use crate::{Place, Secret};
+
+    #[test]
+    fn only_the_built_in_mover_looks_at_a_store_with_the_customers_own_key() {
+        let mut place = Place { provider: "aws".into(), bucket: "b".into(), ..Place::default() };
+        place.config.insert("customerKeyEncryptionFile".into(), "/no/such/key".into());
+        place.config.insert("region".into(), "eu-west-1".into());
+        let opened = |kind| {
+            let repository = Repository { place: place.clone(), password: Secret::new("p") };
+            Probe::open(&seen_by(kind, repository).place).map(drop)
+        };
+        let error = opened(Kind::BuiltIn).expect_err("the key is asked for");
+        assert!(error.to_string().contains("/no/such/key"), "{error}");
+        assert_eq!([Kind::Restic, Kind::Kopia].map(opened), [Ok(()), Ok(())]);
     }
 }

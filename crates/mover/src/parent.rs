@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::job::Job;
 use crate::outcome::Outcome;
 use crate::tool::how;
-use crate::wire::{CANCEL, Line, parse};
+use crate::wire::{CANCEL, Line, is_verdict, parse};
 use crate::{MoverError, Result, private, silent};
 
 /// How long what a dead process said may take to be read.
@@ -31,8 +31,12 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 const CANCELLED_WITHIN: Duration = Duration::from_millis(400);
 /// A mover says something every second. One that has not for this long is looked at.
 const SILENCE: Duration = Duration::from_secs(5);
-/// No line of a mover is longer than this.
-const LONGEST_LINE: usize = 32 << 20;
+/// No frame of a mover is longer than this.
+const LONGEST_FRAME: usize = 32 << 20;
+/// Nor a verdict than this. One lists all snapshots of a repository, and fifty thousand of them pass the limit of a
+/// frame; this is room for eight times as many, and still a limit to what one process may have another hold in its
+/// memory.
+const LONGEST_VERDICT: usize = 256 << 20;
 
 /// The command that runs a mover.
 #[derive(Clone, Debug)]
@@ -287,8 +291,9 @@ impl Transfer {
             if end.is_some() {
                 return Ok(true);
             }
-            if line.len() > LONGEST_LINE {
-                return Err(MoverError::Garbage { line: format!("a line of more than {LONGEST_LINE} bytes") });
+            let longest = longest(line);
+            if line.len() > longest {
+                return Err(MoverError::Garbage { line: format!("a line of more than {longest} bytes") });
             }
         }
     }
@@ -315,6 +320,11 @@ impl Transfer {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// How long a line that begins like this may become.
+fn longest(line: &[u8]) -> usize {
+    if is_verdict(line) { LONGEST_VERDICT } else { LONGEST_FRAME }
 }
 
 #[cfg(test)]

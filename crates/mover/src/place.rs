@@ -44,6 +44,9 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
+/// The setting that names the file with the customer's own key.
+const CUSTOMER_KEY: &str = "customerKeyEncryptionFile";
+
 /// A bucket or directory, with the fields of a BackupStorageLocation; `prefix` is the repository's own.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -79,6 +82,13 @@ impl Place {
             ca_cert: self.ca_cert.as_ref().map(|pem| pem.expose().to_vec()),
             ..Location::default()
         }
+    }
+
+    /// The same place as restic and kopia see it: they do not know the customer's own key (SSE-C) and write without it,
+    /// and a store refuses to give what was written without a key to somebody who sends one.
+    pub(crate) fn without_customer_key(mut self) -> Self {
+        self.config.remove(CUSTOMER_KEY);
+        self
     }
 
     /// How messages call it.

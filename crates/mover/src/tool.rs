@@ -26,13 +26,17 @@ pub(crate) struct Program {
     pub name: &'static str,
     pub path: PathBuf,
     pub version: Version,
+    words: Words,
 }
+
+/// What of a line on a program's standard error is more than progress.
+pub(crate) type Words = fn(&str) -> &str;
 
 /// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Exit {
     pub status: ExitStatus,
-    /// The end of what it wrote to its standard error.
+    /// The end of what it wrote to its standard error, without progress.
     pub last_words: String,
 }
 
@@ -93,10 +97,10 @@ const LAST_WORDS: usize = 16 << 10;
 
 impl Program {
     /// Finds a program and refuses one that is too old.
-    pub(crate) fn find(name: &'static str, ask: &str, least: Version, session: &Session) -> Result<Self> {
+    pub(crate) fn find(name: &'static str, ask: &str, least: Version, words: Words, session: &Session) -> Result<Self> {
         let path = session.program.clone().unwrap_or_else(|| PathBuf::from(name));
         let path = look_up(&path).map_err(|cause| MoverError::MissingProgram { program: name.into(), cause })?;
-        let unknown = Self { name, path, version: least };
+        let unknown = Self { name, path, version: least, words };
         let (said, exit) = unknown.capture(unknown.command(session, [ask]), session)?;
         let version = Version::find(&said).ok_or_else(|| MoverError::Answer {
             program: name.into(),
@@ -141,11 +145,12 @@ impl Program {
                 said.push('\n');
             }
         };
-        let exit = self.run(command, session, input, listen, &mut |_| session.task.touch())?;
+        let exit = self.run(command, session, input, listen, &mut |_| {})?;
         Ok((said, exit))
     }
 
-    /// Runs a command, giving each line to `listen` and calling `tick` with its process once in an interval.
+    /// Runs a command, giving each line to `listen` and calling `tick` with its process once in an interval. Only what
+    /// it moves is a sign of life: a program may print how far it is every second and never get any farther.
     pub(crate) fn run(
         &self,
         mut command: Command,
@@ -169,8 +174,9 @@ impl Program {
         loop {
             match lines.recv_timeout(POLL) {
                 Ok((stream, line)) => {
+                    traffic.ignore(line.len() + 1);
                     if stream == Stream::Err {
-                        tail.add(&line);
+                        tail.add((self.words)(&line));
                     }
                     listen(stream, &line);
                 }
@@ -198,7 +204,7 @@ impl Program {
     }
 
     pub(crate) fn failed(&self, exit: &Exit) -> MoverError {
-        let message = cut(exit.last_words.trim());
+        let message = cut_front(&without_stack(&exit.last_words));
         MoverError::ProgramFailed { program: self.name.into(), how: how(exit.status), message }
     }
 }
@@ -286,6 +292,9 @@ struct Tail(String);
 
 impl Tail {
     fn add(&mut self, line: &str) {
+        if line.is_empty() {
+            return;
+        }
         self.0.push_str(line);
         self.0.push('\n');
         if self.0.len() > LAST_WORDS {
@@ -295,19 +304,92 @@ impl Tail {
     }
 }
 
+/// No message has a longer text of somebody else's in it.
+const LONGEST_TEXT: usize = 400;
+
 /// A text on one line and not too long, for messages.
 pub(crate) fn cut(text: &str) -> String {
-    const LONGEST: usize = 400;
-    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(LONGEST) {
+    let one_line = one_line(text);
+    match one_line.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => format!("{}…", &one_line[..end]),
         None => one_line,
     }
 }
 
+/// The same for last words: why a program ended is what it says at the very end.
+fn cut_front(text: &str) -> String {
+    let one_line = one_line(text);
+    match one_line.char_indices().nth_back(LONGEST_TEXT) {
+        Some((before, left_out)) => format!("…{}", &one_line[before + left_out.len_utf8()..]),
+        None => one_line,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Words without the stack that Go puts behind the cause: lines with a function, each followed by one with a place in
+/// the source, which begins with a tab.
+fn without_stack(words: &str) -> String {
+    let lines: Vec<&str> = words.lines().collect();
+    let is_place = |line: Option<&&str>| line.is_some_and(|line| line.starts_with('\t'));
+    let is_kept = |at: usize| !is_place(lines.get(at)) && !is_place(lines.get(at + 1));
+    (0..lines.len()).filter(|at| is_kept(*at)).map(|at| lines[at]).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
+    use plimsoll_progress::{Operation, Stall, VirtualClock};
+    use plimsoll_testkit::wait::until_blocking;
+
     use super::*;
+    use crate::job::{Job, Kind, Repository, Work};
+    use crate::{Cancel, Place, Secret};
+
+    /// The stall of a command that does this, as seen by somebody whose seconds are short; nothing if there is none.
+    fn stall_of(script: &str) -> Option<Stall> {
+        let (clock, cancel) = (VirtualClock::new(), Cancel::default());
+        let operation = Operation::new("transfer", clock.clock());
+        let repository = Repository { place: Place::directory("/nowhere", "r"), password: Secret::new("p") };
+        let mut job = Job::new("transfer", Kind::Restic, repository, Work::Locks);
+        job.interval = 50;
+        let session = Session::new(&job, operation.root(), cancel.clone(), Vec::new()).expect("a session");
+        let program = Program { name: "sh", path: "/bin/sh".into(), version: Version(1, 0, 0), words: |line| line };
+        std::thread::scope(|scope| {
+            let command = program.command(&session, ["-c", script]);
+            let running = scope.spawn(|| program.capture(command, &session));
+            let stall = until_blocking("a stall", Duration::from_secs(5), || {
+                clock.advance(Duration::from_secs(1));
+                operation.snapshot().stall
+            });
+            cancel.cancel();
+            let ended = running.join().expect("it does not panic");
+            assert!(matches!(ended, Err(MoverError::Cancelled)), "{ended:?}");
+            stall.ok()
+        })
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_a_stall() {
+        assert!(stall_of("exec sleep 1000").is_some());
+    }
+
+    /// A command that writes a megabyte a second to this place.
+    fn writing(to: &str) -> String {
+        format!("line=$(printf '%16000s' x); while :; do echo \"$line\" {to}; sleep 0.01; done")
+    }
+
+    #[test]
+    fn a_command_that_only_talks_is_a_stall_however_much_it_says() {
+        assert!(stall_of(&writing("")).is_some());
+        assert!(stall_of(&writing(">&2")).is_some());
+    }
+
+    #[test]
+    fn a_command_that_moves_data_is_no_stall() {
+        assert!(stall_of(&writing("> /dev/null")).is_none());
+    }
 
     #[test]
     fn lines_end_at_line_breaks_and_carriage_returns_wherever_the_pipe_cuts_them() {
@@ -316,6 +398,22 @@ mod tests {
         assert_eq!(lines.add(b"ing\r - 2\nlast"), [" / 1 hashing", " - 2"]);
         assert_eq!(lines.rest().as_deref(), Some("last"));
         assert_eq!(lines.rest(), None);
+    }
+
+    #[test]
+    fn the_end_of_long_last_words_is_kept_because_it_says_why() {
+        let words = "it went on and on\n".repeat(100) + "and then the wheel fell off";
+        let kept = cut_front(&words);
+        assert!(kept.starts_with('…') && kept.ends_with("and then the wheel fell off"), "{kept}");
+        assert_eq!(kept.chars().count(), LONGEST_TEXT + 1);
+        assert_eq!(cut_front(" one\n two "), "one two");
+    }
+
+    #[test]
+    fn a_stack_of_functions_hides_no_cause() {
+        let words = "Access Denied.\nclient.PutObject\nmain.Save\n\t/build/s3.go:307\nruntime.goexit\n\t/go/asm.s:1594\n\
+                     unable to create lock in backend\n";
+        assert_eq!(without_stack(words), "Access Denied.\nclient.PutObject\nunable to create lock in backend");
     }
 
     #[test]

@@ -49,6 +49,11 @@ pub(crate) fn verdict_line(result: Result<Outcome>) -> String {
     serde_json::to_string(&verdict).unwrap_or_default()
 }
 
+/// Whether a line that begins like this is a mover's last.
+pub(crate) fn is_verdict(line: &[u8]) -> bool {
+    [&b"{\"verdict\":"[..], b"{\"failure\":"].iter().any(|beginning| line.starts_with(beginning))
+}
+
 /// Understands a line, or names it as garbage.
 pub(crate) fn parse(line: &[u8]) -> Result<Line> {
     if let Ok(verdict) = serde_json::from_slice(line) {
@@ -68,8 +73,10 @@ mod tests {
     #[test]
     fn verdicts_survive_the_pipe_and_garbage_is_named() {
         let line = verdict_line(Ok(Outcome::Unlocked(2)));
+        assert!(is_verdict(line.as_bytes()) && !is_verdict(b"{\"operation\":\"verdict\"}"));
         assert!(matches!(parse(line.as_bytes()), Ok(Line::Verdict(Ok(Outcome::Unlocked(2))))));
         let line = verdict_line(Err(MoverError::WrongPassword { repository: "/r".into() }));
+        assert!(is_verdict(line.as_bytes()));
         assert!(matches!(parse(line.as_bytes()), Ok(Line::Verdict(Err(MoverError::WrongPassword { .. })))));
         let error = parse(b"Segmentation fault").expect_err("garbage");
         assert_eq!(error.reason(), "MoverGarbage");

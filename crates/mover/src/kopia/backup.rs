@@ -76,7 +76,10 @@ fn source(backup: &Backup) -> String {
 }
 
 fn arguments(backup: &Backup, path: &str) -> Result<Vec<String>> {
-    let mut arguments: Vec<String> = ["snapshot", "create", "--json", "--pin=velero-pin"].map(String::from).into();
+    // Flushed before the manifest is printed: otherwise kopia tells of a snapshot first and finds out afterwards
+    // whether it can be stored.
+    let first = ["snapshot", "create", "--json", "--flush-per-source", "--pin=velero-pin"];
+    let mut arguments: Vec<String> = first.map(String::from).into();
     arguments.push(format!("--description={}", concat!("plimsoll ", env!("CARGO_PKG_VERSION"))));
     arguments.push(format!("--override-source={IDENTITY}@{IDENTITY}:{path}"));
     let velero = [("snapshot-requester", backup.requester.as_str()), ("snapshot-uploader", "kopia")];
@@ -111,8 +114,7 @@ fn finish(
     parent: Option<String>,
 ) -> Result<BackupOutcome> {
     let manifest = serde_json::from_str::<Manifest>(said).ok().filter(|manifest| !manifest.id.is_empty());
-    // kopia ends with 1 for a single unreadable file, but the snapshot is there.
-    let Some(manifest) = manifest else {
+    let Some(manifest) = manifest.filter(|manifest| is_stored(exit, manifest)) else {
         let known = errors::classify(&exit.last_words, &client.name, None);
         let silent = || MoverError::Answer { program: "kopia".into(), answer: format!("no snapshot: {}", cut(said)) };
         let failed = || if exit.status.success() { silent() } else { client.program.failed(exit) };
@@ -129,16 +131,51 @@ fn finish(
     Ok(BackupOutcome { snapshot, parent, bytes, files, added: None, problems, warnings: Vec::new() })
 }
 
+/// Whether the snapshot that was told of is there. kopia ends with 1 for a single file that it could not read, and has
+/// stored the rest; whatever else it does not end well for, the manifest proves nothing.
+fn is_stored(exit: &Exit, manifest: &Manifest) -> bool {
+    let only_lost_files =
+        || exit.code() == Some(1) && manifest.summary().failed > 0 && !exit.last_words.contains(NOT_FLUSHED);
+    exit.status.success() || only_lost_files()
+}
+
+/// What kopia says when the last of a snapshot could not be stored.
+const NOT_FLUSHED: &str = "flush error";
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
     use super::*;
+
+    #[test]
+    fn a_snapshot_is_there_if_kopia_ends_well_or_for_nothing_but_files_that_it_could_not_read() {
+        let exit = |status: i32, words: &str| Exit { status: ExitStatus::from_raw(status), last_words: words.into() };
+        let manifest = |failed: u32| -> Manifest {
+            let text = format!(r#"{{"source":{{}},"startTime":"","rootEntry":{{"summ":{{"numFailed":{failed}}}}}}}"#);
+            serde_json::from_str(&text).expect("a manifest")
+        };
+        let lost = "Found 2 fatal error(s) while snapshotting default@default:x.";
+        for (status, words, failed, expected) in [
+            (0, "", 0, true),
+            (1 << 8, lost, 2, true),
+            (1 << 8, "error flushing writer: connection refused", 0, false),
+            (1 << 8, "flush error: error flushing contents: connection refused", 2, false),
+            (2 << 8, lost, 2, false),
+            (9, lost, 2, false),
+        ] {
+            assert_eq!(is_stored(&exit(status, words), &manifest(failed)), expected, "{status} {words:?}");
+        }
+    }
 
     #[test]
     fn what_a_backup_wants_reaches_kopia() {
         let mut backup = Backup::new("/v", "ns/pod/data", [].into());
-        let has = |backup: &Backup| arguments(backup, "path").unwrap().contains(&"--parallel=7".to_owned());
-        assert!(!has(&backup));
+        let has = |backup: &Backup, word: &str| arguments(backup, "path").unwrap().contains(&word.to_owned());
+        assert!(has(&backup, "--flush-per-source"), "the snapshot is stored before it is told of");
+        assert!(!has(&backup, "--parallel=7"));
         backup.parallel = Some(7);
-        assert!(has(&backup));
+        assert!(has(&backup, "--parallel=7"));
     }
 }

@@ -11,6 +11,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use super::errors;
+use super::progress::besides_progress;
 use crate::mover::Session;
 use crate::probe::Probe;
 use crate::tool::{Exit, Program};
@@ -36,7 +37,7 @@ pub(super) struct Client<'a> {
 
 impl<'a> Client<'a> {
     pub(super) fn open(session: &'a Session) -> Result<Self> {
-        let program = Program::find("kopia", "--version", LEAST, session)?;
+        let program = Program::find("kopia", "--version", LEAST, besides_progress, session)?;
         let place = &session.repository.place;
         let name = place.name();
         let storage = storage(&place.location(), &name)?;

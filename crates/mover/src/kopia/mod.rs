@@ -9,6 +9,7 @@ mod backup;
 mod client;
 mod errors;
 mod manifest;
+mod owners;
 mod policy;
 mod progress;
 mod repository;

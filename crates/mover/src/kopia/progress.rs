@@ -36,6 +36,26 @@ fn parse_restore(line: &str) -> Option<Line> {
     Some(Line::Restore { entries, bytes, found_entries, found_bytes })
 }
 
+/// What of a line is more than progress. kopia ends the line that it draws on only if all goes well: why it fails
+/// stands right behind it.
+pub(super) fn besides_progress(line: &str) -> &str {
+    let behind = |end: &str| line.split_once(end).map_or("", |(_, rest)| rest);
+    let rest = match Line::parse(line) {
+        None => return line,
+        Some(Line::Upload { estimate: None, .. }) => behind("estimating..."),
+        Some(Line::Upload { .. }) => behind(" left"),
+        Some(Line::Restore { .. }) => behind_full_stop(line),
+    };
+    rest.trim()
+}
+
+/// What follows the first point that has no digit behind it.
+fn behind_full_stop(line: &str) -> &str {
+    let starts_with_digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    let rests = line.match_indices('.').map(|(at, _)| &line[at + 1..]);
+    rests.into_iter().find(|rest| !starts_with_digit(rest)).unwrap_or_default()
+}
+
 /// The number before `word` and the size in the parentheses that `word` opens.
 fn counted(line: &str, word: &str) -> Option<(u64, u64)> {
     let (before, after) = line.split_once(word)?;
@@ -101,6 +121,21 @@ mod tests {
             "Processed 4 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 3s.";
         let expected = Line::Restore { entries: 4, bytes: 6_050, found_entries: 4, found_bytes: 8_200 };
         assert_eq!(Line::parse(full), Some(expected));
+    }
+
+    #[test]
+    fn an_error_behind_progress_on_the_same_line_is_no_progress() {
+        let error = "flush error: error flushing contents: dial tcp 10.0.0.1:443: connect: connection refused";
+        for progress in [
+            " | 1 hashing, 0 hashed (7 B), 0 cached (0 B), uploaded 0 B, estimating...",
+            " - 2 hashing, 4 hashed (110.4 MB), 6 cached (1.5 GB), uploaded 25.6 MB, estimated 2.1 GB (76.7%) 3s left   ",
+            "Processed 203 (6.3 MB) of 205 (110 MB).",
+            "Processed 4 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 1.5s.  ",
+        ] {
+            assert_eq!(besides_progress(progress), "", "{progress}");
+            assert_eq!(besides_progress(&format!("{progress}{error}")), error, "{progress}");
+        }
+        assert_eq!(besides_progress(error), error);
     }
 
     #[test]

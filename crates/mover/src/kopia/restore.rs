@@ -1,9 +1,9 @@
 //! `kopia snapshot restore`.
 
 use super::client::Client;
-use super::errors;
 use super::manifest::{Manifest, Summary};
 use super::progress::Line;
+use super::{errors, owners};
 use crate::job::Restore;
 use crate::meters::Meters;
 use crate::mover::require_directory;
@@ -15,6 +15,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     super::require_id(&restore.snapshot)?;
     require_directory(&restore.directory)?;
     client.require_repository()?;
+    let warnings = owners::warning(&restore.directory).into_iter().collect();
     let summary = ask_size(client, &restore.snapshot)?;
     let meters = Meters::new(&client.session.task);
     if let Some(summary) = &summary {
@@ -43,7 +44,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     let summary = summary.unwrap_or_else(|| counted(last.get()));
     let (bytes, files) = (summary.size, summary.files);
     meters.finish(bytes, entries(&summary));
-    Ok(RestoreOutcome { bytes, files, problems: Problems::default(), warnings: Vec::new() })
+    Ok(RestoreOutcome { bytes, files, problems: Problems::default(), warnings })
 }
 
 fn arguments(restore: &Restore) -> Vec<String> {

@@ -1,11 +1,13 @@
 //! restic and one repository: which program, which address, and the files that hold what is secret.
 
+use std::cell::Cell;
 use std::process::Command;
 
 use plimsoll_store::{AwsKeys, AzureAccount, AzureIdentity, Location};
 use secrecy::ExposeSecret;
 
 use super::errors;
+use super::messages::besides_progress;
 use crate::job::Repository;
 use crate::mover::Session;
 use crate::probe::Probe;
@@ -29,11 +31,13 @@ pub(super) struct Client<'a> {
     options: Vec<String>,
     /// What the child gets beside, names of files with secrets among it. Never a secret itself.
     environment: Vec<(&'static str, String)>,
+    /// Set once the store was found to take no lock file.
+    lockless: Cell<bool>,
 }
 
 impl<'a> Client<'a> {
     pub(super) fn open(session: &'a Session) -> Result<Self> {
-        let program = Program::find("restic", "version", LEAST, session)?;
+        let program = Program::find("restic", "version", LEAST, besides_progress, session)?;
         let Repository { place, password } = &session.repository;
         let (name, location) = (place.name(), place.location());
         let unusable = |error: plimsoll_store::StoreError| MoverError::of_store(&error, &name);
@@ -48,13 +52,13 @@ impl<'a> Client<'a> {
         let address = address(&location)?;
         let environment = environment(&location, session, &name)?;
         let probe = Probe::open(place)?;
-        Ok(Self { session, program, probe, name, address, options, environment })
+        Ok(Self { session, program, probe, name, address, options, environment, lockless: Cell::new(false) })
     }
 
     /// A restic command on this repository. The address is no secret.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program.command(self.session, ["--repo", &self.address]);
-        command.args(&self.options).args(arguments);
+        command.args(&self.options).args(self.lockless.get().then_some("--no-lock")).args(arguments);
         let fps = 1000 / self.session.interval.as_millis().clamp(50, 1000);
         command.env("RESTIC_PROGRESS_FPS", (fps * 2).to_string());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -65,6 +69,33 @@ impl<'a> Client<'a> {
     pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
         let (said, exit) = self.program.capture(self.command(arguments), self.session)?;
         if exit.status.success() { Ok(said) } else { Err(self.error(&exit)) }
+    }
+
+    /// The same for a command that only reads, also from a store that takes no lock file.
+    pub(super) fn ask_reading(&self, arguments: &[&str]) -> Result<String> {
+        let (said, exit) = self.program.capture(self.command(arguments), self.session)?;
+        match exit.status.success() {
+            true => Ok(said),
+            false if self.gives_up_locking(&exit) => self.ask(arguments),
+            false => Err(self.error(&exit)),
+        }
+    }
+
+    /// Whether a command that only reads ended for want of a lock file that the store does not take. It is worth
+    /// another try then: from now on no command of this client wants a lock.
+    pub(super) fn gives_up_locking(&self, exit: &Exit) -> bool {
+        let refused = !self.lockless.get() && errors::refuses_lock(exit);
+        if refused {
+            tracing::warn!("repository {} takes no lock file: {}", self.name, self.error(exit));
+            self.lockless.set(true);
+        }
+        refused
+    }
+
+    /// What the owner of the repository should know where no lock was kept.
+    pub(super) fn lock_warning(&self) -> Option<String> {
+        let warning = "the repository's store takes no lock file, so none was kept: nobody may prune beside a restore";
+        self.lockless.get().then(|| warning.to_owned())
     }
 
     pub(super) fn error(&self, exit: &Exit) -> MoverError {
@@ -191,15 +222,21 @@ fn cache(session: &Session) -> Vec<String> {
 }
 
 fn shared_file(keys: &AwsKeys) -> String {
-    let mut text = format!(
-        "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
-        keys.id,
-        keys.secret.expose_secret()
-    );
-    if let Some(token) = &keys.token {
-        text.push_str(&format!("aws_session_token = {}\n", token.expose_secret()));
-    }
-    text
+    let line = |name: &str, value: &str| format!("{name} = {}\n", quoted(value));
+    let token = keys.token.as_ref().map(|token| line("aws_session_token", token.expose_secret()));
+    format!(
+        "[default]\n{}{}{}",
+        line("aws_access_key_id", &keys.id),
+        line("aws_secret_access_key", keys.secret.expose_secret()),
+        token.unwrap_or_default()
+    )
+}
+
+/// A value that restic's reader of such files (go-ini) takes to the letter. Bare, it would end at `#` or `;`, go on in
+/// the next line after a backslash at its end, and lose quotes around it. Between backquotes nothing has a meaning, and
+/// the last one of the line ends the value, so that it may hold others.
+fn quoted(value: &str) -> String {
+    format!("`{value}`")
 }
 
 #[cfg(test)]
@@ -223,6 +260,26 @@ mod tests {
         }
         s3.provider = "tape".into();
         assert!(address(&s3).expect_err("does not know").to_string().contains("tape"));
+    }
+
+    /// As go-ini reads a value that begins with a backquote: up to the last one of its line.
+    fn read_by_go_ini(file: &str, name: &str) -> Option<String> {
+        let line = file.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = `"))?;
+        Some(line[..line.rfind('`')?].to_owned())
+    }
+
+    #[test]
+    fn keys_reach_restic_unchanged_whatever_is_in_them() {
+        for value in
+            ["plain/+=", "a#b;c", "ends with a backslash\\", "\"quoted\"", "back`quote", "`", "``both``", " spaces "]
+        {
+            let (secret, token) = (value.to_owned().into(), Some(value.to_owned().into()));
+            let file = shared_file(&AwsKeys { id: value.into(), secret, token });
+            for name in ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"] {
+                assert_eq!(read_by_go_ini(&file, name).as_deref(), Some(value), "{file}");
+            }
+            assert_eq!(file.lines().count(), 4, "{file}");
+        }
     }
 
     fn azure_account(domain: Option<&str>, identity: AzureIdentity) -> AzureAccount {

@@ -22,11 +22,12 @@ pub(super) fn classify(exit: &Exit, name: &str, volume: Option<&Path>) -> Option
 pub(super) fn of_words(words: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
     let has = |needles: &[&str]| needles.iter().any(|needle| words.contains(needle));
     let repository = name.to_owned();
+    // What keeps a lock file from being written is never in the volume.
+    let about_lock = has(&[NO_LOCK]);
+    let volume = volume.filter(|_| !about_lock);
     let error = match () {
         () if has(&["wrong password or no key found"]) => MoverError::WrongPassword { repository },
-        () if has(&["already locked", "unable to create lock"]) => {
-            MoverError::Locked { repository, holder: holder(words) }
-        }
+        () if has(&["already locked"]) => MoverError::Locked { repository, holder: holder(words) },
         () if has(&["no space left on device", "disk quota exceeded"]) => match volume {
             Some(volume) => MoverError::VolumeFull { path: volume.display().to_string() },
             None => MoverError::RepositoryFull { repository },
@@ -41,10 +42,31 @@ pub(super) fn of_words(words: &str, name: &str, volume: Option<&Path>) -> Option
         () if has(&["Access Denied", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"]) => {
             MoverError::Refused { repository, cause: cut(words) }
         }
+        () if about_lock && has(NOT_WRITABLE) => MoverError::Refused { repository, cause: cut(words) },
         () => return None,
     };
     Some(error)
 }
+
+/// Whether restic ended because the store takes no lock file. What only reads can go on without one.
+pub(super) fn refuses_lock(exit: &Exit) -> bool {
+    let words = exit_message(&exit.last_words);
+    let refused = |error| matches!(error, MoverError::Refused { .. } | MoverError::RepositoryFull { .. });
+    !exit.status.success() && words.contains(NO_LOCK) && of_words(&words, "", None).is_some_and(refused)
+}
+
+/// What restic says if it has no lock, whoever or whatever is the reason.
+const NO_LOCK: &str = "unable to create lock";
+
+/// What stores and systems say to somebody who may read but not write. Said of a file in the volume it means something
+/// else.
+const NOT_WRITABLE: &[&str] = &[
+    "permission denied",
+    "operation not permitted",
+    "read-only file system",
+    "Error 403",
+    "AuthorizationPermissionMismatch",
+];
 
 /// What restic says of a file in the repository that it does not ask the store for any more.
 pub(super) const GIVEN_UP: &str = "circuit breaker open";
@@ -115,6 +137,68 @@ mod tests {
             assert_eq!(reason(code, words, None), expected, "{words}");
         }
         assert_eq!(reason(1, "write /v/x: no space left on device", Some("/v")), "VolumeFull");
+    }
+
+    #[test]
+    fn only_somebody_elses_lock_is_waited_for_and_not_one_that_cannot_be_written() {
+        for (words, expected, refused) in [
+            // restic 0.14 puts the cause first and its own words last, behind a stack.
+            (
+                "open /r/locks/0a1b-tmp-42: permission denied\ngithub.com/restic/restic/internal/backend/local.(*Local).Save\n\
+                 \t/build/internal/backend/local/local.go:149\nunable to create lock in backend",
+                "RepositoryCredentialsRejected",
+                true,
+            ),
+            (
+                "open /r/locks/0a1b-tmp-42: read-only file system\nunable to create lock in backend",
+                "RepositoryCredentialsRejected",
+                true,
+            ),
+            (
+                "Access Denied.\nclient.PutObject\ngithub.com/restic/restic/internal/backend/s3.(*Backend).Save\n\
+                 \t/build/internal/backend/s3/s3.go:307\nunable to create lock in backend",
+                "RepositoryCredentialsRejected",
+                true,
+            ),
+            (
+                "write /r/locks/0a1b-tmp-42: no space left on device\nunable to create lock in backend",
+                "RepositoryFull",
+                true,
+            ),
+            // restic 0.18, without and with --json.
+            (
+                "unable to create lock in backend: open /r/locks/0a1b-tmp-42: permission denied",
+                "RepositoryCredentialsRejected",
+                true,
+            ),
+            (
+                r#"{"message_type":"exit_error","code":1,"message":"unable to create lock in backend: client.PutObject: Access Denied."}"#,
+                "RepositoryCredentialsRejected",
+                true,
+            ),
+            (
+                "unable to create lock in backend: write /r/locks/0a1b-tmp-42: no space left on device",
+                "RepositoryFull",
+                true,
+            ),
+            (
+                "unable to create lock in backend: client.PutObject: Put \"http://h/b\": dial tcp 127.0.0.1:1: connect: connection refused",
+                "RepositoryUnreachable",
+                false,
+            ),
+            (
+                "unable to create lock in backend: repository is already locked exclusively by PID 1 on h by root",
+                "RepositoryLocked",
+                false,
+            ),
+            ("unable to create lock in backend: something else", "none", false),
+            ("Save(<data/0a1b>) returned error: open /v/f: permission denied", "none", false),
+        ] {
+            assert_eq!(reason(1, words, None), expected, "{words}");
+            assert_eq!(reason(1, words, Some("/v")), expected, "while restoring: {words}");
+            let exit = Exit { status: ExitStatus::from_raw(1 << 8), last_words: words.into() };
+            assert_eq!(refuses_lock(&exit), refused, "{words}");
+        }
     }
 
     #[test]

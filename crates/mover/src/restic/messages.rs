@@ -57,6 +57,11 @@ impl Message {
     }
 }
 
+/// What of a line is more than progress.
+pub(super) fn besides_progress(line: &str) -> &str {
+    if Message::parse(line).is_some_and(|message| message.kind == "status") { "" } else { line }
+}
+
 /// The last words of restic without their JSON.
 pub(super) fn exit_message(last_words: &str) -> String {
     let plain = |line: &str| {

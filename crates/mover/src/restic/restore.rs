@@ -31,26 +31,13 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     let shared_volume = !survey::is_empty(&restore.directory);
     let stats = ask_size(client, &restore.snapshot)?;
     let root = ask_root(client, &restore.snapshot)?;
-    let mut arguments = vec!["restore", &restore.snapshot];
-    let speaks = client.is(0, 16);
-    if speaks {
-        arguments.push("--json");
+    let before = if speaks(client) { Some(0) } else { measure(client, restore, shared_volume)? };
+    let (mut progress, mut exit) = attempt(client, restore, stats, before)?;
+    if client.gives_up_locking(&exit) {
+        (progress, exit) = attempt(client, restore, stats, before)?;
     }
-    if restore.sparse && client.is(0, 15) {
-        arguments.push("--sparse");
-    }
-    let mut command = client.command(&arguments);
-    command.arg("--target").arg(&restore.directory);
-    let before = if speaks { Some(0) } else { measure(client, restore, shared_volume)? };
-    let progress = std::cell::RefCell::new(Progress::new(client, restore, stats, speaks, before));
-    let exit = client.program.run(
-        command,
-        client.session,
-        &[],
-        &mut |_, line| progress.borrow_mut().hear(line),
-        &mut |pid| progress.borrow_mut().sample(pid),
-    )?;
-    let mut outcome = progress.into_inner().finish(client, &exit, restore)?;
+    let mut outcome = progress.finish(client, &exit, restore)?;
+    outcome.warnings.extend(client.lock_warning());
     if shared_volume && !client.is(0, 17) {
         name_lost(client, restore, &mut outcome.problems)?;
     }
@@ -60,6 +47,38 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
         Err(error) => root::unknown(&mut outcome.problems, &error),
     }
     Ok(outcome)
+}
+
+/// Runs restic once, to its end.
+fn attempt<'p>(
+    client: &'p Client<'_>,
+    restore: &'p Restore,
+    stats: Option<Stats>,
+    before: Option<u64>,
+) -> Result<(Progress<'p>, Exit)> {
+    let mut arguments = vec!["restore", &restore.snapshot];
+    if speaks(client) {
+        arguments.push("--json");
+    }
+    if restore.sparse && client.is(0, 15) {
+        arguments.push("--sparse");
+    }
+    let mut command = client.command(&arguments);
+    command.arg("--target").arg(&restore.directory);
+    let progress = std::cell::RefCell::new(Progress::new(client, restore, stats, before));
+    let exit = client.program.run(
+        command,
+        client.session,
+        &[],
+        &mut |_, line| progress.borrow_mut().hear(line),
+        &mut |pid| progress.borrow_mut().sample(pid),
+    )?;
+    Ok((progress.into_inner(), exit))
+}
+
+/// Whether restic tells how far a restore is.
+fn speaks(client: &Client<'_>) -> bool {
+    client.is(0, 16)
 }
 
 /// The bytes in the volume, counted while nobody writes yet. Nothing where they will hardly be needed: a system that tells what
@@ -101,7 +120,7 @@ fn name_lost(client: &Client<'_>, restore: &Restore, problems: &mut Problems) ->
 /// password that does not open, is no reason to begin.
 fn ask_size(client: &Client<'_>, snapshot: &str) -> Result<Option<Stats>> {
     client.session.task.say("asking for the snapshot's size");
-    match client.ask(&["stats", "--json", "--mode", "restore-size", snapshot]) {
+    match client.ask_reading(&["stats", "--json", "--mode", "restore-size", snapshot]) {
         Ok(answer) => Ok(answer.lines().rev().find_map(|line| serde_json::from_str(line).ok())),
         Err(MoverError::NoSnapshot { repository, .. }) => {
             Err(MoverError::NoSnapshot { snapshot: snapshot.into(), repository })
@@ -163,18 +182,12 @@ struct Progress<'p> {
 }
 
 impl<'p> Progress<'p> {
-    fn new(
-        client: &'p Client<'_>,
-        restore: &'p Restore,
-        stats: Option<Stats>,
-        speaks: bool,
-        before: Option<u64>,
-    ) -> Self {
+    fn new(client: &'p Client<'_>, restore: &'p Restore, stats: Option<Stats>, before: Option<u64>) -> Self {
         let meters = Meters::new(&client.session.task);
         if let Some(stats) = stats {
             meters.total(stats.total_size);
         }
-        let source = if speaks { Source::Messages } else { Source::Written };
+        let source = if speaks(client) { Source::Messages } else { Source::Written };
         let (last, summary, problems, lost_to, given_up) = Default::default();
         let (root, interval) = (restore.directory.as_path(), client.session.interval);
         meters.item("restoring");

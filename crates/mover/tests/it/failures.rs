@@ -1,16 +1,18 @@
 //! What goes wrong as a whole has a name, whichever mover it happens to.
 
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::Method;
 use plimsoll_mover::{Launch, MoverError, Outcome, Secret, Work};
 use plimsoll_repository::{Lock, LockKind, OpenOptions};
 use plimsoll_store::Store;
 use plimsoll_testkit::peers::s3::ACCESS_KEY;
-use plimsoll_testkit::{Unavailable, require};
+use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::{Proxy, Unavailable, require};
 
 use crate::bed::{Bed, PASSWORD, Where, Which};
 use crate::volume::{fill, noise};
@@ -64,13 +66,35 @@ fn a_restic_before_0_14_is_refused_by_name_for_a_repository_of_version_2() {
     }
 }
 
+/// Makes a repository of version 1, as only restic itself does.
+fn init_version_1(bed: &Bed) {
+    let mut init = std::process::Command::new(bed.program.as_ref().unwrap());
+    init.args(["init", "--repository-version", "1", "--repo"]).arg(bed.stored.join(&bed.place.prefix));
+    assert!(init.env("RESTIC_PASSWORD", PASSWORD).output().unwrap().status.success());
+}
+
+#[test]
+fn a_repository_of_version_1_is_restored_from_by_the_built_in_mover_and_named_before_it_is_written() {
+    let mut bed = require!(Bed::bare(Which::OldRestic, Where::Directory));
+    init_version_1(&bed);
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    (bed.which, bed.program) = (Which::BuiltIn, None);
+    let Ok(Outcome::Ensured(ensured)) = bed.run(Work::Ensure) else { panic!("it opens") };
+    assert!(ensured.warnings.iter().any(|words| words.contains("upgrade_repo_v2")), "{ensured:?}");
+    let error = bed.try_back_up().unwrap_err();
+    assert_eq!((error.reason(), error.is_retryable()), ("UnsupportedRepository", false), "{error}");
+    let words = error.to_string();
+    assert!(words.contains("restic migrate upgrade_repo_v2") && words.contains("--volume-mover restic"), "{words}");
+    bed.restore(&snapshot);
+    assert!(bed.target().join("a/large").exists());
+}
+
 #[test]
 fn a_restic_before_0_14_works_on_a_repository_of_version_1() {
     let mut bed = require!(Bed::bare(Which::OldRestic, Where::Directory));
     let real = bed.program.clone().unwrap();
-    let mut init = std::process::Command::new(&real);
-    init.args(["init", "--repository-version", "1", "--repo"]).arg(bed.stored.join(&bed.place.prefix));
-    assert!(init.env("RESTIC_PASSWORD", PASSWORD).output().unwrap().status.success());
+    init_version_1(&bed);
     let text = format!(
         "for word; do [ \"$word\" = version ] && exec echo 'restic 0.9.5 compiled with go1.12'; done; exec {} \"$@\"",
         real.display()
@@ -162,6 +186,22 @@ fn a_locked_repository_is_named_with_its_holder() {
         drop(lock);
         bed.back_up();
     }
+}
+
+#[test]
+fn what_keys_that_may_only_read_can_reach_is_restored() {
+    let mut bed = require!(Bed::new(Which::Restic, Where::S3));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    let endpoint = bed.server.as_ref().unwrap().endpoint().to_owned();
+    let proxy = bed.runtime.block_on(Proxy::before("127.0.0.1:0", &endpoint)).unwrap();
+    bed.place.config.insert("s3Url".into(), proxy.url());
+    let _read_only = proxy.inject(Requests::with_method(Method::PUT), Fault::Status(403));
+    let error = bed.try_back_up().unwrap_err();
+    assert_eq!((error.reason(), error.is_retryable()), ("RepositoryCredentialsRejected", false), "{error}");
+    let done = bed.restore(&snapshot);
+    assert!(done.warnings.iter().any(|words| words.contains("takes no lock file")), "{:?}", done.warnings);
+    assert!(bed.target().join("a/large").exists());
 }
 
 /// Puts a small file system over a directory, for the mover alone.
@@ -265,6 +305,23 @@ fn what_an_old_restic_loses_in_a_volume_that_is_not_empty_is_named() {
     let named: Vec<_> = restored.problems.named.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(named, ["a/large"]);
     assert!(!bed.target().join("a/large").exists(), "or it need not be named");
+}
+
+#[test]
+fn owners_that_kopia_passes_over_are_told() {
+    let mut bed = require!(Bed::new(Which::Kopia, Where::Directory));
+    fill(&bed.source());
+    let snapshot = bed.back_up().snapshot.unwrap();
+    assert_eq!(bed.restore(&snapshot).warnings, Vec::<String>::new());
+    bed.fresh_target();
+    // Root without the right to give files away, as on an NFS export that squashes it.
+    let program = std::mem::replace(&mut bed.launch.program, "setpriv".into());
+    bed.launch.arguments = vec!["--bounding-set=-chown".into(), "--inh-caps=-chown".into(), program.into()];
+    let told = bed.restore(&snapshot).warnings;
+    let target = bed.target().display().to_string();
+    assert!(told.iter().any(|words| words.contains(&target) && words.contains("owners are not restored")), "{told:?}");
+    let owner = bed.target().join("a/b/small-2").metadata().unwrap().uid();
+    assert_eq!(owner, 0, "or it need not be told");
 }
 
 #[test]

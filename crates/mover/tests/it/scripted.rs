@@ -1,4 +1,4 @@
-//! A restic that says, word by word, what the documents say it says: what its CR would show of that, and when.
+//! Programs that say, word by word, what the documents say they say: what a CR would show of that, and when.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -148,4 +148,112 @@ ignoring error for /f5: lchown f5: operation not permitted
 Fatal: There were 1 errors";
     let Ok(Outcome::Restore(done)) = lost("0.14.0", words) else { panic!("it went on to its end") };
     assert_eq!(done.problems.named[0].path, "f5");
+}
+
+/// A restic of this version that is refused its lock file in these words, and notes what it was asked for.
+fn lockless(bed: &Bed, version: &str, words: &str) -> PathBuf {
+    let text = format!(
+        "for word; do [ \"$word\" = --no-lock ] && lock=' without a lock'; done\n\
+         for word; do case $word in version) echo 'restic {version} compiled with go1.26.8 on linux/amd64'; exit;;\n\
+         snapshots) echo '[]'; exit;;\nstats|restore) echo \"$word$lock\" >> {asked}; [ \"$lock\" ] || {{ cat >&2 <<'END'\n\
+         {words}\nEND\nexit 1; }}; echo '{{\"total_size\":7,\"total_file_count\":2}}'; exit;; esac; done",
+        asked = bed.path("asked").display()
+    );
+    script(bed, &text)
+}
+
+/// As restic 0.14 says it, its stack left out, and as 0.18 does.
+const REFUSED_BY_OLD: &str = "Access Denied.\nclient.PutObject\nunable to create lock in backend";
+const REFUSED_BY_NEW: &str = r#"{"message_type":"exit_error","code":1,"message":"unable to create lock in backend: client.PutObject: Access Denied."}"#;
+const NO_ROOM: &str =
+    "unable to create lock in backend: write /r/locks/ab-tmp-12: no space left on device\nthe rest of a stack";
+
+#[test]
+fn a_restore_from_a_store_that_takes_no_lock_file_goes_on_without_one() {
+    for (version, words) in [("0.14.0", REFUSED_BY_OLD), ("0.18.1", REFUSED_BY_NEW), ("0.18.1", NO_ROOM)] {
+        let mut bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+        bed.program = Some(lockless(&bed, version, words));
+        let outcome = bed.run(bed.restore_work(&"ab".repeat(32)));
+        let Ok(Outcome::Restore(done)) = outcome else { panic!("{outcome:?}") };
+        assert!(done.warnings.iter().any(|words| words.contains("takes no lock file")), "{:?}", done.warnings);
+        let asked = std::fs::read_to_string(bed.path("asked")).unwrap();
+        assert_eq!(asked, "stats\nstats without a lock\nrestore without a lock\n", "{version}");
+    }
+}
+
+#[test]
+fn a_lock_file_that_cannot_be_written_is_no_lock_of_somebody_else() {
+    for (words, reason) in [
+        (REFUSED_BY_OLD, "RepositoryCredentialsRejected"),
+        (REFUSED_BY_NEW, "RepositoryCredentialsRejected"),
+        (NO_ROOM, "RepositoryFull"),
+    ] {
+        let mut bed = require!(Bed::new(Which::OldRestic, Where::Directory));
+        fill(&bed.source());
+        bed.program = Some(restic(&bed, &format!("cat >&2 <<'END'\n{words}\nEND\nexit 1")));
+        let error = bed.try_back_up().unwrap_err();
+        assert_eq!((error.reason(), error.is_retryable()), (reason, false), "{error}");
+    }
+}
+
+/// A manifest as kopia prints it, of a snapshot that lost this many files.
+fn manifest(failed: u32) -> String {
+    format!(
+        r#"{{"id":"0123456789abcdef0123456789abcdef","source":{{"host":"default","userName":"default","path":"x"}},"startTime":"2026-11-17T05:00:00Z","endTime":"2026-11-17T05:00:01Z","rootEntry":{{"name":"x","type":"d","summ":{{"size":7,"files":2,"symlinks":0,"dirs":1,"numFailed":{failed}}}}}}}"#
+    )
+}
+
+/// A backup by a kopia that prints such a manifest and then does this.
+fn told_too_soon(failed: u32, then: &str) -> Result<Outcome, plimsoll_mover::MoverError> {
+    let mut bed = match Bed::new(Which::Kopia, Where::Directory) {
+        Ok(bed) => bed,
+        Err(missing) => panic!("{missing}"),
+    };
+    fill(&bed.source());
+    let real = bed.program.clone().unwrap();
+    let text = format!(
+        "case \" $* \" in *' snapshot create '*) {}{then};; esac\nexec {} \"$@\"",
+        say(&manifest(failed)),
+        real.display()
+    );
+    bed.program = Some(script(&bed, &text));
+    bed.run(bed.backup_work())
+}
+
+#[test]
+fn a_kopia_that_tells_of_a_snapshot_and_cannot_store_it_has_failed() {
+    require!(Which::Kopia.program());
+    let refused = "dial tcp 127.0.0.1:9: connect: connection refused";
+    for (failed, then, reason) in [
+        (0, format!("echo 'flush error: error flushing contents: {refused}' >&2; exit 1"), "RepositoryUnreachable"),
+        (1, format!("echo 'flush error: error flushing contents: {refused}' >&2; exit 1"), "RepositoryUnreachable"),
+        (1, "echo 'flush error: write: no space left on device' >&2; exit 1".into(), "RepositoryFull"),
+        (0, "echo 'flush error: something new' >&2; exit 1".into(), "MoverProgramFailed"),
+        (0, "kill -9 $$".into(), "MoverProgramFailed"),
+        (1, "kill -9 $$".into(), "MoverProgramFailed"),
+    ] {
+        let error = told_too_soon(failed, &then).unwrap_err();
+        assert_eq!(error.reason(), reason, "{failed} files lost, {then}: {error}");
+    }
+}
+
+#[test]
+fn a_kopia_that_could_not_read_a_file_has_stored_the_others() {
+    require!(Which::Kopia.program());
+    let words = "echo 'Found 1 fatal error(s) while snapshotting default@default:x.' >&2; exit 1";
+    let Ok(Outcome::Backup(done)) = told_too_soon(1, words) else { panic!("it is there") };
+    assert_eq!((done.snapshot.as_deref(), done.problems.count), (Some("0123456789abcdef0123456789abcdef"), 1));
+}
+
+#[test]
+fn why_kopia_failed_is_told_though_it_stands_behind_much_progress_on_the_same_line() {
+    require!(Which::Kopia.program());
+    let progress =
+        " - 2 hashing, 4 hashed (110.4 MB), 6 cached (1.5 GB), uploaded 25.6 MB, estimated 2.1 GB (76.7%) 3s left";
+    let words = format!(
+        "for turn in 1 2 3 4 5 6 7 8 9; do printf '\\r{}' >&2; done; echo 'upload error: the wheel fell off' >&2; exit 1",
+        progress.replace('%', "%%")
+    );
+    let error = told_too_soon(0, &words).unwrap_err();
+    assert_eq!(error.to_string(), "kopia failed (exit code 1): upload error: the wheel fell off");
 }

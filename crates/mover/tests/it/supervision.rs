@@ -42,6 +42,20 @@ fn garbage_on_standard_output_is_named_and_ends_the_process() {
 }
 
 #[test]
+fn a_verdict_may_be_long_and_nothing_else_may() {
+    let bed = require!(Bed::bare(Which::BuiltIn, Where::Directory));
+    // As long as the list of sixty thousand snapshots.
+    let said = |beginning: &str, end: &str| {
+        let launch = shell(&format!("printf '{beginning}'; head -c 40000000 /dev/zero | tr '\\0' ' '; echo '{end}'"));
+        let operation = Operation::new("parent", Clock::system());
+        let job = bed.job(Work::Snapshots);
+        bed.runtime.block_on(async { spawn(&launch, &job, &operation.root()).unwrap().wait().await })
+    };
+    assert_eq!(said(r#"{"verdict":"#, r#"{"snapshots":[]}}"#), Ok(Outcome::Snapshots(Vec::new())));
+    assert_eq!(said("{", "}").unwrap_err().reason(), "MoverGarbage");
+}
+
+#[test]
 fn a_process_that_ignores_a_cancel_is_killed_within_five_seconds() {
     let mut bed = require!(Bed::bare(Which::BuiltIn, Where::Directory));
     bed.launch = shell("trap '' INT TERM; sleep 1000 & wait");
