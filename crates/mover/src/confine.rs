@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, path_beneath_rules};
+use landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, path_beneath_rules};
 
 use crate::job::{Job, Work};
 

@@ -200,7 +200,7 @@ mod tests {
     fn repository(prefix: &str) -> Repository {
         let place =
             Place { provider: "directory".into(), bucket: "/b".into(), prefix: prefix.into(), ..Place::default() };
-        Repository { place, password: Secret::from(b"p".to_vec()) }
+        Repository { place, password: Secret::new("p") }
     }
 
     fn caches(root: &Path, pieces: usize) -> Caches {

@@ -175,7 +175,7 @@ impl VolumeData for PodData {
 
     fn finish(&self) -> BoxFuture<'_, Result<RestoredVolumes, Error>> {
         Box::pin(async {
-            let mut tasks = std::mem::take(&mut *self.tasks());
+            let mut tasks = take(&mut *self.tasks());
             while tasks.join_next().await.is_some() {}
             self.work.results().await
         })
@@ -383,7 +383,7 @@ impl Work {
     /// Claims of this restore whose files are in the backup, and came back through no pod.
     async fn left_empty(&self) -> Result<Vec<(String, String)>, Error> {
         let Source { name, backups, namespaces, .. } = &self.source;
-        let used = std::mem::take(&mut self.state().used);
+        let used = take(&mut self.state().used);
         let mut errors = Vec::new();
         for backup in backups.iter().filter(|backup| is_restorable(backup)) {
             let claim = backup.metadata.annotations.as_ref().and_then(|all| all.get(labels::PVC_NAME));
