@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_mover::{
-    BackupOutcome, Fidelity, Holder, Kind, LockInfo, LockWatch, MoverError, Outcome, RestoreOutcome, SnapshotInfo,
-    Standing, Work, mover,
+    BackupOutcome, Fidelity, Holder, Kind, LockInfo, LockWatch, MoverError, Outcome, Restore, RestoreOutcome,
+    SnapshotInfo, Standing, Work, mover,
 };
 use plimsoll_testkit::process::Process;
 use rustix::process::{Pid, Signal};
