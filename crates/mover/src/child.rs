@@ -234,7 +234,8 @@ mod tests {
         job.interval = 50;
         let (end, started) = channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| report(&job, &operation, &mut std::io::sink(), &started));
+            let (job, operation) = (&job, &operation);
+            scope.spawn(move || report(job, operation, &mut std::io::sink(), &started));
             let stall = until_blocking("a stall", Duration::from_secs(5), || {
                 std::fs::read("/proc/self/exe").expect("much to read");
                 clock.advance(Duration::from_secs(1));
