@@ -355,7 +355,7 @@ mod tests {
         let mut job = Job::new("transfer", Kind::Restic, repository, Work::Locks);
         job.interval = 50;
         let session = Session::new(&job, operation.root(), cancel.clone(), Vec::new()).expect("a session");
-        let program = Program { name: "sh", path: "/bin/sh".into(), version: Version(1, 0, 0), words: |line| line };
+        let program = Program { name: "bash", path: "/bin/bash".into(), version: Version(1, 0, 0), words: |line| line };
         std::thread::scope(|scope| {
             let command = program.command(&session, ["-c", script]);
             let running = scope.spawn(|| program.capture(command, &session));
@@ -375,9 +375,9 @@ mod tests {
         assert!(stall_of("exec sleep 1000").is_some());
     }
 
-    /// A command that writes a megabyte a second to this place.
+    /// A command that writes a megabyte a second to this place. It waits without starting anybody, whose reading would count as its own.
     fn writing(to: &str) -> String {
-        format!("line=$(printf '%16000s' x); while :; do echo \"$line\" {to}; sleep 0.01; done")
+        format!("exec 3<> <(:); line=$(printf '%16000s' x); while :; do echo \"$line\" {to}; read -t 0.01 -u 3; done")
     }
 
     #[test]
