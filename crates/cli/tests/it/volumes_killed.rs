@@ -58,6 +58,13 @@ fn stored(folder: &Path) -> u64 {
     entries.map(of_entry).sum()
 }
 
+/// Whether the first bytes of the large file are in some claim.
+fn has_arrived(bed: &Bed) -> bool {
+    let volumes = bed.directory.path().join("cluster/volumes");
+    let claims = volumes.read_dir().into_iter().flatten().flatten();
+    claims.into_iter().any(|claim| claim.path().join("deep/noise").exists())
+}
+
 /// Kills the mover once `begun` holds, then the agent once the transfer has been taken up again. Another agent is returned.
 async fn kill_both(home: &Home<'_>, mut first: Child, kind: &str, mut begun: impl FnMut() -> bool) -> Child {
     soon("a mover is in the middle of its work", || begun() && !movers_of(&first).is_empty()).await;
@@ -124,12 +131,7 @@ async fn cost_no_byte(mover: &str) {
 
     application.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
-    let volumes = bed.directory.path().join("cluster/volumes");
-    let arrived = || {
-        let claims = volumes.read_dir().into_iter().flatten().flatten();
-        claims.into_iter().any(|claim| claim.path().join("deep/noise").exists())
-    };
-    let third = kill_both(&home, second, "PodVolumeRestore", arrived).await;
+    let third = kill_both(&home, second, "PodVolumeRestore", || has_arrived(&bed)).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "Completed", "{mover}: {restore:#}\n{}\n{}", home.log(), agent_log(&home));
     eventually("the pod runs with its data", async || application.is_running().await).await;
@@ -224,12 +226,7 @@ async fn a_restore_that_is_taken_up_after_its_pod_was_let_go_writes_nothing_any_
     assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", agent_log(&home));
     application.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
-    let volumes = bed.directory.path().join("cluster/volumes");
-    let arrived = || {
-        let claims = volumes.read_dir().into_iter().flatten().flatten();
-        claims.into_iter().any(|claim| claim.path().join("deep/noise").exists())
-    };
-    soon("a mover is in the middle of its work", || arrived() && !movers_of(&first).is_empty()).await;
+    soon("a mover is in the middle of its work", || has_arrived(&bed) && !movers_of(&first).is_empty()).await;
     first.kill().await.unwrap();
     assert!(!is_ended(&transfer(&home, "PodVolumeRestore", "data").await.unwrap()), "it was too fast to be killed");
 
