@@ -157,7 +157,8 @@ fn lockless(bed: &Bed, version: &str, words: &str) -> PathBuf {
          for word; do case $word in version) echo 'restic {version} compiled with go1.26.8 on linux/amd64'; exit;;\n\
          snapshots) echo '[]'; exit;;\nstats|restore) echo \"$word$lock\" >> {asked}; [ \"$lock\" ] || {{ cat >&2 <<'END'\n\
          {words}\nEND\nexit 1; }}; echo '{{\"total_size\":7,\"total_file_count\":2}}'; exit;; esac; done",
-        asked = bed.path("asked").display()
+        // A program of a restore writes nowhere else.
+        asked = bed.target().join("asked").display()
     );
     script(bed, &text)
 }
@@ -176,7 +177,7 @@ fn a_restore_from_a_store_that_takes_no_lock_file_goes_on_without_one() {
         let outcome = bed.run(bed.restore_work(&"ab".repeat(32)));
         let Ok(Outcome::Restore(done)) = outcome else { panic!("{outcome:?}") };
         assert!(done.warnings.iter().any(|words| words.contains("takes no lock file")), "{:?}", done.warnings);
-        let asked = std::fs::read_to_string(bed.path("asked")).unwrap();
+        let asked = std::fs::read_to_string(bed.target().join("asked")).unwrap();
         assert_eq!(asked, "stats\nstats without a lock\nrestore without a lock\n", "{version}");
     }
 }
@@ -209,7 +210,8 @@ fn told_too_soon(failed: u32, then: &str) -> Result<Outcome, plimsoll_mover::Mov
         Ok(bed) => bed,
         Err(missing) => panic!("{missing}"),
     };
-    fill(&bed.source());
+    // Nothing that kopia leaves out by itself.
+    std::fs::write(bed.source().join("file"), "content").unwrap();
     let real = bed.program.clone().unwrap();
     let text = format!(
         "case \" $* \" in *' snapshot create '*) {}{then};; esac\nexec {} \"$@\"",
