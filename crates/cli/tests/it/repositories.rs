@@ -353,7 +353,7 @@ async fn locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_remo
 
 /// On the embedded cluster alone: nothing here depends on which cluster it is, and the points are many.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_killed_at_any_point_of_a_repositorys_life_leaves_one_that_opens() {
+async fn a_server_killed_at_any_point_leaves_a_repository_that_opens() {
     let bed = &Bed::local().await;
     bed.application("shop", 3).await;
     let points = {

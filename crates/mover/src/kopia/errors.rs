@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fails_is_the_volumes_or_the_repositorys_by_the_path_that_kopia_names() {
+    fn the_path_in_an_io_error_tells_a_failing_volume_from_a_failing_repository() {
         let volume = Some(Path::new("/pods/1/data"));
         let reason = |words: &str, volume| classify(words, "/r", volume).map_or("none", |error| error.reason());
         let write = "error restoring: restore error: error copying: error creating file: write /pods/1/data/a/b: input/output error";
