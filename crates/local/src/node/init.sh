@@ -1,9 +1,10 @@
+# shellcheck shell=sh
 # The first process of a container. Arguments: how to bind, root, log, working directory; then steps of three words
 # (ro|rw|link, source, path), `--`, and the command.
 set -e; path=$PATH; PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 bind=$1 root=$2 log=$3 work=$4; shift 4
 mount -t tmpfs -o mode=755 pod "$root"
-mkdir -p -m 1777 "$root/tmp"; mkdir "$root/proc" "$root/dev" "$root/sys" "$root/run"
+mkdir -m 1777 "$root/tmp"; mkdir "$root/proc" "$root/dev" "$root/sys" "$root/run"
 mount -t proc proc "$root/proc"; mount --rbind /dev "$root/dev"; mount --rbind -o ro /sys "$root/sys"
 while [ "$1" != -- ]; do
   to=$root$3
@@ -17,6 +18,7 @@ done
 shift; mkdir -p "$root$work" 2>/dev/null || :
 chroot=$(command -v chroot); trap 'exit 137' HUP
 # A container whose program is missing never runs, not even for a moment: others wait for the moment.
+# shellcheck disable=SC2016 # The inner shell expands $1.
 PATH=$path "$chroot" "$root" /usr/bin/env -C "$work" -- /bin/sh -c 'command -v "$1" >/dev/null' sh "$1" ||
   { echo "exec: \"$1\": no such file or directory, or not in PATH" >&2; exit 128; }
 echo ready; exec 3<&0 </dev/null >>"$log" 2>&1

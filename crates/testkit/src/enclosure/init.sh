@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # The first process of the namespaces: when it ends, the kernel ends all others. Bash reaps the orphans it inherits.
 # Arguments: state directory, control group, "bound" (lives until standard input ends) or "free" (until it is killed).
 set -e

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Connects the namespaces with the machine. Arguments: slot, process in the namespaces, our address, theirs, the pods' range.
 set -e
 slot=$1 init=$2 host=$3 node=$4 pods=$5
