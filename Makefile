@@ -1,4 +1,4 @@
-# The front door. `make` alone lists what there is.
+# The entry points. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CACHE := $(or $(PLIMSOLL_CACHE),$(HOME)/.cache/plimsoll)
@@ -12,22 +12,24 @@ help: ## list these commands
 
 .PHONY: demo
 demo: tools-base ## back up, lose everything, restore, with the server killed in the middle, on the embedded cluster
-	$(CARGO) build --release --package plimsoll-cli
-	$$($(CARGO) metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/plimsoll demo
+	hack/build build --workspace --bin plimsoll --example crds
+	$$(hack/target-directory)/debug/plimsoll demo
 
 .PHONY: check
-check: tools-base ## formatting, lints, generated files fresh
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- --deny warnings
-	hack/check-generated
+check: tools-base tools-check ## formatting, lints, documentation, spelling, scripts, dependencies, generated files
+	hack/check
 
 .PHONY: test
-test: tools-all ## install what the tests need, then run every test
+test: ## install what the tests need, then run every test
 	hack/run-tests all
 
 .PHONY: test-fast
-test-fast: tools-fast ## the tests that need neither the real cluster nor the peers
+test-fast: ## the tests that need neither the real cluster nor the peers
 	hack/run-tests fast
+
+.PHONY: test-full
+test-full: ## every test, and on the real cluster every kill point instead of a sample
+	hack/run-tests full
 
 .PHONY: bench
 bench: tools-all ## measure, beside the peers where there is one, and print ratios
@@ -53,11 +55,11 @@ static: tools-base ## the static release binary (musl)
 generate: ## write the generated files anew (CRDs, CLI reference)
 	hack/generate
 
-.PHONY: tools-base tools-fast tools-cluster tools-all
+.PHONY: tools-base tools-check tools-cluster tools-all
 tools-base:
 	@hack/install base
-tools-fast:
-	@hack/install fast
+tools-check:
+	@hack/install check
 tools-cluster:
 	@hack/install cluster
 tools-all:

@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, on_both_clusters, phase};
-use crate::killed::{essence, every_point, name_of, run_killed, trace_of};
+use crate::killed::{essence, every_point, name_of, points_to_kill, run_killed, trace_of};
 use crate::planted::{Planted, config_map, create, read};
 
 on_both_clusters! {
@@ -76,12 +76,12 @@ async fn a_restore_with_every_effect_killed_at_any_of_them_ends_as_an_undisturbe
     assert_eq!(phase(&undisturbed), "Completed", "{undisturbed:#}\n{}", model.log());
     let expected = left(bed, &existing, &fresh).await;
     assert_eq!(expected["changed"]["k"], "backed up", "{expected:#}");
-    let points: Vec<String> = every_point(&trace_of(&model, "Restore"))
-        .into_iter()
-        .filter(|point| EFFECTS.iter().any(|effect| point.starts_with(effect)))
-        .collect();
-    let met = EFFECTS.iter().filter(|effect| points.iter().any(|point| point.starts_with(*effect))).count();
-    assert_eq!(met, EFFECTS.len(), "every effect is met: {points:?}");
+    let trace = trace_of(&model, "Restore");
+    let is_effect = |point: &String| EFFECTS.iter().any(|effect| point.starts_with(effect));
+    let all: Vec<String> = every_point(&trace).into_iter().filter(is_effect).collect();
+    let met = EFFECTS.iter().filter(|effect| all.iter().any(|point| point.starts_with(*effect))).count();
+    assert_eq!(met, EFFECTS.len(), "every effect is met: {all:?}");
+    let points: Vec<String> = points_to_kill(bed, &trace).into_iter().filter(is_effect).collect();
 
     let (undisturbed, expected) = (&undisturbed, &expected);
     let deaths: Vec<bool> = stream::iter(points)
