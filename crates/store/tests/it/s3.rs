@@ -32,8 +32,9 @@ impl Drop for Server {
 /// A server's program. Where `CI` is `true` it must be there.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn program(name: &str) -> Option<PathBuf> {
-    let home = std::env::var_os("HOME")?;
-    let found = Some(PathBuf::from(home).join(".cache/plimsoll/bin").join(name)).filter(|program| program.is_file());
+    let in_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/plimsoll"));
+    let cache = std::env::var_os("PLIMSOLL_CACHE").map(PathBuf::from).or_else(in_home)?;
+    let found = Some(cache.join("bin").join(name)).filter(|program| program.is_file());
     if found.is_none() {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{name} is not installed");
         eprintln!("SKIPPED: {name} is not installed");
