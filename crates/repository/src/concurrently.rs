@@ -1,7 +1,7 @@
-//! Two questions at a time: to a distant store each costs a way there and back, however short the answer is.
+//! Two requests at the same time: each costs a round trip to the store.
 
-/// What both come to, done at the same time.
-pub(crate) fn side_by_side<A: Send, B>(one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
+/// Runs both closures at the same time and returns both results.
+pub(crate) fn concurrently<A: Send, B>(one: impl FnOnce() -> A + Send, other: impl FnOnce() -> B) -> (A, B) {
     std::thread::scope(|scope| {
         let one = scope.spawn(one);
         let other = other();

@@ -1,4 +1,4 @@
-//! Opening what lies below a directory. No link on the way is followed, whoever puts it there and whenever: it may lead anywhere.
+//! Opens paths below a directory without following symbolic links, which may lead out of it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,61 +7,62 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-/// A directory, and everything below it.
-pub(crate) struct Beneath {
+/// A directory whose content is opened without following links.
+pub(crate) struct ConfinedPath {
     path: PathBuf,
-    top: OwnedFd,
-    /// Whether the system opens a whole way without following a link on it: Linux does since 5.6, if it is let.
-    pub(crate) whole_ways: bool,
+    root: OwnedFd,
+    /// Whether the system supports `openat2`: Linux does since 5.6, unless a seccomp filter denies it.
+    pub(crate) has_openat2: bool,
 }
 
-impl Beneath {
-    /// Links on the way to the directory are followed, and so is the directory itself.
-    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
-        let top = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let whole_ways = open_whole_way(top.as_fd(), Path::new("."), OFlags::PATH, Mode::empty()).is_ok();
-        Ok(Self { path: path.to_owned(), top, whole_ways })
+impl ConfinedPath {
+    /// Opens the directory. Links in `path` itself are followed.
+    pub(crate) fn new(path: &Path) -> std::io::Result<Self> {
+        let root = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let has_openat2 = open_with_openat2(root.as_fd(), Path::new("."), OFlags::PATH, Mode::empty()).is_ok();
+        Ok(Self { path: path.to_owned(), root, has_openat2 })
     }
 
-    /// What the directory was opened by.
+    /// The path that the directory was opened with.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory itself, which can be looked at but not read.
-    pub(crate) fn top(&self) -> BorrowedFd<'_> {
-        self.top.as_fd()
+    /// The descriptor of the directory, opened with `O_PATH`.
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
-    /// Opens a path that begins with the directory's own.
-    pub(crate) fn open_below(&self, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        let way = path.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
-        let way = if way.as_os_str().is_empty() { Path::new(".") } else { way };
-        if self.whole_ways {
-            return open_whole_way(self.top(), way, flags, mode);
+    /// Opens a path that starts with the path of the directory.
+    pub(crate) fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+        let relative = path.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
+        let relative = if relative.as_os_str().is_empty() { Path::new(".") } else { relative };
+        if self.has_openat2 {
+            return open_with_openat2(self.root(), relative, flags, mode);
         }
-        open_step_by_step(self.top(), way, flags, mode)
+        open_by_component(self.root(), relative, flags, mode)
     }
 
-    /// The same, with words that say what was in the way.
+    /// Opens a file, with an error that explains a symbolic link.
     pub(crate) fn file(&self, path: &Path, flags: OFlags, mode: Mode) -> std::io::Result<File> {
-        self.open_below(path, flags, mode).map(File::from).map_err(explained)
+        self.open(path, flags, mode).map(File::from).map_err(explain_symlink)
     }
 }
 
-fn open_whole_way(top: BorrowedFd<'_>, way: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+fn open_with_openat2(root: BorrowedFd<'_>, relative: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(top, way, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
+    openat2(root, relative, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
 }
 
-/// The same with a call for each part of the way.
-fn open_step_by_step(top: BorrowedFd<'_>, way: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+/// Opens each component of the path.
+fn open_by_component(root: BorrowedFd<'_>, relative: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     let step = |from: &Option<OwnedFd>, name: &Path, flags: OFlags| {
-        let from = from.as_ref().map_or(top, AsFd::as_fd);
+        let from = from.as_ref().map_or(root, AsFd::as_fd);
         openat(from, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)
     };
     let mut folder = None;
-    let (before, last) = (way.parent().unwrap_or(Path::new("")), way.file_name().map_or(Path::new("."), Path::new));
+    let (before, last) =
+        (relative.parent().unwrap_or(Path::new("")), relative.file_name().map_or(Path::new("."), Path::new));
     for name in before {
         if name == ".." {
             return Err(Errno::XDEV);
@@ -71,14 +72,14 @@ fn open_step_by_step(top: BorrowedFd<'_>, way: &Path, flags: OFlags, mode: Mode)
     step(&folder, last, flags)
 }
 
-pub(crate) fn explained(error: Errno) -> std::io::Error {
+pub(crate) fn explain_symlink(error: Errno) -> std::io::Error {
     let what = match error {
         Errno::LOOP => "a symbolic link",
-        // How a link shows where it would be the last to be followed.
+        // The error for a link as the last component.
         Errno::NOTDIR => "a symbolic link or a file",
         error => return error.into(),
     };
-    std::io::Error::other(format!("{what} has taken its place or that of a directory above it"))
+    std::io::Error::other(format!("{what} replaced it or a parent directory"))
 }
 
 #[cfg(test)]
@@ -86,20 +87,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_made_behind_a_link_whether_the_system_knows_whole_ways_or_not() {
+    fn no_file_is_created_behind_a_link_with_or_without_openat2() {
         let folder = tempfile::tempdir().expect("a directory");
         let (base, outside) = (folder.path().join("base"), folder.path().join("outside"));
         std::fs::create_dir_all(base.join("real")).expect("a directory");
         std::fs::create_dir_all(&outside).expect("a directory");
         std::os::unix::fs::symlink(&outside, base.join("link")).expect("a link");
         std::os::unix::fs::symlink(outside.join("new"), base.join("dangling")).expect("a link");
-        let whole = Beneath::open(&base).expect("opens");
-        let steps = Beneath { whole_ways: false, ..Beneath::open(&base).expect("opens") };
-        for (number, beneath) in [whole, steps].iter().enumerate() {
-            let make = |path: &str| beneath.file(&base.join(path), OFlags::WRONLY | OFlags::CREATE, Mode::RUSR);
-            assert!(make(&format!("real/new {number}")).is_ok() && make(&format!("new {number}")).is_ok());
+        let with_openat2 = ConfinedPath::new(&base).expect("opens");
+        let by_component = ConfinedPath { has_openat2: false, ..ConfinedPath::new(&base).expect("opens") };
+        for (number, confined) in [with_openat2, by_component].iter().enumerate() {
+            let create = |path: &str| confined.file(&base.join(path), OFlags::WRONLY | OFlags::CREATE, Mode::RUSR);
+            assert!(create(&format!("real/new {number}")).is_ok() && create(&format!("new {number}")).is_ok());
             for path in ["link/new", "dangling", "real/../../outside/new", "../outside/new"] {
-                assert!(make(path).is_err(), "{path}");
+                assert!(create(path).is_err(), "{path}");
             }
         }
         assert_eq!(std::fs::read_dir(&outside).expect("lists").count(), 0);

@@ -1,9 +1,9 @@
-//! What the store waits for, shown on the task that needs it.
+//! Shows the waits of the store on a task.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_progress::Task;
-use plimsoll_store::{Observer, Observing, Store, Wait};
+use plimsoll_store::{Observer, ObserverGuard, Store, Wait};
 
 use crate::lock::Lock;
 
@@ -22,20 +22,20 @@ impl Observer for StoreWaits {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// A pack counts once it is stored, or its files are written: on a slow line that is long after its first byte has moved.
+    /// A pack counts when it is stored, or when its files are written. On a slow connection that is long after its first byte.
     fn on_bytes(&self) {
         self.task.touch();
     }
 }
 
-/// Shows on `task` what `store` waits for, as long as the returned value is held.
-pub(crate) fn show_waits(store: &Store, task: &Task) -> Observing {
+/// Shows the waits of `store` on `task` until the returned guard is dropped.
+pub(crate) fn show_waits(store: &Store, task: &Task) -> ObserverGuard {
     store.observe(Arc::new(StoreWaits { task: task.clone(), waiting: Mutex::default() }))
 }
 
-/// Says on `task` that there is no lock file, and why.
-pub(crate) fn say_if_not_locked(lock: &Lock, task: &Task) {
+/// Sets a hint on `task` if there is no lock file.
+pub(crate) fn hint_if_not_locked(lock: &Lock, task: &Task) {
     if !lock.is_visible() {
-        task.hint("the store lets nothing be deleted, so no lock file is kept: others must not prune meanwhile");
+        task.hint("the store does not allow deletes, so no lock file is kept: do not run prune meanwhile");
     }
 }

@@ -1,4 +1,4 @@
-//! An S3 server far away: a real one behind a line on which every byte takes its time.
+//! A remote S3 server: a local one behind a proxy with latency.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -15,25 +15,25 @@ use crate::Failure;
 pub const ACCESS: &str = "benchaccesskey";
 pub const SECRET: &str = "benchsecretkey";
 
-/// A running server; it ends with this value, the line with the process.
-pub struct Distant {
+/// A running server, stopped on drop; the proxy ends with the process.
+pub struct RemoteServer {
     server: Child,
     port: u16,
 }
 
-impl Drop for Distant {
+impl Drop for RemoteServer {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 }
 
-impl Distant {
-    /// Starts a server on a directory, and a line to it with this delay for a question and its answer together.
+impl RemoteServer {
+    /// Starts a server on a directory, and a proxy with this round-trip latency.
     pub fn start(program: &Path, folder: &Path, delay: Duration) -> Result<Self, Failure> {
         std::fs::create_dir_all(folder)?;
         let server_port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // Connections are kept, as S3 itself keeps them.
+        // Connections are kept alive, as in S3.
         let server = Command::new(program)
             .args(["--access", ACCESS, "--secret", SECRET, "--keep-alive", "--quiet"])
             .args(["--port", &format!("127.0.0.1:{server_port}"), "posix"])
@@ -60,12 +60,12 @@ impl Distant {
         Ok(distant)
     }
 
-    /// The process that serves.
+    /// The process ID of the server.
     pub fn process(&self) -> u32 {
         self.server.id()
     }
 
-    /// Where clients find it.
+    /// The URL of the proxy.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -74,31 +74,31 @@ impl Distant {
 fn join(client: TcpStream, server: TcpStream, delay: Duration) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    carry(client.try_clone()?, server.try_clone()?, delay);
-    carry(server, client, delay);
+    forward(client.try_clone()?, server.try_clone()?, delay);
+    forward(server, client, delay);
     Ok(())
 }
 
-/// What is on the way at the same time at most, in steps.
-const STEPS: usize = 256;
-const STEP: usize = 256 * 1024;
+/// The maximum number of buffers in flight.
+const MAX_BUFFERS: usize = 256;
+const BUFFER_SIZE: usize = 256 * 1024;
 
-/// A part of the way: the system keeps the bytes, nobody copies them.
-struct Stretch {
+/// A pipe as a buffer in the kernel, without copies.
+struct PipeBuffer {
     out: OwnedFd,
     into: OwnedFd,
 }
 
-impl Stretch {
+impl PipeBuffer {
     fn new() -> std::io::Result<Self> {
         let (out, into) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Pages that arrive need not be full: room for many of them.
-        fcntl_setpipe_size(&into, 4 * STEP)?;
+        // Received pages may be partial: room for many of them.
+        fcntl_setpipe_size(&into, 4 * BUFFER_SIZE)?;
         Ok(Self { out, into })
     }
 
     fn take(&self, from: &TcpStream) -> std::io::Result<usize> {
-        Ok(splice(from, None, &self.into, None, STEP, SpliceFlags::MOVE)?)
+        Ok(splice(from, None, &self.into, None, BUFFER_SIZE, SpliceFlags::MOVE)?)
     }
 
     fn give(&self, to: &TcpStream, mut left: usize) -> std::io::Result<()> {
@@ -112,14 +112,14 @@ impl Stretch {
     }
 }
 
-/// Carries bytes one way: each arrives so much later, and as many as like may be on the way. They never leave the system, so
-/// that the line takes little of the processors that it shares with the programs at both its ends.
-fn carry(from: TcpStream, to: TcpStream, delay: Duration) {
-    let (sender, receiver) = mpsc::sync_channel::<(Instant, Stretch, usize)>(STEPS);
-    let (empty, emptied) = mpsc::sync_channel(STEPS);
+/// Forwards bytes in one direction with a delay and unlimited bandwidth. They stay in the kernel, so that the proxy takes little
+/// processor time from the programs.
+fn forward(from: TcpStream, to: TcpStream, delay: Duration) {
+    let (sender, receiver) = mpsc::sync_channel::<(Instant, PipeBuffer, usize)>(MAX_BUFFERS);
+    let (empty, emptied) = mpsc::sync_channel(MAX_BUFFERS);
     std::thread::spawn(move || {
         loop {
-            let Ok(stretch) = emptied.try_recv().or_else(|_| Stretch::new()) else { return };
+            let Ok(stretch) = emptied.try_recv().or_else(|_| PipeBuffer::new()) else { return };
             let Ok(taken @ 1..) = stretch.take(&from) else { return };
             if sender.send((Instant::now() + delay, stretch, taken)).is_err() {
                 return;

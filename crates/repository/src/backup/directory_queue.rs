@@ -1,4 +1,4 @@
-//! Directories that are still to be walked. The walkers share them: what the system says about a file may take a while.
+//! The queue of directories to walk, shared by the walkers.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,71 +11,71 @@ use super::source::Source;
 use crate::format::id::Id;
 use crate::format::tree::{Node, Tree};
 
-/// Where a walk is.
+/// The position of a walk: a directory and its parent tree.
 #[derive(Clone)]
-pub(super) struct Inside {
+pub(super) struct WalkPosition {
     pub source: Arc<Source>,
-    /// What becomes of the directory, and what it was.
+    /// The directory, and its tree in the parent snapshot.
     pub directory: Arc<Directory>,
     pub previous: Option<Arc<Tree>>,
     /// The file system of the target.
     pub device: u64,
 }
 
-impl Inside {
-    pub(super) fn known(&self, name: &[u8]) -> Option<&Node> {
+impl WalkPosition {
+    pub(super) fn parent_node(&self, name: &[u8]) -> Option<&Node> {
         self.previous.as_ref().and_then(|tree| tree.find(name))
     }
 
-    pub(super) fn known_tree(&self, name: &[u8]) -> Option<Id> {
-        self.known(name).and_then(|node| node.subtree)
+    pub(super) fn parent_tree(&self, name: &[u8]) -> Option<Id> {
+        self.parent_node(name).and_then(|node| node.subtree)
     }
 }
 
-/// A directory to walk; the one above waits for it.
-pub(super) struct FolderJob {
+/// A directory to walk.
+pub(super) struct DirectoryJob {
     pub path: PathBuf,
     pub name: Vec<u8>,
-    pub above: Inside,
+    pub parent: WalkPosition,
 }
 
-/// A directory that was read, and those in it that nobody has taken yet.
-struct Opened {
+/// A directory that was read, and its subdirectories that are not taken yet.
+struct ReadDirectory {
     path: PathBuf,
-    inside: Inside,
+    position: WalkPosition,
     names: std::iter::Peekable<std::vec::IntoIter<Vec<u8>>>,
 }
 
 struct State {
-    /// The deepest is the last: what was begun is finished first.
-    opened: Vec<Opened>,
-    /// Walkers that hold a directory, and so may still find more.
+    /// The deepest is the last: walks are depth-first.
+    pending: Vec<ReadDirectory>,
+    /// The number of walkers that are working and may find more.
     active: usize,
 }
 
-pub(super) struct Folders {
+pub(super) struct DirectoryQueue {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Folders {
-    /// One walker is at work already: it starts with what was asked for.
+impl DirectoryQueue {
+    /// Creates a queue with one active walker, which starts with the targets.
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State { opened: Vec::new(), active: 1 }), changed: Condvar::new() }
+        Self { state: Mutex::new(State { pending: Vec::new(), active: 1 }), changed: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves directories to whoever comes next, and with them that the one they are in is waited for; there must be one at least.
-    pub(super) fn leave(&self, path: PathBuf, inside: Inside, names: Vec<Vec<u8>>) {
-        self.state().opened.push(Opened { path, inside, names: names.into_iter().peekable() });
+    /// Adds subdirectories, at least one. The last one takes over the walker's reference to the directory.
+    pub(super) fn push(&self, path: PathBuf, position: WalkPosition, names: Vec<Vec<u8>>) {
+        self.state().pending.push(ReadDirectory { path, position, names: names.into_iter().peekable() });
         self.changed.notify_all();
     }
 
-    /// The next directory; nothing once there can be none any more, or `stopped` says so.
-    pub(super) fn take(&self, stopped: impl Fn() -> bool) -> Option<FolderJob> {
+    /// The next directory; `None` when all are done or `stopped` returns `true`.
+    pub(super) fn take(&self, stopped: impl Fn() -> bool) -> Option<DirectoryJob> {
         let mut state = self.state();
         loop {
             if stopped() {
@@ -94,7 +94,7 @@ impl Folders {
         }
     }
 
-    /// A walker is done with what it had.
+    /// A walker has finished its directory.
     pub(super) fn done(&self) {
         self.state().active -= 1;
         self.changed.notify_all();
@@ -102,16 +102,16 @@ impl Folders {
 }
 
 impl State {
-    /// The last one of a directory takes over that it is waited for.
-    fn next(&mut self) -> Option<FolderJob> {
-        let opened = self.opened.last_mut()?;
-        let name = opened.names.next()?;
-        let path = opened.path.join(OsStr::from_bytes(&name));
-        if opened.names.peek().is_some() {
-            opened.inside.directory.expect();
-            return Some(FolderJob { path, name, above: opened.inside.clone() });
+    /// The next directory, depth-first.
+    fn next(&mut self) -> Option<DirectoryJob> {
+        let pending = self.pending.last_mut()?;
+        let name = pending.names.next()?;
+        let path = pending.path.join(OsStr::from_bytes(&name));
+        if pending.names.peek().is_some() {
+            pending.position.directory.expect();
+            return Some(DirectoryJob { path, name, parent: pending.position.clone() });
         }
-        self.opened.pop().map(|opened| FolderJob { path, name, above: opened.inside })
+        self.pending.pop().map(|pending| DirectoryJob { path, name, parent: pending.position })
     }
 }
 
@@ -119,40 +119,40 @@ impl State {
 mod tests {
     use super::*;
 
-    fn inside(directory: Arc<Directory>) -> Inside {
+    fn position(directory: Arc<Directory>) -> WalkPosition {
         let source = Arc::new(Source::open(&std::env::temp_dir()).expect("opens"));
-        Inside { source, directory, previous: None, device: 0 }
+        WalkPosition { source, directory, previous: None, device: 0 }
     }
 
-    fn take(folders: &Folders) -> Option<FolderJob> {
-        folders.take(|| false)
+    fn take(queue: &DirectoryQueue) -> Option<DirectoryJob> {
+        queue.take(|| false)
     }
 
     #[test]
-    fn a_directory_is_waited_for_until_the_last_one_in_it_is_walked_whoever_walks_it() {
-        let (folders, root) = (Folders::new(), Directory::root(None));
-        folders.leave("/root".into(), inside(root.clone()), vec![b"a".to_vec(), b"b".to_vec()]);
-        folders.done();
-        let (one, other) = (take(&folders).expect("one"), take(&folders).expect("another"));
+    fn a_directory_is_complete_after_its_last_subdirectory() {
+        let (queue, root) = (DirectoryQueue::new(), Directory::root(None));
+        queue.push("/root".into(), position(root.clone()), vec![b"a".to_vec(), b"b".to_vec()]);
+        queue.done();
+        let (one, other) = (take(&queue).expect("a job"), take(&queue).expect("a second job"));
         assert_eq!((one.path.as_path(), other.name.as_slice()), ("/root/a".as_ref(), &b"b"[..]));
-        assert!(!root.close(), "it waits for the other");
-        assert!(root.close(), "nobody else waits");
+        assert!(!root.close(), "one subdirectory is open");
+        assert!(root.close(), "all subdirectories are done");
     }
 
     #[test]
-    fn what_was_begun_is_finished_first_and_nobody_leaves_while_somebody_may_find_more() {
-        let (folders, root) = (Folders::new(), Directory::root(None));
-        folders.leave("/root".into(), inside(root.clone()), vec![b"a".to_vec(), b"b".to_vec()]);
-        let first = take(&folders).expect("the first");
-        folders.leave(first.path, inside(root), vec![b"below".to_vec()]);
-        assert_eq!(take(&folders).expect("the next").path, PathBuf::from("/root/a/below"));
-        assert_eq!(take(&folders).expect("the next").path, PathBuf::from("/root/b"));
+    fn walks_are_depth_first_and_end_when_no_walker_is_active() {
+        let (queue, root) = (DirectoryQueue::new(), Directory::root(None));
+        queue.push("/root".into(), position(root.clone()), vec![b"a".to_vec(), b"b".to_vec()]);
+        let first = take(&queue).expect("the first job");
+        queue.push(first.path, position(root), vec![b"below".to_vec()]);
+        assert_eq!(take(&queue).expect("the next job").path, PathBuf::from("/root/a/below"));
+        assert_eq!(take(&queue).expect("the next job").path, PathBuf::from("/root/b"));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| take(&folders));
-            // The one that begins and three that were taken.
-            (0..4).for_each(|_| folders.done());
+            let waiting = scope.spawn(|| take(&queue));
+            // The first walker and three jobs.
+            (0..4).for_each(|_| queue.done());
             assert!(waiting.join().expect("ends").is_none());
         });
-        assert!(folders.take(|| true).is_none(), "asked to stop");
+        assert!(queue.take(|| true).is_none(), "stopped");
     }
 }

@@ -1,58 +1,57 @@
-//! How the memory of one backup is divided: the more threads, the fewer packs.
+//! The division of a backup's memory: the more threads, the fewer packs.
 
 use plimsoll_store::ALIGNMENT;
 
 use super::options::BackupOptions;
 use super::packer::SLACK;
-use crate::format::chunker::LONGEST;
+use crate::format::chunker::MAX_CHUNK_SIZE;
 
 const MIB: usize = 1024 * 1024;
-/// Buffers of one backup may hold this much. With the program itself and the trees it reads that stays below 200 MB; the
-/// index comes on top.
-const ALL: usize = 163 * MIB;
-/// What a thread needs to compress and verify.
-const SCRATCH: usize = 14 * MIB;
-/// More threads than these would leave no room for packs.
-const MOST_WORKERS: usize = 3;
-/// Three of these and two threads just fit; with a thread more packs are smaller.
-const LARGEST_PACK: usize = 32 * MIB;
-const LARGEST_PACK_OF_MANY: usize = 24 * MIB;
+/// The limit of all buffers of a backup. With the program and the trees it reads that stays below 200 MB; the index is extra.
+const TOTAL_LIMIT: usize = 163 * MIB;
+/// The memory of a thread to compress and verify.
+const WORKER_MEMORY: usize = 14 * MIB;
+/// More threads would leave no memory for packs.
+const MAX_WORKERS: usize = 3;
+/// Three packs of this size and two threads just fit; with three threads packs are smaller.
+const MAX_PACK_SIZE: usize = 32 * MIB;
+const MAX_PACK_SIZE_WITH_3_WORKERS: usize = 24 * MIB;
 
-/// The division.
+/// The memory plan of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct MemoryPlan {
     pub workers: usize,
     pub pack_size: usize,
-    /// Packs of data that are filled at the same time.
+    /// The number of open data packs.
     pub open_packs: usize,
-    /// Packs that are being stored at the same time.
+    /// The number of concurrent uploads.
     pub uploads: usize,
 }
 
-impl Memory {
+impl MemoryPlan {
     pub(super) fn plan(options: &BackupOptions) -> Self {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let wanted = if options.workers > 0 { options.workers } else { processors };
-        let workers = wanted.clamp(1, MOST_WORKERS);
-        let pack_size = options.pack_size.min(if workers > 2 { LARGEST_PACK_OF_MANY } else { LARGEST_PACK });
-        let left = ALL.saturating_sub(workers * SCRATCH + chunk_budget(workers));
-        // One is for trees, at least one for data, and at least one on its way.
-        let packs = (left / pack_buffer(pack_size)).clamp(3, 7);
+        let requested = if options.workers > 0 { options.workers } else { processors };
+        let workers = requested.clamp(1, MAX_WORKERS);
+        let pack_size = options.pack_size.min(if workers > 2 { MAX_PACK_SIZE_WITH_3_WORKERS } else { MAX_PACK_SIZE });
+        let remaining = TOTAL_LIMIT.saturating_sub(workers * WORKER_MEMORY + chunk_budget(workers));
+        // One for trees, at least one for data, and at least one upload.
+        let packs = (remaining / pack_buffer(pack_size)).clamp(3, 7);
         let open_packs = if workers > 1 && packs > 3 { 2 } else { 1 };
         Self { workers, pack_size, open_packs, uploads: packs - open_packs - 1 }
     }
 
-    /// Bytes for chunks: for each thread one that it reads, and one that waits or is handed from thread to thread.
+    /// The memory for chunks: for each thread one being read, and one that waits or is passed between threads.
     pub(super) fn chunk_budget(&self) -> usize {
         chunk_budget(self.workers)
     }
 
-    /// Bytes of one pack, header included, and what comes before it for its alignment.
+    /// The memory of a pack with its header and alignment.
     pub(super) fn pack_buffer(&self) -> usize {
         pack_buffer(self.pack_size)
     }
 
-    /// Bytes for packs, whether being filled or on their way.
+    /// The memory for packs, open or being uploaded.
     pub(super) fn pack_budget(&self) -> usize {
         (self.open_packs + 1 + self.uploads) * self.pack_buffer()
     }
@@ -63,7 +62,7 @@ fn pack_buffer(pack_size: usize) -> usize {
 }
 
 fn chunk_budget(workers: usize) -> usize {
-    2 * workers * LONGEST
+    2 * workers * MAX_CHUNK_SIZE
 }
 
 #[cfg(test)]
@@ -72,13 +71,13 @@ mod tests {
     use crate::backup::Target;
 
     #[test]
-    fn whatever_is_asked_for_fits() {
+    fn every_plan_fits_into_the_limit() {
         for workers in 1..=8 {
             for pack_size in [1, 4 * MIB, 16 * MIB, 32 * MIB, 128 * MIB] {
                 let options = BackupOptions { pack_size, workers, ..BackupOptions::new(Target::Paths(Vec::new())) };
-                let memory = Memory::plan(&options);
-                let all = memory.workers * SCRATCH + memory.chunk_budget() + memory.pack_budget();
-                let allowed = if memory.pack_size > 16 * MIB { ALL + 28 * MIB } else { ALL };
+                let memory = MemoryPlan::plan(&options);
+                let all = memory.workers * WORKER_MEMORY + memory.chunk_budget() + memory.pack_budget();
+                let allowed = if memory.pack_size > 16 * MIB { TOTAL_LIMIT + 28 * MIB } else { TOTAL_LIMIT };
                 assert!(all <= allowed, "{memory:?}: {} MiB", all / MIB);
                 assert!(memory.uploads >= 1 && memory.open_packs >= 1, "{memory:?}");
             }

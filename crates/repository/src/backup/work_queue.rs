@@ -1,4 +1,4 @@
-//! Work for the workers: batches of files, and chunks of large files that an idle worker takes over.
+//! The queue of the workers: batches of files, and chunks of large files for idle workers.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use super::buffers::Buffer;
 use super::directory::Directory;
-use super::files::OpenFile;
 use super::source::Source;
+use super::worker::OpenFile;
 
 /// A file to read.
 pub(super) struct FileJob {
-    /// What it was found in, and is opened in.
+    /// The source directory that it is opened in.
     pub source: Arc<Source>,
     pub path: PathBuf,
     pub name: Vec<u8>,
-    /// Its size when it was found.
+    /// Its size during the walk.
     pub size: u64,
     pub directory: Arc<Directory>,
     /// Whether the parent snapshot has a file at this path.
-    pub known: bool,
+    pub is_in_parent: bool,
 }
 
-/// A chunk somebody else has read.
+/// A chunk that another worker has read.
 pub(super) struct ChunkJob {
     pub file: Arc<OpenFile>,
     pub position: usize,
@@ -46,23 +46,23 @@ pub(super) enum Work {
 struct State {
     files: VecDeque<Vec<FileJob>>,
     chunks: VecDeque<ChunkJob>,
-    /// Workers that hold work, and so may still make more of it.
+    /// The number of workers that are working and may add work.
     active: usize,
-    /// Workers that wait for work.
+    /// The number of workers that wait for work.
     idle: usize,
     closed: bool,
-    /// Whether the walk ever had to wait for the workers.
+    /// Whether the walk has waited for the workers.
     was_full: bool,
 }
 
-/// The queue between the walker and the workers.
-pub(super) struct Pool {
+/// The queue between the walkers and the workers.
+pub(super) struct WorkQueue {
     state: Mutex<State>,
     changed: Condvar,
     limit: usize,
 }
 
-impl Pool {
+impl WorkQueue {
     pub(super) fn new(workers: usize) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), limit: workers * 2 }
     }
@@ -71,7 +71,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds files; waits while there are enough. Gives up when `stopped` says so.
+    /// Adds files; waits while the queue is full, until `stopped` returns `true`.
     pub(super) fn push_files(&self, batch: Vec<FileJob>, stopped: impl Fn() -> bool) {
         let mut state = self.state();
         while state.files.len() >= self.limit {
@@ -88,7 +88,7 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Waits until files have had to wait, or none will come any more, or `stopped` says so.
+    /// Waits until the queue was full or is closed, or `stopped` returns `true`.
     pub(super) fn wait_until_full(&self, stopped: impl Fn() -> bool) {
         let mut state = self.state();
         while !state.was_full && !state.closed && !stopped() {
@@ -98,7 +98,7 @@ impl Pool {
         }
     }
 
-    /// Gives a chunk to a worker that has nothing to do; gives it back if there is none.
+    /// Passes a chunk to an idle worker; returns it if there is none.
     pub(super) fn offer_chunk(&self, chunk: ChunkJob) -> Option<ChunkJob> {
         let mut state = self.state();
         if state.idle <= state.chunks.len() {
@@ -110,13 +110,13 @@ impl Pool {
         None
     }
 
-    /// No more files will come.
+    /// Closes the queue: no more files will be added.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
     }
 
-    /// The next piece of work; nothing once there can be none any more, or `stopped` says so.
+    /// The next work; `None` when the queue is closed and all workers are done, or `stopped` returns `true`.
     pub(super) fn take(&self, stopped: impl Fn() -> bool) -> Option<Work> {
         let mut state = self.state();
         loop {
@@ -141,7 +141,7 @@ impl Pool {
         }
     }
 
-    /// A worker is done with what it took.
+    /// A worker has finished its work.
     pub(super) fn done(&self) {
         self.state().active -= 1;
         self.changed.notify_all();

@@ -1,5 +1,5 @@
-//! A lock that could not be removed, remembered on this machine: a store that keeps what is there for a while says so only
-//! when something is to be deleted, and every process would find out anew, with a lock of its own.
+//! Records a lock that could not be removed in the local cache. A store with object lock denies deletes only when they happen, so
+//! every process would leave another lock.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -8,27 +8,27 @@ use crate::format::id::Id;
 use crate::repository::Repository;
 
 impl Repository {
-    fn refusal_file(&self) -> Option<PathBuf> {
-        self.options.cache.as_ref().map(|root| root.join(self.config.id.to_string()).join("lock-that-stays"))
+    fn undeletable_lock_file(&self) -> Option<PathBuf> {
+        self.options.cache.as_ref().map(|root| root.join(self.config.id.to_string()).join("undeletable-lock"))
     }
 
-    /// For the next process: this lock cannot be removed.
-    pub(super) fn remember_refusal(&self, lock: Id) {
-        let Some(file) = self.refusal_file() else { return };
+    /// Records for the next process that this lock cannot be removed.
+    pub(super) fn record_undeletable_lock(&self, lock: Id) {
+        let Some(file) = self.undeletable_lock_file() else { return };
         let folder = file.parent().map_or(Ok(()), std::fs::create_dir_all);
         if let Err(error) = folder.and_then(|()| std::fs::write(&file, lock.to_string())) {
-            tracing::debug!(file = %file.display(), %error, "not remembered that the store refuses deletes");
+            tracing::debug!(file = %file.display(), %error, "failed to record an undeletable lock");
         }
     }
 
-    /// Whether the lock that once could not be removed still cannot be. If it can, that is done and forgotten.
-    pub(super) fn still_refuses(&self) -> bool {
-        let Some(file) = self.refusal_file() else { return false };
+    /// Whether the recorded lock still cannot be removed. Otherwise it is removed with its record.
+    pub(super) fn still_denies_deletes(&self) -> bool {
+        let Some(file) = self.undeletable_lock_file() else { return false };
         let Some(lock) = std::fs::read_to_string(&file).ok().and_then(|name| Id::parse(name.trim())) else {
             return false;
         };
         if !self.remove_lock(lock) {
-            return self.keeps_everything.load(Ordering::Acquire);
+            return self.denies_deletes.load(Ordering::Acquire);
         }
         let _ = std::fs::remove_file(&file);
         false

@@ -1,7 +1,7 @@
-//! Writing large files past the page cache.
+//! Writes large files with direct I/O, past the page cache.
 //!
-//! What is restored has to reach the disk before anybody is told that it is there. Past the cache that costs neither a copy by the
-//! system nor a flush at the end, and a large volume does not push out what the programs of the node still need.
+//! Restored data must be on the disk before the restore is reported. Direct I/O saves a copy and the final flush, and a large volume
+//! does not evict cached pages that workloads on the node need.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -10,51 +10,57 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 
-/// File systems take places in files, lengths and addresses in memory that are multiples of this; a few want more and refuse.
+/// The alignment of offsets, lengths and addresses. A few file systems require more and reject direct I/O.
 const ALIGNMENT: usize = 4096;
-/// Smaller files go through the cache: waiting for the disk would take longer than the copy.
-const FROM: u64 = 4 * 1024 * 1024;
-/// What is written at once.
-const STEP: usize = 1024 * 1024;
+/// Smaller files are written through the cache, which is faster.
+const MIN_FILE_SIZE: u64 = 4 * 1024 * 1024;
+const MAX_WRITE_SIZE: usize = 1024 * 1024;
 
-/// Whether files of this restore can be written past the cache. One refusal is enough: they are on one file system.
+/// Whether direct I/O is unsupported. One failure is enough, because all files are on one file system.
 #[derive(Default)]
-pub(super) struct Refused(AtomicBool);
+pub(super) struct DirectIoState(AtomicBool);
 
-/// One worker's way past the cache: memory that begins where the disk wants it.
+/// The direct I/O of one worker, with an aligned buffer.
 #[derive(Default)]
-pub(super) struct Uncached {
+pub(super) struct DirectWriter {
     memory: Vec<u8>,
     start: usize,
 }
 
-impl Uncached {
-    /// Writes a part of a file of `size` bytes. The pieces of pages at its ends go through the cache, because the neighbouring
-    /// parts, which others may be writing now, share these pages.
-    pub(super) fn write(&mut self, file: &File, part: &[u8], offset: u64, size: u64, refused: &Refused) -> Result<()> {
+impl DirectWriter {
+    /// Writes a part of a file of `size` bytes. Partial pages at its ends are written through the cache, because other workers may
+    /// write the rest of these pages.
+    pub(super) fn write(
+        &mut self,
+        file: &File,
+        part: &[u8],
+        offset: u64,
+        size: u64,
+        state: &DirectIoState,
+    ) -> Result<()> {
         let head = (ALIGNMENT - usize::try_from(offset % ALIGNMENT as u64).unwrap_or(0)) % ALIGNMENT;
         let middle = part.len().saturating_sub(head) / ALIGNMENT * ALIGNMENT;
-        if size < FROM || middle == 0 || refused.0.load(Ordering::Relaxed) {
+        if size < MIN_FILE_SIZE || middle == 0 || state.0.load(Ordering::Relaxed) {
             return file.write_all_at(part, offset);
         }
         let end = head + middle;
         file.write_all_at(&part[..head], offset)?;
         file.write_all_at(&part[end..], offset + end as u64)?;
-        let written = self.write_pages(file, &part[head..end], offset + head as u64, refused)?;
+        let written = self.write_pages(file, &part[head..end], offset + head as u64, state)?;
         file.write_all_at(&part[head + written..end], offset + (head + written) as u64)
     }
 
-    /// Writes whole pages; says how many bytes, which is less than all only where it was refused.
-    fn write_pages(&mut self, file: &File, pages: &[u8], offset: u64, refused: &Refused) -> Result<usize> {
+    /// Writes whole pages. Returns the number of bytes, which is less than all only if direct I/O is unsupported.
+    fn write_pages(&mut self, file: &File, pages: &[u8], offset: u64, state: &DirectIoState) -> Result<usize> {
         if fcntl_setfl(file, OFlags::DIRECT).is_err() {
-            refused.0.store(true, Ordering::Relaxed);
+            state.0.store(true, Ordering::Relaxed);
             return Ok(0);
         }
-        let (written, ended) = self.write_directly(file, pages, offset);
+        let (written, result) = self.write_directly(file, pages, offset);
         fcntl_setfl(file, OFlags::empty())?;
-        match ended {
-            Err(error) if is_refusal(&error) => refused.0.store(true, Ordering::Relaxed),
-            ended => ended?,
+        match result {
+            Err(error) if is_unsupported(&error) => state.0.store(true, Ordering::Relaxed),
+            result => result?,
         }
         Ok(written)
     }
@@ -62,9 +68,9 @@ impl Uncached {
     fn write_directly(&mut self, file: &File, pages: &[u8], offset: u64) -> (usize, Result<()>) {
         let mut written = 0;
         while written < pages.len() {
-            let step = self.aligned(&pages[written..pages.len().min(written + STEP)]);
+            let step = self.aligned(&pages[written..pages.len().min(written + MAX_WRITE_SIZE)]);
             match file.write_at(step, offset + written as u64) {
-                // Going on in the middle of a page is for the usual way.
+                // A partial page is written through the cache.
                 Ok(count) if count < ALIGNMENT => return (written, Err(ErrorKind::InvalidInput.into())),
                 Ok(count) => written += count / ALIGNMENT * ALIGNMENT,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -74,19 +80,19 @@ impl Uncached {
         (written, Ok(()))
     }
 
-    /// The same bytes at an address that the disk takes.
+    /// Copies bytes to the aligned buffer.
     fn aligned(&mut self, bytes: &[u8]) -> &[u8] {
         if self.memory.is_empty() {
-            self.memory = vec![0; STEP + ALIGNMENT];
+            self.memory = vec![0; MAX_WRITE_SIZE + ALIGNMENT];
             self.start = self.memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         }
-        let place = &mut self.memory[self.start..self.start + bytes.len()];
-        place.copy_from_slice(bytes);
-        place
+        let aligned = &mut self.memory[self.start..self.start + bytes.len()];
+        aligned.copy_from_slice(bytes);
+        aligned
     }
 }
 
-fn is_refusal(error: &Error) -> bool {
+fn is_unsupported(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported)
 }
 
@@ -95,10 +101,10 @@ mod tests {
     use super::*;
 
     fn content(length: usize) -> Vec<u8> {
-        (0..length).map(|place| (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]).collect()
+        (0..length).map(|index| (index ^ (index >> 8) ^ (index >> 16)).to_le_bytes()[0]).collect()
     }
 
-    /// Writes all of it in parts of these lengths, by as many threads as there are turns.
+    /// Writes the content in parts of these lengths, with this many threads.
     fn written_in_parts(folder: &std::path::Path, plain: &[u8], lengths: &[usize], threads: usize) -> Vec<u8> {
         let path = folder.join("file");
         let _ = std::fs::remove_file(&path);
@@ -112,15 +118,15 @@ mod tests {
                 break;
             }
         }
-        let (refused, parts) = (Refused::default(), &parts);
+        let (state, parts) = (DirectIoState::default(), &parts);
         std::thread::scope(|scope| {
             for thread in 0..threads {
-                let (path, refused) = (&path, &refused);
+                let (path, state) = (&path, &state);
                 scope.spawn(move || {
                     let file = File::options().write(true).create(true).truncate(false).open(path).expect("opened");
-                    let mut uncached = Uncached::default();
+                    let mut direct_writer = DirectWriter::default();
                     for (offset, part) in parts.iter().skip(thread).step_by(threads) {
-                        uncached.write(&file, part, *offset as u64, plain.len() as u64, refused).expect("written");
+                        direct_writer.write(&file, part, *offset as u64, plain.len() as u64, state).expect("written");
                     }
                 });
             }
@@ -129,27 +135,27 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_any_length_written_side_by_side_make_the_file() {
+    fn parts_of_any_length_can_be_written_concurrently() {
         let folder = tempfile::tempdir().expect("a folder");
-        let plain = content(usize::try_from(FROM).unwrap() + 12_345);
+        let plain = content(usize::try_from(MIN_FILE_SIZE).unwrap() + 12_345);
         for lengths in [&[1 << 20][..], &[700_001, 1_300_003, 17], &[4095, 4097, 8193, 100_000], &[3_000_000]] {
             for threads in [1, 4] {
-                let found = written_in_parts(folder.path(), &plain, lengths, threads);
-                assert!(found == plain, "parts of {lengths:?} by {threads}");
+                let written = written_in_parts(folder.path(), &plain, lengths, threads);
+                assert!(written == plain, "parts of {lengths:?} by {threads}");
             }
         }
     }
 
     #[test]
-    fn where_it_is_refused_and_for_small_files_the_usual_way_is_taken() {
+    fn small_files_and_unsupported_systems_use_the_cache() {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = File::create(folder.path().join("file")).expect("made");
-        let (mut uncached, refused) = (Uncached::default(), Refused(AtomicBool::new(true)));
+        let file = File::create(folder.path().join("file")).expect("created");
+        let (mut direct_writer, state) = (DirectWriter::default(), DirectIoState(AtomicBool::new(true)));
         let plain = content(3 * ALIGNMENT);
-        uncached.write(&file, &plain, 0, FROM, &refused).expect("written");
-        assert!(uncached.memory.is_empty(), "no way past the cache was tried");
-        uncached.write(&file, &plain, 5, FROM - 1, &Refused::default()).expect("written");
-        assert!(uncached.memory.is_empty());
+        direct_writer.write(&file, &plain, 0, MIN_FILE_SIZE, &state).expect("written");
+        assert!(direct_writer.memory.is_empty(), "direct I/O was not tried");
+        direct_writer.write(&file, &plain, 5, MIN_FILE_SIZE - 1, &DirectIoState::default()).expect("written");
+        assert!(direct_writer.memory.is_empty());
         assert_eq!(std::fs::read(folder.path().join("file")).expect("readable")[5..], plain);
     }
 
@@ -157,8 +163,12 @@ mod tests {
     fn a_file_that_cannot_be_written_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
-        std::fs::write(&path, "").expect("made");
+        std::fs::write(&path, "").expect("created");
         let file = File::open(&path).expect("opened for reading only");
-        assert!(Uncached::default().write(&file, &content(3 * ALIGNMENT), 1, FROM, &Refused::default()).is_err());
+        assert!(
+            DirectWriter::default()
+                .write(&file, &content(3 * ALIGNMENT), 1, MIN_FILE_SIZE, &DirectIoState::default())
+                .is_err()
+        );
     }
 }

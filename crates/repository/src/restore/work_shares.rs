@@ -1,19 +1,19 @@
-//! Which worker does what: each has a stretch of its own, so that two of them seldom write to the same file or the same
-//! directory, where they would wait for each other. Who is done early takes half of what another has left.
+//! The distribution of work: each worker has a range of its own, so that workers rarely write to the same file or directory, where
+//! they would wait for each other. An idle worker takes half of the largest remaining range.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-pub(super) struct Shares(Mutex<Vec<Range<usize>>>);
+pub(super) struct WorkShares(Mutex<Vec<Range<usize>>>);
 
-impl Shares {
-    /// Divides `count` pieces of work.
+impl WorkShares {
+    /// Divides `count` items.
     pub(super) fn new(count: usize, workers: usize) -> Self {
         let share = |worker| count * worker / workers..count * (worker + 1) / workers;
         Self(Mutex::new((0..workers).map(share).collect()))
     }
 
-    /// The next piece for this worker; nothing when all are done or being done.
+    /// The next item of this worker; `None` when all are taken.
     pub(super) fn next(&self, worker: usize) -> Option<usize> {
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if shares[worker].is_empty() {
@@ -31,11 +31,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_done_once_whoever_is_quick() {
+    fn every_item_is_taken_once() {
         for (count, workers) in [(0, 1), (1, 3), (2, 3), (7, 2), (100, 4)] {
             for quick in 0..workers {
-                let shares = Shares::new(count, workers);
-                // One takes a piece of its own share, then another does all the rest.
+                let shares = WorkShares::new(count, workers);
+                // One worker takes an item, then another takes all the rest.
                 let mut done: Vec<_> = shares.next(workers - 1).into_iter().collect();
                 done.extend(std::iter::from_fn(|| shares.next(quick)));
                 done.sort_unstable();

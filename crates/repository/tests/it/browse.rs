@@ -1,20 +1,20 @@
-//! Looking into snapshots.
+//! Reading snapshots, and the index cache.
 
 use std::path::Path;
 
 use plimsoll_repository::{Cancel, OpenOptions, Repository};
 
-use crate::fault::{Meddle, Meddled};
-use crate::world::{PASSWORD, World, noise, task};
+use crate::faulty_store::{Fault, FaultyStore};
+use crate::testbed::{PASSWORD, Testbed, random_bytes, task};
 
 #[test]
-fn snapshots_are_listed_searched_read_and_added_up() {
-    let world = World::new();
-    world.write("logs/a.log", "one line");
-    world.write("logs/b.txt", noise(1, 2_000_000));
-    std::fs::hard_link(world.source().join("logs/a.log"), world.source().join("again.log")).expect("a link");
-    let repository = world.init();
-    let outcome = world.backup(&repository);
+fn snapshots_can_be_listed_searched_dumped_and_measured() {
+    let testbed = Testbed::new();
+    testbed.write("logs/a.log", "one line");
+    testbed.write("logs/b.txt", random_bytes(1, 2_000_000));
+    std::fs::hard_link(testbed.source().join("logs/a.log"), testbed.source().join("again.log")).expect("a link");
+    let repository = testbed.init();
+    let outcome = testbed.backup(&repository);
     let (_, snapshot) = repository.find_snapshot(&outcome.snapshot.short()).expect("by its first digits");
     let browser = repository.browse(&task("browse"), &Cancel::default()).expect("browses");
 
@@ -29,7 +29,7 @@ fn snapshots_are_listed_searched_read_and_added_up() {
 
     let mut content = Vec::new();
     assert_eq!(browser.dump(&snapshot, Path::new("/logs/b.txt"), &mut content).expect("reads"), 2_000_000);
-    assert!(content == noise(1, 2_000_000));
+    assert!(content == random_bytes(1, 2_000_000));
     let error = browser.dump(&snapshot, Path::new("logs"), &mut content).expect_err("no file");
     assert_eq!(error.reason(), "PathNotFound");
 
@@ -41,21 +41,21 @@ fn snapshots_are_listed_searched_read_and_added_up() {
 }
 
 #[test]
-fn index_files_are_kept_on_this_machine_and_believed_only_if_their_hash_is_right() {
-    let world = World::new();
-    world.write("file", "content");
-    world.backup(&world.init());
-    let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
-    let handle = world.runtime.handle().clone();
-    let repository = Repository::open(world.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
+fn cached_index_files_are_verified() {
+    let testbed = Testbed::new();
+    testbed.write("file", "content");
+    testbed.backup(&testbed.init());
+    let options = OpenOptions { cache: Some(testbed.path("cache")), ..OpenOptions::default() };
+    let handle = testbed.runtime.handle().clone();
+    let repository = Repository::open(testbed.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
     let browse = || repository.browse(&task("browse"), &Cancel::default()).map(drop);
     browse().expect("fills the cache");
     let only_file = |folder: std::path::PathBuf| {
         let mut files = std::fs::read_dir(folder).expect("lists").map(|entry| entry.expect("a file").path());
         files.next().expect("one file")
     };
-    let stored = only_file(world.path("repository/index"));
-    let cached = only_file(world.path("cache").join(repository.id().to_string()).join("index"));
+    let stored = only_file(testbed.path("repository/index"));
+    let cached = only_file(testbed.path("cache").join(repository.id().to_string()).join("index"));
     let good = std::fs::read(&stored).expect("reads");
     std::fs::write(&stored, "damaged").expect("writes");
     let damage = |repository: &Repository| {
@@ -71,14 +71,14 @@ fn index_files_are_kept_on_this_machine_and_believed_only_if_their_hash_is_right
 }
 
 #[test]
-fn a_cached_index_file_that_is_not_in_the_repository_goes_once_it_is_old_and_not_while_another_transfer_may_need_it() {
-    let world = World::new();
-    world.write("file", "content");
-    world.backup(&world.init());
-    let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
-    let handle = world.runtime.handle().clone();
-    let repository = Repository::open(world.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
-    let folder = world.path("cache").join(repository.id().to_string()).join("index");
+fn a_stale_cached_index_file_is_removed_only_when_it_is_old() {
+    let testbed = Testbed::new();
+    testbed.write("file", "content");
+    testbed.backup(&testbed.init());
+    let options = OpenOptions { cache: Some(testbed.path("cache")), ..OpenOptions::default() };
+    let handle = testbed.runtime.handle().clone();
+    let repository = Repository::open(testbed.store(), handle, PASSWORD.as_bytes(), options).expect("opens");
+    let folder = testbed.path("cache").join(repository.id().to_string()).join("index");
     std::fs::create_dir_all(&folder).expect("a folder");
     let write = |name: String, minutes: u64| {
         let file = std::fs::File::create(folder.join(name)).expect("a file");
@@ -93,15 +93,15 @@ fn a_cached_index_file_that_is_not_in_the_repository_goes_once_it_is_old_and_not
     write("tmp-old".into(), 61);
     repository.browse(&task("browse"), &Cancel::default()).expect("browses");
     let is_there = |name: &str| folder.join(name).exists();
-    assert!(is_there(&young) && is_there("tmp-young"), "somebody else wrote them after we had listed");
-    assert!(!is_there(&old) && !is_there("tmp-old"), "nobody needs them");
+    assert!(is_there(&young) && is_there("tmp-young"), "another transfer may have added them");
+    assert!(!is_there(&old) && !is_there("tmp-old"), "they are stale");
 }
 
-/// Counts what is read of the index.
+/// Counts reads of index files.
 #[derive(Default)]
 struct Counting(std::sync::atomic::AtomicUsize);
 
-impl Meddle for Counting {
+impl Fault for Counting {
     fn before_get(&self, path: &object_store::path::Path) -> object_store::Result<()> {
         if path.as_ref().starts_with("index/") {
             self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -111,19 +111,19 @@ impl Meddle for Counting {
 }
 
 #[test]
-fn an_incremental_backup_on_the_same_machine_downloads_no_index() {
-    let world = World::new();
-    drop(world.init());
+fn an_incremental_backup_with_a_cache_downloads_no_index() {
+    let testbed = Testbed::new();
+    drop(testbed.init());
     let counting = std::sync::Arc::new(Counting::default());
     for round in 0..3 {
-        world.write(&format!("file {round}"), noise(round, 100_000));
-        let disk = object_store::local::LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
-        let objects = Meddled::new(std::sync::Arc::new(disk), counting.clone());
+        testbed.write(&format!("file {round}"), random_bytes(round, 100_000));
+        let disk = object_store::local::LocalFileSystem::new_with_prefix(testbed.path("repository")).expect("a store");
+        let objects = FaultyStore::new(std::sync::Arc::new(disk), counting.clone());
         let store = plimsoll_store::Store::from_objects(objects, "counted".into(), "").expect("a store");
-        let options = OpenOptions { cache: Some(world.path("cache")), ..OpenOptions::default() };
-        let opened = Repository::open(store, world.runtime.handle().clone(), PASSWORD.as_bytes(), options);
+        let options = OpenOptions { cache: Some(testbed.path("cache")), ..OpenOptions::default() };
+        let opened = Repository::open(store, testbed.runtime.handle().clone(), PASSWORD.as_bytes(), options);
         let repository = std::sync::Arc::new(opened.expect("opens"));
-        let outcome = repository.backup(&world.options(), &task("backup"), &Cancel::default()).expect("backs up");
+        let outcome = repository.backup(&testbed.options(), &task("backup"), &Cancel::default()).expect("backs up");
         assert_eq!(outcome.summary.data_blobs, 1, "only the new file");
     }
     assert_eq!(counting.0.load(std::sync::atomic::Ordering::SeqCst), 0, "every index file was written here");

@@ -1,4 +1,4 @@
-//! Cancelling: soon, whatever the store does, and without losing what was stored.
+//! Cancellation: quick with any store, without loss of stored data.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,14 +17,14 @@ use plimsoll_repository::restore::{Overwrite, RestoreOptions};
 use plimsoll_repository::{Cancel, Lock, LockKind, OpenOptions, ReadData, Repository, RepositoryError};
 use plimsoll_store::Store;
 
-use crate::fault::Holding;
-use crate::locking::{lock_files, meddled_with, put_lock, until};
-use crate::world::{PASSWORD, World, check, fingerprint, noise, task};
+use crate::faulty_store::BlockedWrites;
+use crate::locking::{lock_files, open_with_fault, put_lock, until};
+use crate::testbed::{PASSWORD, Testbed, check, fingerprint, random_bytes, task};
 
-/// The promise. A machine that others use too may miss it once, but not twice in a row.
-const SOON: Duration = Duration::from_secs(1);
+/// The time limit. A busy machine may exceed it once, but not twice in a row.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Cancels work when `ready` says so; answers with how long it went on.
+/// Cancels work when `ready` returns `true`; returns the time until it ended.
 fn cancelled(work: impl FnOnce(&Cancel) -> Result<(), RepositoryError> + Send, ready: impl Fn() -> bool) -> Duration {
     cancelled_by(&Cancel::default(), work, ready)
 }
@@ -50,27 +50,27 @@ fn cancelled_by(
     })
 }
 
-fn soon_enough(mut attempt: impl FnMut() -> Duration) {
+fn assert_within_timeout(mut attempt: impl FnMut() -> Duration) {
     let waited = attempt();
-    if waited > SOON {
+    if waited > CANCEL_TIMEOUT {
         let again = [attempt(), attempt()];
-        assert!(again.iter().all(|waited| *waited <= SOON), "{waited:?}, then {again:?}");
+        assert!(again.iter().all(|waited| *waited <= CANCEL_TIMEOUT), "{waited:?}, then {again:?}");
     }
 }
 
 #[test]
-fn a_cancel_ends_a_backup_within_a_second_and_the_next_one_goes_on_from_there() {
-    soon_enough(|| {
-        let world = World::new();
+fn a_cancel_ends_a_backup_within_a_second_and_the_next_one_uses_its_data() {
+    assert_within_timeout(|| {
+        let testbed = Testbed::new();
         for number in 0..40 {
-            world.write(&format!("file {number}"), noise(number, 600_000));
+            testbed.write(&format!("file {number}"), random_bytes(number, 600_000));
         }
-        let repository = world.init();
-        let options = BackupOptions { pack_size: 2 << 20, ..world.options() };
+        let repository = testbed.init();
+        let options = BackupOptions { pack_size: 2 << 20, ..testbed.options() };
         let operation = Operation::new("backup", Clock::system());
         let waited = cancelled(
             |cancel| repository.backup(&options, &operation.root(), cancel).map(drop),
-            || std::fs::read_dir(world.path("repository/data")).is_ok_and(|mut packs| packs.next().is_some()),
+            || std::fs::read_dir(testbed.path("repository/data")).is_ok_and(|mut packs| packs.next().is_some()),
         );
         let read = operation.snapshot().nodes.iter().flat_map(|node| node.meters.clone()).map(|meter| meter.done).max();
         assert!(read.is_some_and(|bytes| bytes < 40 * 600_000), "it went on to the end: {read:?}");
@@ -84,15 +84,15 @@ fn a_cancel_ends_a_backup_within_a_second_and_the_next_one_goes_on_from_there() 
 }
 
 #[test]
-fn a_cancel_ends_a_restore_within_a_second_and_the_next_one_takes_it_up() {
-    soon_enough(|| {
-        let world = World::new();
+fn a_cancel_ends_a_restore_within_a_second_and_the_next_one_resumes_it() {
+    assert_within_timeout(|| {
+        let testbed = Testbed::new();
         for number in 0..60 {
-            world.write(&format!("file {number:02}"), noise(number, 600_000));
+            testbed.write(&format!("file {number:02}"), random_bytes(number, 600_000));
         }
-        let repository = world.init();
-        let snapshot = world.backup(&repository).snapshot;
-        let target = world.path("restored");
+        let repository = testbed.init();
+        let snapshot = testbed.backup(&repository).snapshot;
+        let target = testbed.path("restored");
         let options = RestoreOptions { overwrite: Overwrite::IfChanged, ..RestoreOptions::new(snapshot, &target) };
         let waited = cancelled(
             |cancel| repository.restore(&options, &task("restore"), cancel).map(drop),
@@ -100,20 +100,20 @@ fn a_cancel_ends_a_restore_within_a_second_and_the_next_one_takes_it_up() {
         );
         let again = repository.restore(&options, &task("again"), &Cancel::default()).expect("restores");
         assert!(again.skipped > 0, "what was complete is left alone");
-        assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+        assert_eq!(fingerprint(&target), fingerprint(&testbed.source()));
         waited
     });
 }
 
 #[test]
-fn a_cancel_ends_the_scan_and_the_walk_at_the_next_entry_however_many_there_are() {
-    let world = World::new();
+fn a_cancel_ends_the_scan_and_the_walk_at_the_next_entry() {
+    let testbed = Testbed::new();
     for number in 0..500 {
-        world.write(&format!("file {number}"), "");
+        testbed.write(&format!("file {number}"), "");
     }
-    let (repository, cancel, asked) = (world.init(), Cancel::default(), Arc::new(AtomicUsize::new(0)));
+    let (repository, cancel, asked) = (testbed.init(), Cancel::default(), Arc::new(AtomicUsize::new(0)));
     let (asks, cancels) = (asked.clone(), cancel.clone());
-    let mut options = world.options();
+    let mut options = testbed.options();
     options.exclude = Some(Arc::new(move |_: &std::path::Path| {
         asks.fetch_add(1, Ordering::SeqCst);
         cancels.cancel();
@@ -123,41 +123,40 @@ fn a_cancel_ends_the_scan_and_the_walk_at_the_next_entry_however_many_there_are(
     assert!(asked.load(Ordering::SeqCst) <= 4, "both went on: {asked:?}");
 }
 
-/// A store that answers nothing any more from a certain question on.
+/// A store that hangs from a certain request on.
 #[derive(Debug)]
-struct Hanging {
+struct HangingStore {
     inner: LocalFileSystem,
-    /// How that question begins: "get data" is the first pack that is read, "delete 2" the second delete. Nothing while it
-    /// behaves.
+    /// The prefix of that request: "get data" is the first read of a pack, "delete 2" the second delete. `None` without a fault.
     at: Mutex<Option<&'static str>>,
     asked: AtomicBool,
     deletes: AtomicUsize,
 }
 
-impl Hanging {
-    /// Whether this question is the one, or comes after it.
-    fn hangs(&self, question: &str, path: &str) -> bool {
-        let hangs = |at: &str| format!("{question} {path}").starts_with(at);
+impl HangingStore {
+    /// Whether this request hangs.
+    fn hangs(&self, request: &str, path: &str) -> bool {
+        let hangs = |at: &str| format!("{request} {path}").starts_with(at);
         let hangs = self.at.lock().expect("not poisoned").is_some_and(hangs);
         self.asked.fetch_or(hangs, Ordering::SeqCst);
         self.asked.load(Ordering::SeqCst)
     }
 
-    async fn wait(&self, question: &str, path: &Path) {
-        if self.hangs(question, path.as_ref()) {
+    async fn wait(&self, request: &str, path: &Path) {
+        if self.hangs(request, path.as_ref()) {
             std::future::pending::<()>().await;
         }
     }
 }
 
-impl std::fmt::Display for Hanging {
+impl std::fmt::Display for HangingStore {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Hanging")
+        out.write_str("HangingStore")
     }
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Hanging {
+impl ObjectStore for HangingStore {
     async fn put_opts(&self, path: &Path, content: PutPayload, options: PutOptions) -> object_store::Result<PutResult> {
         self.wait("put", path).await;
         self.inner.put_opts(path, content, options).await
@@ -203,32 +202,36 @@ impl ObjectStore for Hanging {
     }
 }
 
-fn hanging_store(world: &World, at: Option<&'static str>) -> (Store, Arc<Hanging>) {
-    let inner = LocalFileSystem::new_with_prefix(world.path("repository")).expect("a store");
-    let hanging =
-        Arc::new(Hanging { inner, at: Mutex::new(at), asked: AtomicBool::new(false), deletes: AtomicUsize::new(0) });
+fn hanging_store(testbed: &Testbed, at: Option<&'static str>) -> (Store, Arc<HangingStore>) {
+    let inner = LocalFileSystem::new_with_prefix(testbed.path("repository")).expect("a store");
+    let hanging = Arc::new(HangingStore {
+        inner,
+        at: Mutex::new(at),
+        asked: AtomicBool::new(false),
+        deletes: AtomicUsize::new(0),
+    });
     (Store::from_objects(hanging.clone(), "hanging".into(), "").expect("a store"), hanging)
 }
 
-fn open(world: &World, store: Store, cancel: &Cancel) -> Result<Repository, RepositoryError> {
+fn open(testbed: &Testbed, store: Store, cancel: &Cancel) -> Result<Repository, RepositoryError> {
     let options = OpenOptions { cancel: cancel.clone(), ..OpenOptions::default() };
-    Repository::open(store, world.runtime.handle().clone(), PASSWORD.as_bytes(), options)
+    Repository::open(store, testbed.runtime.handle().clone(), PASSWORD.as_bytes(), options)
 }
 
-/// A repository on such a store.
-fn hanging(world: &World, cancel: &Cancel) -> (Arc<Repository>, Arc<Hanging>) {
-    let (store, hanging) = hanging_store(world, None);
-    (Arc::new(open(world, store, cancel).expect("opens")), hanging)
+/// A repository on a hanging store.
+fn hanging(testbed: &Testbed, cancel: &Cancel) -> (Arc<Repository>, Arc<HangingStore>) {
+    let (store, hanging) = hanging_store(testbed, None);
+    (Arc::new(open(testbed, store, cancel).expect("opens")), hanging)
 }
 
 #[test]
-fn a_store_that_answers_nothing_does_not_delay_a_cancel_of_the_opening() {
-    let world = World::new();
-    drop(world.init());
+fn a_hanging_store_does_not_delay_a_cancel_of_open() {
+    let testbed = Testbed::new();
+    drop(testbed.init());
     for at in ["get config", "list keys", "get keys"] {
-        soon_enough(|| {
-            let (store, hanging) = hanging_store(&world, Some(at));
-            let opening = |cancel: &Cancel| open(&world, store, cancel).map(drop);
+        assert_within_timeout(|| {
+            let (store, hanging) = hanging_store(&testbed, Some(at));
+            let opening = |cancel: &Cancel| open(&testbed, store, cancel).map(drop);
             cancelled(opening, || hanging.asked.load(Ordering::SeqCst))
         });
     }
@@ -237,14 +240,14 @@ fn a_store_that_answers_nothing_does_not_delay_a_cancel_of_the_opening() {
 type Work<'a> = &'a (dyn Fn(&Arc<Repository>, &Cancel) -> Result<(), RepositoryError> + Sync);
 
 #[test]
-fn a_store_that_answers_nothing_any_more_does_not_delay_a_cancel_whatever_it_was_asked_last() {
-    let world = World::new();
+fn a_hanging_store_does_not_delay_a_cancel_of_any_request() {
+    let testbed = Testbed::new();
     for number in 0..8 {
-        world.write(&format!("file {number}"), noise(number, 600_000));
+        testbed.write(&format!("file {number}"), random_bytes(number, 600_000));
     }
-    let snapshot = world.backup(&world.init()).snapshot;
-    let (task, options) = (task("hangs"), RestoreOptions::new(snapshot, world.path("restored")));
-    let everything = BackupOptions { pack_size: 1 << 20, ..world.options() };
+    let snapshot = testbed.backup(&testbed.init()).snapshot;
+    let (task, options) = (task("hangs"), RestoreOptions::new(snapshot, testbed.path("restored")));
+    let everything = BackupOptions { pack_size: 1 << 20, ..testbed.options() };
     let backup: Work<'_> = &|repository, cancel| repository.backup(&everything, &task, cancel).map(drop);
     let restore: Work<'_> = &|repository, cancel| repository.restore(&options, &task, cancel).map(drop);
     let check: Work<'_> = &|repository, cancel| repository.check(ReadData::Everything, &task, cancel).map(drop);
@@ -276,13 +279,13 @@ fn a_store_that_answers_nothing_any_more_does_not_delay_a_cancel_whatever_it_was
             _ => &before[..],
         };
         for at in before.iter().chain(during) {
-            soon_enough(|| {
-                // Something new each time, or there would be nothing to store.
-                world.write("new", noise(rand::random(), 3_000_000));
-                // Locks of earlier attempts, which could not be removed.
-                let _ = std::fs::remove_dir_all(world.path("repository/locks"));
+            assert_within_timeout(|| {
+                // New content each time, or nothing would be stored.
+                testbed.write("new", random_bytes(rand::random(), 3_000_000));
+                // Locks of earlier attempts that were not removed.
+                let _ = std::fs::remove_dir_all(testbed.path("repository/locks"));
                 let cancel = Cancel::default();
-                let (repository, hanging) = hanging(&world, &cancel);
+                let (repository, hanging) = hanging(&testbed, &cancel);
                 *hanging.at.lock().expect("not poisoned") = Some(at);
                 let waited =
                     cancelled_by(&cancel, |cancel| work(&repository, cancel), || hanging.asked.load(Ordering::SeqCst));
@@ -294,17 +297,17 @@ fn a_store_that_answers_nothing_any_more_does_not_delay_a_cancel_whatever_it_was
 }
 
 #[test]
-fn unlocking_ends_soon_after_a_cancel_whichever_lock_it_writes_or_deletes() {
-    let world = World::new();
-    drop(world.init());
-    // The first delete asks whether the store allows any, the second removes the own lock, the third a stale one.
+fn a_cancel_of_unlock_is_quick_at_any_request() {
+    let testbed = Testbed::new();
+    drop(testbed.init());
+    // The first delete tests the permission, the second removes the own lock, the third a stale one.
     for at in ["put locks", "delete 1", "delete 2", "delete 3", "delete 4"] {
-        soon_enough(|| {
+        assert_within_timeout(|| {
             for content in [b"one that is stale", b"one more of these"] {
-                put_lock(&world, content, Duration::from_mins(31));
+                put_lock(&testbed, content, Duration::from_mins(31));
             }
             let cancel = Cancel::default();
-            let (repository, hanging) = hanging(&world, &cancel);
+            let (repository, hanging) = hanging(&testbed, &cancel);
             *hanging.at.lock().expect("not poisoned") = Some(at);
             let unlock = |_: &Cancel| repository.unlock(false).map(drop);
             cancelled_by(&cancel, unlock, || hanging.asked.load(Ordering::SeqCst))
@@ -313,36 +316,36 @@ fn unlocking_ends_soon_after_a_cancel_whichever_lock_it_writes_or_deletes() {
 }
 
 #[test]
-fn a_lock_that_comes_after_the_cancel_of_unlocking_is_removed_again_and_no_other_is() {
-    let world = World::new();
-    drop(world.init());
-    let stale = put_lock(&world, b"one that is stale", Duration::from_mins(31));
-    let (cancel, holding) = (Cancel::default(), Holding::back("locks"));
+fn a_lock_written_after_a_cancel_of_unlock_is_removed() {
+    let testbed = Testbed::new();
+    drop(testbed.init());
+    let stale = put_lock(&testbed, b"one that is stale", Duration::from_mins(31));
+    let (cancel, holding) = (Cancel::default(), BlockedWrites::of("locks"));
     let options = OpenOptions { cancel: cancel.clone(), ..OpenOptions::default() };
-    let repository = meddled_with(&world, holding.clone(), options);
+    let repository = open_with_fault(&testbed, holding.clone(), options);
     cancelled_by(&cancel, |_| repository.unlock(false).map(drop), || holding.waits());
-    holding.let_go();
-    // Whoever still works on it holds the repository.
+    holding.release();
+    // Pending work keeps a reference to the repository.
     until("what was on its way has ended", || Arc::strong_count(&repository) == 1);
-    assert_eq!(lock_files(&world), [stale]);
+    assert_eq!(lock_files(&testbed), [stale]);
 }
 
 #[test]
-fn taking_and_releasing_a_lock_ends_soon_after_a_cancel() {
-    let world = World::new();
-    drop(world.init());
+fn a_cancel_of_taking_and_releasing_a_lock_is_quick() {
+    let testbed = Testbed::new();
+    drop(testbed.init());
     for at in ["put locks", "list locks", "delete 1"] {
-        soon_enough(|| {
+        assert_within_timeout(|| {
             let cancel = Cancel::default();
-            let (repository, hanging) = hanging(&world, &cancel);
+            let (repository, hanging) = hanging(&testbed, &cancel);
             *hanging.at.lock().expect("not poisoned") = Some(at);
             let take = |_: &Cancel| Lock::take(&repository, LockKind::Exclusive).map(drop);
             cancelled_by(&cancel, take, || hanging.asked.load(Ordering::SeqCst))
         });
     }
-    soon_enough(|| {
+    assert_within_timeout(|| {
         let cancel = Cancel::default();
-        let (repository, hanging) = hanging(&world, &cancel);
+        let (repository, hanging) = hanging(&testbed, &cancel);
         let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
         *hanging.at.lock().expect("not poisoned") = Some("delete");
         let release = |_: &Cancel| {

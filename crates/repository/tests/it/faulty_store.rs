@@ -1,4 +1,4 @@
-//! Stores that misbehave on purpose: one wrapper, and what it does before and after each write.
+//! Fault injection: a wrapper around a store with hooks before and after each request.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result,
 };
 
-/// What is done to a store's writes.
+/// The hooks of a fault.
 #[async_trait::async_trait]
-pub trait Meddle: Send + Sync + 'static {
+pub trait Fault: Send + Sync + 'static {
     /// Before an object is written; an error prevents it.
     async fn before_put(&self, _path: &Path, _payload: &PutPayload) -> Result<()> {
         Ok(())
@@ -33,45 +33,45 @@ pub trait Meddle: Send + Sync + 'static {
     fn after_delete(&self) {}
 }
 
-/// A store with somebody meddling.
+/// A store with a fault.
 #[derive(Clone)]
-pub struct Meddled {
+pub struct FaultyStore {
     inner: Arc<dyn ObjectStore>,
-    meddle: Arc<dyn Meddle>,
+    fault: Arc<dyn Fault>,
 }
 
-impl Meddled {
-    pub fn new(inner: Arc<dyn ObjectStore>, meddle: Arc<dyn Meddle>) -> Arc<Self> {
-        Arc::new(Self { inner, meddle })
+impl FaultyStore {
+    pub fn new(inner: Arc<dyn ObjectStore>, fault: Arc<dyn Fault>) -> Arc<Self> {
+        Arc::new(Self { inner, fault })
     }
 }
 
-pub fn refused(why: &'static str) -> object_store::Error {
-    object_store::Error::Generic { store: "Meddled", source: why.into() }
+pub fn refused(message: &'static str) -> object_store::Error {
+    object_store::Error::Generic { store: "FaultyStore", source: why.into() }
 }
 
 pub fn denied(path: &Path) -> object_store::Error {
     object_store::Error::PermissionDenied { path: path.to_string(), source: "append-only".into() }
 }
 
-impl fmt::Debug for Meddled {
+impl fmt::Debug for FaultyStore {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Meddled")
+        out.write_str("FaultyStore")
     }
 }
 
-impl fmt::Display for Meddled {
+impl fmt::Display for FaultyStore {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Meddled")
+        out.write_str("FaultyStore")
     }
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Meddled {
+impl ObjectStore for FaultyStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.meddle.before_put(location, &payload).await?;
+        self.fault.before_put(location, &payload).await?;
         let done = self.inner.put_opts(location, payload, options).await;
-        self.meddle.after_put();
+        self.fault.after_put();
         done
     }
 
@@ -80,7 +80,7 @@ impl ObjectStore for Meddled {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.meddle.before_get(location)?;
+        self.fault.before_get(location)?;
         self.inner.get_opts(location, options).await
     }
 
@@ -91,10 +91,10 @@ impl ObjectStore for Meddled {
             async move {
                 let location = location?;
                 let exists = this.inner.get_opts(&location, GetOptions::default()).await.is_ok();
-                this.meddle.before_delete(&location, exists)?;
+                this.fault.before_delete(&location, exists)?;
                 let one = futures::stream::once(std::future::ready(Ok(location.clone()))).boxed();
                 let done = this.inner.delete_stream(one).next().await.unwrap_or(Ok(location));
-                this.meddle.after_delete();
+                this.fault.after_delete();
                 done
             }
         };
@@ -114,17 +114,17 @@ impl ObjectStore for Meddled {
     }
 }
 
-/// Lets so many writes happen and then nothing at all, neither writes nor deletes.
-pub struct Frozen(AtomicUsize);
+/// Fails all writes and deletes after this many writes.
+pub struct FailingAfter(AtomicUsize);
 
-impl Frozen {
+impl FailingAfter {
     pub fn after(writes: usize) -> Arc<Self> {
         Arc::new(Self(AtomicUsize::new(writes)))
     }
 }
 
 #[async_trait::async_trait]
-impl Meddle for Frozen {
+impl Fault for FailingAfter {
     async fn before_put(&self, _: &Path, _: &PutPayload) -> Result<()> {
         let spent = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         spent.map(drop).map_err(|_| refused("killed"))
@@ -135,20 +135,19 @@ impl Meddle for Frozen {
     }
 }
 
-/// Ends this process at a chosen write to a directory, the way `kill -9` does.
-pub struct Killing {
+/// Kills this process at a write to a directory, as `kill -9`.
+pub struct KillAtWrite {
     /// The directory behind the store.
     pub root: PathBuf,
-    /// Which write, counted from 0; deletes are writes too.
+    /// The number of the write, from 0; deletes count too.
     pub at: usize,
-    /// In its middle, with half of the bytes on the disk under another name, as they are until the last moment; else
-    /// right after it.
+    /// Kill during the write, with half of the bytes in a temporary file; otherwise right after it.
     pub in_the_middle: bool,
     /// Writes so far.
     pub count: AtomicUsize,
 }
 
-impl Killing {
+impl KillAtWrite {
     fn die() {
         let own = rustix::process::getpid();
         rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("kills");
@@ -156,7 +155,7 @@ impl Killing {
 }
 
 #[async_trait::async_trait]
-impl Meddle for Killing {
+impl Fault for KillAtWrite {
     async fn before_put(&self, path: &Path, payload: &PutPayload) -> Result<()> {
         if self.in_the_middle && self.count.load(Ordering::SeqCst) == self.at {
             let file = self.root.join(format!("{path}#1"));
@@ -179,57 +178,57 @@ impl Meddle for Killing {
     }
 }
 
-/// Lets nothing be deleted.
+/// Denies deletes.
 pub struct AppendOnly {
-    /// Says so only about what is there, as a directory does; else about any name, as S3 does.
+    /// Deny only deletes of existing objects, as a directory; otherwise of any key, as S3.
     pub only_existing: bool,
 }
 
-impl Meddle for AppendOnly {
+impl Fault for AppendOnly {
     fn before_delete(&self, path: &Path, exists: bool) -> Result<()> {
         if exists || !self.only_existing { Err(denied(path)) } else { Ok(()) }
     }
 }
 
-/// Does not give out what has this in its key; nothing at all once told to.
-pub struct Withheld {
+/// Fails reads of keys that contain this text, or of all keys on request.
+pub struct UnreadableKeys {
     pub key: String,
     pub error: fn(&Path) -> object_store::Error,
     pub everything: AtomicBool,
 }
 
-impl Meddle for Withheld {
+impl Fault for UnreadableKeys {
     fn before_get(&self, path: &Path) -> Result<()> {
         let withheld = self.everything.load(Ordering::SeqCst) || path.as_ref().contains(&self.key);
         if withheld { Err((self.error)(path)) } else { Ok(()) }
     }
 }
 
-/// Holds back the files that are written to a folder until told otherwise.
-pub struct Holding {
+/// Blocks writes to a folder until they are released.
+pub struct BlockedWrites {
     folder: &'static str,
     waits: AtomicBool,
-    /// Never has a permit; closed, it stops nobody.
+    /// Never has a permit; closing it releases all writes.
     gate: tokio::sync::Semaphore,
 }
 
-impl Holding {
-    pub fn back(folder: &'static str) -> Arc<Self> {
+impl BlockedWrites {
+    pub fn of(folder: &'static str) -> Arc<Self> {
         Arc::new(Self { folder, waits: AtomicBool::new(false), gate: tokio::sync::Semaphore::new(0) })
     }
 
-    /// Whether one is being held.
-    pub fn waits(&self) -> bool {
+    /// Whether a write is blocked.
+    pub fn is_blocking(&self) -> bool {
         self.waits.load(Ordering::SeqCst)
     }
 
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         self.gate.close();
     }
 }
 
 #[async_trait::async_trait]
-impl Meddle for Holding {
+impl Fault for BlockedWrites {
     async fn before_put(&self, path: &Path, _: &PutPayload) -> Result<()> {
         if path.as_ref().starts_with(self.folder) {
             self.waits.store(true, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What is there already when a restore begins.
+//! Existing files in the target of a restore.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use plimsoll_repository::restore::{Overwrite, RestoreOptions, RestoreOutcome};
 use plimsoll_repository::{Cancel, Id, Repository};
 
-use crate::faithful::fill;
-use crate::world::{World, fingerprint, noise, task};
+use crate::round_trip::fill;
+use crate::testbed::{Testbed, fingerprint, random_bytes, task};
 
 fn restore(repository: &Arc<Repository>, options: &RestoreOptions) -> RestoreOutcome {
     repository.restore(options, &task("restore"), &Cancel::default()).expect("restores")
@@ -19,40 +19,40 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&fs::read(path).expect("reads")).into_owned()
 }
 
-fn backed_up(world: &World) -> (Arc<Repository>, Id) {
-    let repository = world.init();
-    let snapshot = world.backup(&repository).snapshot;
+fn backed_up(testbed: &Testbed) -> (Arc<Repository>, Id) {
+    let repository = testbed.init();
+    let snapshot = testbed.backup(&repository).snapshot;
     (repository, snapshot)
 }
 
 #[test]
-fn what_somebody_has_stays_as_long_as_there_is_nothing_to_put_in_its_place() {
-    let world = World::new();
+fn an_existing_file_stays_if_its_replacement_is_damaged() {
+    let testbed = Testbed::new();
     for number in 0..5_u64 {
-        world.write(&format!("file {number}"), noise(number, 50_000));
+        testbed.write(&format!("file {number}"), random_bytes(number, 50_000));
     }
-    fs::hard_link(world.source().join("file 0"), world.source().join("another name")).expect("a link");
-    let (repository, snapshot) = backed_up(&world);
-    let target = world.path("restored");
+    fs::hard_link(testbed.source().join("file 0"), testbed.source().join("another name")).expect("a link");
+    let (repository, snapshot) = backed_up(&testbed);
+    let target = testbed.path("restored");
     fs::create_dir(&target).expect("a target");
     let names = ["file 0", "file 1", "file 2", "file 3", "file 4", "another name"];
     for name in names {
-        fs::write(target.join(name), "what somebody has").expect("writes");
+        fs::write(target.join(name), "existing content").expect("writes");
     }
-    // The files' pack is the largest one.
-    let packs = walk(&world.path("repository/data"));
+    // The pack with the files is the largest.
+    let packs = walk(&testbed.path("repository/data"));
     let pack = packs.iter().max_by_key(|pack| pack.metadata().expect("is there").len()).expect("a pack");
     let whole = fs::read(pack).expect("reads");
     fs::remove_file(pack).expect("removes");
     let outcome = restore(&repository, &RestoreOptions::new(snapshot, &target));
     assert_eq!((outcome.files, outcome.problem_count), (0, names.len() as u64), "{:?}", outcome.problems);
     for name in names {
-        assert_eq!(read(&target.join(name)), "what somebody has", "{name}");
+        assert_eq!(read(&target.join(name)), "existing content", "{name}");
     }
     fs::write(pack, whole).expect("writes");
     let outcome = restore(&repository, &RestoreOptions::new(snapshot, &target));
     assert_eq!(outcome.problem_count, 0, "{:?}", outcome.problems);
-    assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+    assert_eq!(fingerprint(&target), fingerprint(&testbed.source()));
 }
 
 fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
@@ -61,42 +61,42 @@ fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn longer_files_other_kinds_and_bytes_where_there_are_holes_now_leave_nothing_behind() {
-    let world = World::new();
-    fill(&world);
-    let (repository, snapshot) = backed_up(&world);
-    let target = world.path("restored");
+fn longer_files_other_types_and_data_in_holes_are_replaced_completely() {
+    let testbed = Testbed::new();
+    fill(&testbed);
+    let (repository, snapshot) = backed_up(&testbed);
+    let target = testbed.path("restored");
     fs::create_dir_all(target.join("text/deep")).expect("a target");
     for name in ["large", "sparse", "mostly holes", "empty", "text/words", "text/large too", "text/link", "fifo"] {
-        fs::write(target.join(name), noise(99, 9_000_000)).expect("writes");
+        fs::write(target.join(name), random_bytes(99, 9_000_000)).expect("writes");
     }
     fs::create_dir(target.join("odd link")).expect("a directory with nothing in it");
     let outcome = restore(&repository, &RestoreOptions::new(snapshot, &target));
     assert_eq!(outcome.problem_count, 0, "{:?}", outcome.problems);
-    assert_eq!(fingerprint(&target), fingerprint(&world.source()));
+    assert_eq!(fingerprint(&target), fingerprint(&testbed.source()));
 }
 
 #[test]
-fn a_restore_in_many_portions_brings_back_the_same_also_over_what_is_there() {
-    let world = World::new();
-    fill(&world);
-    let (repository, snapshot) = backed_up(&world);
-    let target = world.path("restored");
+fn a_restore_in_many_batches_is_complete_also_over_existing_files() {
+    let testbed = Testbed::new();
+    fill(&testbed);
+    let (repository, snapshot) = backed_up(&testbed);
+    let target = testbed.path("restored");
     let options = RestoreOptions { plan_ahead: 2, ..RestoreOptions::new(snapshot, &target) };
     for overwrite in [Overwrite::Always, Overwrite::Always, Overwrite::IfChanged] {
         let outcome = restore(&repository, &RestoreOptions { overwrite, ..options.clone() });
         assert_eq!(outcome.problem_count, 0, "{overwrite:?}: {:?}", outcome.problems);
-        assert_eq!(fingerprint(&target), fingerprint(&world.source()), "{overwrite:?}");
+        assert_eq!(fingerprint(&target), fingerprint(&testbed.source()), "{overwrite:?}");
     }
 }
 
-/// A snapshot with a file, a link and a directory, and a target in which other things have these names.
-fn with_others(world: &World) -> (Arc<Repository>, RestoreOptions) {
-    world.write("file", "from the snapshot");
-    world.write("folder/inside", "from the snapshot");
-    symlink("file", world.source().join("link")).expect("a link");
-    let (repository, snapshot) = backed_up(world);
-    let target = world.path("restored");
+/// A snapshot with a file, a link and a directory, and a target with conflicting entries.
+fn with_others(testbed: &Testbed) -> (Arc<Repository>, RestoreOptions) {
+    testbed.write("file", "from the snapshot");
+    testbed.write("folder/inside", "from the snapshot");
+    symlink("file", testbed.source().join("link")).expect("a link");
+    let (repository, snapshot) = backed_up(testbed);
+    let target = testbed.path("restored");
     for name in ["file", "link"] {
         fs::create_dir_all(target.join(name)).expect("a directory");
         fs::write(target.join(name).join("kept"), "x").expect("writes");
@@ -106,25 +106,29 @@ fn with_others(world: &World) -> (Arc<Repository>, RestoreOptions) {
 }
 
 #[test]
-fn a_directory_with_something_in_it_goes_only_if_all_may_go_that_the_snapshot_does_not_have() {
-    let world = World::new();
-    let (repository, options) = with_others(&world);
+fn a_non_empty_directory_is_removed_only_with_the_delete_option() {
+    let testbed = Testbed::new();
+    let (repository, options) = with_others(&testbed);
     let outcome = restore(&repository, &options);
     assert_eq!((outcome.files, outcome.problem_count), (1, 2), "{:?}", outcome.problems);
-    assert!(outcome.problems.iter().all(|problem| problem.cause.contains("is not empty")), "{:?}", outcome.problems);
+    assert!(
+        outcome.problems.iter().all(|problem| problem.cause.contains("non-empty directory")),
+        "{:?}",
+        outcome.problems
+    );
     for name in ["file", "link"] {
         assert!(options.target.join(name).join("kept").exists(), "{name}");
     }
     assert_eq!(read(&options.target.join("folder/inside")), "from the snapshot");
     let outcome = restore(&repository, &RestoreOptions { delete: true, ..options.clone() });
     assert_eq!(outcome.problem_count, 0, "{:?}", outcome.problems);
-    assert_eq!(fingerprint(&options.target), fingerprint(&world.source()));
+    assert_eq!(fingerprint(&options.target), fingerprint(&testbed.source()));
 }
 
 #[test]
-fn who_wants_nothing_overwritten_keeps_whatever_has_the_name() {
-    let world = World::new();
-    let (repository, options) = with_others(&world);
+fn overwrite_never_keeps_all_existing_entries() {
+    let testbed = Testbed::new();
+    let (repository, options) = with_others(&testbed);
     let before = fingerprint(&options.target);
     let outcome = restore(&repository, &RestoreOptions { overwrite: Overwrite::Never, ..options.clone() });
     assert_eq!((outcome.files, outcome.skipped, outcome.problem_count), (0, 1, 1), "{:?}", outcome.problems);
@@ -133,22 +137,22 @@ fn who_wants_nothing_overwritten_keeps_whatever_has_the_name() {
 }
 
 #[test]
-fn what_is_newer_stays_and_what_is_older_goes_whatever_kind_it_is_of() {
-    let world = World::new();
-    world.write("file", "from the snapshot");
-    symlink("file", world.source().join("link")).expect("a link");
-    let (repository, snapshot) = backed_up(&world);
+fn overwrite_if_newer_keeps_newer_entries_of_any_type() {
+    let testbed = Testbed::new();
+    testbed.write("file", "from the snapshot");
+    symlink("file", testbed.source().join("link")).expect("a link");
+    let (repository, snapshot) = backed_up(&testbed);
     for (seconds, is_kept) in [(4_000_000_000, true), (1_000_000_000, false)] {
-        let target = world.path(&format!("restored {seconds}"));
+        let target = testbed.path(&format!("restored {seconds}"));
         fs::create_dir(&target).expect("a target");
         for name in ["file", "link"] {
-            fs::write(target.join(name), "what somebody has").expect("writes");
-            crate::faithful::set_time(&target.join(name), seconds, 0);
+            fs::write(target.join(name), "existing content").expect("writes");
+            crate::round_trip::set_time(&target.join(name), seconds, 0);
         }
         let options = RestoreOptions { overwrite: Overwrite::IfNewer, ..RestoreOptions::new(snapshot, &target) };
         assert_eq!(restore(&repository, &options).problem_count, 0);
         for name in ["file", "link"] {
-            assert_eq!(read(&target.join(name)) == "what somebody has", is_kept, "{name} {seconds}");
+            assert_eq!(read(&target.join(name)) == "existing content", is_kept, "{name} {seconds}");
         }
     }
 }

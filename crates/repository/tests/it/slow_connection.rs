@@ -1,4 +1,4 @@
-//! A line so slow that a single pack takes minutes: as long as bytes move that is no stall, and it is one as soon as they do not.
+//! A connection so slow that a single pack takes minutes: it is a stall only while no bytes move.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,16 +11,16 @@ use plimsoll_repository::{Cancel, Repository};
 
 use crate::locking::until;
 use crate::s3;
-use crate::world::{PASSWORD, World, noise};
+use crate::testbed::{PASSWORD, Testbed, random_bytes};
 
-/// The way to a server, on which so many more bytes may go.
-struct Line {
+/// A proxy that forwards a limited number of bytes.
+struct LimitedProxy {
     left: Mutex<usize>,
     changed: Condvar,
 }
 
-impl Line {
-    /// Leads to a port of this machine; answers with its own.
+impl LimitedProxy {
+    /// Forwards to a local port; returns its own port.
     fn to(port: u16, left: usize) -> (Arc<Self>, u16) {
         let line = Arc::new(Self { left: Mutex::new(left), changed: Condvar::new() });
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -68,18 +68,18 @@ impl Line {
 const MIB: usize = 1 << 20;
 
 #[test]
-fn a_pack_that_takes_minutes_to_store_is_no_stall_while_bytes_go_out_and_one_when_none_do() {
-    let world = World::new();
-    let Some(server) = s3::start(&world, &[]) else { return };
-    world.write("file", noise(1, 24 * MIB));
-    // Enough for all that comes before the pack.
-    let (line, port) = Line::to(server.port, 2 * MIB);
+fn a_slow_upload_is_a_stall_only_while_no_bytes_move() {
+    let testbed = Testbed::new();
+    let Some(server) = s3::start(&testbed, &[]) else { return };
+    testbed.write("file", random_bytes(1, 24 * MIB));
+    // Enough for all requests before the pack.
+    let (line, port) = LimitedProxy::to(server.port, 2 * MIB);
     let store = s3::store(port);
-    let made = Repository::init(store, world.runtime.handle().clone(), PASSWORD.as_bytes());
+    let made = Repository::init(store, testbed.runtime.handle().clone(), PASSWORD.as_bytes());
     let repository = Arc::new(made.expect("initializes"));
     let clock = VirtualClock::new();
     let operation = Operation::new("backup", clock.clock());
-    let options = BackupOptions { pack_size: 32 * MIB, ..world.options() };
+    let options = BackupOptions { pack_size: 32 * MIB, ..testbed.options() };
     let signals = || operation.snapshot().nodes[0].signals;
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| repository.backup(&options, &operation.root(), &Cancel::default()));
@@ -89,7 +89,7 @@ fn a_pack_that_takes_minutes_to_store_is_no_stall_while_bytes_go_out_and_one_whe
         });
         for round in 0..4 {
             let before = signals();
-            // The system wakes who sends when a good part of its buffer is free again.
+            // The system wakes the sender when a good part of its buffer is free again.
             until("more of it has gone out", || {
                 if line.is_used_up() {
                     line.allow(MIB / 4);

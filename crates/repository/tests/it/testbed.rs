@@ -1,4 +1,4 @@
-//! A place to work in: a repository, something to back up, and a way to compare directories.
+//! The test fixture: a repository, a source directory, and the comparison of directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,18 +16,18 @@ use tokio::runtime::Runtime;
 
 pub const PASSWORD: &str = "correct horse";
 
-/// A directory with everything a test needs, and a runtime.
-pub struct World {
+/// A temporary directory and a runtime.
+pub struct Testbed {
     pub runtime: Runtime,
     folder: tempfile::TempDir,
 }
 
-impl World {
+impl Testbed {
     pub fn new() -> Self {
-        let world =
+        let testbed =
             Self { runtime: Runtime::new().expect("a runtime"), folder: tempfile::tempdir().expect("a directory") };
-        fs::create_dir(world.source()).expect("a source");
-        world
+        fs::create_dir(testbed.source()).expect("a source");
+        testbed
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -64,7 +64,7 @@ impl World {
         path
     }
 
-    /// The content of the source, found in the root of the snapshot.
+    /// The content of the source in the root of the snapshot.
     pub fn options(&self) -> BackupOptions {
         BackupOptions::new(Target::Content(self.source()))
     }
@@ -87,8 +87,8 @@ pub fn check(repository: &Arc<Repository>) -> CheckOutcome {
     repository.check(ReadData::Everything, &task("check"), &Cancel::default()).expect("can be checked")
 }
 
-/// Bytes that nothing compresses, the same every time.
-pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+/// Incompressible bytes, the same for each seed.
+pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -97,7 +97,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Everything about the entries of a directory that a restore must bring back.
+/// All properties of a directory's entries that a restore preserves.
 pub fn fingerprint(root: &Path) -> BTreeMap<Vec<u8>, String> {
     let mut found = BTreeMap::new();
     add(root, root, &mut found);
