@@ -1,4 +1,4 @@
-//! The other side: starts a mover's process, shows its tree, and answers for its end.
+//! The parent's side: starts a mover process, shows its task tree, and waits for its result.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,113 +15,112 @@ use tokio::time::Instant;
 
 use crate::job::Job;
 use crate::outcome::Outcome;
-use crate::tool::how;
-use crate::wire::{CANCEL, Line, is_verdict, parse};
-use crate::{MoverError, Result, private, silent};
+use crate::program::describe_status;
+use crate::protocol::{CANCEL, MoverMessage, is_result, parse_message};
+use crate::{MoverError, Result, private_directory, process_state};
 
-/// How long what a dead process said may take to be read.
-const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
-/// After a cancel the process has this long; then it is killed. Five seconds are promised.
-const STOP_WITHIN: Duration = Duration::from_millis(4500);
-/// How long a process may take to end once it has said its last word.
-const LAST_BREATH: Duration = Duration::from_secs(1);
-/// How long a process that was killed may take to be gone, and how long after a cancel. One that flushes a slow disk is not gone
-/// before the disk has answered; it does nothing more, and is reaped when it can be.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
-const CANCELLED_WITHIN: Duration = Duration::from_millis(400);
-/// A mover says something every second. One that has not for this long is looked at.
-const SILENCE: Duration = Duration::from_secs(5);
-/// No frame of a mover is longer than this.
-const LONGEST_FRAME: usize = 32 << 20;
-/// Nor a verdict than this. One lists all snapshots of a repository, and fifty thousand of them pass the limit of a
-/// frame; this is room for eight times as many, and still a limit to what one process may have another hold in its
-/// memory.
-const LONGEST_VERDICT: usize = 256 << 20;
+/// The time limit for reading the rest of a dead process's log.
+const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// A cancelled process is killed after this. Callers rely on five seconds in all.
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(4500);
+/// The time that a process has to exit after it wrote its result.
+const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(1);
+/// The time limits for reaping a killed process, and a killed process after a cancel. A process that flushes a slow disk exits
+/// when the disk responds; it does no more work and is reaped later.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT_AFTER_CANCEL: Duration = Duration::from_millis(400);
+/// A mover sends a frame every second. Without one for this long, the state of its process is checked.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum length of a frame.
+const MAX_FRAME_LENGTH: usize = 32 << 20;
+/// The maximum length of a result. A list of fifty thousand snapshots exceeds the limit of a frame; this has room for eight
+/// times as many and still limits the memory of the parent.
+const MAX_RESULT_LENGTH: usize = 256 << 20;
 
 /// The command that runs a mover.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct MoverCommand {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
 }
 
-impl Launch {
-    /// This very program, asked to be a mover.
+impl MoverCommand {
+    /// The current program with the `mover` command.
     pub fn this_program() -> Result<Self> {
-        let program = std::env::current_exe().map_err(|error| MoverError::local("find this program", &error))?;
+        let program = std::env::current_exe().map_err(|error| MoverError::local("find the current program", &error))?;
         Ok(Self { program, arguments: vec!["mover".into()] })
     }
 }
 
-/// A mover's process that is at work. Dropping it kills the process and everything it started.
+/// A running mover process. Dropping it kills the process and all its descendants.
 #[derive(Debug)]
-pub struct Transfer {
-    group: Group,
+pub struct MoverProcess {
+    group: ProcessGroup,
     child: Child,
     stdout: BufReader<ChildStdout>,
-    last_words: watch::Receiver<String>,
-    shown: Shown,
+    last_log_line: watch::Receiver<String>,
+    graft: GraftGuard,
     canceller: Canceller,
-    _held: oneshot::Sender<()>,
+    _stdin_guard: oneshot::Sender<()>,
 }
 
-/// Stops a transfer from elsewhere.
+/// Cancels a transfer from another task.
 #[derive(Clone, Debug, Default)]
-pub struct Canceller(Arc<Asked>);
+pub struct Canceller(Arc<CancelRequest>);
 
 #[derive(Debug, Default)]
-struct Asked {
+struct CancelRequest {
     at: OnceLock<Instant>,
     notify: Notify,
 }
 
 impl Canceller {
-    /// Asks the transfer to stop: within five seconds it has.
+    /// Cancels the transfer. It ends within five seconds.
     pub fn cancel(&self) {
         self.0.at.get_or_init(Instant::now);
         self.0.notify.notify_waiters();
     }
 
-    /// Whether somebody has asked.
+    /// Whether the transfer was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.at.get().is_some()
     }
 
-    async fn asked(&self) {
+    async fn cancelled(&self) {
         let mut notified = std::pin::pin!(self.0.notify.notified());
-        // Registered before the flag is read, or a word in between would be lost.
+        // Registered before the flag is read, or a cancel in between would be lost.
         notified.as_mut().enable();
         if !self.is_cancelled() {
             notified.await;
         }
     }
 
-    /// Ends when a transfer that was asked to stop should have stopped.
-    async fn overdue(&self) {
-        self.asked().await;
-        if let Some(asked) = self.0.at.get() {
-            tokio::time::sleep_until(*asked + STOP_WITHIN).await;
+    /// Completes when a cancelled transfer should have ended.
+    async fn cancel_timeout(&self) {
+        self.cancelled().await;
+        if let Some(at) = self.0.at.get() {
+            tokio::time::sleep_until(*at + CANCEL_TIMEOUT).await;
         }
     }
 
-    /// Waits until a process that has said its last word has `ended`, but not for long, and not once its time is up.
-    async fn last_breath(&self, ended: impl Future<Output = ()>) {
+    /// Waits until a process that wrote its result has exited, at most for the grace period or until the cancel timeout.
+    async fn wait_for_exit(&self, exited: impl Future<Output = ()>) {
         tokio::select! {
-            () = ended => {}
-            () = tokio::time::sleep(LAST_BREATH) => {}
-            () = self.overdue() => {}
+            () = exited => {}
+            () = tokio::time::sleep(EXIT_GRACE_PERIOD) => {}
+            () = self.cancel_timeout() => {}
         }
     }
 }
 
-/// A process group that is gone when this is.
+/// A process group that is killed on drop.
 #[derive(Debug)]
-struct Group(Option<Pid>);
+struct ProcessGroup(Option<Pid>);
 
-impl Group {
-    /// Only before its leader has been waited for: afterwards the number may belong to somebody else.
+impl ProcessGroup {
+    /// Must be called before its leader is reaped: afterwards the ID may belong to another process.
     fn kill(&self) {
         if let Some(pid) = self.0 {
             let _ = kill_process_group(pid, Signal::KILL);
@@ -129,154 +128,153 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-/// The place where a process's tree is shown. Nothing looks at work there when this is gone: whoever was killed could not tell.
+/// The graft of a process's task tree. Marks it as interrupted on drop: a killed process cannot report its end.
 #[derive(Debug)]
-struct Shown(Graft);
+struct GraftGuard(Graft);
 
-impl Drop for Shown {
+impl Drop for GraftGuard {
     fn drop(&mut self) {
-        self.0.interrupt("its process has ended");
+        self.0.interrupt("mover process ended");
     }
 }
 
-/// Starts a process for a job and shows its tree below `task`, which is the caller's to end. Needs a Tokio runtime.
-pub fn spawn(launch: &Launch, job: &Job, task: &Task) -> Result<Transfer> {
-    spawn_at(launch, job, &task.graft(job.kind.name()))
+/// Starts a process for a job and shows its task tree below `task`. The caller ends `task`. Requires a Tokio runtime.
+pub fn spawn(command: &MoverCommand, job: &Job, task: &Task) -> Result<MoverProcess> {
+    spawn_at(command, job, &task.graft(job.kind.name()))
 }
 
-/// The same in a place of the caller's, for work that is tried more than once: an attempt takes the place of the one before.
+/// Like [`spawn`], with a graft of the caller. For retries: an attempt replaces the task tree of the previous one.
 ///
-/// The job, secrets and all, goes over the process's standard input: never into its arguments or its environment.
-pub fn spawn_at(launch: &Launch, job: &Job, place: &Graft) -> Result<Transfer> {
-    let mut line = serde_json::to_vec(job).map_err(|error| MoverError::local("write a job", &error))?;
+/// The job with its secrets is written to the standard input, never to the arguments or the environment.
+pub fn spawn_at(command: &MoverCommand, job: &Job, graft: &Graft) -> Result<MoverProcess> {
+    let mut line = serde_json::to_vec(job).map_err(|error| MoverError::local("serialize a job", &error))?;
     line.push(b'\n');
-    let mut child = Command::new(&launch.program)
-        .args(&launch.arguments)
+    let mut child = Command::new(&command.program)
+        .args(&command.arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| MoverError::local(format!("start {}", launch.program.display()), &error))?;
-    let group = Group(child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)));
+        .map_err(|error| MoverError::local(format!("start {}", command.program.display()), &error))?;
+    let group = ProcessGroup(child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)));
     let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Err(MoverError::local("start a mover", &"it has no pipes"));
+        return Err(MoverError::local("start a mover", &"no pipes"));
     };
     let canceller = Canceller::default();
-    let (held, released) = oneshot::channel();
-    tokio::spawn(speak(stdin, line, canceller.clone(), released));
-    place.begin_again();
-    let (stdout, last_words, shown) = (BufReader::new(stdout), hear(stderr), Shown(place.clone()));
-    Ok(Transfer { group, child, stdout, last_words, shown, canceller, _held: held })
+    let (stdin_guard, released) = oneshot::channel();
+    tokio::spawn(write_stdin(stdin, line, canceller.clone(), released));
+    graft.begin_again();
+    let (stdout, last_log_line, graft) = (BufReader::new(stdout), forward_log(stderr), GraftGuard(graft.clone()));
+    Ok(MoverProcess { group, child, stdout, last_log_line, graft, canceller, _stdin_guard: stdin_guard })
 }
 
-/// Gives the job to the process, and the word that stops it. The pipe stays open for as long as the transfer is wanted:
-/// its end tells the process that nobody is left to work for.
-async fn speak(mut stdin: ChildStdin, job: Vec<u8>, canceller: Canceller, mut released: oneshot::Receiver<()>) {
-    let talk = async {
+/// Writes the job to the process, and the cancel command. The pipe stays open until the transfer is dropped: its end tells
+/// the process that the parent is gone.
+async fn write_stdin(mut stdin: ChildStdin, job: Vec<u8>, canceller: Canceller, mut released: oneshot::Receiver<()>) {
+    let write = async {
         let _ = stdin.write_all(&job).await;
-        canceller.asked().await;
+        canceller.cancelled().await;
         let _ = stdin.write_all(format!("{CANCEL}\n").as_bytes()).await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = talk => {}
+        () = write => {}
         _ = &mut released => {}
     }
 }
 
-/// Reads the process's log, for its last words.
-fn hear(stderr: ChildStderr) -> watch::Receiver<String> {
+/// Forwards the log of the process and keeps its last line.
+fn forward_log(stderr: ChildStderr) -> watch::Receiver<String> {
     let (to, from) = watch::channel(String::new());
     tokio::spawn(async move {
         let mut lines = BufReader::new(stderr).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             tracing::info!(target: "plimsoll_mover::process", "{line}");
-            to.send_replace(crate::tool::cut(&line));
+            to.send_replace(crate::program::truncate(&line));
         }
     });
     from
 }
 
-impl Transfer {
-    /// The number of the mover's process.
+impl MoverProcess {
+    /// The process ID.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// What stops it from elsewhere.
+    /// A handle that cancels the transfer from another task.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
     }
 
-    /// Follows the process to its end.
+    /// Waits for the result of the process.
     ///
     /// # Cancel safety
-    /// Dropping the future, or the transfer, kills the process and everything it started.
+    /// Dropping the future or the transfer kills the process and all its descendants.
     pub async fn wait(mut self) -> Result<Outcome> {
         let canceller = self.canceller.clone();
-        let verdict = tokio::select! {
-            verdict = self.follow() => verdict,
-            () = canceller.overdue() => Ok(Some(Err(MoverError::Cancelled))),
+        let result = tokio::select! {
+            result = self.read_messages() => result,
+            () = canceller.cancel_timeout() => Ok(Some(Err(MoverError::Cancelled))),
         };
         let status = self.end().await;
-        match verdict {
-            Ok(Some(verdict)) => verdict,
+        match result {
+            Ok(Some(result)) => result,
             Err(error) => Err(error),
             Ok(None) if canceller.is_cancelled() => Err(MoverError::Cancelled),
-            Ok(None) => Err(MoverError::Died { how: status, last: self.heard().await }),
+            Ok(None) => Err(MoverError::ProcessDied { status, last_log_line: self.drain_log().await }),
         }
     }
 
-    /// The last words, once all has been read that was said. Something that was started and lives on may keep the line open.
-    async fn heard(&mut self) -> String {
-        let end = async { while self.last_words.changed().await.is_ok() {} };
-        let _ = tokio::time::timeout(LAST_WORDS_WITHIN, end).await;
-        self.last_words.borrow().clone()
+    /// The last line of the log, after all of it was read. A descendant that still runs may keep the pipe open.
+    async fn drain_log(&mut self) -> String {
+        let end = async { while self.last_log_line.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(STDERR_DRAIN_TIMEOUT, end).await;
+        self.last_log_line.borrow().clone()
     }
 
-    /// Shows frames until there is a verdict, or nothing more to read.
-    async fn follow(&mut self) -> Result<Option<Result<Outcome>>> {
+    /// Applies frames until the result or the end of the output.
+    async fn read_messages(&mut self) -> Result<Option<Result<Outcome>>> {
         let mut line = Vec::new();
-        let (process, task, mut explained) = (self.id(), self.shown.0.task().clone(), false);
+        let (process, task, mut is_hinted) = (self.id(), self.graft.0.task().clone(), false);
         loop {
-            let Ok(more) = tokio::time::timeout(SILENCE, self.read_line(&mut line)).await else {
-                // What the system says about it is all that can be known about a process that says nothing.
-                if let Some(words) = process.and_then(silent::words) {
-                    task.hint(words);
-                    explained = true;
+            let Ok(more) = tokio::time::timeout(SILENCE_TIMEOUT, self.read_line(&mut line)).await else {
+                if let Some(state) = process.and_then(process_state::describe_blocked) {
+                    task.hint(state);
+                    is_hinted = true;
                 }
                 continue;
             };
             if !more? {
                 return Ok(None);
             }
-            if std::mem::take(&mut explained) {
-                task.hint("its process goes on again");
+            if std::mem::take(&mut is_hinted) {
+                task.hint("mover process resumed");
             }
-            match parse(&std::mem::take(&mut line))? {
-                Line::Verdict(verdict) => return Ok(Some(verdict)),
-                Line::Frame(frame) => {
-                    let garbage =
-                        |error: plimsoll_progress::FrameError| MoverError::Garbage { line: error.to_string() };
-                    self.shown.0.apply(&frame).map_err(garbage)?;
+            match parse_message(&std::mem::take(&mut line))? {
+                MoverMessage::Result(result) => return Ok(Some(result)),
+                MoverMessage::Progress(frame) => {
+                    let invalid =
+                        |error: plimsoll_progress::FrameError| MoverError::Protocol { line: error.to_string() };
+                    self.graft.0.apply(&frame).map_err(invalid)?;
                 }
             }
         }
     }
 
-    /// Reads to the end of a line, or to the end of all; says whether there is one.
+    /// Reads a line, or the rest of the output. Returns whether there was one.
     ///
     /// # Cancel safety
-    /// What was read is in `line`, and the next call goes on from there.
+    /// The bytes read so far are in `line`, and the next call continues.
     async fn read_line(&mut self, line: &mut Vec<u8>) -> Result<bool> {
         let failed = |error: std::io::Error| MoverError::local("read from a mover", &error);
         loop {
@@ -285,35 +283,35 @@ impl Transfer {
                 return Ok(!line.is_empty());
             }
             let end = available.iter().position(|byte| *byte == b'\n');
-            let taken = end.unwrap_or(available.len());
-            line.extend_from_slice(&available[..taken]);
-            self.stdout.consume(end.map_or(taken, |at| at + 1));
+            let length = end.unwrap_or(available.len());
+            line.extend_from_slice(&available[..length]);
+            self.stdout.consume(end.map_or(length, |at| at + 1));
             if end.is_some() {
                 return Ok(true);
             }
-            let longest = longest(line);
-            if line.len() > longest {
-                return Err(MoverError::Garbage { line: format!("a line of more than {longest} bytes") });
+            let limit = max_length(line);
+            if line.len() > limit {
+                return Err(MoverError::Protocol { line: format!("a line of more than {limit} bytes") });
             }
         }
     }
 
-    /// Sees that nothing of it is left, and says how the process ended.
+    /// Kills the process group, reaps the process, and describes its exit status.
     async fn end(&mut self) -> String {
-        self.canceller.last_breath(self.ended_by_itself()).await;
+        self.canceller.wait_for_exit(self.exited()).await;
         self.group.kill();
         self.group.0 = None;
-        let limit = if self.canceller.is_cancelled() { CANCELLED_WITHIN } else { GONE_WITHIN };
+        let limit = if self.canceller.is_cancelled() { KILL_TIMEOUT_AFTER_CANCEL } else { KILL_TIMEOUT };
         let status = tokio::time::timeout(limit, self.child.wait()).await;
-        private::sweep();
+        private_directory::remove_stale_directories();
         match status {
-            Ok(status) => status.map_or_else(|error| error.to_string(), how),
-            Err(_) => "killed, and not gone yet".into(),
+            Ok(status) => status.map_or_else(|error| error.to_string(), describe_status),
+            Err(_) => "killed, not reaped yet".into(),
         }
     }
 
-    /// Without reaping it: its number must stay its own until the group has been killed.
-    async fn ended_by_itself(&self) {
+    /// Completes when the process has exited, without reaping it: its ID must stay reserved until the group is killed.
+    async fn exited(&self) {
         let Some(pid) = self.group.0 else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         while matches!(waitid(WaitId::Pid(pid), options), Ok(None)) {
@@ -322,9 +320,9 @@ impl Transfer {
     }
 }
 
-/// How long a line that begins like this may become.
-fn longest(line: &[u8]) -> usize {
-    if is_verdict(line) { LONGEST_VERDICT } else { LONGEST_FRAME }
+/// The maximum length of a line that starts like this.
+fn max_length(line: &[u8]) -> usize {
+    if is_result(line) { MAX_RESULT_LENGTH } else { MAX_FRAME_LENGTH }
 }
 
 #[cfg(test)]
@@ -334,18 +332,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_does_not_go_gets_no_breath_beyond_the_five_seconds_that_are_promised() {
-        for said_after in [Duration::ZERO, STOP_WITHIN.saturating_sub(LAST_BREATH / 2), STOP_WITHIN] {
+    async fn a_cancelled_process_that_does_not_exit_is_killed_within_five_seconds() {
+        for result_after in [Duration::ZERO, CANCEL_TIMEOUT.saturating_sub(EXIT_GRACE_PERIOD / 2), CANCEL_TIMEOUT] {
             let canceller = Canceller::default();
             canceller.cancel();
-            let asked = Instant::now();
-            tokio::time::sleep(said_after).await;
-            canceller.last_breath(pending()).await;
-            let ended = asked.elapsed() + CANCELLED_WITHIN;
-            assert!(ended < Duration::from_secs(5), "its last word after {said_after:?}, its end after {ended:?}");
+            let cancelled = Instant::now();
+            tokio::time::sleep(result_after).await;
+            canceller.wait_for_exit(pending()).await;
+            let ended = cancelled.elapsed() + KILL_TIMEOUT_AFTER_CANCEL;
+            assert!(ended < Duration::from_secs(5), "result after {result_after:?}, end after {ended:?}");
         }
-        let asked = Instant::now();
-        Canceller::default().last_breath(pending()).await;
-        assert_eq!(asked.elapsed(), LAST_BREATH, "nobody is in a hurry");
+        let cancelled = Instant::now();
+        Canceller::default().wait_for_exit(pending()).await;
+        assert_eq!(cancelled.elapsed(), EXIT_GRACE_PERIOD, "without a cancel");
     }
 }

@@ -1,67 +1,65 @@
-//! Signs of life that no counter shows.
+//! The I/O of a process as a sign of progress that no meter shows.
 //!
-//! Every mover counts what it has read, and reads ahead of what it uploads: of a small volume everything, long before the
-//! last byte is stored. What its process reads and writes meanwhile says that it is not hung.
+//! Every mover counts the bytes it has read, and reads ahead of its uploads: a small volume completely, long before the last
+//! byte is stored. The I/O of its process shows that it does not hang.
 
-/// Less than this is only talk: frames, status lines, keeping connections open.
-const NOTABLE: u64 = 256 << 10;
+/// Less I/O than this is overhead: frames, status lines, keep-alives.
+const MIN_PROGRESS: u64 = 256 << 10;
 
-/// What a process reads and writes, as far as it was noticed.
+/// The I/O counters of a process.
 #[derive(Debug)]
-pub(crate) struct Traffic {
+pub(crate) struct ProcessIo {
     file: String,
-    noticed: u64,
-    /// Whether whoever looks is looked at.
-    own: bool,
+    counted: u64,
+    /// Whether it is this process, whose reads of the counters count too.
+    is_own: bool,
 }
 
-impl Traffic {
-    /// Of this process.
+impl ProcessIo {
+    /// The I/O of this process.
     pub(crate) fn of_this_process() -> Self {
         Self::of("self", true)
     }
 
-    /// Of a process that it started.
+    /// The I/O of another process.
     pub(crate) fn of_process(process: u32) -> Self {
         Self::of(&process.to_string(), false)
     }
 
-    fn of(process: &str, own: bool) -> Self {
-        let mut traffic = Self { file: format!("/proc/{process}/io"), noticed: 0, own };
-        traffic.noticed = traffic.look().map_or(0, |look| look.bytes.saturating_add(look.cost));
-        traffic
+    fn of(process: &str, is_own: bool) -> Self {
+        let mut io = Self { file: format!("/proc/{process}/io"), counted: 0, is_own };
+        io.counted = io.read().map_or(0, |sample| sample.bytes.saturating_add(sample.cost));
+        io
     }
 
-    /// Whether so much has moved since it was last noticed that there must be work behind it. Nobody knows on a system that
-    /// does not tell.
-    pub(crate) fn has_moved(&mut self) -> bool {
-        let Some(Look { bytes, cost }) = self.look() else { return false };
-        let moved = bytes >= self.noticed.saturating_add(NOTABLE);
-        if moved {
-            self.noticed = bytes;
+    /// Whether more than overhead was read or written since the last progress. Always `false` without `/proc`.
+    pub(crate) fn has_progressed(&mut self) -> bool {
+        let Some(Sample { bytes, cost }) = self.read() else { return false };
+        let has_progressed = bytes >= self.counted.saturating_add(MIN_PROGRESS);
+        if has_progressed {
+            self.counted = bytes;
         }
-        self.noticed = self.noticed.saturating_add(cost);
-        moved
+        self.counted = self.counted.saturating_add(cost);
+        has_progressed
     }
 
-    /// So many of the bytes that will be seen are known to be talk: what is said every second would add up to work.
-    pub(crate) fn ignore(&mut self, talk: usize) {
-        self.noticed = self.noticed.saturating_add(talk as u64);
+    /// Excludes bytes that are known to be overhead: the frames of every second would add up to progress.
+    pub(crate) fn ignore(&mut self, overhead: usize) {
+        self.counted = self.counted.saturating_add(overhead as u64);
     }
 
-    fn look(&self) -> Option<Look> {
+    fn read(&self) -> Option<Sample> {
         let text = std::fs::read_to_string(&self.file).ok()?;
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         let bytes = field("rchar:")?.saturating_add(field("wchar:")?);
-        Some(Look { bytes, cost: if self.own { text.len() as u64 } else { 0 } })
+        Some(Sample { bytes, cost: if self.is_own { text.len() as u64 } else { 0 } })
     }
 }
 
-/// What a look at a process has shown.
-struct Look {
-    /// Everything it has read and written so far, connections included.
+struct Sample {
+    /// All bytes read and written so far, including sockets.
     bytes: u64,
-    /// What it has read by looking at itself, which shows from the next time on.
+    /// The bytes that this sample itself reads, which the next sample includes.
     cost: u64,
 }
 
@@ -70,49 +68,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_is_noticed_once_and_talk_never() {
+    fn progress_counts_once_and_overhead_never() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let moved = |read: u64, written: u64| {
+        let set_counters = |read: u64, written: u64| {
             std::fs::write(file.path(), format!("rchar: {read}\nwchar: {written}\nsyscr: 7\n")).expect("written");
         };
-        let mut traffic = Traffic { file: file.path().display().to_string(), noticed: 5000, own: false };
-        moved(3000, 2000);
-        assert!(!traffic.has_moved(), "nothing");
-        moved(3000, 60_000);
-        assert!(!traffic.has_moved(), "talk");
-        moved(200_000, 70_000);
-        assert!(traffic.has_moved(), "work, in small steps");
-        assert!(!traffic.has_moved(), "no more of it");
+        let mut io = ProcessIo { file: file.path().display().to_string(), counted: 5000, is_own: false };
+        set_counters(3000, 2000);
+        assert!(!io.has_progressed(), "nothing");
+        set_counters(3000, 60_000);
+        assert!(!io.has_progressed(), "overhead");
+        set_counters(200_000, 70_000);
+        assert!(io.has_progressed(), "progress, in small steps");
+        assert!(!io.has_progressed(), "no more progress");
     }
 
     #[test]
-    fn talk_that_is_known_never_adds_up_to_work() {
+    fn ignored_bytes_never_add_up_to_progress() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let mut traffic = Traffic { file: file.path().display().to_string(), noticed: 0, own: false };
+        let mut io = ProcessIo { file: file.path().display().to_string(), counted: 0, is_own: false };
         for second in 1..=3600_u64 {
             std::fs::write(file.path(), format!("rchar: 0\nwchar: {}\n", second * 1000)).expect("written");
-            traffic.ignore(1000);
-            assert!(!traffic.has_moved(), "after {second} s");
+            io.ignore(1000);
+            assert!(!io.has_progressed(), "after {second} s");
         }
     }
 
     #[test]
-    fn looking_at_oneself_never_adds_up_to_work() {
+    fn samples_of_the_own_process_never_add_up_to_progress() {
         // Other tests run in this process, but not in this thread.
-        let mut traffic = Traffic::of("thread-self", true);
-        for look in 1..=10_000 {
-            assert!(!traffic.has_moved(), "at look {look}");
+        let mut io = ProcessIo::of("thread-self", true);
+        for sample in 1..=10_000 {
+            assert!(!io.has_progressed(), "at sample {sample}");
         }
     }
 
     #[test]
-    fn this_process_tells_what_it_reads() {
-        let mut traffic = Traffic::of_this_process();
+    fn reads_of_this_process_are_progress() {
+        let mut io = ProcessIo::of_this_process();
         std::io::copy(
             &mut std::io::Read::take(std::fs::File::open("/dev/zero").expect("zeros"), 1 << 20),
             &mut std::io::sink(),
         )
         .expect("read");
-        assert!(traffic.has_moved());
+        assert!(io.has_progressed());
     }
 }

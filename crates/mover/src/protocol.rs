@@ -1,4 +1,4 @@
-//! What a mover's process writes: frames, and one verdict at the end. One line each.
+//! The output of a mover process: frames, and one result at the end. One line of JSON each.
 
 use plimsoll_progress::Frame;
 use serde::{Deserialize, Serialize};
@@ -6,64 +6,49 @@ use serde::{Deserialize, Serialize};
 use crate::outcome::Outcome;
 use crate::{MoverError, Result};
 
-/// How the job ended.
+/// The serialized result of a job.
 #[derive(Debug, Serialize, Deserialize)]
-enum Verdict {
-    #[serde(rename = "verdict")]
+enum ResultLine {
+    #[serde(rename = "outcome")]
     Outcome(Outcome),
-    #[serde(rename = "failure")]
+    #[serde(rename = "error")]
     Error(MoverError),
 }
 
 /// One line of a mover's output.
 #[derive(Debug)]
-pub(crate) enum Line {
-    Frame(Box<Frame>),
-    Verdict(Result<Outcome>),
-}
-
-/// What a line of a mover's output says, for whoever runs one elsewhere than in a child process.
-#[derive(Debug)]
-pub enum Said {
-    /// How far it is.
+pub enum MoverMessage {
+    /// A progress frame.
     Progress(Box<Frame>),
-    /// How it ended.
-    Ended(Result<Outcome>),
+    /// The result of the job.
+    Result(Result<Outcome>),
 }
 
-/// Understands a line of a mover's output, or names it as garbage.
-pub fn understand(line: &[u8]) -> Result<Said> {
-    parse(line).map(|line| match line {
-        Line::Frame(frame) => Said::Progress(frame),
-        Line::Verdict(verdict) => Said::Ended(verdict),
-    })
-}
-
-/// The word on standard input that stops a mover.
+/// The line on standard input that cancels a job.
 pub(crate) const CANCEL: &str = "cancel";
 
-/// The last line of a mover.
-pub(crate) fn verdict_line(result: Result<Outcome>) -> String {
-    let verdict = result.map_or_else(Verdict::Error, Verdict::Outcome);
-    // Strings, numbers and lists only: there is nothing in a verdict that JSON could not hold.
-    serde_json::to_string(&verdict).unwrap_or_default()
+/// Serializes the result, the last line of a mover.
+pub(crate) fn result_line(result: Result<Outcome>) -> String {
+    let line = result.map_or_else(ResultLine::Error, ResultLine::Outcome);
+    // Strings, numbers and lists only: serializing cannot fail.
+    serde_json::to_string(&line).unwrap_or_default()
 }
 
-/// Whether a line that begins like this is a mover's last.
-pub(crate) fn is_verdict(line: &[u8]) -> bool {
-    [&b"{\"verdict\":"[..], b"{\"failure\":"].iter().any(|beginning| line.starts_with(beginning))
+/// Whether a line that starts like this is a result.
+pub(crate) fn is_result(line: &[u8]) -> bool {
+    [&b"{\"outcome\":"[..], b"{\"error\":"].iter().any(|prefix| line.starts_with(prefix))
 }
 
-/// Understands a line, or names it as garbage.
-pub(crate) fn parse(line: &[u8]) -> Result<Line> {
-    if let Ok(verdict) = serde_json::from_slice(line) {
-        return Ok(Line::Verdict(match verdict {
-            Verdict::Outcome(outcome) => Ok(outcome),
-            Verdict::Error(error) => Err(error),
+/// Parses a line of a mover's output.
+pub fn parse_message(line: &[u8]) -> Result<MoverMessage> {
+    if let Ok(result) = serde_json::from_slice(line) {
+        return Ok(MoverMessage::Result(match result {
+            ResultLine::Outcome(outcome) => Ok(outcome),
+            ResultLine::Error(error) => Err(error),
         }));
     }
-    let garbage = |_| MoverError::Garbage { line: crate::tool::cut(&String::from_utf8_lossy(line)) };
-    Frame::from_slice(line).map(|frame| Line::Frame(Box::new(frame))).map_err(garbage)
+    let invalid = |_| MoverError::Protocol { line: crate::program::truncate(&String::from_utf8_lossy(line)) };
+    Frame::from_slice(line).map(|frame| MoverMessage::Progress(Box::new(frame))).map_err(invalid)
 }
 
 #[cfg(test)]
@@ -71,15 +56,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_survive_the_pipe_and_garbage_is_named() {
-        let line = verdict_line(Ok(Outcome::Unlocked(2)));
-        assert!(is_verdict(line.as_bytes()) && !is_verdict(b"{\"operation\":\"verdict\"}"));
-        assert!(matches!(parse(line.as_bytes()), Ok(Line::Verdict(Ok(Outcome::Unlocked(2))))));
-        let line = verdict_line(Err(MoverError::WrongPassword { repository: "/r".into() }));
-        assert!(is_verdict(line.as_bytes()));
-        assert!(matches!(parse(line.as_bytes()), Ok(Line::Verdict(Err(MoverError::WrongPassword { .. })))));
-        let error = parse(b"Segmentation fault").expect_err("garbage");
-        assert_eq!(error.reason(), "MoverGarbage");
+    fn results_survive_the_pipe_and_an_invalid_line_is_a_protocol_error() {
+        let line = result_line(Ok(Outcome::Unlocked(2)));
+        assert!(is_result(line.as_bytes()) && !is_result(b"{\"operation\":\"outcome\"}"));
+        assert!(matches!(parse_message(line.as_bytes()), Ok(MoverMessage::Result(Ok(Outcome::Unlocked(2))))));
+        let line = result_line(Err(MoverError::WrongPassword { repository: "/r".into() }));
+        assert!(is_result(line.as_bytes()));
+        assert!(matches!(
+            parse_message(line.as_bytes()),
+            Ok(MoverMessage::Result(Err(MoverError::WrongPassword { .. })))
+        ));
+        let error = parse_message(b"Segmentation fault").expect_err("invalid");
+        assert_eq!(error.reason(), "MoverProtocolError");
         assert!(error.to_string().contains("Segmentation fault"));
     }
 }

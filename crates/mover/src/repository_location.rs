@@ -1,4 +1,4 @@
-//! Where a repository is, in a form that travels to another process.
+//! The location of a repository, serializable for another process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,12 +9,12 @@ use plimsoll_store::Location;
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes that are shown nowhere. They are written into one place only: the pipe to the mover's process.
+/// Secret bytes without a readable `Debug` form. They are serialized only for the pipe to the mover process.
 #[derive(Clone)]
 pub struct Secret(SecretSlice<u8>);
 
 impl Secret {
-    /// Keeps these bytes.
+    /// Wraps these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(SecretSlice::from(bytes.into()))
     }
@@ -39,39 +39,39 @@ impl Serialize for Secret {
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        // The text is not repeated in the error: it is most of a secret.
-        STANDARD.decode(text).map(Self::new).map_err(|_| serde::de::Error::custom("a secret is not base64"))
+        // The error does not contain the text: it is most of a secret.
+        STANDARD.decode(text).map(Self::new).map_err(|_| serde::de::Error::custom("a secret is not valid base64"))
     }
 }
 
-/// The setting that names the file with the customer's own key.
+/// The setting with the path of the customer-provided key (SSE-C).
 const CUSTOMER_KEY: &str = "customerKeyEncryptionFile";
 
-/// A bucket or directory, with the fields of a BackupStorageLocation; `prefix` is the repository's own.
+/// A bucket or directory, with the fields of a BackupStorageLocation; `prefix` is the repository's.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Place {
+pub struct RepositoryLocation {
     /// `aws`, `directory` and so on.
     pub provider: String,
     /// Bucket, or the directory's path.
     pub bucket: String,
-    /// Where in it the repository lies.
+    /// The prefix of the repository.
     pub prefix: String,
-    /// Settings of the provider.
+    /// The provider's settings.
     pub config: BTreeMap<String, String>,
     /// The content of the credentials file.
     pub credentials: Option<Secret>,
-    /// Certificates in PEM that are trusted beside those of the system.
+    /// CA certificates in PEM that are trusted in addition to the system's.
     pub ca_cert: Option<Secret>,
 }
 
-impl Place {
-    /// A directory of this machine.
+impl RepositoryLocation {
+    /// A local directory.
     pub fn directory(path: impl Into<String>, prefix: impl Into<String>) -> Self {
         Self { provider: "directory".into(), bucket: path.into(), prefix: prefix.into(), ..Self::default() }
     }
 
-    /// The same place for `plimsoll_store`.
+    /// Converts to a location of `plimsoll_store`.
     pub fn location(&self) -> Location {
         Location {
             provider: self.provider.clone(),
@@ -84,20 +84,20 @@ impl Place {
         }
     }
 
-    /// The same place as restic and kopia see it: they do not know the customer's own key (SSE-C) and write without it,
-    /// and a store refuses to give what was written without a key to somebody who sends one.
+    /// The location for restic and kopia. They do not support SSE-C and write without the key, and a store rejects reads with a
+    /// key of objects that were written without one.
     pub(crate) fn without_customer_key(mut self) -> Self {
         self.config.remove(CUSTOMER_KEY);
         self
     }
 
-    /// How messages call it.
+    /// The name in messages.
     pub fn name(&self) -> String {
         self.location().display_name()
     }
 }
 
-impl From<&Location> for Place {
+impl From<&Location> for RepositoryLocation {
     fn from(location: &Location) -> Self {
         Self {
             provider: location.provider.clone(),
@@ -115,16 +115,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_shows_in_no_debug_output_and_survives_the_pipe() {
-        let place = Place { credentials: Some(Secret::new("hush hush")), ..Place::directory("/d", "p") };
-        assert!(!format!("{place:?}").contains("hush"));
-        let text = serde_json::to_string(&place).expect("writes");
-        let back: Place = serde_json::from_str(&text).expect("reads");
-        assert_eq!(back.credentials.expect("is there").expose(), b"hush hush");
+    fn a_secret_is_not_in_debug_output_and_survives_the_pipe() {
+        let location = RepositoryLocation {
+            credentials: Some(Secret::new("hush hush")),
+            ..RepositoryLocation::directory("/d", "p")
+        };
+        assert!(!format!("{location:?}").contains("hush"));
+        let text = serde_json::to_string(&location).expect("writes");
+        let back: RepositoryLocation = serde_json::from_str(&text).expect("reads");
+        assert_eq!(back.credentials.expect("credentials").expose(), b"hush hush");
     }
 
     #[test]
-    fn a_broken_secret_is_not_repeated_in_the_error() {
+    fn an_invalid_secret_is_not_in_the_error() {
         let error = serde_json::from_str::<Secret>("\"hush!\"").expect_err("not base64");
         assert!(!error.to_string().contains("hush"));
     }

@@ -1,6 +1,6 @@
-//! Owner and mode of a volume's root. A snapshot of restic's format holds what is in a directory and nothing about the
-//! directory itself: without them an application that is not root could not write into the volume that comes back. So they
-//! are a tag of the snapshot, which whoever knows it heeds and nobody else is bothered by.
+//! Owner and mode of a volume's root directory. A restic snapshot contains the entries of a directory and nothing about the
+//! directory itself: without them an application that is not root could not write to the restored volume. They are stored in a
+//! tag of the snapshot, which other programs ignore.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,72 +17,72 @@ use crate::{MoverError, Result};
 
 /// The tag, `volume-root=0750:1000:1000`.
 const TAG: &str = "volume-root";
-/// How a problem with it is named.
-const ROOT: &str = ".";
+/// The path of the root in problems.
+const ROOT_PATH: &str = ".";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Root {
+pub(crate) struct VolumeRoot {
     mode: u32,
     uid: u32,
     gid: u32,
 }
 
-impl Root {
+impl VolumeRoot {
     fn of(directory: &Path) -> Result<Self> {
         let path = || directory.display().to_string();
-        let found = std::fs::metadata(directory)
+        let metadata = std::fs::metadata(directory)
             .map_err(|error| MoverError::Volume { path: path(), cause: error.to_string() })?;
-        Ok(Self { mode: found.mode() & 0o7777, uid: found.uid(), gid: found.gid() })
+        Ok(Self { mode: metadata.mode() & 0o7777, uid: metadata.uid(), gid: metadata.gid() })
     }
 
-    /// What the tags of a snapshot say. Nothing for one of somebody else's, or from before there was such a tag.
-    pub(crate) fn in_tags(tags: &BTreeMap<String, String>) -> Option<Self> {
+    /// Reads the tag of a snapshot. `None` for snapshots of other programs or of older versions.
+    pub(crate) fn from_tags(tags: &BTreeMap<String, String>) -> Option<Self> {
         let mut parts = tags.get(TAG)?.split(':');
         let (mode, uid, gid) = (parts.next()?, parts.next()?, parts.next()?);
         let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777)?;
-        // The last number is nobody's: to the system it means "as it is".
+        // The system reads the last number as "unchanged".
         let id = |text: &str| text.parse().ok().filter(|id| *id != u32::MAX);
         let root = Self { mode, uid: id(uid)?, gid: id(gid)? };
         parts.next().is_none().then_some(root)
     }
 
-    /// The last thing of a restore, so that nobody is kept out before it.
+    /// Sets owner and mode. The last step of a restore, because the mode may deny access.
     pub(crate) fn restore(self, directory: &Path, problems: &mut Problems) {
         if let Err(error) = self.apply(directory) {
-            problems.add(ROOT, format!("owner and mode {self} of the volume's root cannot be set: {error}"));
+            problems.add(ROOT_PATH, format!("failed to set owner and mode {self} of the volume root: {error}"));
         }
     }
 
     fn apply(self, directory: &Path) -> std::io::Result<()> {
         let opened = File::open(directory)?;
         match rustix::fs::fchown(&opened, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid))) {
-            // Only root may give directories away; for anybody else they stay their own, as files do.
+            // Only root may change the owner; without root it stays unchanged, as with files.
             Err(Errno::PERM | Errno::ACCESS) if !rustix::process::geteuid().is_root() => {}
             result => result?,
         }
-        // After the owner: giving a directory away may take bits off its mode.
+        // After the owner: a change of the owner may clear bits of the mode.
         Ok(rustix::fs::fchmod(&opened, Mode::from_raw_mode(self.mode))?)
     }
 }
 
-impl fmt::Display for Root {
+impl fmt::Display for VolumeRoot {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:04o}:{}:{}", self.mode, self.uid, self.gid)
     }
 }
 
-/// The tags of a backup's snapshot. One that lies elsewhere in its snapshot is an entry there like any other.
+/// The tags of a backup's snapshot. A backup with a target path has its root as an entry of the snapshot.
 pub(crate) fn tags(backup: &Backup) -> Result<BTreeMap<String, String>> {
     let mut tags = backup.tags.clone();
     if backup.at.is_none() {
-        tags.insert(TAG.into(), Root::of(&backup.directory)?.to_string());
+        tags.insert(TAG.into(), VolumeRoot::of(&backup.directory)?.to_string());
     }
     Ok(tags)
 }
 
-/// That the snapshot may know more than could be asked for is no reason to restore nothing.
-pub(crate) fn unknown(problems: &mut Problems, error: &MoverError) {
-    problems.add(ROOT, format!("owner and mode of the volume's root are not known: {error}"));
+/// Records that the tag could not be read. The restore continues.
+pub(crate) fn report_unknown(problems: &mut Problems, error: &MoverError) {
+    problems.add(ROOT_PATH, format!("failed to read owner and mode of the volume root: {error}"));
 }
 
 #[cfg(test)]
@@ -91,42 +91,44 @@ mod tests {
 
     use super::*;
 
-    fn said(text: &str) -> Option<Root> {
-        Root::in_tags(&[(TAG.to_owned(), text.to_owned())].into())
+    fn parse(text: &str) -> Option<VolumeRoot> {
+        VolumeRoot::from_tags(&[(TAG.to_owned(), text.to_owned())].into())
     }
 
     #[test]
-    fn what_is_written_down_is_read_again_and_nothing_else_is() {
-        let root = Root { mode: 0o2750, uid: 1000, gid: 0 };
+    fn a_tag_is_parsed_and_an_invalid_one_is_ignored() {
+        let root = VolumeRoot { mode: 0o2750, uid: 1000, gid: 0 };
         assert_eq!(root.to_string(), "2750:1000:0");
-        assert_eq!(said("2750:1000:0"), Some(root));
-        assert_eq!(Root { mode: 0o50, ..root }.to_string(), "0050:1000:0");
-        for nonsense in ["", "0750", "0750:1", "0750:1:1:1", "0790:1:1", "10750:1:1", "0750:-1:1", "0750:1:4294967295"]
-        {
-            assert_eq!(said(nonsense), None, "{nonsense}");
+        assert_eq!(parse("2750:1000:0"), Some(root));
+        assert_eq!(VolumeRoot { mode: 0o50, ..root }.to_string(), "0050:1000:0");
+        for invalid in ["", "0750", "0750:1", "0750:1:1:1", "0790:1:1", "10750:1:1", "0750:-1:1", "0750:1:4294967295"] {
+            assert_eq!(parse(invalid), None, "{invalid}");
         }
-        assert_eq!(Root::in_tags(&[("pvc-uid".to_owned(), "0750:1:1".to_owned())].into()), None);
+        assert_eq!(VolumeRoot::from_tags(&[("pvc-uid".to_owned(), "0750:1:1".to_owned())].into()), None);
     }
 
     #[test]
-    fn a_backup_with_a_place_of_its_own_has_no_such_tag() {
+    fn a_backup_with_a_target_path_has_no_such_tag() {
         let folder = tempfile::tempdir().expect("a directory");
         let mut backup = Backup::new(folder.path(), "ns/pod/data", [("pvc-uid".to_owned(), "1".to_owned())].into());
-        let found = tags(&backup).expect("is there");
-        assert_eq!((found.len(), Root::in_tags(&found)), (2, Some(Root::of(folder.path()).expect("is there"))));
+        let with_root = tags(&backup).expect("readable");
+        assert_eq!(
+            (with_root.len(), VolumeRoot::from_tags(&with_root)),
+            (2, Some(VolumeRoot::of(folder.path()).expect("readable")))
+        );
         backup.at = Some("/srv/data".into());
-        assert_eq!(tags(&backup).expect("is there"), backup.tags);
+        assert_eq!(tags(&backup).expect("readable"), backup.tags);
     }
 
     #[test]
-    fn a_root_gets_its_mode_and_what_cannot_be_set_is_named() {
+    fn the_mode_is_set_and_a_failure_is_a_problem() {
         let folder = tempfile::tempdir().expect("a directory");
-        let root = Root { mode: 0o2711, ..Root::of(folder.path()).expect("is there") };
+        let root = VolumeRoot { mode: 0o2711, ..VolumeRoot::of(folder.path()).expect("readable") };
         let mut problems = Problems::default();
         root.restore(folder.path(), &mut problems);
         assert_eq!(problems.count, 0, "{problems:?}");
-        assert_eq!(folder.path().metadata().expect("is there").permissions().mode() & 0o7777, 0o2711);
-        root.restore(&folder.path().join("gone"), &mut problems);
+        assert_eq!(folder.path().metadata().expect("readable").permissions().mode() & 0o7777, 0o2711);
+        root.restore(&folder.path().join("missing"), &mut problems);
         assert_eq!(problems.named.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["."]);
     }
 }

@@ -1,4 +1,4 @@
-//! Looking through a volume ourselves.
+//! Scans of a volume: losses of a mover without full fidelity, and sizes.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
@@ -13,17 +13,16 @@ use std::time::{Duration, Instant};
 use crate::Cancel;
 use crate::outcome::Problems;
 
-/// The file whose lines kopia leaves out.
+/// The file with the ignore rules of kopia.
 const IGNORE_FILE: &str = ".kopiaignore";
-/// The file that makes a directory a cache, and how it must begin (<https://bford.info/cachedir/>).
-const CACHE_MARK: &str = "CACHEDIR.TAG";
+/// The file that marks a directory as a cache, and its signature (<https://bford.info/cachedir/>).
+const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
-/// Longer than most lists of the names of attributes.
-const LONGEST_LIST: usize = 4096;
+/// Longer than most lists of extended attributes.
+const XATTR_LIST_SIZE: usize = 4096;
 
-/// Calls `visit` with everything below a directory. What cannot be read is passed over: the program that reads it for
-/// good will name it.
+/// Calls `visit` with every entry below a directory. Skips what cannot be read: the mover reports it.
 fn walk(root: &Path, stop: &dyn Fn() -> bool, visit: &mut dyn FnMut(&Path, &Metadata)) {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -41,83 +40,83 @@ fn walk(root: &Path, stop: &dyn Fn() -> bool, visit: &mut dyn FnMut(&Path, &Meta
     }
 }
 
-/// Whether a directory holds anything at all.
+/// Whether a directory is empty.
 pub(crate) fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// What a mover loses without a word that keeps neither special files, nor names that are not UTF-8, nor links, nor attributes.
+/// What a mover loses silently that preserves no special files, non-UTF-8 names, hard links or extended attributes.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
-    /// What does not come back, or not under its name.
+pub(crate) struct LossReport {
+    /// Entries that are not restored, or not under their name.
     pub(crate) problems: Problems,
-    /// What kopia leaves out by default, and what names more: a loss only where that could not be turned off.
-    pub(crate) left_out: Problems,
-    linked: HashSet<(u64, u64)>,
-    attributed: u64,
+    /// Entries that kopia ignores by default: a loss only if the policy could not be changed.
+    pub(crate) ignored: Problems,
+    hard_linked: HashSet<(u64, u64)>,
+    with_attributes: u64,
 }
 
-impl Losses {
-    pub(crate) fn find(root: PathBuf, cancel: Cancel) -> std::thread::JoinHandle<Self> {
+impl LossReport {
+    pub(crate) fn scan(root: PathBuf, cancel: Cancel) -> std::thread::JoinHandle<Self> {
         std::thread::spawn(move || {
-            let mut losses = Self::default();
+            let mut report = Self::default();
             walk(&root, &|| cancel.is_cancelled(), &mut |path, metadata| {
-                losses.look(path, path.strip_prefix(&root).unwrap_or(path), metadata);
+                report.inspect(path, path.strip_prefix(&root).unwrap_or(path), metadata);
             });
-            losses
+            report
         })
     }
 
-    fn look(&mut self, path: &Path, name: &Path, metadata: &Metadata) {
+    fn inspect(&mut self, path: &Path, name: &Path, metadata: &Metadata) {
         let kind = metadata.file_type();
-        // Whoever listens makes it anew when it starts; nobody could use one that came back.
+        // A server creates its socket when it starts; a restored one is useless.
         if kind.is_socket() {
             return;
         }
         if std::str::from_utf8(path.file_name().unwrap_or_default().as_bytes()).is_err() {
-            self.problems.add(name.display().to_string(), "its name is not UTF-8 and comes back changed");
+            self.problems.add(name.display().to_string(), "the name is not UTF-8 and is restored changed");
         } else if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
-            self.problems.add(name.display().to_string(), "pipes and devices are not kept");
+            self.problems.add(name.display().to_string(), "pipes and devices are not backed up");
         }
-        self.look_for_marks(path, name, metadata);
+        self.inspect_ignore_markers(path, name, metadata);
         if kind.is_file() && metadata.nlink() > 1 {
-            self.linked.insert((metadata.dev(), metadata.ino()));
+            self.hard_linked.insert((metadata.dev(), metadata.ino()));
         }
         if has_attributes(path) {
-            self.attributed += 1;
+            self.with_attributes += 1;
         }
     }
 
-    fn look_for_marks(&mut self, path: &Path, name: &Path, metadata: &Metadata) {
-        let called = |mark: &str| path.file_name().is_some_and(|name| name == mark);
-        if called(IGNORE_FILE) && !metadata.is_dir() {
-            self.left_out.add(name.display().to_string(), "kopia obeys it and leaves out what it names");
-        } else if called(CACHE_MARK) && metadata.is_file() && is_cache_mark(path) {
+    fn inspect_ignore_markers(&mut self, path: &Path, name: &Path, metadata: &Metadata) {
+        let is_named = |expected: &str| path.file_name().is_some_and(|name| name == expected);
+        if is_named(IGNORE_FILE) && !metadata.is_dir() {
+            self.ignored.add(name.display().to_string(), "kopia applies its ignore rules");
+        } else if is_named(CACHE_TAG) && metadata.is_file() && is_cache_tag(path) {
             let cache = name.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            self.left_out.add(cache.display().to_string(), "kopia takes it for a cache and leaves its content out");
+            self.ignored.add(cache.display().to_string(), "kopia ignores the content of cache directories");
         }
     }
 
-    /// What comes back, but not all that was known about it.
+    /// A warning about entries that are restored incompletely.
     pub(crate) fn warning(&self) -> Option<String> {
-        let linked = (!self.linked.is_empty())
-            .then(|| format!("{} files with several names come back as several files", self.linked.len()));
-        let attributed =
-            (self.attributed > 0).then(|| format!("{} entries come back without extended attributes", self.attributed));
-        let words: Vec<String> = linked.into_iter().chain(attributed).collect();
-        (!words.is_empty()).then(|| words.join(", "))
+        let links = (!self.hard_linked.is_empty())
+            .then(|| format!("{} hard-linked files are restored as separate files", self.hard_linked.len()));
+        let attributes = (self.with_attributes > 0)
+            .then(|| format!("{} entries are restored without extended attributes", self.with_attributes));
+        let warnings: Vec<String> = links.into_iter().chain(attributes).collect();
+        (!warnings.is_empty()).then(|| warnings.join(", "))
     }
 }
 
-fn is_cache_mark(path: &Path) -> bool {
-    let mut begin = [0; CACHE_SIGNATURE.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
-    read.is_ok() && begin == CACHE_SIGNATURE
+fn is_cache_tag(path: &Path) -> bool {
+    let mut signature = [0; CACHE_SIGNATURE.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut signature));
+    read.is_ok() && signature == CACHE_SIGNATURE
 }
 
-/// Whether an entry has extended attributes of its own. Labels of the security module are given anew where it comes back.
+/// Whether an entry has extended attributes, without the SELinux label: that is set when the entry is restored.
 fn has_attributes(path: &Path) -> bool {
-    let mut names = [0; LONGEST_LIST];
+    let mut names = [0; XATTR_LIST_SIZE];
     let length = match rustix::fs::llistxattr(path, &mut names[..]) {
         Ok(length) => length,
         Err(error) => return error == rustix::io::Errno::RANGE,
@@ -126,31 +125,31 @@ fn has_attributes(path: &Path) -> bool {
     names.any(|name| name != b"security.selinux")
 }
 
-/// The bytes of all files, each counted once whatever its names.
+/// The bytes of all files. A hard-linked file counts once.
 pub(crate) fn size(root: &Path, stop: &dyn Fn() -> bool) -> u64 {
-    let mut linked = HashSet::new();
+    let mut seen = HashSet::new();
     let mut sum = 0;
     walk(root, stop, &mut |_, metadata| {
-        let again = metadata.nlink() > 1 && !linked.insert((metadata.dev(), metadata.ino()));
-        if metadata.is_file() && !again {
+        let is_repeated = metadata.nlink() > 1 && !seen.insert((metadata.dev(), metadata.ino()));
+        if metadata.is_file() && !is_repeated {
             sum += metadata.len();
         }
     });
     sum
 }
 
-/// How much a directory has grown, measured again and again without taking more than a tenth of the time.
+/// The growth of a directory, measured repeatedly in at most a tenth of the time.
 #[derive(Debug)]
-pub(crate) struct Growth {
+pub(crate) struct DirectoryGrowth {
     grown: Arc<AtomicU64>,
     stopped: Arc<AtomicBool>,
 }
 
-/// Of the time, one part in so many goes into looking.
-const PARTS: u32 = 10;
+/// One part in so many of the time is spent on measuring.
+const DUTY_CYCLE: u32 = 10;
 
-impl Growth {
-    /// Beyond these bytes, which were there before anybody wrote; if nobody counted them, beyond what is there now.
+impl DirectoryGrowth {
+    /// Measures the growth beyond `before`, the size before the restore. Without it, beyond the current size.
     pub(crate) fn watch(root: PathBuf, before: Option<u64>, interval: Duration) -> Self {
         Self::measure(before, interval, move |stop| size(&root, stop))
     }
@@ -164,10 +163,10 @@ impl Growth {
         let (to, stop) = (grown.clone(), stopped.clone());
         std::thread::spawn(move || {
             while !stop.load(Ordering::Acquire) {
-                let began = Instant::now();
+                let started = Instant::now();
                 let now = size(&|| stop.load(Ordering::Acquire));
                 to.fetch_max(now.saturating_sub(*before.get_or_insert(now)), Ordering::Release);
-                std::thread::sleep(interval.max(began.elapsed() * (PARTS - 1)));
+                std::thread::sleep(interval.max(started.elapsed() * (DUTY_CYCLE - 1)));
             }
         });
         Self { grown, stopped }
@@ -178,7 +177,7 @@ impl Growth {
     }
 }
 
-impl Drop for Growth {
+impl Drop for DirectoryGrowth {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
     }
@@ -189,29 +188,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_no_loss_and_what_loses_its_names_or_attributes_is_counted() {
+    fn sockets_are_no_loss_and_hard_links_and_attributes_are_counted() {
         let folder = tempfile::tempdir().expect("a directory");
         let at = |name: &str| folder.path().join(name);
         let _listener = std::os::unix::net::UnixListener::bind(at("socket")).expect("binds");
         std::fs::write(at("file"), "x").expect("writes");
-        let none = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        let none = LossReport::scan(folder.path().to_owned(), Cancel::default()).join().expect("ends");
         assert_eq!((none.problems.count, none.warning()), (0, None));
         std::fs::hard_link(at("file"), at("second")).expect("links");
         rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).expect("makes");
         let tagged = rustix::fs::setxattr(at("file"), "user.mine", b"1", rustix::fs::XattrFlags::empty()).is_ok();
-        let found = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
-        assert_eq!(found.problems.named.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["pipe"]);
-        let words = found.warning().expect("something is lost");
-        assert!(words.starts_with("1 files with several names"), "{words}");
-        assert_eq!(words.contains("2 entries come back without extended attributes"), tagged, "{words}");
+        let report = LossReport::scan(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        assert_eq!(report.problems.named.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["pipe"]);
+        let warning = report.warning().expect("a loss");
+        assert!(warning.starts_with("1 hard-linked files"), "{warning}");
+        assert_eq!(warning.contains("2 entries are restored without extended attributes"), tagged, "{warning}");
     }
 
     #[test]
-    fn what_kopia_leaves_out_by_default_is_found_and_what_is_only_called_so_is_not() {
+    fn entries_that_kopia_ignores_by_default_are_found() {
         let folder = tempfile::tempdir().expect("a directory");
         for (name, content) in [
             ("cache/CACHEDIR.TAG", CACHE_SIGNATURE),
-            ("other/CACHEDIR.TAG", b"Signature: of somebody else, and as long as the one that counts"),
+            ("other/CACHEDIR.TAG", b"Signature: another one, which is as long as the expected signature"),
             ("short/CACHEDIR.TAG", b"Signature"),
             ("deep/.kopiaignore", b"*"),
         ] {
@@ -220,26 +219,26 @@ mod tests {
             std::fs::write(path, content).expect("writes");
         }
         std::fs::create_dir(folder.path().join(".kopiaignore")).expect("makes");
-        let found = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
-        let mut named: Vec<_> = found.left_out.named.iter().map(|one| one.path.as_str()).collect();
+        let report = LossReport::scan(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        let mut named: Vec<_> = report.ignored.named.iter().map(|one| one.path.as_str()).collect();
         named.sort_unstable();
         assert_eq!(named, ["cache", "deep/.kopiaignore"]);
-        assert_eq!(found.problems.count, 0, "for whoever keeps them");
-        std::fs::write(folder.path().join(CACHE_MARK), CACHE_SIGNATURE).expect("writes");
-        let found = Losses::find(folder.path().to_owned(), Cancel::default()).join().expect("ends");
-        assert!(found.left_out.named.iter().any(|one| one.path == "."), "{:?}", found.left_out);
+        assert_eq!(report.problems.count, 0, "ignored entries are no problems");
+        std::fs::write(folder.path().join(CACHE_TAG), CACHE_SIGNATURE).expect("writes");
+        let report = LossReport::scan(folder.path().to_owned(), Cancel::default()).join().expect("ends");
+        assert!(report.ignored.named.iter().any(|one| one.path == "."), "{:?}", report.ignored);
     }
 
     #[test]
-    fn sizes_count_a_file_with_two_names_once_and_what_was_there_before_not_at_all() {
+    fn growth_counts_a_hard_linked_file_once_and_excludes_existing_files() {
         let folder = tempfile::tempdir().expect("a directory");
         std::fs::write(folder.path().join("old"), [0; 100]).expect("writes");
         let before = size(folder.path(), &|| false);
         std::fs::create_dir(folder.path().join("d")).expect("makes");
         std::fs::write(folder.path().join("d/new"), [0; 30]).expect("writes");
         std::fs::hard_link(folder.path().join("d/new"), folder.path().join("again")).expect("links");
-        // What was written before the watch began counts too.
-        let growth = Growth::watch(folder.path().to_owned(), Some(before), Duration::from_millis(5));
+        // Writes before the first measurement count too.
+        let growth = DirectoryGrowth::watch(folder.path().to_owned(), Some(before), Duration::from_millis(5));
         while growth.bytes() < 30 {
             std::thread::yield_now();
         }
@@ -248,17 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_count_from_before_only_what_is_written_from_now_on_is_growth() {
+    fn without_a_previous_size_growth_starts_with_the_first_measurement() {
         let folder = tempfile::tempdir().expect("a directory");
         std::fs::write(folder.path().join("old"), [0; 100]).expect("writes");
-        let (looks, seen) = std::sync::mpsc::channel();
+        let (sender, measurements) = std::sync::mpsc::channel();
         let root = folder.path().to_owned();
-        let growth = Growth::measure(None, Duration::from_millis(5), move |stop| {
+        let growth = DirectoryGrowth::measure(None, Duration::from_millis(5), move |stop| {
             let bytes = size(&root, stop);
-            let _ = looks.send(bytes);
+            let _ = sender.send(bytes);
             bytes
         });
-        assert_eq!(seen.recv().expect("a look"), 100);
+        assert_eq!(measurements.recv().expect("a measurement"), 100);
         std::fs::write(folder.path().join("new"), [0; 30]).expect("writes");
         while growth.bytes() == 0 {
             std::thread::yield_now();
@@ -267,33 +266,33 @@ mod tests {
     }
 
     #[test]
-    fn looking_takes_a_tenth_of_the_time_at_most_however_long_a_look_takes() {
-        const LOOK: Duration = Duration::from_millis(10);
-        let (looks, seen) = std::sync::mpsc::channel();
-        // An interval that would allow a look after every other.
-        let _growth = Growth::measure(Some(0), Duration::ZERO, move |_| {
-            let began = Instant::now();
-            while began.elapsed() < LOOK {
+    fn measuring_takes_at_most_a_tenth_of_the_time() {
+        const MEASUREMENT: Duration = Duration::from_millis(10);
+        let (sender, measurements) = std::sync::mpsc::channel();
+        // An interval that would allow continuous measuring.
+        let _growth = DirectoryGrowth::measure(Some(0), Duration::ZERO, move |_| {
+            let started = Instant::now();
+            while started.elapsed() < MEASUREMENT {
                 std::hint::spin_loop();
             }
-            let _ = looks.send((began, began.elapsed()));
+            let _ = sender.send((started, started.elapsed()));
             0
         });
-        let looks: Vec<(Instant, Duration)> = seen.iter().take(5).collect();
-        for pair in looks.windows(2) {
-            let ((began, took), (next, _)) = (pair[0], pair[1]);
-            assert!(next - began >= took * PARTS, "{took:?} of {:?}", next - began);
+        let measured: Vec<(Instant, Duration)> = measurements.iter().take(5).collect();
+        for pair in measured.windows(2) {
+            let ((started, took), (next, _)) = (pair[0], pair[1]);
+            assert!(next - started >= took * DUTY_CYCLE, "{took:?} of {:?}", next - started);
         }
     }
 
     #[test]
-    fn a_look_at_a_volume_ends_when_nobody_wants_it_any_more() {
+    fn a_scan_ends_when_it_is_stopped() {
         let folder = tempfile::tempdir().expect("a directory");
         for name in ["a", "b", "c"] {
             std::fs::write(folder.path().join(name), [0; 10]).expect("writes");
         }
-        let looked = std::cell::Cell::new(0);
-        let stop = || looked.replace(looked.get() + 1) == 2;
+        let entries = std::cell::Cell::new(0);
+        let stop = || entries.replace(entries.get() + 1) == 2;
         assert_eq!(size(folder.path(), &stop), 20);
     }
 }

@@ -1,37 +1,37 @@
-//! A place to work in: a volume, a repository in a directory or on an S3 server, and a mover.
+//! The test fixture: a volume, a repository in a directory or on an S3 server, and a mover.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use plimsoll_mover::{
-    Backup, BackupOutcome, Job, Kind, Launch, LockInfo, MoverError, Outcome, Place, Repository, Restore,
-    RestoreOutcome, Secret, SnapshotInfo, Work,
+    Backup, BackupOutcome, Job, LockInfo, MoverCommand, MoverError, MoverKind, Outcome, Repository, RepositoryLocation,
+    Restore, RestoreOutcome, Secret, SnapshotInfo, Work,
 };
 use plimsoll_testkit::Unavailable;
 use plimsoll_testkit::cache;
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Program, S3Server, SECRET_KEY};
 use tokio::runtime::Runtime;
 
-use crate::watched::{self, Watched};
+use crate::progress_sample::{self, ProgressSample};
 
 pub const PASSWORD: &str = "correct horse";
 
-/// Which mover, with which program.
+/// A mover and the version of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum TestMover {
     BuiltIn,
     OldRestic,
     Restic,
     Kopia,
 }
 
-impl Which {
-    pub fn kind(self) -> Kind {
+impl TestMover {
+    pub fn kind(self) -> MoverKind {
         match self {
-            Self::BuiltIn => Kind::BuiltIn,
-            Self::OldRestic | Self::Restic => Kind::Restic,
-            Self::Kopia => Kind::Kopia,
+            Self::BuiltIn => MoverKind::BuiltIn,
+            Self::OldRestic | Self::Restic => MoverKind::Restic,
+            Self::Kopia => MoverKind::Kopia,
         }
     }
 
@@ -45,49 +45,51 @@ impl Which {
     }
 }
 
-/// Where the repository is.
+/// The store of the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
+pub enum StoreKind {
     Directory,
     S3,
 }
 
-pub struct Bed {
+pub struct Testbed {
     pub runtime: Runtime,
-    pub which: Which,
+    pub mover_kind: TestMover,
     pub program: Option<PathBuf>,
-    pub place: Place,
-    /// What runs the mover: the tests of rights put another command in front.
-    pub launch: Launch,
+    pub location: RepositoryLocation,
+    /// The mover command. Some tests add a prefix.
+    pub command: MoverCommand,
     pub server: Option<S3Server>,
     pub stored: PathBuf,
     folder: tempfile::TempDir,
 }
 
-impl Bed {
-    /// Without a repository.
-    pub fn bare(which: Which, at: Where) -> Result<Self, Unavailable> {
-        let program = which.program()?;
+impl Testbed {
+    /// Creates a fixture without a repository.
+    pub fn without_repository(mover_kind: TestMover, store: StoreKind) -> Result<Self, Unavailable> {
+        let program = mover_kind.program()?;
         let folder = tempfile::tempdir().unwrap();
         for name in ["source", "target", "stored"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         let stored = folder.path().join("stored");
-        let directory =
-            Place::directory(stored.display().to_string(), format!("{}/shop", which.kind().uploader_type()));
-        let (place, stored, server) = match at {
-            Where::Directory => (directory, stored, None),
-            Where::S3 => on_s3(&directory.prefix)?,
+        let directory = RepositoryLocation::directory(
+            stored.display().to_string(),
+            format!("{}/shop", mover_kind.kind().uploader_type()),
+        );
+        let (location, stored, server) = match store {
+            StoreKind::Directory => (directory, stored, None),
+            StoreKind::S3 => on_s3(&directory.prefix)?,
         };
-        let launch = Launch { program: env!("CARGO_BIN_EXE_plimsoll-mover").into(), arguments: Vec::new() };
-        Ok(Self { runtime: Runtime::new().unwrap(), which, program, place, launch, server, stored, folder })
+        let command = MoverCommand { program: env!("CARGO_BIN_EXE_plimsoll-mover").into(), arguments: Vec::new() };
+        Ok(Self { runtime: Runtime::new().unwrap(), mover_kind, program, location, command, server, stored, folder })
     }
 
-    /// With a repository.
-    pub fn new(which: Which, at: Where) -> Result<Self, Unavailable> {
-        let bed = Self::bare(which, at)?;
-        let ensured = bed.run(Work::Ensure).unwrap();
-        assert!(matches!(ensured, Outcome::Ensured(ensured) if ensured.created));
+    /// Creates a fixture with a repository.
+    pub fn new(mover_kind: TestMover, store: StoreKind) -> Result<Self, Unavailable> {
+        let bed = Self::without_repository(mover_kind, store)?;
+        let outcome = bed.run(Work::Ensure).unwrap();
+        assert!(matches!(outcome, Outcome::Ensure(ensured) if ensured.created));
         Ok(bed)
     }
 
@@ -111,8 +113,8 @@ impl Bed {
     }
 
     pub fn job(&self, work: Work) -> Job {
-        let repository = Repository { place: self.place.clone(), password: Secret::new(PASSWORD) };
-        let mut job = Job::new("transfer", self.which.kind(), repository, work);
+        let repository = Repository { location: self.location.clone(), password: Secret::new(PASSWORD) };
+        let mut job = Job::new("transfer", self.mover_kind.kind(), repository, work);
         job.program.clone_from(&self.program);
         job.interval = 50;
         job
@@ -127,7 +129,7 @@ impl Bed {
         Work::Restore(Restore::new(snapshot, self.target()))
     }
 
-    /// Runs a job to its end, with every sample of its progress checked.
+    /// Runs a job and checks every sample of its progress.
     pub fn run(&self, work: Work) -> Result<Outcome, MoverError> {
         self.run_job(&self.job(work))
     }
@@ -136,9 +138,9 @@ impl Bed {
         self.watch(job, |_| {})
     }
 
-    /// The same, with a look at every sample.
-    pub fn watch(&self, job: &Job, look: impl FnMut(&Watched)) -> Result<Outcome, MoverError> {
-        self.runtime.block_on(watched::run(&self.launch, job, look))
+    /// Runs a job and calls `on_sample` with every sample.
+    pub fn watch(&self, job: &Job, on_sample: impl FnMut(&ProgressSample)) -> Result<Outcome, MoverError> {
+        self.runtime.block_on(progress_sample::run(&self.command, job, on_sample))
     }
 
     pub fn back_up(&self) -> BackupOutcome {
@@ -177,17 +179,17 @@ impl Bed {
         }
     }
 
-    /// Bytes that the repository takes.
+    /// The size of the repository.
     pub fn stored_bytes(&self) -> u64 {
         size_of(&self.stored)
     }
 
-    /// The repository passes its own program's check, all data read.
-    pub fn assert_sound(&self) {
-        let Some(program) = self.program.clone().or_else(|| Which::Restic.program().ok().flatten()) else { return };
+    /// Asserts that the repository passes the check of its program, with all data.
+    pub fn assert_intact(&self) {
+        let Some(program) = self.program.clone().or_else(|| TestMover::Restic.program().ok().flatten()) else { return };
         let mut command = Command::new(program);
-        let prefix = &self.place.prefix;
-        if self.which.kind() == Kind::Kopia {
+        let prefix = &self.location.prefix;
+        if self.mover_kind.kind() == MoverKind::Kopia {
             self.connect_kopia(&mut command);
             command.args(["snapshot", "verify", "--verify-files-percent=100"]);
         } else {
@@ -203,10 +205,10 @@ impl Bed {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A kopia of the test's own, with a configuration of its own.
+    /// Connects the test's kopia with a configuration of its own.
     pub fn connect_kopia(&self, command: &mut Command) {
         let config = self.path("kopia.config");
-        let prefix = &self.place.prefix;
+        let prefix = &self.location.prefix;
         command.args(["--disable-file-logging", "--no-use-keyring", "--config-file"]).arg(&config);
         command.env("KOPIA_PASSWORD", PASSWORD).env("KOPIA_CHECK_FOR_UPDATES", "false");
         command.env("XDG_CACHE_HOME", self.folder.path());
@@ -229,13 +231,13 @@ impl Bed {
     }
 }
 
-fn on_s3(prefix: &str) -> Result<(Place, PathBuf, Option<S3Server>), Unavailable> {
+fn on_s3(prefix: &str) -> Result<(RepositoryLocation, PathBuf, Option<S3Server>), Unavailable> {
     cache::program("versitygw")?;
     let server = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let stored = server.create_bucket("bucket").unwrap();
     let config = [("s3Url", server.endpoint()), ("s3ForcePathStyle", "true"), ("region", "us-east-1")];
     let credentials = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n");
-    let place = Place {
+    let location = RepositoryLocation {
         provider: "velero.io/aws".into(),
         bucket: "bucket".into(),
         prefix: prefix.to_owned(),
@@ -243,7 +245,7 @@ fn on_s3(prefix: &str) -> Result<(Place, PathBuf, Option<S3Server>), Unavailable
         credentials: Some(Secret::new(credentials)),
         ca_cert: None,
     };
-    Ok((place, stored, Some(server)))
+    Ok((location, stored, Some(server)))
 }
 
 fn size_of(folder: &Path) -> u64 {
