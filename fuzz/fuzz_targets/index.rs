@@ -1,4 +1,4 @@
-//! Index files: what reads is written back to something that reads the same.
+//! Index files: accepted input survives a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

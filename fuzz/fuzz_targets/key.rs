@@ -1,5 +1,4 @@
-//! Key files and configs. A key file must not be able to make us pay an unbounded cost, so only those that are cheap by
-//! their own words are unlocked here.
+//! Key files and configs. Only key files with a low cost are unlocked here.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

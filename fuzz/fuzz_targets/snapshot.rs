@@ -1,4 +1,4 @@
-//! Snapshots, plain and in the sealed form in which they are stored.
+//! Snapshots, plain and in the encrypted form in which they are stored.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,10 +9,10 @@ use plimsoll_repository::format::unpacked;
 fuzz_target!(|bytes: &[u8]| {
     let _ = Snapshot::parse(bytes);
     let Some(key) = Key::new([1; 32], [2; 16], [3; 16]) else { return };
-    let mut sealed = Vec::new();
-    key.seal(bytes, &mut sealed);
-    let _ = unpacked::open(bytes, &key);
-    if let Ok(json) = unpacked::open(&sealed, &key) {
+    let mut encrypted = Vec::new();
+    key.encrypt(bytes, &mut encrypted);
+    let _ = unpacked::decode(bytes, &key);
+    if let Ok(json) = unpacked::decode(&encrypted, &key) {
         let _ = Snapshot::parse(&json);
     }
 });

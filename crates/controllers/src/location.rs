@@ -106,16 +106,16 @@ async fn tell(location: &BackupStorageLocation, context: &Context, verdict: &Res
 
 /// Opens the store behind a location.
 pub async fn open(location: &BackupStorageLocation, context: &Context) -> Result<Store, Error> {
-    let tuning = Tuning { idle: context.settings.store_idle, ..Tuning::default() };
+    let tuning = Tuning { idle_timeout: context.settings.store_idle, ..Tuning::default() };
     open_with(context.client.clone(), &context.settings.namespace, location, tuning, Some(&context.plugins)).await
 }
 
 /// The same for whoever comes again soon anyway, and rather says what is wrong than waits.
 pub async fn open_hastily(location: &BackupStorageLocation, context: &Context) -> Result<Store, Error> {
     let tuning = Tuning {
-        idle: context.settings.store_idle.min(Duration::from_secs(15)),
-        retries: 3,
-        give_up: Duration::from_secs(20),
+        idle_timeout: context.settings.store_idle.min(Duration::from_secs(15)),
+        max_retries: 3,
+        retry_timeout: Duration::from_secs(20),
         ..Tuning::default()
     };
     open_with(context.client.clone(), &context.settings.namespace, location, tuning, Some(&context.plugins)).await

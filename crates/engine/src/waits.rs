@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_progress::{Task, Wait};
-use plimsoll_store::{Observer, Observing, Store};
+use plimsoll_store::{Observer, ObserverGuard, Store};
 
 struct Shown {
     task: Task,
@@ -30,6 +30,6 @@ impl Observer for Shown {
 }
 
 /// Shows on `task` what `store` waits for, until the guard is dropped.
-pub fn show_waits(store: &Store, task: &Task) -> Observing {
+pub fn show_waits(store: &Store, task: &Task) -> ObserverGuard {
     store.observe(Arc::new(Shown { task: task.clone(), waiting: Mutex::default() }))
 }

@@ -1,297 +1,298 @@
-//! What can go wrong with a transfer. The errors cross a process boundary, so they are plain data.
+//! Errors of a mover. They cross a process boundary, so they are plain data.
 
 use plimsoll_repository::RepositoryError;
 use plimsoll_store::StoreError;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// The result of anything a mover does.
+/// The result of a mover operation.
 pub type Result<T, E = MoverError> = std::result::Result<T, E>;
 
-/// Why a mover could not do what it was asked to. No variant ever holds a secret.
+/// An error of a mover. No variant contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum MoverError {
-    /// Somebody asked to stop.
+    /// The job was cancelled.
     #[error("cancelled")]
     Cancelled,
     /// The program is not installed.
-    #[error("{program} is not installed where the mover runs: {cause}")]
-    MissingProgram {
-        /// What was looked for.
+    #[error("program {program} not found: {cause}")]
+    ProgramNotFound {
+        /// The program's name.
         program: String,
-        /// What the system said.
+        /// The system's error.
         cause: String,
     },
-    /// The program is older than what can be used.
-    #[error("{program} {version} is too old: {least} or later is needed")]
+    /// The program is older than the oldest supported version.
+    #[error("{program} {version} is too old: {minimum} or later is required")]
     ProgramTooOld {
-        /// Which program.
+        /// The program's name.
         program: String,
-        /// The version found.
+        /// The installed version.
         version: String,
-        /// The oldest one that can be used.
-        least: String,
+        /// The oldest supported version.
+        minimum: String,
     },
-    /// The program can be used, but not for this repository.
+    /// The program is supported but cannot read this repository.
     #[error(
-        "{program} {version} cannot read {repository}, a repository of version {format}: install {program} {least} or later \
-         where the mover runs, or let the built-in mover do it (--volume-mover built-in)"
+        "{program} {version} cannot read repository {repository} of format version {format}: install {program} {minimum} or \
+         later, or use the built-in mover (--volume-mover built-in)"
     )]
     ProgramOlderThanRepository {
-        /// Which program.
+        /// The program's name.
         program: String,
-        /// The version found.
+        /// The installed version.
         version: String,
-        /// The oldest one that reads it.
-        least: String,
-        /// Where it is.
+        /// The oldest version that can read the repository.
+        minimum: String,
+        /// The repository's location.
         repository: String,
-        /// The version of its format.
+        /// The repository's format version.
         format: u32,
     },
-    /// The location cannot be used as it is.
-    #[error("the repository's location is not usable: {cause}")]
+    /// The settings of the location are invalid.
+    #[error("invalid repository location: {cause}")]
     InvalidLocation {
         /// Which setting, and why.
         cause: String,
     },
-    /// There is no repository.
-    #[error("there is no repository in {repository}")]
-    NoRepository {
-        /// Where it should be.
+    /// There is no repository at the location.
+    #[error("repository {repository} not found")]
+    RepositoryNotFound {
+        /// The repository's location.
         repository: String,
     },
-    /// The password is not the repository's.
-    #[error("the Secret's password does not open repository {repository}")]
+    /// The password does not open the repository.
+    #[error("failed to open repository {repository}: wrong password in the Secret")]
     WrongPassword {
-        /// Where it is.
+        /// The repository's location.
         repository: String,
     },
-    /// Somebody else works on the repository.
+    /// Another process holds a conflicting lock.
     #[error("repository {repository} is locked: {holder}")]
     Locked {
-        /// Where it is.
+        /// The repository's location.
         repository: String,
-        /// Who holds the lock, as far as it is known.
+        /// The lock's holder, if it is known.
         holder: String,
     },
-    /// The store behind the repository does not answer.
-    #[error("repository {repository} cannot be reached: {cause}")]
+    /// The store of the repository does not respond.
+    #[error("repository {repository} is unreachable: {cause}")]
     Unreachable {
-        /// Where it is.
+        /// The repository's location.
         repository: String,
-        /// What the store or the system said.
+        /// The error of the store or the system.
         cause: String,
     },
-    /// The store behind the repository refuses the credentials.
-    #[error("repository {repository} refuses the credentials: {cause}")]
-    Refused {
-        /// Where it is.
+    /// The store of the repository rejects the credentials.
+    #[error("credentials rejected for repository {repository}: {cause}")]
+    CredentialsRejected {
+        /// The repository's location.
         repository: String,
-        /// What the store said.
+        /// The store's error.
         cause: String,
     },
-    /// The store behind the repository is full.
-    #[error("no space is left for repository {repository}")]
+    /// The store of the repository is full.
+    #[error("failed to write to repository {repository}: no space left")]
     RepositoryFull {
-        /// Where it is.
+        /// The repository's location.
         repository: String,
     },
-    /// The repository is not what it must be.
+    /// The content of the repository is invalid.
     #[error("repository {repository} is damaged: {cause}")]
     Damaged {
-        /// Where it is.
+        /// The repository's location.
         repository: String,
-        /// How it shows.
+        /// What is invalid.
         cause: String,
     },
-    /// The repository is of a kind that the built-in engine cannot work on.
+    /// The built-in engine does not support the repository.
     #[error(
-        "the built-in mover cannot use repository {repository} like this: {cause}; or let restic move the volumes \
-         (--volume-mover restic)"
+        "repository {repository} is not supported by the built-in mover: {cause}; or use restic (--volume-mover restic)"
     )]
     Unsupported {
-        /// Where it is.
+        /// The repository's location.
         repository: String,
-        /// What it cannot, and what may be done about it.
+        /// What is not supported, and how to change it.
         cause: String,
     },
-    /// Two were made at the same place at the same time.
+    /// Two initializations of the repository ran at the same time.
     #[error(
-        "{repository} was initialised twice at the same time ({found}): nothing was written; remove it, unless another \
-         cluster has begun to use it, and try again"
+        "repository {repository} was initialized twice at the same time ({found}); nothing was written: remove it, unless \
+         another cluster uses it, and retry"
     )]
-    InitialisedTwice {
-        /// Where it is.
+    InitConflict {
+        /// The repository's location.
         repository: String,
         /// What was found.
         found: String,
     },
-    /// An initialisation has begun and not ended.
-    #[error("{repository} holds keys but no config: another initialisation is at work, or was interrupted {age} s ago")]
-    HalfInitialised {
-        /// Where it is.
+    /// An initialization has started and not finished.
+    #[error(
+        "repository {repository} has keys but no config: another initialization is running or was interrupted {age} s ago"
+    )]
+    InitIncomplete {
+        /// The repository's location.
         repository: String,
-        /// How old the newest key is.
+        /// The age of the newest key in seconds.
         age: u64,
     },
     /// The repository has no such snapshot.
-    #[error("there is no snapshot {snapshot} in repository {repository}")]
-    NoSnapshot {
-        /// What was asked for.
+    #[error("snapshot {snapshot} not found in repository {repository}")]
+    SnapshotNotFound {
+        /// The requested snapshot.
         snapshot: String,
-        /// Where it should be.
+        /// The repository's location.
         repository: String,
     },
-    /// The volume cannot be used.
-    #[error("volume {path} cannot be used: {cause}")]
+    /// The volume cannot be read or written.
+    #[error("failed to access volume {path}: {cause}")]
     Volume {
         /// Its directory.
         path: String,
-        /// What the system said.
+        /// The system's error.
         cause: String,
     },
-    /// The volume that is restored into is full.
-    #[error("no space is left in volume {path}")]
+    /// The target volume of a restore is full.
+    #[error("failed to write to volume {path}: no space left")]
     VolumeFull {
         /// Its directory.
         path: String,
     },
-    /// The program failed for a reason that has no name of its own.
-    #[error("{program} failed ({how}): {message}")]
+    /// The program failed with an error that has no variant of its own.
+    #[error("{program} failed ({status}): {message}")]
     ProgramFailed {
-        /// Which program.
+        /// The program's name.
         program: String,
         /// Its exit code or signal.
-        how: String,
-        /// Its last words.
+        status: String,
+        /// The end of its standard error.
         message: String,
     },
-    /// The program said something that cannot be understood.
-    #[error("{program} answered what cannot be understood: {answer}")]
-    Answer {
-        /// Which program.
+    /// The program's output cannot be parsed.
+    #[error("unexpected output from {program}: {output}")]
+    UnexpectedOutput {
+        /// The program's name.
         program: String,
-        /// The answer, cut.
-        answer: String,
+        /// The output, truncated.
+        output: String,
     },
-    /// The job cannot be carried out as it is written.
-    #[error("the mover's job is not usable: {cause}")]
+    /// The job is invalid.
+    #[error("invalid mover job: {cause}")]
     InvalidJob {
         /// What is wrong with it.
         cause: String,
     },
-    /// A file, a pipe or a process of this machine.
-    #[error("{what}: {cause}")]
+    /// An operation on a local file, pipe or process failed.
+    #[error("failed to {action}: {cause}")]
     Local {
-        /// What was tried.
-        what: String,
-        /// What the system said.
+        /// The operation, in the infinitive.
+        action: String,
+        /// The system's error.
         cause: String,
     },
-    /// The mover's process ended without a verdict.
-    #[error("the mover's process ended without a verdict ({how}): {last}")]
-    Died {
+    /// The mover process exited without a result.
+    #[error("mover process exited without a result ({status}): {last_log_line}")]
+    ProcessDied {
         /// Its exit code or signal.
-        how: String,
+        status: String,
         /// The last line of its log.
-        last: String,
+        last_log_line: String,
     },
-    /// The mover's process wrote something that is neither a frame nor a verdict.
-    #[error("the mover's process wrote what is neither a frame nor a verdict: {line:?}")]
-    Garbage {
-        /// The line, cut.
+    /// The mover process wrote a line that is neither a frame nor a result.
+    #[error("mover protocol error: unexpected line {line:?}")]
+    Protocol {
+        /// The line, truncated.
         line: String,
     },
 }
 
 impl MoverError {
-    /// A stable word for conditions, metric labels and events.
+    /// A stable reason for conditions, metric labels and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Cancelled => "Cancelled",
-            Self::MissingProgram { .. } => "MoverProgramMissing",
+            Self::ProgramNotFound { .. } => "MoverProgramMissing",
             Self::ProgramTooOld { .. } | Self::ProgramOlderThanRepository { .. } => "MoverProgramTooOld",
             Self::InvalidLocation { .. } => "InvalidStorageLocation",
-            Self::NoRepository { .. } => "NotARepository",
+            Self::RepositoryNotFound { .. } => "RepositoryNotFound",
             Self::WrongPassword { .. } => "WrongRepositoryPassword",
             Self::Locked { .. } => "RepositoryLocked",
             Self::Unreachable { .. } => "RepositoryUnreachable",
-            Self::Refused { .. } => "RepositoryCredentialsRejected",
+            Self::CredentialsRejected { .. } => "RepositoryCredentialsRejected",
             Self::RepositoryFull { .. } => "RepositoryFull",
             Self::Damaged { .. } => "RepositoryDamaged",
             Self::Unsupported { .. } => "UnsupportedRepository",
-            Self::InitialisedTwice { .. } => "RepositoryInitialisedTwice",
-            Self::HalfInitialised { .. } => "RepositoryHalfInitialised",
-            Self::NoSnapshot { .. } => "SnapshotNotFound",
+            Self::InitConflict { .. } => "RepositoryInitConflict",
+            Self::InitIncomplete { .. } => "RepositoryInitIncomplete",
+            Self::SnapshotNotFound { .. } => "SnapshotNotFound",
             Self::Volume { .. } => "VolumeUnusable",
             Self::VolumeFull { .. } => "VolumeFull",
             Self::ProgramFailed { .. } => "MoverProgramFailed",
-            Self::Answer { .. } => "MoverProgramAnswer",
+            Self::UnexpectedOutput { .. } => "MoverProgramOutputInvalid",
             Self::InvalidJob { .. } => "InvalidMoverJob",
             Self::Local { .. } => "LocalFailure",
-            Self::Died { .. } => "MoverDied",
-            Self::Garbage { .. } => "MoverGarbage",
+            Self::ProcessDied { .. } => "MoverDied",
+            Self::Protocol { .. } => "MoverProtocolError",
         }
     }
 
-    /// Whether the same job may succeed later without anybody changing anything.
+    /// Whether the same job may succeed later without a change of the configuration.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Locked { .. } | Self::Unreachable { .. } | Self::HalfInitialised { .. } | Self::Died { .. }
+            Self::Locked { .. } | Self::Unreachable { .. } | Self::InitIncomplete { .. } | Self::ProcessDied { .. }
         )
     }
 
-    pub(crate) fn local(what: impl Into<String>, cause: &impl ToString) -> Self {
-        Self::Local { what: what.into(), cause: cause.to_string() }
+    pub(crate) fn local(action: impl Into<String>, cause: &impl ToString) -> Self {
+        Self::Local { action: action.into(), cause: cause.to_string() }
     }
 
-    /// A store's error, about the repository called `name`.
-    pub(crate) fn of_store(error: &StoreError, name: &str) -> Self {
+    /// Converts a store's error. `name` identifies the repository.
+    pub(crate) fn from_store(error: &StoreError, name: &str) -> Self {
         let (repository, cause) = (name.to_owned(), error.to_string());
         match error {
             StoreError::InvalidLocation { .. } | StoreError::InvalidKey { .. } | StoreError::Unsupported { .. } => {
                 Self::InvalidLocation { cause }
             }
             StoreError::Unauthenticated { .. } | StoreError::PermissionDenied { .. } => {
-                Self::Refused { repository, cause }
+                Self::CredentialsRejected { repository, cause }
             }
             StoreError::NoSpace { .. } => Self::RepositoryFull { repository },
-            StoreError::NotFound { .. } => Self::NoRepository { repository },
+            StoreError::NotFound { .. } => Self::RepositoryNotFound { repository },
             _ => Self::Unreachable { repository, cause },
         }
     }
 
-    /// The engine's error, about the repository called `name`.
-    pub(crate) fn of_engine(error: &RepositoryError, name: &str) -> Self {
+    /// Converts an error of the built-in engine. `name` identifies the repository.
+    pub(crate) fn from_repository(error: &RepositoryError, name: &str) -> Self {
         let (repository, cause) = (name.to_owned(), error.to_string());
         match error {
             RepositoryError::Cancelled => Self::Cancelled,
-            RepositoryError::NotARepository { .. } => Self::NoRepository { repository },
+            RepositoryError::NotFound { .. } => Self::RepositoryNotFound { repository },
             RepositoryError::WrongPassword { .. } => Self::WrongPassword { repository },
             RepositoryError::Locked { holder, .. } => Self::Locked { repository, holder: holder.clone() },
-            RepositoryError::NoSuchSnapshot { name: snapshot, .. } => {
-                Self::NoSnapshot { snapshot: snapshot.clone(), repository }
+            RepositoryError::SnapshotNotFound { name: snapshot, .. } => {
+                Self::SnapshotNotFound { snapshot: snapshot.clone(), repository }
             }
-            RepositoryError::AmbiguousSnapshot { .. } | RepositoryError::NoSuchPath { .. } => {
+            RepositoryError::AmbiguousSnapshot { .. } | RepositoryError::PathNotFound { .. } => {
                 Self::InvalidJob { cause }
             }
             RepositoryError::Unsupported { cause, .. } => Self::Unsupported { repository, cause: cause.clone() },
             RepositoryError::NothingToBackUp { paths } => {
-                Self::Volume { path: paths.clone(), cause: "nothing in it can be read".into() }
+                Self::Volume { path: paths.clone(), cause: "no file in it can be read".into() }
             }
             RepositoryError::Local { path, cause } if is_full(cause) => Self::VolumeFull { path: path.clone() },
             RepositoryError::Local { path, cause } => Self::Volume { path: path.clone(), cause: cause.clone() },
-            RepositoryError::Store(error) => Self::of_store(error, name),
+            RepositoryError::Store(error) => Self::from_store(error, name),
             RepositoryError::LockLost { .. } => Self::Unreachable { repository, cause },
             _ => Self::Damaged { repository, cause },
         }
     }
 }
 
-/// Whether this is what the system says when nothing more can be written: there is no room, or somebody's quota is used up.
+/// Whether a system error text means that no space is left: the disk is full or a quota is exhausted.
 pub(crate) fn is_full(cause: &str) -> bool {
     [Errno::NOSPC, Errno::DQUOT].iter().any(|error| cause.contains(&format!("(os error {})", error.raw_os_error())))
 }
@@ -301,25 +302,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_damage_is_called_damage() {
+    fn only_corruption_is_reported_as_damage() {
         let text = String::from;
         for (error, reason) in [
-            (RepositoryError::Corrupt { what: text("index"), cause: text("its seal is broken") }, "RepositoryDamaged"),
+            (
+                RepositoryError::Corrupt { what: text("index"), cause: text("MAC verification failed") },
+                "RepositoryDamaged",
+            ),
             (RepositoryError::Unsupported { location: text("r"), cause: text("version 3") }, "UnsupportedRepository"),
             (RepositoryError::AmbiguousSnapshot { name: text("ab") }, "InvalidMoverJob"),
-            (RepositoryError::NoSuchPath { path: text("/a") }, "InvalidMoverJob"),
+            (RepositoryError::PathNotFound { path: text("/a") }, "InvalidMoverJob"),
             (RepositoryError::NothingToBackUp { paths: text("/v") }, "VolumeUnusable"),
         ] {
-            let error = MoverError::of_engine(&error, "r");
+            let error = MoverError::from_repository(&error, "r");
             assert_eq!((error.reason(), error.is_retryable()), (reason, false), "{error}");
         }
     }
 
     #[test]
-    fn a_quota_that_is_used_up_is_a_full_volume_like_a_full_disk() {
+    fn an_exhausted_quota_is_a_full_volume() {
         let reason = |number: i32| {
             let cause = format!("write: {}", std::io::Error::from_raw_os_error(number));
-            MoverError::of_engine(&RepositoryError::Local { path: "/v".into(), cause }, "r").reason()
+            MoverError::from_repository(&RepositoryError::Local { path: "/v".into(), cause }, "r").reason()
         };
         assert_eq!([28, 122, 5, 128].map(reason), ["VolumeFull", "VolumeFull", "VolumeUnusable", "VolumeUnusable"]);
     }

@@ -1,4 +1,4 @@
-//! What a mover's process is asked to do: one line of JSON on its standard input.
+//! The job of a mover process: one line of JSON on its standard input.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::place::{Place, Secret};
+use crate::repository_location::{RepositoryLocation, Secret};
 
-/// Which mover does the work.
+/// The kind of a mover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
-    /// Our own engine, on repositories of restic's format.
+pub enum MoverKind {
+    /// The built-in engine, on repositories in restic's format.
     BuiltIn,
     /// The program `restic`.
     Restic,
@@ -20,8 +20,8 @@ pub enum Kind {
     Kopia,
 }
 
-impl Kind {
-    /// What a PodVolumeBackup calls it: the built-in engine writes what restic writes.
+impl MoverKind {
+    /// The `uploaderType` of a PodVolumeBackup. The built-in engine writes restic's format.
     pub fn uploader_type(self) -> &'static str {
         match self {
             Self::BuiltIn | Self::Restic => "restic",
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Its name for people.
+    /// The name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
@@ -39,13 +39,13 @@ impl Kind {
     }
 }
 
-/// A repository and what opens it.
+/// A repository and its password.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Repository {
-    /// Where it is.
-    pub place: Place,
-    /// What opens it.
+    /// Its location.
+    pub location: RepositoryLocation,
+    /// Its password.
     pub password: Secret,
 }
 
@@ -55,35 +55,35 @@ pub struct Repository {
 pub struct Job {
     /// The name of the operation in the frames, for example the name of the CR.
     pub name: String,
-    /// Counts the processes that did this work, one after the other.
+    /// The number of the attempt: each process of this job has a higher one.
     #[serde(default)]
     pub epoch: u64,
-    /// Which mover.
-    pub kind: Kind,
-    /// The program, if it is not the one in `PATH`.
+    /// The mover.
+    pub kind: MoverKind,
+    /// The path of the program, if it is not in `PATH`.
     #[serde(default)]
     pub program: Option<PathBuf>,
     /// The repository.
     pub repository: Repository,
-    /// A directory that outlives the job, for what is worth keeping between two jobs on the same repository.
+    /// A cache directory that outlives the job.
     #[serde(default)]
     pub cache: Option<PathBuf>,
     /// How often progress is read and sent, in milliseconds.
-    #[serde(default = "every_second", rename = "intervalMs")]
+    #[serde(default = "default_interval", rename = "intervalMs")]
     pub interval: u64,
     /// What to do.
     pub work: Work,
 }
 
-fn every_second() -> u64 {
+fn default_interval() -> u64 {
     1000
 }
 
 impl Job {
-    /// A job with the usual settings.
-    pub fn new(name: impl Into<String>, kind: Kind, repository: Repository, work: Work) -> Self {
+    /// A job with the default settings.
+    pub fn new(name: impl Into<String>, kind: MoverKind, repository: Repository, work: Work) -> Self {
         let (program, cache) = (None, None);
-        Self { name: name.into(), epoch: 1, kind, program, repository, cache, interval: every_second(), work }
+        Self { name: name.into(), epoch: 1, kind, program, repository, cache, interval: default_interval(), work }
     }
 
     pub(crate) fn interval(&self) -> Duration {
@@ -91,7 +91,7 @@ impl Job {
     }
 }
 
-/// What to do with a repository.
+/// The operation of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Work {
@@ -99,19 +99,18 @@ pub enum Work {
     Backup(Backup),
     /// Restore into a directory.
     Restore(Restore),
-    /// See that the repository is there and that the password opens it; make it if there is none. Only for whoever holds
-    /// the Lease: two at once lose data.
+    /// Open the repository, or initialize it if there is none. Requires the Lease: two at once lose data.
     Ensure,
     /// List the snapshots.
     Snapshots,
-    /// Forget these snapshots and no others. Data that nothing refers to any more stays until maintenance.
+    /// Forget these snapshots and no others. Unreferenced data stays until a prune.
     Forget {
         /// Their IDs.
         snapshots: Vec<String>,
     },
     /// List the locks.
     Locks,
-    /// Remove these locks: see [`crate::LockWatch`] for which may be removed.
+    /// Remove these locks. [`crate::StaleLockDetector`] decides which may be removed.
     Unlock {
         /// Their IDs.
         locks: Vec<String>,
@@ -122,27 +121,27 @@ pub enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backup {
-    /// The directory as it is found on this machine. It is not recorded: below kubelet it changes with every pod.
+    /// The local path of the directory. It is not recorded, because kubelet uses another path for every pod.
     pub directory: PathBuf,
-    /// The volume's lasting name, `<namespace>/<pod>/<claim or volume>`.
+    /// The stable name of the volume, `<namespace>/<pod>/<claim or volume>`.
     pub source: String,
-    /// Tags of the snapshot. `pvc-uid` names the volume: the parent of an incremental backup is the newest snapshot with
-    /// the same one.
+    /// The tags of the snapshot. `pvc-uid` identifies the volume: the parent of an incremental backup is the newest snapshot
+    /// with the same UID.
     pub tags: BTreeMap<String, String>,
-    /// Who asks, in Velero's words: its own parent search looks for this.
+    /// Velero's snapshot requester. Velero's search for a parent compares it.
     #[serde(default = "pod_volume")]
     pub requester: String,
-    /// Read everything, whatever an earlier snapshot says.
+    /// Read all files, also unchanged ones.
     #[serde(default)]
     pub full: bool,
-    /// Where it is found in the snapshot, and the path that is written down, as restic itself does it; without it the content
-    /// lies in the root, and `source` is written down. Only the built-in mover can.
+    /// The path in the snapshot, which is also recorded as its path, as in restic. Without it the content is in the root, and
+    /// `source` is recorded. Only the built-in mover supports it.
     #[serde(default)]
     pub at: Option<PathBuf>,
-    /// The one entry of the directory that is wanted, if not all of them are; only with `at`.
+    /// The only entry of the directory to back up; `None` for all. Requires `at`.
     #[serde(default)]
     pub only: Option<PathBuf>,
-    /// How many files are read at a time, if not as many as the mover itself thinks best.
+    /// The number of files to read in parallel; `None` for the mover's default.
     #[serde(default)]
     pub parallel: Option<u32>,
 }
@@ -152,7 +151,7 @@ fn pod_volume() -> String {
 }
 
 impl Backup {
-    /// A backup with the usual settings.
+    /// A backup with the default settings.
     pub fn new(directory: impl Into<PathBuf>, source: impl Into<String>, tags: BTreeMap<String, String>) -> Self {
         Self {
             directory: directory.into(),
@@ -171,38 +170,38 @@ impl Backup {
     }
 }
 
-/// The tag that names a volume, spelled as Velero spells it.
+/// Velero's tag with the UID of the volume.
 pub(crate) const VOLUME_TAG: &str = "pvc-uid";
-/// The host in every snapshot of ours: a node's name would make each node a stranger to the others' snapshots.
+/// The host name in all our snapshots. With the node's name, a node would not find parents from other nodes.
 pub(crate) const HOST: &str = "plimsoll";
 
 /// A snapshot to restore.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restore {
-    /// Its ID, as the backup's outcome told it.
+    /// Its ID, from the backup's outcome.
     pub snapshot: String,
-    /// Where to. What is there and not in the snapshot stays.
+    /// The target directory. Files that are not in the snapshot stay.
     pub directory: PathBuf,
-    /// How many files are written at a time, if not as many as the mover itself thinks best. restic has no such setting.
+    /// The number of files to write in parallel; `None` for the mover's default. restic has no such setting.
     #[serde(default)]
     pub parallel: Option<u32>,
-    /// Whether blocks of zeros become holes. Every mover that can makes them, unless somebody says no.
-    #[serde(default = "yes")]
+    /// Whether blocks of zeros become holes, if the mover supports it.
+    #[serde(default = "default_sparse")]
     pub sparse: bool,
-    /// Whether nothing is there but what an earlier attempt at this very restore wrote, and the machine has not lost its memory
-    /// since: then a file of the right size and time is the right one. After a crash it may be full of zeros, and somebody
-    /// else's file may look the same.
+    /// Whether the directory contains only files of an earlier attempt of this restore and the machine was not restarted since:
+    /// then a file with the right size and time is complete. After a crash it may be full of zeros, and an unrelated file may
+    /// have the same size and time.
     #[serde(default)]
     pub resumed: bool,
 }
 
-fn yes() -> bool {
+fn default_sparse() -> bool {
     true
 }
 
 impl Restore {
-    /// A restore with the usual settings.
+    /// A restore with the default settings.
     pub fn new(snapshot: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
         Self { snapshot: snapshot.into(), directory: directory.into(), parallel: None, sparse: true, resumed: false }
     }

@@ -1,58 +1,61 @@
-//! Volume data: one trait, three movers, each transfer a process of its own.
+//! Volume data movers: one trait, three implementations, one process per transfer.
 //!
 //! ```text
 //!  agent, leader                       plimsoll mover (one job, one process)            restic | kopia
 //!  spawn(Job) ── job, secrets: stdin ─▶ run ─▶ Mover ─▶ built-in engine
 //!     │                                   │        └──▶ guarded child ─▶ exec ────────▶ the program
 //!     ├─ cancel: stdin ──────────────────▶│                                                 │
-//!     └─ graft ◀── frames, verdict: stdout ┘◀───────── progress, read from its output ───────┘
+//!     └─ graft ◀── frames, result: stdout ─┘◀───────── progress, read from its output ───────┘
 //! ```
 //!
 //! What a caller may rely on:
-//! - Secrets never stand in an argument list, in an environment, or in an error text. They travel over a pipe and lie in
-//!   files of a private directory in memory, which is removed at the end (`docs/volumes.md`).
-//! - Whoever started a mover and dies takes it along, and a mover that dies takes its program along.
-//! - A transfer that was asked to stop has ended within five seconds. One that falls silent is a stall, by name.
-//! - What could not be read or restored is named in the outcome; what failed as a whole is a [`MoverError`] with a reason.
+//! - Secrets never appear in an argument list, in an environment, or in an error text. They are passed over a pipe and stored
+//!   in files of a private directory in memory, which is removed at the end (`docs/volumes.md`).
+//! - A mover dies with the process that started it, and a program dies with its mover.
+//! - A cancelled transfer ends within five seconds. One that sends no frames is reported as a stall.
+//! - The outcome lists every file that was not read or restored. A transfer that fails as a whole returns a [`MoverError`] with
+//!   a reason.
 //!
-//! What it must never do: print, know Kubernetes, show 100 % before the end, or delete a snapshot that was not named.
+//! What it must never do: print, know Kubernetes, report 100 % before the end, or delete a snapshot that was not requested.
 
 mod builtin;
-mod child;
-mod confine;
 mod error;
+mod error_patterns;
 mod interrupt;
 mod job;
+mod job_runner;
 mod kopia;
 mod lifecycle;
 mod meters;
 mod mover;
+mod mover_process;
 mod outcome;
-mod parent;
-mod place;
-mod private;
+mod private_directory;
 mod probe;
+mod process_io;
+mod process_state;
+mod program;
+mod protocol;
+mod repository_location;
 mod restic;
-mod root;
-mod silent;
-mod status;
-mod survey;
-mod tool;
-mod traffic;
+mod sandbox;
+mod transfer_progress;
 mod version;
-mod wire;
+mod volume_root;
+mod volume_scan;
 
-pub use child::{guard, run};
 pub use error::{MoverError, Result};
-pub use job::{Backup, Job, Kind, Repository, Restore, Work};
+pub use job::{Backup, Job, MoverKind, Repository, Restore, Work};
+pub use job_runner::{guard, run};
 pub use lifecycle::{
-    DEFAULT_PASSWORD, Holder, LockWatch, References, Unfinished, orphans, own_pod, repository_prefix, restic_identifier,
+    DEFAULT_PASSWORD, LockHolderStatus, References, StaleLockDetector, UnfinishedBackup, orphaned_snapshots,
+    own_pod_uid, repository_prefix, restic_identifier,
 };
 pub use mover::{Fidelity, Mover, Session, mover};
-pub use outcome::{BackupOutcome, Ensured, LockInfo, Outcome, Problem, Problems, RestoreOutcome, SnapshotInfo};
-pub use parent::{Canceller, Launch, Transfer, spawn, spawn_at};
-pub use place::{Place, Secret};
-pub use plimsoll_repository::{Cancel, LockHolder, Standing};
-pub use private::sweep;
-pub use status::{SCANNING, TransferProgress, progress_towards, transfer_progress};
-pub use wire::{Said, understand};
+pub use mover_process::{Canceller, MoverCommand, MoverProcess, spawn, spawn_at};
+pub use outcome::{BackupOutcome, EnsureOutcome, LockInfo, Outcome, Problem, Problems, RestoreOutcome, SnapshotInfo};
+pub use plimsoll_repository::{Cancel, HolderLiveness, LockHolder};
+pub use private_directory::remove_stale_directories;
+pub use protocol::{MoverMessage, parse_message};
+pub use repository_location::{RepositoryLocation, Secret};
+pub use transfer_progress::{SCANNING, TransferProgress, transfer_progress, transfer_progress_with_total};

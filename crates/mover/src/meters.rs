@@ -1,8 +1,8 @@
-//! Bytes and files of one transfer, from sources that report absolute numbers and may be wrong about them.
+//! The byte and file meters of a transfer, fed by programs that report absolute and sometimes wrong numbers.
 
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
-use crate::status::SCANNING;
+use crate::transfer_progress::SCANNING;
 
 /// The meters of one transfer.
 #[derive(Debug)]
@@ -17,54 +17,54 @@ impl Meters {
         Self { task: task.clone(), bytes: task.meter(Unit::Bytes), files: task.meter(Unit::Files) }
     }
 
-    /// The source is still being looked through: whatever total it has reached will grow.
+    /// The source is still being scanned: the total will grow.
     pub(crate) fn scanning(&self, bytes: u64, total: u64) {
         self.task.say(SCANNING);
         self.bytes.set_total(Total::Growing(total.max(bytes)));
         self.bytes.set_done(bytes);
     }
 
-    /// An estimate of all bytes.
+    /// Sets an estimate of the total bytes.
     pub(crate) fn estimate(&self, total: u64) {
         self.bytes.set_total(Total::Growing(total));
     }
 
-    /// All bytes there are.
+    /// Sets the final total of bytes.
     pub(crate) fn total(&self, bytes: u64) {
         self.bytes.set_total(Total::Final(bytes));
     }
 
-    /// All files there are.
+    /// Sets the final total of files.
     pub(crate) fn total_files(&self, files: u64) {
         self.files.set_total(Total::Final(files));
     }
 
-    /// What is done so far: below the total, because only the program's end is the end.
+    /// Sets the bytes done. Stays below the total until [`Meters::finish`].
     pub(crate) fn done(&self, bytes: u64) {
         self.bytes.set_done(below(bytes, self.bytes.counts().total));
     }
 
-    /// What was counted so far.
+    /// The bytes done.
     pub(crate) fn bytes_done(&self) -> u64 {
         self.bytes.counts().done
     }
 
-    /// The same for files.
+    /// Sets the files done. Stays below the total until [`Meters::finish`].
     pub(crate) fn done_files(&self, files: u64) {
         self.files.set_done(below(files, self.files.counts().total));
     }
 
-    /// What is being worked on.
+    /// Sets the current item.
     pub(crate) fn item(&self, name: &str) {
         self.task.say(name);
     }
 
-    /// Something heard that may explain a stall.
+    /// Sets a hint that may explain a stall.
     pub(crate) fn hint(&self, text: &str) {
         self.task.hint(text);
     }
 
-    /// It has ended well, and this is what it came to.
+    /// Sets the final numbers after success.
     pub(crate) fn finish(&self, bytes: u64, files: u64) {
         for (meter, value) in [(&self.bytes, bytes), (&self.files, files)] {
             meter.set_total(Total::Final(value));
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_reports_more_than_there_is_does_not_reach_the_total_before_the_end() {
+    fn a_program_that_reports_too_many_bytes_does_not_reach_the_total_before_the_end() {
         let operation = Operation::new("t", Clock::system());
         let meters = Meters::new(&operation.root());
         meters.total(100);

@@ -1,4 +1,4 @@
-//! The one trait, and what every mover gets to work with.
+//! The trait of all movers, and the session of a job.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use plimsoll_progress::Task;
 
-use crate::job::{Backup, Job, Kind, Repository, Restore};
-use crate::outcome::{BackupOutcome, Ensured, LockInfo, RestoreOutcome, SnapshotInfo};
-use crate::private::PrivateDirectory;
-use crate::{Cancel, MoverError, Result, confine};
+use crate::job::{Backup, Job, MoverKind, Repository, Restore};
+use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, RestoreOutcome, SnapshotInfo};
+use crate::private_directory::PrivateDirectory;
+use crate::{Cancel, MoverError, Result, sandbox};
 
-/// What a restore brings back beside contents, modes, owners, times of files and symbolic links, which every mover keeps.
+/// What a restore preserves besides contents, modes, owners, file times and symbolic links, which every mover preserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own that a user may ask")]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct Fidelity {
-    /// Two names of one file stay two names of one file.
+    /// Hard links.
     pub hard_links: bool,
     /// Extended attributes.
     pub attributes: bool,
@@ -23,9 +23,9 @@ pub struct Fidelity {
     pub special_files: bool,
     /// Names that are not UTF-8.
     pub any_name: bool,
-    /// The times of directories; without it they are as new as the newest file inside.
+    /// The times of directories. Without it they have the time of the newest file inside.
     pub directory_times: bool,
-    /// A volume without files becomes a snapshot.
+    /// Snapshots of empty volumes.
     pub empty_snapshots: bool,
 }
 
@@ -35,39 +35,39 @@ pub struct Fidelity {
 /// caller's to end.
 ///
 /// # Cancel safety
-/// After [`Session::cancel`] was raised a call returns [`MoverError::Cancelled`] within five seconds. What was stored stays
-/// and is used by the next backup; a restore is taken up by doing it again.
+/// After [`Session::cancel`] was set a call returns [`MoverError::Cancelled`] within five seconds. Stored data stays and is
+/// used by the next backup; an interrupted restore is resumed by running it again.
 pub trait Mover: std::fmt::Debug + Send + Sync {
-    /// Which one it is.
-    fn kind(&self) -> Kind;
-    /// What it keeps.
+    /// The kind of this mover.
+    fn kind(&self) -> MoverKind;
+    /// What a restore preserves.
     fn fidelity(&self) -> Fidelity;
     /// Backs up a directory.
     fn backup(&self, backup: &Backup, session: &Session) -> Result<BackupOutcome>;
     /// Restores a snapshot into a directory.
     fn restore(&self, restore: &Restore, session: &Session) -> Result<RestoreOutcome>;
-    /// Opens the repository, or makes it. Only under the Lease.
-    fn ensure(&self, session: &Session) -> Result<Ensured>;
-    /// All snapshots.
+    /// Opens the repository or initializes it. Requires the Lease.
+    fn ensure(&self, session: &Session) -> Result<EnsureOutcome>;
+    /// Lists all snapshots.
     fn snapshots(&self, session: &Session) -> Result<Vec<SnapshotInfo>>;
-    /// Forgets these snapshots and no others. One that is gone already is no error.
+    /// Forgets these snapshots and no others. Succeeds for snapshots that do not exist.
     fn forget(&self, snapshots: &[String], session: &Session) -> Result<usize>;
-    /// All locks, where the format has any.
+    /// Lists all locks, if the format has locks.
     fn locks(&self, session: &Session) -> Result<Vec<LockInfo>>;
     /// Removes these locks.
     fn unlock(&self, locks: &[String], session: &Session) -> Result<usize>;
 }
 
 /// The mover of this kind.
-pub fn mover(kind: Kind) -> Box<dyn Mover> {
+pub fn mover(kind: MoverKind) -> Box<dyn Mover> {
     match kind {
-        Kind::BuiltIn => Box::new(crate::builtin::BuiltIn),
-        Kind::Restic => Box::new(crate::restic::Restic),
-        Kind::Kopia => Box::new(crate::kopia::Kopia),
+        MoverKind::BuiltIn => Box::new(crate::builtin::BuiltIn),
+        MoverKind::Restic => Box::new(crate::restic::Restic),
+        MoverKind::Kopia => Box::new(crate::kopia::Kopia),
     }
 }
 
-/// What a mover works with: the repository, a task to report to, and a way to be stopped.
+/// The environment of a job: the repository, a task to report to, and a cancel flag.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) repository: Repository,
@@ -77,39 +77,39 @@ pub struct Session {
     pub(crate) task: Task,
     pub(crate) cancel: Cancel,
     pub(crate) guard: Vec<OsString>,
-    /// Where programs may write; everywhere if it is empty.
-    pub(crate) writes: Vec<PathBuf>,
+    /// The paths that programs may write to; all if it is empty.
+    pub(crate) writable_paths: Vec<PathBuf>,
     pub(crate) private: PrivateDirectory,
     pub(crate) scratch: PrivateDirectory,
 }
 
 impl Session {
-    /// A session for one job. `guard` is the command that starts a program guarded: see [`crate::guard`].
+    /// Creates a session for one job. `guard` is the command that starts a program guarded: see [`crate::guard`].
     pub fn new(job: &Job, task: Task, cancel: Cancel, guard: Vec<OsString>) -> Result<Self> {
         let (private, scratch) = (PrivateDirectory::in_memory()?, PrivateDirectory::on_disk()?);
         if let Some(cache) = &job.cache {
-            // Somebody who may write only where something is cannot make it.
-            let made = std::fs::create_dir_all(cache);
-            made.map_err(|error| MoverError::local(format!("make {}", cache.display()), &error))?;
+            // A sandboxed program cannot create it.
+            let created = std::fs::create_dir_all(cache);
+            created.map_err(|error| MoverError::local(format!("create directory {}", cache.display()), &error))?;
         }
-        let writes = confine::places(job, &[private.path().to_owned(), scratch.path().to_owned()]);
+        let writable_paths = sandbox::writable_paths(job, &[private.path().to_owned(), scratch.path().to_owned()]);
         Ok(Self {
-            repository: seen_by(job.kind, job.repository.clone()),
+            repository: repository_for(job.kind, job.repository.clone()),
             program: job.program.clone(),
             cache: job.cache.clone(),
             interval: job.interval(),
             task,
             cancel,
             guard,
-            writes,
+            writable_paths,
             private,
             scratch,
         })
     }
 
-    /// How messages call the repository.
+    /// The repository's name in messages.
     pub(crate) fn name(&self) -> String {
-        self.repository.place.name()
+        self.repository.location.name()
     }
 
     pub(crate) fn check_cancel(&self) -> Result<()> {
@@ -117,23 +117,23 @@ impl Session {
     }
 }
 
-/// A repository as the one who moves the data sees it: whoever looks at it beside a program must look in the same way.
-fn seen_by(kind: Kind, repository: Repository) -> Repository {
+/// The repository as this mover accesses it. Probes must use the same settings as the program.
+fn repository_for(kind: MoverKind, repository: Repository) -> Repository {
     match kind {
-        Kind::BuiltIn => repository,
-        Kind::Restic | Kind::Kopia => {
-            Repository { place: repository.place.without_customer_key(), password: repository.password }
+        MoverKind::BuiltIn => repository,
+        MoverKind::Restic | MoverKind::Kopia => {
+            Repository { location: repository.location.without_customer_key(), password: repository.password }
         }
     }
 }
 
-/// Refuses a volume that is not there: its program would say so in many ways.
+/// Rejects a missing volume: every program reports that differently.
 pub(crate) fn require_directory(path: &Path) -> Result<()> {
-    let unusable = |cause: String| MoverError::Volume { path: path.display().to_string(), cause };
+    let failed = |cause: String| MoverError::Volume { path: path.display().to_string(), cause };
     match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(unusable("it is not a directory".into())),
-        Err(error) => Err(unusable(error.to_string())),
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(failed("not a directory".into())),
+        Err(error) => Err(failed(error.to_string())),
     }
 }
 
@@ -141,19 +141,20 @@ pub(crate) fn require_directory(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::probe::Probe;
-    use crate::{Place, Secret};
+    use crate::{RepositoryLocation, Secret};
 
     #[test]
-    fn only_the_built_in_mover_looks_at_a_store_with_the_customers_own_key() {
-        let mut place = Place { provider: "aws".into(), bucket: "b".into(), ..Place::default() };
-        place.config.insert("customerKeyEncryptionFile".into(), "/no/such/key".into());
-        place.config.insert("region".into(), "eu-west-1".into());
+    fn only_the_built_in_mover_uses_the_customer_key() {
+        let mut location =
+            RepositoryLocation { provider: "aws".into(), bucket: "b".into(), ..RepositoryLocation::default() };
+        location.config.insert("customerKeyEncryptionFile".into(), "/no/such/key".into());
+        location.config.insert("region".into(), "eu-west-1".into());
         let opened = |kind| {
-            let repository = Repository { place: place.clone(), password: Secret::new("p") };
-            Probe::open(&seen_by(kind, repository).place).map(drop)
+            let repository = Repository { location: location.clone(), password: Secret::new("p") };
+            Probe::open(&repository_for(kind, repository).location).map(drop)
         };
-        let error = opened(Kind::BuiltIn).expect_err("the key is asked for");
+        let error = opened(MoverKind::BuiltIn).expect_err("the key file is read");
         assert!(error.to_string().contains("/no/such/key"), "{error}");
-        assert_eq!([Kind::Restic, Kind::Kopia].map(opened), [Ok(()), Ok(())]);
+        assert_eq!([MoverKind::Restic, MoverKind::Kopia].map(opened), [Ok(()), Ok(())]);
     }
 }

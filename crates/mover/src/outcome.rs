@@ -1,12 +1,12 @@
-//! How jobs end when they end well, with everything that went wrong on the way.
+//! The outcomes of successful jobs, with the problems of single files.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use plimsoll_repository::{LockHolder, Standing};
+use plimsoll_repository::{HolderLiveness, LockHolder};
 use serde::{Deserialize, Serialize};
 
-/// How a job ended.
+/// The outcome of a successful job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
@@ -14,75 +14,74 @@ pub enum Outcome {
     Backup(BackupOutcome),
     /// A restore.
     Restore(RestoreOutcome),
-    /// The repository is there.
-    Ensured(Ensured),
+    /// An opened or initialized repository.
+    Ensure(EnsureOutcome),
     /// Its snapshots.
     Snapshots(Vec<SnapshotInfo>),
-    /// How many snapshots are gone now: those that were gone before count too.
+    /// The number of forgotten snapshots, including those that did not exist.
     Forgotten(usize),
     /// Its locks.
     Locks(Vec<LockInfo>),
-    /// How many locks were removed.
+    /// The number of removed locks.
     Unlocked(usize),
 }
 
-/// A file that is not in the snapshot, or was not restored, and why.
+/// A file that was not backed up or restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Its path below the volume.
     pub path: String,
-    /// What the program or the system said.
+    /// The error of the program or the system.
     pub cause: String,
 }
 
-/// Problems kept in words; the rest is only counted.
-pub(crate) const MOST_PROBLEMS: usize = 1000;
+/// The maximum number of listed problems; the rest is only counted.
+pub(crate) const MAX_PROBLEMS: usize = 1000;
 
-/// A list of problems that does not grow without end.
+/// A bounded list of problems.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problems {
     /// The first thousand.
     pub named: Vec<Problem>,
-    /// How many there were in all.
+    /// The number of all problems.
     pub count: u64,
 }
 
 impl Problems {
     pub(crate) fn add(&mut self, path: impl Into<String>, cause: impl Into<String>) {
         let (path, cause) = (path.into(), cause.into());
-        if self.named.iter().any(|known| known.path == path) {
+        if self.named.iter().any(|problem| problem.path == path) {
             return;
         }
         self.count += 1;
-        if self.named.len() < MOST_PROBLEMS {
+        if self.named.len() < MAX_PROBLEMS {
             self.named.push(Problem { path, cause });
         }
     }
 }
 
-/// How a backup ended.
+/// The outcome of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupOutcome {
-    /// The snapshot. Nothing where the volume is empty and the mover makes no snapshots of nothing, as restic does not:
-    /// there is nothing to restore either.
+    /// The snapshot. `None` if the volume is empty and the mover makes no snapshots of empty volumes, as restic.
     pub snapshot: Option<String>,
-    /// The snapshot it was compared with.
+    /// The parent snapshot.
     pub parent: Option<String>,
     /// Bytes in the snapshot.
     pub bytes: u64,
     /// Files in the snapshot.
     pub files: u64,
-    /// Bytes that were new to the repository.
+    /// Bytes added to the repository.
     pub added: Option<u64>,
-    /// What is not in the snapshot, or not as it was.
+    /// Files that are missing in the snapshot or incomplete.
     pub problems: Problems,
-    /// What the repository's owner should know.
+    /// Warnings for the owner of the repository.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
 
-/// How a restore ended.
+/// The outcome of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreOutcome {
@@ -90,22 +89,22 @@ pub struct RestoreOutcome {
     pub bytes: u64,
     /// Files of the snapshot.
     pub files: u64,
-    /// What was not restored.
+    /// Files that were not restored.
     pub problems: Problems,
-    /// What the repository's owner should know.
+    /// Warnings for the owner of the repository.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
 
-/// A repository that is there and opens.
+/// An opened or initialized repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ensured {
-    /// Whether it was made just now.
+pub struct EnsureOutcome {
+    /// Whether it was initialized by this job.
     pub created: bool,
-    /// Its own random name.
+    /// Its random ID.
     pub id: String,
-    /// What its owner should know.
+    /// Warnings for the owner of the repository.
     pub warnings: Vec<String>,
 }
 
@@ -115,22 +114,22 @@ pub struct Ensured {
 pub struct SnapshotInfo {
     /// Its ID.
     pub id: String,
-    /// What it calls its time: when whoever made it began.
+    /// Its time: the start of its backup.
     pub time: Timestamp,
-    /// When whoever made it was done, where that is written down.
+    /// The end of its backup, if it is recorded.
     #[serde(default)]
     pub ended: Option<Timestamp>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
-    /// What it is a snapshot of, as the program wrote it down.
+    /// Its source, as recorded by the program.
     pub source: String,
-    /// Bytes in it, where that is known without reading it.
+    /// Its size, if it is known without reading the snapshot.
     pub bytes: Option<u64>,
 }
 
 impl SnapshotInfo {
-    /// Since when it has been there, as far as that is known: making one may take hours.
-    pub fn made(&self) -> Timestamp {
+    /// When the snapshot became visible: the end of its backup, if it is known.
+    pub fn completed_at(&self) -> Timestamp {
         self.ended.map_or(self.time, |ended| ended.max(self.time))
     }
 }
@@ -139,30 +138,30 @@ impl SnapshotInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockInfo {
-    /// Its ID. A holder that lives writes a new one every few minutes.
+    /// Its ID. A running holder replaces its lock every few minutes.
     pub id: String,
-    /// When it was written, by its holder's clock.
+    /// When it was created, by its holder's clock.
     pub time: Timestamp,
-    /// The holder's machine or pod, as the lock has it.
+    /// The holder's machine or pod, from the lock file.
     pub hostname: String,
-    /// The holder's process.
+    /// The holder's process ID.
     pub pid: u32,
-    /// Whether it excludes everybody else.
+    /// Whether it is exclusive.
     pub exclusive: bool,
 }
 
 impl LockInfo {
-    /// The machine or pod in short, for people.
+    /// The short name of the machine or pod, for messages.
     pub fn machine(&self) -> &str {
         plimsoll_repository::machine(&self.hostname)
     }
 
-    /// What this process, in the pod with this UID, knows about the holder.
-    pub fn standing(&self, pod: Option<&str>) -> Standing {
-        LockHolder::parse(&self.hostname).map_or(Standing::Unknown, |holder| holder.standing(self.pid, pod))
+    /// The state of the holder, as seen from this process in the pod with this UID.
+    pub fn liveness(&self, pod: Option<&str>) -> HolderLiveness {
+        LockHolder::parse(&self.hostname).map_or(HolderLiveness::Unknown, |holder| holder.liveness(self.pid, pod))
     }
 
-    /// Whether the holder is or was in the pod with this UID, on a node that has run since this boot ID was made.
+    /// Whether the holder is or was in the pod with this UID, on a node with this boot ID.
     pub fn is_in(&self, pod: &str, boot: &str) -> bool {
         LockHolder::parse(&self.hostname).is_some_and(|holder| holder.is_in(pod, boot))
     }

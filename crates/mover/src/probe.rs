@@ -1,5 +1,5 @@
-//! The store behind a repository, asked by ourselves: a dead or refusing one is named at once, whatever patience the
-//! program would have with it.
+//! Direct access to the store of a repository. An unreachable store or rejected credentials are reported at once, without the
+//! long retries of the programs.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,10 +7,10 @@ use futures::TryStreamExt;
 use plimsoll_store::{Location, ObjectInfo, Store, Tuning};
 use tokio::runtime::Runtime;
 
-use crate::place::Place;
+use crate::repository_location::RepositoryLocation;
 use crate::{MoverError, Result};
 
-/// A store and what it takes to ask it from here.
+/// A store with a runtime for blocking calls.
 #[derive(Debug)]
 pub(crate) struct Probe {
     runtime: Runtime,
@@ -19,9 +19,9 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn open(place: &Place) -> Result<Self> {
-        let name = place.name();
-        let location = Location { tuning: impatient(), ..place.location() };
+    pub(crate) fn open(location: &RepositoryLocation) -> Result<Self> {
+        let name = location.name();
+        let location = Location { tuning: short_timeouts(), ..location.location() };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -29,28 +29,28 @@ impl Probe {
             .map_err(|error| MoverError::local("start a runtime", &error))?;
         let store = {
             let _inside = runtime.enter();
-            Store::open(&location).map_err(|error| MoverError::of_store(&error, &name))?
+            Store::open(&location).map_err(|error| MoverError::from_store(&error, &name))?
         };
         Ok(Self { runtime, store, name })
     }
 
-    /// Whether an object is there. Some servers answer "not found" to keys they refuse, and only a listing tells the truth.
+    /// Whether an object exists. Some servers respond "not found" to rejected credentials; only a list reveals it.
     pub(crate) fn exists(&self, key: &str) -> Result<bool> {
-        let asked = async {
+        let exists = async {
             if self.store.exists(key).await? {
                 return Ok(true);
             }
             self.store.list("").try_next().await.map(|_| false)
         };
-        self.runtime.block_on(asked).map_err(|error| self.error(&error))
+        self.runtime.block_on(exists).map_err(|error| self.error(&error))
     }
 
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>> {
         self.runtime.block_on(self.store.list(folder).try_collect()).map_err(|error| self.error(&error))
     }
 
-    /// Whether a folder holds anything, without listing all of it.
-    pub(crate) fn holds_any(&self, folder: &str) -> Result<bool> {
+    /// Whether a folder contains an object, without listing all of it.
+    pub(crate) fn contains_any(&self, folder: &str) -> Result<bool> {
         let first = self.runtime.block_on(async { self.store.list(folder).try_next().await });
         first.map(|first| first.is_some()).map_err(|error| self.error(&error))
     }
@@ -68,22 +68,22 @@ impl Probe {
     }
 
     fn error(&self, error: &plimsoll_store::StoreError) -> MoverError {
-        MoverError::of_store(error, &self.name)
+        MoverError::from_store(error, &self.name)
     }
 }
 
-/// The age of the youngest of these objects.
-pub(crate) fn youngest(objects: &[ObjectInfo]) -> Duration {
+/// The age of the newest of these objects.
+pub(crate) fn newest_age(objects: &[ObjectInfo]) -> Duration {
     let now = SystemTime::now();
     let ages = objects.iter().map(|object| now.duration_since(object.modified).unwrap_or_default());
     ages.min().unwrap_or_default()
 }
 
-fn impatient() -> Tuning {
+fn short_timeouts() -> Tuning {
     Tuning {
-        idle: Duration::from_secs(10),
-        connect: Duration::from_secs(5),
-        retries: 2,
-        give_up: Duration::from_secs(15),
+        idle_timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(5),
+        max_retries: 2,
+        retry_timeout: Duration::from_secs(15),
     }
 }

@@ -1,4 +1,4 @@
-//! Versions of programs.
+//! Program versions.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_programs_say_of_themselves() {
+    fn versions_are_found_in_the_output_of_programs() {
         for (text, version) in [
             ("restic 0.14.0 compiled with go1.19.8 on linux/amd64", Version(0, 14, 0)),
             ("restic 0.9.4 (v0.9.4-0-g1234) compiled with go1.11", Version(0, 9, 4)),

@@ -69,7 +69,7 @@ pub fn open_store(
         session,
         plugin: offer.name.clone(),
         bucket: location.bucket.clone(),
-        idle: location.tuning.idle,
+        idle: location.tuning.idle_timeout,
         _credentials: credentials,
     }));
     Store::from_signing_objects(Arc::new(objects), location.display_name(), &location.prefix)

@@ -1,4 +1,4 @@
-//! The engine by hand: `repository <command> <repository directory> <password> …`, for benchmarks and for looking.
+//! A command line for the engine: `repository <command> <repository directory> <password> …`, for benchmarks and debugging.
 #![expect(clippy::print_stdout, reason = "a command-line tool")]
 
 use std::path::Path;
@@ -11,24 +11,24 @@ use plimsoll_repository::restore::RestoreOptions;
 use plimsoll_repository::{Cancel, OpenOptions, ReadData, Repository};
 use plimsoll_store::{Location, Store};
 
-fn store(place: &str) -> Result<Store, plimsoll_store::StoreError> {
-    let Some(rest) = place.strip_prefix("s3:") else { return Store::directory(place, "") };
+fn store(location: &str) -> Result<Store, plimsoll_store::StoreError> {
+    let Some(rest) = location.strip_prefix("s3:") else { return Store::directory(location, "") };
     // s3:http://host:port/bucket with the keys in the environment.
     let (endpoint, bucket) = rest.rsplit_once('/').unwrap_or((rest, ""));
-    let mut location = Location { provider: "aws".into(), bucket: bucket.into(), ..Location::default() };
-    location.config.insert("s3Url".into(), endpoint.into());
-    location.config.insert("s3ForcePathStyle".into(), "true".into());
-    location.config.insert("region".into(), "us-east-1".into());
-    Store::open(&location)
+    let mut store_location = Location { provider: "aws".into(), bucket: bucket.into(), ..Location::default() };
+    store_location.config.insert("s3Url".into(), endpoint.into());
+    store_location.config.insert("s3ForcePathStyle".into(), "true".into());
+    store_location.config.insert("region".into(), "us-east-1".into());
+    Store::open(&store_location)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [command, place, password, rest @ ..] = arguments.as_slice() else {
+    let [command, location, password, rest @ ..] = arguments.as_slice() else {
         return Err("usage: repository init|backup|restore|check|snapshots <repository> <password> …".into());
     };
     let runtime = tokio::runtime::Runtime::new()?;
-    let (store, handle) = (store(place)?, runtime.handle().clone());
+    let (store, handle) = (store(location)?, runtime.handle().clone());
     if command == "init" {
         Repository::init(store, handle, password.as_bytes())?;
         return Ok(());
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 println!("{} {}", node.kind.word(), path.display());
             })?;
         }
-        _ => return Err("wrong arguments".into()),
+        _ => return Err("invalid arguments".into()),
     }
     println!("done after {:?}", started.elapsed());
     Ok(())

@@ -1,4 +1,4 @@
-//! Where every blob is, in memory: 48 bytes for each and one slot of a hash table.
+//! The in-memory index of all blobs: 48 bytes and one hash table slot for each.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,9 +6,9 @@ use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::id::Id;
 use crate::format::index::IndexedPack;
 
-/// Where a blob lies.
+/// The location of a blob in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlobLocation {
     /// Number of the pack within the index.
     pub pack: u32,
     pub offset: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Place {
     pub uncompressed: u32,
 }
 
-impl Place {
+impl BlobLocation {
     pub(crate) fn of(pack: u32, blob: &PackedBlob) -> Self {
         Self { pack, offset: blob.offset, length: blob.length, uncompressed: blob.uncompressed }
     }
@@ -27,56 +27,56 @@ impl Place {
     }
 
     pub(crate) fn plain_length(&self) -> u64 {
-        let sealed = u64::from(self.length).saturating_sub(crate::format::crypto::OVERHEAD as u64);
-        if self.uncompressed > 0 { u64::from(self.uncompressed) } else { sealed }
+        let encrypted = u64::from(self.length).saturating_sub(crate::format::crypto::OVERHEAD as u64);
+        if self.uncompressed > 0 { u64::from(self.uncompressed) } else { encrypted }
     }
 }
 
 /// The union of all index files.
 #[derive(Default)]
 pub(crate) struct BlobIndex {
-    /// A pack's number is its place in this table.
+    /// The number of a pack is its position in this table.
     packs: Table<Id>,
     data: Table<Entry>,
     trees: Table<Entry>,
-    /// Second and further copies: rare, but what a damaged first copy is replaced with.
-    copies: HashMap<Id, Vec<Place>>,
-    /// What it was made from: index files, and packs that no index file names.
-    origin: Origin,
-    /// Packs that are too large to be held whole. Few programs write any.
+    /// Further copies of blobs. They are rare and replace a damaged first copy.
+    copies: HashMap<Id, Vec<BlobLocation>>,
+    /// The index files and unindexed packs that it was loaded from.
+    sources: IndexSources,
+    /// Packs that are too large for memory. Few programs write them.
     large: HashSet<u32>,
 }
 
-/// The files of the store that an index was made from.
+/// The files of the store that an index was loaded from.
 #[derive(Debug, Default)]
-pub(crate) struct Origin {
+pub(crate) struct IndexSources {
     pub files: Vec<Id>,
     pub packs: Vec<Id>,
 }
 
-/// Packs of more are large. A pack that was closed at 16 MiB is not.
+/// Larger packs count as large. A pack that was closed at 16 MiB does not.
 pub(crate) const LARGE_PACK: u64 = 17 * 1024 * 1024;
 
 impl BlobIndex {
-    /// Takes in what an index file names.
+    /// Adds the packs of an index file.
     pub(crate) fn add_file(&mut self, file: Id, packs: &[IndexedPack]) {
-        self.origin.files.push(file);
+        self.sources.files.push(file);
         for pack in packs {
             self.add(pack);
         }
     }
 
-    /// Takes in a pack that no index file names.
-    pub(crate) fn add_orphan(&mut self, pack: &IndexedPack) {
-        self.origin.packs.push(pack.id);
+    /// Adds a pack that is in no index file.
+    pub(crate) fn add_unindexed(&mut self, pack: &IndexedPack) {
+        self.sources.packs.push(pack.id);
         self.add(pack);
     }
 
-    pub(crate) fn origin(&self) -> &Origin {
-        &self.origin
+    pub(crate) fn sources(&self) -> &IndexSources {
+        &self.sources
     }
 
-    /// Takes in a pack; one that is known already changes nothing.
+    /// Adds a pack, unless it is already in the index.
     pub(crate) fn add(&mut self, pack: &IndexedPack) {
         let Ok(number) = u32::try_from(self.packs.len) else { return };
         if !self.packs.insert(pack.id) {
@@ -85,15 +85,15 @@ impl BlobIndex {
         for blob in &pack.blobs {
             self.add_blob(number, blob);
         }
-        if pack.blobs.iter().any(|blob| Place::of(number, blob).range().end > LARGE_PACK) {
+        if pack.blobs.iter().any(|blob| BlobLocation::of(number, blob).range().end > LARGE_PACK) {
             self.large.insert(number);
         }
     }
 
     fn add_blob(&mut self, pack: u32, blob: &PackedBlob) {
-        let place = Place::of(pack, blob);
-        if !self.table_mut(blob.kind).insert(Entry { id: blob.id, place }) {
-            self.copies.entry(blob.id).or_default().push(place);
+        let location = BlobLocation::of(pack, blob);
+        if !self.table_mut(blob.kind).insert(Entry { id: blob.id, location }) {
+            self.copies.entry(blob.id).or_default().push(location);
         }
     }
 
@@ -101,12 +101,12 @@ impl BlobIndex {
         self.table(kind).get(id).is_some()
     }
 
-    pub(crate) fn find(&self, kind: BlobKind, id: &Id) -> Option<Place> {
-        self.table(kind).get(id).map(|entry| entry.place)
+    pub(crate) fn find(&self, kind: BlobKind, id: &Id) -> Option<BlobLocation> {
+        self.table(kind).get(id).map(|entry| entry.location)
     }
 
-    /// All places of a blob, the preferred one first.
-    pub(crate) fn places(&self, kind: BlobKind, id: &Id) -> Vec<Place> {
+    /// All locations of a blob, the preferred one first.
+    pub(crate) fn locations(&self, kind: BlobKind, id: &Id) -> Vec<BlobLocation> {
         let copies = self.copies.get(id).into_iter().flatten().copied();
         self.find(kind, id).into_iter().chain(copies).collect()
     }
@@ -115,7 +115,7 @@ impl BlobIndex {
         if (number as usize) < self.packs.len { *self.packs.entry(number as usize) } else { Id::default() }
     }
 
-    /// Whether a pack is too large to be held whole.
+    /// Whether a pack is too large for memory.
     pub(crate) fn is_large(&self, number: u32) -> bool {
         self.large.contains(&number)
     }
@@ -147,44 +147,44 @@ impl BlobIndex {
     }
 }
 
-/// Something that is found by its ID.
-trait Keyed {
+/// An entry with an ID.
+trait HasId {
     fn id(&self) -> &Id;
 }
 
 struct Entry {
     id: Id,
-    place: Place,
+    location: BlobLocation,
 }
 
-impl Keyed for Entry {
+impl HasId for Entry {
     fn id(&self) -> &Id {
         &self.id
     }
 }
 
-impl Keyed for Id {
+impl HasId for Id {
     fn id(&self) -> &Id {
         self
     }
 }
 
-/// A set of IDs: 32 bytes for each and one slot of a hash table.
+/// A set of IDs: 32 bytes and one hash table slot for each.
 #[derive(Default)]
 pub(crate) struct IdSet(Table<Id>);
 
 impl IdSet {
-    /// Adds an ID; says whether it is new.
+    /// Adds an ID. Returns whether it is new.
     pub(crate) fn insert(&mut self, id: Id) -> bool {
         self.0.insert(id)
     }
 }
 
-/// Entries in blocks that never move, found through a table of their numbers: what grows is four bytes for each entry, not
-/// forty-eight.
+/// Entries in blocks that never move, found through a hash table of their numbers. Only the table with four bytes per entry is
+/// reallocated, not the entries with 48 bytes.
 struct Table<E> {
     blocks: Vec<Vec<E>>,
-    /// Number of the entry plus one; 0 is free. At most three quarters are taken, and right after growing half.
+    /// The number of the entry plus one; 0 is free. At most three quarters are used, and half right after growing.
     slots: Vec<u32>,
     len: usize,
 }
@@ -195,17 +195,17 @@ impl<E> Default for Table<E> {
     }
 }
 
-const BLOCK: usize = 1 << 13;
+const BLOCK_SIZE: usize = 1 << 13;
 
-impl<E: Keyed> Table<E> {
+impl<E: HasId> Table<E> {
     fn entry(&self, number: usize) -> &E {
-        &self.blocks[number / BLOCK][number % BLOCK]
+        &self.blocks[number / BLOCK_SIZE][number % BLOCK_SIZE]
     }
 
-    /// The slot that holds this ID, or the free one where it belongs.
+    /// The slot of this ID, or the free slot for it.
     fn slot(&self, id: &Id) -> Option<usize> {
         let last = self.slots.len().checked_sub(1)?;
-        let mut at = spread(id, self.slots.len());
+        let mut at = first_slot(id, self.slots.len());
         while let Some(number) = self.slots[at].checked_sub(1) {
             if self.entry(number as usize).id() == id {
                 break;
@@ -215,7 +215,7 @@ impl<E: Keyed> Table<E> {
         Some(at)
     }
 
-    /// The number of the entry with this ID: they are counted from 0 as they come.
+    /// The number of the entry with this ID, from 0 in the order of insertion.
     fn number(&self, id: &Id) -> Option<usize> {
         self.slots[self.slot(id)?].checked_sub(1).map(|number| number as usize)
     }
@@ -232,8 +232,8 @@ impl<E: Keyed> Table<E> {
         if self.slots[slot] != 0 {
             return false;
         }
-        if self.len.is_multiple_of(BLOCK) {
-            self.blocks.push(Vec::with_capacity(BLOCK));
+        if self.len.is_multiple_of(BLOCK_SIZE) {
+            self.blocks.push(Vec::with_capacity(BLOCK_SIZE));
         }
         let Some(block) = self.blocks.last_mut() else { return false };
         block.push(entry);
@@ -244,7 +244,7 @@ impl<E: Keyed> Table<E> {
 
     fn grow(&mut self) {
         let length = (self.slots.len() / 2 * 3).max(16);
-        // The old ones are of no more use, and need not be there beside the new ones.
+        // Free the old slots before the new ones are allocated.
         self.slots = Vec::new();
         self.slots = vec![0; length];
         for number in 0..self.len {
@@ -256,34 +256,34 @@ impl<E: Keyed> Table<E> {
     }
 }
 
-/// Where to look first among so many slots: IDs are hashes, so any part of one is spread evenly.
-fn spread(id: &Id, slots: usize) -> usize {
+/// The first slot to probe. IDs are hashes, so any part of them is evenly distributed.
+fn first_slot(id: &Id, slots: usize) -> usize {
     let product = id.head() as u128 * slots as u128;
     usize::try_from(product >> usize::BITS).unwrap_or(0)
 }
 
 /// One bit for each blob of an index.
-pub(crate) struct Marks<'a> {
+pub(crate) struct BlobMarks<'a> {
     index: &'a BlobIndex,
     data: Vec<u64>,
     trees: Vec<u64>,
 }
 
-impl<'a> Marks<'a> {
+impl<'a> BlobMarks<'a> {
     pub(crate) fn new(index: &'a BlobIndex) -> Self {
         let words = |blobs: usize| vec![0; blobs.div_ceil(64)];
         Self { index, data: words(index.data.len), trees: words(index.trees.len) }
     }
 
-    /// Marks a blob; says whether it had no mark. A blob that no index file has cannot be marked, and is never new.
+    /// Marks a blob. Returns whether it was unmarked. A blob that is not in the index cannot be marked and is never new.
     pub(crate) fn set(&mut self, kind: BlobKind, id: &Id) -> bool {
         let Some(number) = self.index.table(kind).number(id) else { return false };
         let words = if kind == BlobKind::Tree { &mut self.trees } else { &mut self.data };
         let Some(word) = words.get_mut(number / 64) else { return false };
         let bit = 1 << (number % 64);
-        let new = *word & bit == 0;
+        let is_new = *word & bit == 0;
         *word |= bit;
-        new
+        is_new
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blob_is_found_again_and_second_copies_are_kept() {
+    fn every_blob_and_its_copies_are_found() {
         let blobs: Vec<_> = (0..50_000).map(blob).collect();
         let mut index = BlobIndex::default();
         index.add(&IndexedPack { id: Id::of(b"one"), blobs: blobs.clone() });
@@ -304,21 +304,21 @@ mod tests {
         index.add(&IndexedPack { id: Id::of(b"two"), blobs: vec![blob(7)] });
         assert_eq!((index.len(), index.pack_count()), (50_000, 2));
         for blob in &blobs {
-            assert_eq!(index.find(BlobKind::Data, &blob.id), Some(Place::of(0, blob)));
+            assert_eq!(index.find(BlobKind::Data, &blob.id), Some(BlobLocation::of(0, blob)));
         }
         assert_eq!(index.find(BlobKind::Tree, &blob(7).id), None);
-        let places = index.places(BlobKind::Data, &blob(7).id);
+        let locations = index.locations(BlobKind::Data, &blob(7).id);
         assert_eq!(
-            places.iter().map(|place| index.pack(place.pack)).collect::<Vec<_>>(),
+            locations.iter().map(|location| index.pack(location.pack)).collect::<Vec<_>>(),
             [Id::of(b"one"), Id::of(b"two")]
         );
     }
 
     #[test]
-    fn a_mark_is_set_once_for_each_blob() {
+    fn a_blob_is_new_only_when_it_is_first_marked() {
         let mut index = BlobIndex::default();
         index.add(&IndexedPack { id: Id::of(b"one"), blobs: (0..200).map(blob).collect() });
-        let mut marks = Marks::new(&index);
+        let mut marks = BlobMarks::new(&index);
         assert!((0..200).all(|word| marks.set(BlobKind::Data, &blob(word).id)));
         assert!(!(0..200).any(|word| marks.set(BlobKind::Data, &blob(word).id)));
         assert!(!marks.set(BlobKind::Data, &blob(201).id), "not in the index");
@@ -329,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_costs_at_most_sixty_bytes_at_any_time_also_with_few_blobs_in_a_pack() {
+    fn a_blob_takes_at_most_60_bytes_also_in_small_packs() {
         let mut index = BlobIndex::default();
         for pack in 0..40_000_u32 {
             let blobs = (pack * 11..pack * 11 + 11).map(blob).collect();
             index.add(&IndexedPack { id: Id::of(&[&b"pack"[..], &pack.to_le_bytes()].concat()), blobs });
-            let begun = BLOCK * (size_of::<Entry>() + size_of::<Id>());
+            let started_blocks = BLOCK_SIZE * (size_of::<Entry>() + size_of::<Id>());
             let bytes = bytes_of(&index.data) + bytes_of(&index.packs);
-            assert!(bytes <= index.len() * 60 + begun, "{bytes} bytes for {} blobs", index.len());
+            assert!(bytes <= index.len() * 60 + started_blocks, "{bytes} bytes for {} blobs", index.len());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looking into snapshots: listing, finding, reading one file, adding up.
+//! Reading snapshots: listing, searching, dumping files, statistics.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use plimsoll_progress::Task;
 
-use crate::blob_index::{BlobIndex, Marks};
+use crate::blob_index::{BlobIndex, BlobMarks};
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
 use crate::format::blob::BlobKind;
@@ -17,7 +17,7 @@ use crate::format::tree::{Node, NodeKind};
 use crate::repository::Repository;
 use crate::{RepositoryError, Result};
 
-/// A repository with its index loaded, for any number of questions.
+/// A repository with its loaded index, for any number of read operations.
 pub struct Browser<'a> {
     repository: &'a Repository,
     index: BlobIndex,
@@ -31,21 +31,21 @@ impl std::fmt::Debug for Browser<'_> {
     }
 }
 
-/// What snapshots amount to.
+/// Statistics of snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Files and other entries that are no directories.
+    /// The number of entries that are not directories.
     pub files: u64,
-    /// What restoring them would write; a file with several names counts once.
+    /// The bytes that a restore would write; a hard-seen_links file counts once.
     pub restore_size: u64,
-    /// Blobs they use, each counted once.
+    /// The number of distinct blobs.
     pub blobs: u64,
     /// The stored bytes of these blobs.
     pub stored_size: u64,
 }
 
 impl Repository {
-    /// Loads the index in order to look into snapshots. Takes no lock: what is deleted meanwhile is an error, not a lie.
+    /// Loads the index for read operations. Takes no lock: concurrent deletions lead to errors, not to wrong results.
     pub fn browse(&self, task: &Task, cancel: &Cancel) -> Result<Browser<'_>> {
         let (index, damage) = self.rescue_index(task, cancel)?;
         Ok(Browser { repository: self, index, damage, cancel: cancel.clone() })
@@ -53,12 +53,12 @@ impl Repository {
 }
 
 impl Browser<'_> {
-    /// Index files that cannot be read. What they should have listed was looked for in the packs.
+    /// The errors of damaged index files. Their blobs were read from the packs.
     pub fn damage(&self) -> &[RepositoryError] {
         &self.damage
     }
 
-    /// Calls `visit` with the path and node of everything below `path`, directories before their entries.
+    /// Calls `visit` with the path and node of every entry below `path`, directories before their entries.
     pub fn list(&self, snapshot: &Snapshot, path: &Path, visit: &mut dyn FnMut(&Path, &Node)) -> Result<()> {
         let reader = self.reader();
         match reader.node_at(&snapshot.tree, path)? {
@@ -74,22 +74,22 @@ impl Browser<'_> {
         }
     }
 
-    /// Everything whose name matches a pattern with `*` and `?`.
+    /// All entries whose name matches a pattern with `*` and `?`.
     pub fn find(&self, snapshot: &Snapshot, pattern: &str) -> Result<Vec<(PathBuf, Node)>> {
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         self.list(snapshot, Path::new(""), &mut |path, node| {
             if matches(pattern.as_bytes(), &node.name) {
-                found.push((path.to_owned(), node.clone()));
+                entries.push((path.to_owned(), node.clone()));
             }
         })?;
-        Ok(found)
+        Ok(entries)
     }
 
     /// Writes the content of one file.
     pub fn dump(&self, snapshot: &Snapshot, path: &Path, out: &mut dyn Write) -> Result<u64> {
         let reader = self.reader();
         let node = reader.node_at(&snapshot.tree, path)?.filter(|node| node.kind == NodeKind::File);
-        let node = node.ok_or_else(|| RepositoryError::NoSuchPath { path: path.display().to_string() })?;
+        let node = node.ok_or_else(|| RepositoryError::PathNotFound { path: path.display().to_string() })?;
         let mut written = 0;
         for id in node.content.iter().flatten() {
             let plain = reader.blob(BlobKind::Data, id)?;
@@ -99,21 +99,21 @@ impl Browser<'_> {
         Ok(written)
     }
 
-    /// Adds up what these snapshots hold.
+    /// Computes the statistics of these snapshots.
     pub fn stats(&self, snapshots: &[Snapshot]) -> Result<Stats> {
         let reader = self.reader();
-        let mut tally = Tally {
+        let mut collector = StatsCollector {
             index: &self.index,
             stats: Stats::default(),
-            blobs: Marks::new(&self.index),
-            linked: HashSet::new(),
+            blobs: BlobMarks::new(&self.index),
+            seen_links: HashSet::new(),
         };
         for snapshot in snapshots {
-            tally.linked.clear();
-            tally.tree(&snapshot.tree);
-            reader.walk(&snapshot.tree, Path::new("/"), &mut |_, node| tally.node(node))?;
+            collector.seen_links.clear();
+            collector.tree(&snapshot.tree);
+            reader.walk(&snapshot.tree, Path::new("/"), &mut |_, node| collector.node(node))?;
         }
-        Ok(tally.stats)
+        Ok(collector.stats)
     }
 
     fn reader(&self) -> BlobReader<'_> {
@@ -121,22 +121,22 @@ impl Browser<'_> {
     }
 }
 
-struct Tally<'a> {
+struct StatsCollector<'a> {
     index: &'a BlobIndex,
     stats: Stats,
-    blobs: Marks<'a>,
-    linked: HashSet<(u64, u64)>,
+    blobs: BlobMarks<'a>,
+    seen_links: HashSet<(u64, u64)>,
 }
 
-impl Tally<'_> {
+impl StatsCollector<'_> {
     fn node(&mut self, node: &Node) {
         if let Some(subtree) = &node.subtree {
             self.tree(subtree);
             return;
         }
         self.stats.files += 1;
-        if node.hard_link_key().is_none_or(|key| self.linked.insert(key)) {
-            // A tree may say anything.
+        if node.hard_link_key().is_none_or(|key| self.seen_links.insert(key)) {
+            // The sizes in a tree are not trusted.
             self.stats.restore_size = self.stats.restore_size.saturating_add(node.size);
         }
         node.content.iter().flatten().for_each(|id| self.blob(BlobKind::Data, id));
@@ -149,33 +149,33 @@ impl Tally<'_> {
     fn blob(&mut self, kind: BlobKind, id: &Id) {
         if self.blobs.set(kind, id) {
             self.stats.blobs += 1;
-            self.stats.stored_size += self.index.find(kind, id).map_or(0, |place| u64::from(place.length));
+            self.stats.stored_size += self.index.find(kind, id).map_or(0, |location| u64::from(location.length));
         }
     }
 }
 
 impl BlobReader<'_> {
-    /// The node at a path of a snapshot; nothing for the root.
+    /// The node at a path of a snapshot; `None` for the root.
     pub(crate) fn node_at(&self, root: &Id, path: &Path) -> Result<Option<Node>> {
-        let missing = || RepositoryError::NoSuchPath { path: path.display().to_string() };
+        let missing = || RepositoryError::PathNotFound { path: path.display().to_string() };
         let mut tree = *root;
-        let mut found: Option<Node> = None;
+        let mut current: Option<Node> = None;
         for component in path.components() {
             let name = match component {
                 Component::Normal(name) => name.as_bytes(),
                 Component::RootDir | Component::CurDir => continue,
                 _ => return Err(missing()),
             };
-            if let Some(node) = &found {
+            if let Some(node) = &current {
                 tree = node.subtree.ok_or_else(missing)?;
             }
-            found = Some(self.tree(&tree)?.find(name).cloned().ok_or_else(missing)?);
+            current = Some(self.tree(&tree)?.find(name).cloned().ok_or_else(missing)?);
         }
-        Ok(found)
+        Ok(current)
     }
 
-    /// Everything below a tree, directories before their entries. However deep it is: trees are foreign input, and the
-    /// stack is not as deep as they may be.
+    /// Walks all entries below a tree, directories before their entries. Without recursion, because the depth of a tree is not
+    /// limited.
     pub(crate) fn walk(&self, tree: &Id, path: &Path, visit: &mut dyn FnMut(&Path, &Node)) -> Result<()> {
         let mut open = vec![(path.to_owned(), self.tree(tree)?, 0)];
         while let Some((folder, tree, next)) = open.last_mut() {
@@ -204,7 +204,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
                 star = Some((at, position));
                 at += 1;
             }
-            Some(wanted) if *wanted == b'?' || *wanted == name[position] => {
+            Some(expected) if *expected == b'?' || *expected == name[position] => {
                 at += 1;
                 position += 1;
             }

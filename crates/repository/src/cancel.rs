@@ -1,4 +1,4 @@
-//! Asking work to stop.
+//! Cancellation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,42 +6,41 @@ use std::time::Duration;
 
 use crate::{RepositoryError, Result};
 
-/// How often it is looked whether somebody asked.
-pub(crate) const LOOK: Duration = Duration::from_millis(20);
+/// The interval of checks for a cancel.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A flag that ends work soon after it is raised. Clones share it.
+/// A cancel flag. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks all work that holds a clone to stop.
+    /// Cancels all work with a clone of this flag.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether somebody asked.
+    /// Whether the work was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Does work that cannot be interrupted on a thread of its own, and waits for it no longer than until somebody asks to
-    /// stop. What it results in after that is dropped.
+    /// Runs work that cannot be interrupted on a thread of its own, and returns early after a cancel. A later result is dropped.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         let (done, result) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || done.send(work()));
         loop {
             self.check()?;
-            match result.recv_timeout(LOOK) {
+            match result.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => return result,
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                    return Err(RepositoryError::corrupt("a thread", "it ended without a result"));
+                    return Err(RepositoryError::corrupt("worker thread", "ended without a result"));
                 }
             }
         }
     }
 
-    /// An error if somebody asked.
+    /// Returns an error after a cancel.
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() { Err(RepositoryError::Cancelled) } else { Ok(()) }
     }

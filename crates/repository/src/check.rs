@@ -1,4 +1,4 @@
-//! Checking: everything that is named must be there, and be what its name says.
+//! Checks a repository: every referenced file and blob must exist and match its ID.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
-use crate::blob_index::{BlobIndex, Marks, Place};
+use crate::blob_index::{BlobIndex, BlobLocation, BlobMarks};
 use crate::blob_read::{BlobReader, Decoder, StoredBlob};
 use crate::cancel::Cancel;
+use crate::concurrently::concurrently;
 use crate::file_cache::Source;
 use crate::format::blob::{BlobKind, PackedBlob};
 use crate::format::hash::Hash;
@@ -20,13 +21,12 @@ use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
 use crate::pack_file::PackFiles;
 use crate::pack_parts::{PackParts, parts};
-use crate::read_ahead::{ReadAhead, Wish};
-use crate::repository::{FileKind, Listed, Repository, too_large};
-use crate::side_by_side::side_by_side;
-use crate::waits::{say_if_not_locked, show_waits};
+use crate::read_ahead::{ReadAhead, ReadRequest};
+use crate::repository::{FileKind, ListedFile, Repository, too_large};
+use crate::store_waits::{hint_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
-/// How much of the data is read.
+/// How much of the pack data is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadData {
     /// None: only the structure is checked.
@@ -38,26 +38,26 @@ pub enum ReadData {
     Everything,
 }
 
-/// What a check found.
+/// The outcome of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// Damage: something that is named is missing or wrong. The first thousand of it.
+    /// The first thousand errors: something referenced is missing or damaged.
     pub errors: Vec<String>,
-    /// How much damage there is, the rest included.
+    /// The number of all errors.
     pub error_count: u64,
-    /// Untidy, but nothing is lost. The first thousand.
+    /// The first thousand hints: untidy, but no data is lost.
     pub hints: Vec<String>,
-    /// How many there are, the rest included.
+    /// The number of all hints.
     pub hint_count: u64,
-    /// Packs the index names.
+    /// The number of packs in the index.
     pub packs: usize,
-    /// Blobs the index names.
+    /// The number of blobs in the index.
     pub blobs: usize,
-    /// Snapshots looked at.
+    /// The number of checked snapshots.
     pub snapshots: usize,
-    /// Bytes of packs that were read.
+    /// The number of bytes read from packs.
     pub bytes_read: u64,
-    /// Whether a lock file was kept: not where the store refuses deletes.
+    /// Whether a lock file was kept. There is none if the store denies deletes.
     pub locked: bool,
 }
 
@@ -68,41 +68,42 @@ impl CheckOutcome {
     }
 }
 
-/// More findings than these are only counted: one lost index file may be missed by every file of every snapshot.
-const MOST_FINDINGS: usize = 1000;
+/// The maximum number of listed findings; the rest is only counted. One missing index file may affect every file of every
+/// snapshot.
+const MAX_FINDINGS: usize = 1000;
 
-fn note(findings: &mut Vec<String>, count: &mut u64, text: impl Into<String>) {
+fn add_finding(findings: &mut Vec<String>, count: &mut u64, text: impl Into<String>) {
     *count += 1;
-    if findings.len() < MOST_FINDINGS {
+    if findings.len() < MAX_FINDINGS {
         findings.push(text.into());
     }
 }
 
-/// More threads would hold more packs in memory than a check may.
-const MOST_READERS: usize = 3;
-/// Larger packs are read in parts: a pack that was closed at 16 MiB with the longest of all blobs is not.
-const LARGEST_WHOLE: u64 = 25 * 1024 * 1024;
+/// The maximum number of reader threads, because of the memory for their packs.
+const MAX_READERS: usize = 3;
+/// Larger packs are read in parts. A pack that was closed at 16 MiB with the longest blob is not.
+const MAX_WHOLE_PACK_SIZE: u64 = 25 * 1024 * 1024;
 
 struct Check<'a> {
     repository: &'a Arc<Repository>,
     cancel: &'a Cancel,
     task: &'a Task,
     index: BlobIndex,
-    /// What the index makes of each pack: its size.
+    /// The size of each pack according to the index.
     expected: HashMap<Id, u64>,
     outcome: Mutex<CheckOutcome>,
 }
 
 impl Repository {
-    /// Checks the repository. Damage is in the outcome; only what prevents checking is an error.
+    /// Checks the repository. Damage is part of the outcome; only failures that prevent the check are errors.
     pub fn check(self: &Arc<Self>, read: ReadData, task: &Task, cancel: &Cancel) -> Result<CheckOutcome> {
         let _waits = show_waits(&self.store, task);
-        let lock = Lock::take_unless(self, LockKind::Exclusive, cancel)?;
-        say_if_not_locked(&lock, task);
+        let lock = Lock::take_cancellable(self, LockKind::Exclusive, cancel)?;
+        hint_if_not_locked(&lock, task);
         let (index, expected, outcome) = Default::default();
         let mut check = Check { repository: self, cancel, task, index, expected, outcome };
-        if let Err(error) = check.everything(read) {
-            lock.hurry();
+        if let Err(error) = check.run(read) {
+            lock.shorten_release();
             return Err(error);
         }
         let mut outcome = check.outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -114,9 +115,9 @@ impl Repository {
 }
 
 impl Check<'_> {
-    fn everything(&mut self, read: ReadData) -> Result<()> {
-        let ((keys, packs), index) = side_by_side(
-            || side_by_side(|| self.keys(), || self.repository.list(FileKind::Pack, self.cancel)),
+    fn run(&mut self, read: ReadData) -> Result<()> {
+        let ((keys, packs), index) = concurrently(
+            || concurrently(|| self.check_keys(), || self.repository.list(FileKind::Pack, self.cancel)),
             || self.load_index(),
         );
         keys?;
@@ -124,21 +125,21 @@ impl Check<'_> {
         let packs = packs?;
         self.compare(&packs);
         self.walk_snapshots()?;
-        self.read_packs(&choose(self.without_giants(packs), read))
+        self.read_packs(&choose(self.reject_oversized(packs), read))
     }
 
     fn error(&self, text: impl Into<String>) {
         let outcome = &mut *locked(&self.outcome);
-        note(&mut outcome.errors, &mut outcome.error_count, text);
+        add_finding(&mut outcome.errors, &mut outcome.error_count, text);
     }
 
     fn hint(&self, text: impl Into<String>) {
         let outcome = &mut *locked(&self.outcome);
-        note(&mut outcome.hints, &mut outcome.hint_count, text);
+        add_finding(&mut outcome.hints, &mut outcome.hint_count, text);
     }
 
-    /// Damage is noted; what prevents checking goes on upwards.
-    fn note_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
+    /// Adds damage to the outcome and returns other errors.
+    fn record_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error @ RepositoryError::Corrupt { .. }) => {
@@ -149,16 +150,16 @@ impl Check<'_> {
         }
     }
 
-    /// Key files have their hash as their name too.
-    fn keys(&self) -> Result<()> {
+    /// Checks the hashes of the key files.
+    fn check_keys(&self) -> Result<()> {
         for file in self.repository.list(FileKind::Key, self.cancel)? {
-            let loaded = self.repository.wait(self.cancel, self.repository.load_sealed(FileKind::Key, file.id));
-            self.note_damage(loaded)?;
+            let loaded = self.repository.wait(self.cancel, self.repository.load_encrypted(FileKind::Key, file.id));
+            self.record_damage(loaded)?;
         }
         Ok(())
     }
 
-    /// The index, and what it makes of each pack: its size.
+    /// Loads the index, and the size of each pack according to it.
     fn load_index(&self) -> Result<(BlobIndex, HashMap<Id, u64>)> {
         let task = self.task.child("loading the index");
         let (mut index, mut expected) = (BlobIndex::default(), HashMap::new());
@@ -168,12 +169,12 @@ impl Check<'_> {
             steps.set_done(done as u64);
         };
         self.repository.each_index_file_from(Source::Store, &step, self.cancel, |_, packs| {
-            for pack in self.note_damage(packs)?.into_iter().flatten() {
+            for pack in self.record_damage(packs)?.into_iter().flatten() {
                 if expected.insert(pack.id, pack::file_size_of(&pack.blobs)).is_some() {
                     self.hint(format!("pack {} is in more than one index file", pack.id));
                 }
                 if is_mixed(&pack) {
-                    self.hint(format!("pack {} holds both data and trees", pack.id));
+                    self.hint(format!("pack {} contains both data and tree blobs", pack.id));
                 }
                 index.add(&pack);
             }
@@ -183,8 +184,8 @@ impl Check<'_> {
         Ok((index, expected))
     }
 
-    /// Compares the packs that are there with those that should be.
-    fn compare(&self, packs: &[Listed]) {
+    /// Compares the packs in the store with the index.
+    fn compare(&self, packs: &[ListedFile]) {
         let present: HashMap<_, _> = packs.iter().map(|pack| (pack.id, pack.size)).collect();
         for (id, expected) in &self.expected {
             match present.get(id) {
@@ -196,13 +197,13 @@ impl Check<'_> {
             }
         }
         for pack in packs.iter().filter(|pack| !self.expected.contains_key(&pack.id)) {
-            self.hint(format!("pack {} is in no index file", pack.id));
+            self.hint(format!("pack {} is not in the index", pack.id));
         }
     }
 
-    fn without_giants(&self, mut packs: Vec<Listed>) -> Vec<Listed> {
-        for giant in packs.extract_if(.., |pack| pack.size > FileKind::Pack.largest()) {
-            self.error(format!("pack {}: {}", giant.id, too_large(giant.size)));
+    fn reject_oversized(&self, mut packs: Vec<ListedFile>) -> Vec<ListedFile> {
+        for pack in packs.extract_if(.., |pack| pack.size > FileKind::Pack.max_size()) {
+            self.error(format!("pack {}: {}", pack.id, too_large(pack.size)));
         }
         packs
     }
@@ -217,7 +218,7 @@ impl Check<'_> {
                 let parsed = Snapshot::parse(&json);
                 parsed
                     .map_err(|cause| RepositoryError::corrupt(format!("snapshot {id}"), cause))
-                    .map(|found| found.tree)
+                    .map(|snapshot| snapshot.tree)
             });
             snapshots.push((id, tree));
             Ok(())
@@ -225,9 +226,9 @@ impl Check<'_> {
         let steps = task.meter(Unit::Items);
         steps.set_total(Total::Final(snapshots.len() as u64));
         let reader = BlobReader::new(self.repository, &self.index, self.cancel);
-        let mut seen = Marks::new(&self.index);
+        let mut seen = BlobMarks::new(&self.index);
         for (id, tree) in snapshots {
-            if let Some(tree) = self.note_damage(tree)? {
+            if let Some(tree) = self.record_damage(tree)? {
                 self.walk_tree(&reader, tree, &format!("snapshot {}", id.short()), &mut seen)?;
             }
             locked(&self.outcome).snapshots += 1;
@@ -237,18 +238,18 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn walk_tree(&self, reader: &BlobReader<'_>, root: Id, whose: &str, seen: &mut Marks<'_>) -> Result<()> {
+    fn walk_tree(&self, reader: &BlobReader<'_>, root: Id, snapshot: &str, seen: &mut BlobMarks<'_>) -> Result<()> {
         let mut pending = vec![root];
         while let Some(id) = pending.pop() {
-            // One that no index file has is read every time: that is how it is named.
+            // A tree that is not in the index is read every time, so that it is reported for each reference.
             if self.index.contains(BlobKind::Tree, &id) && !seen.set(BlobKind::Tree, &id) {
                 continue;
             }
-            let Some(tree) = self.note_damage(reader.tree(&id))? else { continue };
+            let Some(tree) = self.record_damage(reader.tree(&id))? else { continue };
             for node in &tree.nodes {
-                for fault in self.faults(node) {
+                for problem in self.node_problems(node) {
                     self.error(format!(
-                        "{whose}: tree {}: {:?}: {fault}",
+                        "{snapshot}: tree {}: {:?}: {problem}",
                         id.short(),
                         String::from_utf8_lossy(&node.name)
                     ));
@@ -259,44 +260,44 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn faults(&self, node: &Node) -> Vec<String> {
-        let mut faults = Vec::new();
+    fn node_problems(&self, node: &Node) -> Vec<String> {
+        let mut problems = Vec::new();
         if node.name.is_empty() {
-            faults.push("it has no name".into());
+            problems.push("empty name".into());
         }
         match (node.kind, &node.content, &node.subtree) {
-            (NodeKind::File, None, _) => faults.push("the file has no content list".into()),
-            (NodeKind::File, Some(content), _) => self.content_faults(node, content, &mut faults),
-            (NodeKind::Directory, _, None) => faults.push("the directory has no tree".into()),
+            (NodeKind::File, None, _) => problems.push("file without a content list".into()),
+            (NodeKind::File, Some(content), _) => self.check_content(node, content, &mut problems),
+            (NodeKind::Directory, _, None) => problems.push("directory without a subtree".into()),
             _ => {}
         }
-        faults
+        problems
     }
 
-    fn content_faults(&self, node: &Node, content: &[Id], faults: &mut Vec<String>) {
+    fn check_content(&self, node: &Node, content: &[Id], problems: &mut Vec<String>) {
         let (mut size, mut missing) = (0, 0_u64);
         for id in content {
-            let place = self.index.find(BlobKind::Data, id);
-            size += place.map_or(0, |place| place.plain_length());
-            missing += u64::from(place.is_none());
-            // A file may have millions of them.
-            if place.is_none() && missing == 1 {
-                faults.push(format!("data blob {id} is in no index file"));
+            let location = self.index.find(BlobKind::Data, id);
+            size += location.map_or(0, |location| location.plain_length());
+            missing += u64::from(location.is_none());
+            // Only the first one: a file may have millions of blobs.
+            if location.is_none() && missing == 1 {
+                problems.push(format!("data blob {id} is not in the index"));
             }
         }
         if missing > 1 {
-            faults.push(format!("nor are {} other data blobs of it", missing - 1));
+            problems.push(format!("{} more data blobs are not in the index", missing - 1));
         }
-        if faults.is_empty() && size != node.size {
+        if problems.is_empty() && size != node.size {
             self.hint(format!(
-                "{:?}: {size} bytes of content for a size of {}",
+                "{:?}: {size} bytes of content, but a size of {}",
                 String::from_utf8_lossy(&node.name),
                 node.size
             ));
         }
     }
 
-    fn read_packs(&self, packs: &[Listed]) -> Result<()> {
+    fn read_packs(&self, packs: &[ListedFile]) -> Result<()> {
         if packs.is_empty() {
             return Ok(());
         }
@@ -310,21 +311,21 @@ impl Check<'_> {
                 locked(&failure).get_or_insert(error);
             }
         };
-        let (large, whole): (Vec<_>, Vec<_>) = packs.iter().cloned().partition(|pack| pack.size > LARGEST_WHOLE);
-        if self.repository.store.file_of("config").is_some() {
+        let (large, whole): (Vec<_>, Vec<_>) = packs.iter().cloned().partition(|pack| pack.size > MAX_WHOLE_PACK_SIZE);
+        if self.repository.store.local_file("config").is_some() {
             let next = AtomicUsize::new(0);
-            on_each_reader(whole.len(), || done(self.read_files(&whole, &next, &bytes, &stopped)), || ());
+            on_each_reader(whole.len(), || done(self.check_local_files(&whole, &next, &bytes, &stopped)), || ());
         } else {
-            let arriving = ReadAhead::default();
-            let wish = |pack: &Listed| Wish { pack: pack.id, bytes: 0..pack.size, what: pack.clone() };
+            let read_ahead = ReadAhead::default();
+            let request = |pack: &ListedFile| ReadRequest { pack: pack.id, bytes: 0..pack.size, context: pack.clone() };
             on_each_reader(
                 whole.len(),
-                || done(self.read_arriving(&arriving, &bytes, &stopped)),
-                || arriving.fetch_all(self.repository, whole.iter().map(wish), stopped),
+                || done(self.check_fetched(&read_ahead, &bytes, &stopped)),
+                || read_ahead.fetch_all(self.repository, whole.iter().map(request), stopped),
             );
         }
         let next = AtomicUsize::new(0);
-        on_each_reader(large.len(), || done(self.read_large(&large, &next, &bytes, &stopped)), || ());
+        on_each_reader(large.len(), || done(self.check_large(&large, &next, &bytes, &stopped)), || ());
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
@@ -333,10 +334,10 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Where packs are files: whoever needs one reads it.
-    fn read_files(
+    /// Checks packs in a local directory: each thread reads its own.
+    fn check_local_files(
         &self,
-        packs: &[Listed],
+        packs: &[ListedFile],
         next: &AtomicUsize,
         bytes: &Meter,
         stopped: &dyn Fn() -> bool,
@@ -344,30 +345,35 @@ impl Check<'_> {
         let (mut decoder, mut files) = (Decoder::new(), PackFiles::default());
         while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !stopped()) {
             if let Some(content) = files.read(self.repository, pack.id, 0..pack.size) {
-                self.look_into(pack, content, &mut decoder, bytes)?;
+                self.check_content_of(pack, content, &mut decoder, bytes)?;
             }
         }
         Ok(())
     }
 
-    /// Elsewhere they are fetched ahead.
-    fn read_arriving(&self, arriving: &ReadAhead<Listed>, bytes: &Meter, stopped: &dyn Fn() -> bool) -> Result<()> {
+    /// Checks packs of other stores, which are fetched ahead.
+    fn check_fetched(
+        &self,
+        read_ahead: &ReadAhead<ListedFile>,
+        bytes: &Meter,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<()> {
         let mut decoder = Decoder::new();
-        while let Some(fetched) = arriving.next(self.cancel)? {
+        while let Some(fetched) = read_ahead.next(self.cancel)? {
             if !stopped() {
                 match fetched.content {
-                    Ok(content) => self.look_into(&fetched.what, Ok(&content), &mut decoder, bytes)?,
-                    Err(error) => self.look_into(&fetched.what, Err(error), &mut decoder, bytes)?,
+                    Ok(content) => self.check_content_of(&fetched.context, Ok(&content), &mut decoder, bytes)?,
+                    Err(error) => self.check_content_of(&fetched.context, Err(error), &mut decoder, bytes)?,
                 }
             }
         }
         Ok(())
     }
 
-    /// Large ones are read in parts: a few of them held whole would be more than all memory a check may take.
-    fn read_large(
+    /// Checks large packs in parts, because of the memory limit.
+    fn check_large(
         &self,
-        packs: &[Listed],
+        packs: &[ListedFile],
         next: &AtomicUsize,
         bytes: &Meter,
         stopped: &dyn Fn() -> bool,
@@ -379,7 +385,7 @@ impl Check<'_> {
                 bytes.add(part);
                 read += part;
             });
-            self.note_damage(checked)?;
+            self.record_damage(checked)?;
             locked(&self.outcome).bytes_read += pack.size;
             bytes.add(pack.size.saturating_sub(read));
         }
@@ -388,7 +394,7 @@ impl Check<'_> {
 
     fn check_in_parts(
         &self,
-        pack: &Listed,
+        pack: &ListedFile,
         content: &mut PackParts<'_>,
         decoder: &mut Decoder,
         mut done: impl FnMut(u64),
@@ -402,21 +408,27 @@ impl Check<'_> {
         for (range, blobs) in parts(&blobs, pack.size) {
             let part = content.read(pack.id, range.clone())?;
             hash.update(part);
-            self.read_blobs(pack, part, range.start, blobs, decoder)?;
+            self.check_blobs(pack, part, range.start, blobs, decoder)?;
             done(range.end - range.start);
         }
         self.compare_hash(pack, hash.finish());
         Ok(())
     }
 
-    fn compare_hash(&self, pack: &Listed, found: Id) {
-        if found != pack.id {
-            self.error(format!("pack {}: its content does not have the hash that is its name", pack.id));
+    fn compare_hash(&self, pack: &ListedFile, actual: Id) {
+        if actual != pack.id {
+            self.error(format!("pack {}: its hash does not match its ID", pack.id));
         }
     }
 
-    fn look_into(&self, pack: &Listed, content: Result<&[u8]>, decoder: &mut Decoder, bytes: &Meter) -> Result<()> {
-        if let Some(content) = self.note_damage(content)? {
+    fn check_content_of(
+        &self,
+        pack: &ListedFile,
+        content: Result<&[u8]>,
+        decoder: &mut Decoder,
+        bytes: &Meter,
+    ) -> Result<()> {
+        if let Some(content) = self.record_damage(content)? {
             self.check_pack(pack, content, decoder)?;
         }
         locked(&self.outcome).bytes_read += pack.size;
@@ -424,23 +436,23 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn check_pack(&self, pack: &Listed, content: &[u8], decoder: &mut Decoder) -> Result<()> {
+    fn check_pack(&self, pack: &ListedFile, content: &[u8], decoder: &mut Decoder) -> Result<()> {
         self.compare_hash(pack, Id::of(content));
         let header = pack::header_size(content, content.len() as u64).and_then(|size| {
             let tail = content.get(content.len() - size..).ok_or("too short")?;
             pack::parse_header(tail, content.len() as u64, &self.repository.key)
         });
         match header {
-            Ok(blobs) => self.read_blobs(pack, content, 0, &blobs, decoder)?,
+            Ok(blobs) => self.check_blobs(pack, content, 0, &blobs, decoder)?,
             Err(cause) => self.error(format!("pack {}: {cause}", pack.id)),
         }
         Ok(())
     }
 
-    /// Blobs of a part of a pack that begins at `start`.
-    fn read_blobs(
+    /// Checks the blobs of a part of a pack that starts at `start`.
+    fn check_blobs(
         &self,
-        pack: &Listed,
+        pack: &ListedFile,
         part: &[u8],
         start: u64,
         blobs: &[PackedBlob],
@@ -449,31 +461,33 @@ impl Check<'_> {
         for blob in blobs {
             self.cancel.check()?;
             let from = usize::try_from(u64::from(blob.offset).saturating_sub(start)).unwrap_or(usize::MAX);
-            let sealed = part.get(from..).and_then(|rest| rest.get(..blob.length as usize)).unwrap_or_default();
-            let stored = StoredBlob { sealed, uncompressed: blob.uncompressed, id: &blob.id };
+            let encrypted = part.get(from..).and_then(|rest| rest.get(..blob.length as usize)).unwrap_or_default();
+            let stored = StoredBlob { encrypted, uncompressed: blob.uncompressed, id: &blob.id };
             if let Err(cause) = decoder.decode(&self.repository.key, &stored) {
                 self.error(format!("pack {}: blob {}: {cause}", pack.id, blob.id));
             }
             if self.expected.contains_key(&pack.id) && !self.is_indexed(pack.id, blob) {
-                self.error(format!("pack {}: blob {} is not in the index as it lies here", pack.id, blob.id));
+                self.error(format!("pack {}: blob {} has another location in the index", pack.id, blob.id));
             }
         }
         Ok(())
     }
 
     fn is_indexed(&self, pack: Id, blob: &PackedBlob) -> bool {
-        let places = self.index.places(blob.kind, &blob.id);
-        places.iter().any(|place| self.index.pack(place.pack) == pack && *place == Place::of(place.pack, blob))
+        let locations = self.index.locations(blob.kind, &blob.id);
+        locations.iter().any(|location| {
+            self.index.pack(location.pack) == pack && *location == BlobLocation::of(location.pack, blob)
+        })
     }
 }
 
-/// Does `work` on every thread that reads packs, and `beside` on this one.
-fn on_each_reader(packs: usize, work: impl Fn() + Sync, beside: impl FnOnce()) {
+/// Runs `work` on every reader thread, and `meanwhile` on this one.
+fn on_each_reader(packs: usize, work: impl Fn() + Sync, meanwhile: impl FnOnce()) {
     std::thread::scope(|scope| {
         for _ in 0..readers().min(packs) {
             scope.spawn(&work);
         }
-        beside();
+        meanwhile();
     });
 }
 
@@ -481,26 +495,26 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Threads that read packs: at least two, so that one can work while the other waits for the store.
+/// The number of reader threads: at least two, so that one can work while the other waits for the store.
 fn readers() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, MOST_READERS))
+    std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, MAX_READERS))
 }
 
 fn is_mixed(pack: &IndexedPack) -> bool {
     pack.blobs.iter().any(|blob| Some(blob.kind) != pack.blobs.first().map(|first| first.kind))
 }
 
-/// A sample has at least one: who asks for a look into the data gets it.
-fn choose(mut packs: Vec<Listed>, read: ReadData) -> Vec<Listed> {
+/// Selects the packs to read. A sample has at least one pack.
+fn choose(mut packs: Vec<ListedFile>, read: ReadData) -> Vec<ListedFile> {
     match read {
         ReadData::Nothing => packs.clear(),
         ReadData::Everything => {}
         ReadData::Sample(percent) => {
-            let one = (percent > 0 && !packs.is_empty()).then(|| rand::random_range(0..packs.len()));
-            let mut place = 0;
+            let chosen = (percent > 0 && !packs.is_empty()).then(|| rand::random_range(0..packs.len()));
+            let mut position = 0;
             packs.retain(|_| {
-                place += 1;
-                Some(place - 1) == one || rand::random_range(0..100) < u32::from(percent)
+                position += 1;
+                Some(position - 1) == chosen || rand::random_range(0..100) < u32::from(percent)
             });
         }
     }

@@ -1,99 +1,99 @@
-//! What can go wrong with a repository.
+//! Errors of a repository.
 
 use plimsoll_store::StoreError;
 
-/// The result of anything a repository does.
+/// The result of a repository operation.
 pub type Result<T, E = RepositoryError> = std::result::Result<T, E>;
 
-/// Why a repository could not do what it was asked to.
+/// An error of a repository operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepositoryError {
-    /// There is no repository at this place.
-    #[error("there is no repository in {location}")]
-    NotARepository {
+    /// There is no repository at the location.
+    #[error("repository not found in {location}")]
+    NotFound {
         /// The store's name.
         location: String,
     },
-    /// A new repository was asked for where one is already.
-    #[error("{location} already holds a repository")]
+    /// The location already has a repository.
+    #[error("failed to initialize a repository in {location}: it already has one")]
     AlreadyInitialized {
         /// The store's name.
         location: String,
     },
-    /// No key file of the repository opens with this password.
-    #[error("no key of the repository in {location} opens with this password")]
+    /// The password matches no key file of the repository.
+    #[error("failed to open the repository in {location}: wrong password")]
     WrongPassword {
         /// The store's name.
         location: String,
     },
-    /// The repository is of a kind this engine does not know.
-    #[error("the repository in {location} cannot be used: {cause}")]
+    /// The engine does not support the repository.
+    #[error("unsupported repository in {location}: {cause}")]
     Unsupported {
         /// The store's name.
         location: String,
-        /// What is not known.
+        /// What is not supported.
         cause: String,
     },
-    /// A file of the repository is not what it must be.
+    /// A file or blob of the repository is damaged.
     #[error("{what} is damaged: {cause}")]
     Corrupt {
-        /// Which file or blob.
+        /// The file or blob.
         what: String,
-        /// How it shows.
+        /// What is wrong with it.
         cause: String,
     },
     /// No snapshot matches.
-    #[error("there is no snapshot {name:?} in {location}")]
-    NoSuchSnapshot {
-        /// What was asked for.
+    #[error("snapshot {name:?} not found in {location}")]
+    SnapshotNotFound {
+        /// The requested ID.
         name: String,
         /// The store's name.
         location: String,
     },
-    /// More than one snapshot starts with this.
-    #[error("{name:?} stands for more than one snapshot")]
+    /// More than one snapshot has this prefix.
+    #[error("ambiguous snapshot ID {name:?}: it matches more than one snapshot")]
     AmbiguousSnapshot {
-        /// What was asked for.
+        /// The requested ID.
         name: String,
     },
     /// The snapshot has no such file or directory.
-    #[error("{path} is not in the snapshot")]
-    NoSuchPath {
-        /// What was asked for.
+    #[error("path {path} not found in the snapshot")]
+    PathNotFound {
+        /// The requested path.
         path: String,
     },
-    /// Another process holds a lock that excludes this work.
+    /// Another process holds a conflicting lock.
     #[error("the repository in {location} is locked by {holder}")]
     Locked {
         /// The store's name.
         location: String,
-        /// Who holds the lock and since when.
+        /// The lock's holder and time.
         holder: String,
     },
-    /// The lock could not be refreshed in time, so nothing may be written any more.
-    #[error("the lock on the repository in {location} was lost: {cause}")]
+    /// The lock was not refreshed in time, so nothing may be written any more.
+    #[error("lost the lock of the repository in {location}: {cause}")]
     LockLost {
         /// The store's name.
         location: String,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// Nothing of what was asked for could be read.
-    #[error("nothing could be read of {paths}")]
+    /// No file of the targets could be read.
+    #[error("failed to back up {paths}: no file can be read")]
     NothingToBackUp {
         /// The targets.
         paths: String,
     },
-    /// A file or directory of this machine.
-    #[error("{path}: {cause}")]
+    /// An operation on a local file or directory failed.
+    #[error("failed to access {path}: {cause}")]
     Local {
         /// Its path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         cause: String,
     },
-    /// Somebody asked to stop.
+    /// The operation was cancelled.
     #[error("cancelled")]
     Cancelled,
     /// The store failed.
@@ -102,27 +102,27 @@ pub enum RepositoryError {
 }
 
 impl RepositoryError {
-    /// A stable word for conditions, metric labels and events.
+    /// A stable reason for conditions, metric labels and events.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::NotARepository { .. } => "NotARepository",
+            Self::NotFound { .. } => "RepositoryNotFound",
             Self::AlreadyInitialized { .. } => "RepositoryExists",
             Self::WrongPassword { .. } => "WrongRepositoryPassword",
             Self::Unsupported { .. } => "UnsupportedRepository",
             Self::Corrupt { .. } => "RepositoryDamaged",
-            Self::NoSuchSnapshot { .. } => "SnapshotNotFound",
+            Self::SnapshotNotFound { .. } => "SnapshotNotFound",
             Self::AmbiguousSnapshot { .. } => "SnapshotAmbiguous",
-            Self::NoSuchPath { .. } => "PathNotFound",
+            Self::PathNotFound { .. } => "PathNotFound",
             Self::Locked { .. } => "RepositoryLocked",
             Self::LockLost { .. } => "RepositoryLockLost",
             Self::NothingToBackUp { .. } => "NothingToBackUp",
-            Self::Local { .. } => "LocalFileFailed",
+            Self::Local { .. } => "LocalFileError",
             Self::Cancelled => "Cancelled",
             Self::Store(error) => error.reason(),
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change of the configuration.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Locked { .. } | Self::LockLost { .. } => true,

@@ -1,21 +1,21 @@
-//! Loading the index, from the store or from the copy on this machine's disk.
+//! Loading the index, from the store or from the local cache.
 
 use std::collections::HashSet;
 
 use futures::stream::StreamExt;
 use plimsoll_progress::Task;
 
-use crate::blob_index::{BlobIndex, Origin};
+use crate::blob_index::{BlobIndex, IndexSources};
 use crate::cancel::Cancel;
 use crate::file_cache::Source;
 use crate::format::id::Id;
 use crate::format::index::{self, IndexedPack};
 use crate::format::pack;
-use crate::repository::{FileKind, LOADS_AT_ONCE, Repository};
+use crate::repository::{FileKind, MAX_CONCURRENT_LOADS, Repository};
 use crate::{RepositoryError, Result};
 
 impl Repository {
-    /// The union of all index files. One that is damaged is an error: what it lists would be missed silently.
+    /// Loads all index files. A damaged one is an error, because its blobs would be missed silently.
     pub(crate) fn load_index(&self, task: &Task, cancel: &Cancel) -> Result<BlobIndex> {
         let mut index = BlobIndex::default();
         let step = |done, total| task.say(format!("loading the index: {done} of {total} files"));
@@ -26,8 +26,8 @@ impl Repository {
         Ok(index)
     }
 
-    /// The same for those who only read: what a damaged file should have listed is found in the packs themselves, as far
-    /// as they can be read. Answers with what is wrong, too.
+    /// Loads all index files for reading. The blobs of a damaged file are read from the headers of the packs, if they are readable.
+    /// Returns the errors too.
     pub(crate) fn rescue_index(&self, task: &Task, cancel: &Cancel) -> Result<(BlobIndex, Vec<RepositoryError>)> {
         let (mut index, mut damage) = (BlobIndex::default(), Vec::new());
         let step = |done, total| task.say(format!("loading the index: {done} of {total} files"));
@@ -40,54 +40,54 @@ impl Repository {
             Ok(())
         })?;
         if !damage.is_empty() {
-            self.add_orphans(&mut index, cancel)?;
+            self.add_unindexed_packs(&mut index, cancel)?;
         }
         Ok((index, damage))
     }
 
-    /// Adds what the packs themselves say: an index file that is gone is missed by nobody but a tree that is in no other.
-    pub(crate) fn add_orphans(&self, index: &mut BlobIndex, cancel: &Cancel) -> Result<()> {
-        self.orphan_packs(index, cancel)?.iter().for_each(|pack| index.add_orphan(pack));
+    /// Adds packs that are not in the index, from their headers. A missing index file is otherwise detected only by missing trees.
+    pub(crate) fn add_unindexed_packs(&self, index: &mut BlobIndex, cancel: &Cancel) -> Result<()> {
+        self.unindexed_packs(index, cancel)?.iter().for_each(|pack| index.add_unindexed(pack));
         Ok(())
     }
 
-    /// An error if something that an index was made from is gone since it was loaded: whoever loads it while the lock is not
-    /// yet known to be good may have met the end of a prune. To be asked when it is.
-    pub(crate) fn require_unswept(&self, index: &BlobIndex, cancel: &Cancel) -> Result<()> {
-        let Origin { files, packs } = index.origin();
-        let there: HashSet<_> = self.list(FileKind::Index, cancel)?.into_iter().map(|file| file.id).collect();
-        let pack_is_there = |id: &Id| {
+    /// Returns an error if a source of the index was deleted since it was loaded. An index that is loaded before the lock is
+    /// confirmed may be from the end of a prune. To be called after the confirmation.
+    pub(crate) fn require_not_pruned(&self, index: &BlobIndex, cancel: &Cancel) -> Result<()> {
+        let IndexSources { files, packs } = index.sources();
+        let existing: HashSet<_> = self.list(FileKind::Index, cancel)?.into_iter().map(|file| file.id).collect();
+        let pack_exists = |id: &Id| {
             let key = FileKind::Pack.key_of(id);
             self.wait(cancel, async { Ok(self.store.exists(&key).await?) })
         };
-        let mut unswept = files.iter().all(|file| there.contains(file));
+        let mut is_complete = files.iter().all(|file| existing.contains(file));
         for pack in packs {
-            unswept = unswept && pack_is_there(pack)?;
+            is_complete = is_complete && pack_exists(pack)?;
         }
-        if unswept {
+        if is_complete {
             return Ok(());
         }
-        let holder = "somebody who was about to end sweeping it up when this began".into();
+        let holder = "a prune that ended when this operation started".into();
         Err(RepositoryError::Locked { location: self.store.name().into(), holder })
     }
 
-    /// Hands every index file's packs, or what is wrong with it, to `take`; tells `step` how many are done, of how many.
+    /// Passes the packs or the error of every index file to `on_file`, and the progress to `step`.
     pub(crate) fn each_index_file(
         &self,
         step: &dyn Fn(usize, usize),
         cancel: &Cancel,
-        take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
+        on_file: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
-        self.each_index_file_from(Source::CacheFirst, step, cancel, take)
+        self.each_index_file_from(Source::CacheFirst, step, cancel, on_file)
     }
 
-    /// The same, from where it is asked for.
+    /// Like [`Repository::each_index_file`], from this source.
     pub(crate) fn each_index_file_from(
         &self,
         source: Source,
         step: &dyn Fn(usize, usize),
         cancel: &Cancel,
-        mut take: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
+        mut on_file: impl FnMut(Id, Result<Vec<IndexedPack>>) -> Result<()>,
     ) -> Result<()> {
         let files = self.list(FileKind::Index, cancel)?;
         step(0, files.len());
@@ -96,34 +96,35 @@ impl Repository {
             let packs = json.and_then(|json| {
                 index::parse(&json).map_err(|cause| RepositoryError::corrupt(FileKind::Index.key_of(&id), cause))
             });
-            take(id, packs)?;
+            on_file(id, packs)?;
             done += 1;
             step(done, files.len());
             Ok(())
         })?;
-        self.forget_cached(FileKind::Index, &files);
+        self.remove_stale_cached(FileKind::Index, &files);
         Ok(())
     }
 
-    /// Packs that no index file names, with their blobs: what an interrupted backup had stored.
-    pub(crate) fn orphan_packs(&self, index: &BlobIndex, cancel: &Cancel) -> Result<Vec<IndexedPack>> {
-        let orphans = self.list_those(FileKind::Pack, cancel, |pack| !index.has_pack(&pack.id))?;
+    /// The packs that are in no index file, with their blobs: from an interrupted backup.
+    pub(crate) fn unindexed_packs(&self, index: &BlobIndex, cancel: &Cancel) -> Result<Vec<IndexedPack>> {
+        let unindexed = self.list_where(FileKind::Pack, cancel, |pack| !index.has_pack(&pack.id))?;
         self.wait(cancel, async {
-            let reads = orphans.iter().map(|pack| async move { (pack.id, self.read_header(pack.id, pack.size).await) });
-            let mut reads = futures::stream::iter(reads).buffer_unordered(LOADS_AT_ONCE);
-            let mut adopted = Vec::new();
+            let reads =
+                unindexed.iter().map(|pack| async move { (pack.id, self.read_header(pack.id, pack.size).await) });
+            let mut reads = futures::stream::iter(reads).buffer_unordered(MAX_CONCURRENT_LOADS);
+            let mut packs = Vec::new();
             while let Some((id, blobs)) = reads.next().await {
                 match blobs {
-                    Ok(blobs) => adopted.push(IndexedPack { id, blobs }),
-                    // It is used by nothing; check names it, prune removes it.
-                    Err(error) => tracing::warn!(pack = %id, %error, "a pack outside the index is not readable"),
+                    Ok(blobs) => packs.push(IndexedPack { id, blobs }),
+                    // It is unused; check reports it and prune removes it.
+                    Err(error) => tracing::warn!(pack = %id, %error, "failed to read a pack that is not in the index"),
                 }
             }
-            Ok(adopted)
+            Ok(packs)
         })
     }
 
-    /// The blobs a pack says it holds.
+    /// The blobs in the header of a pack.
     pub(crate) async fn read_header(&self, id: Id, size: u64) -> Result<Vec<crate::format::blob::PackedBlob>> {
         let key = FileKind::Pack.key_of(&id);
         let damaged = |cause| RepositoryError::corrupt(key.clone(), cause);

@@ -1,30 +1,31 @@
-//! A restic repository: an engine that reads and writes it.
+//! The restic repository engine: reads and writes repositories in restic's format.
 //!
 //! ```text
 //!  Repository::open ─▶ index (blob ─▶ pack, offset)
 //!     backup   files ─▶ chunks ─▶ blobs ─▶ packs ─▶ index ─▶ snapshot
 //!     restore  snapshot ─▶ trees ─▶ blobs grouped by pack ─▶ files
-//!     check    everything named is there, and is what its name says
+//!     check    every referenced blob exists and matches its ID
 //! ```
 //!
 //! What a caller may rely on:
-//! - What is referenced is durable before the reference is: packs, then index, then snapshot. A process killed at any
-//!   point leaves a good repository, and the next backup takes up what had been stored.
-//! - Everything read is verified against its name before it is used; every new blob is opened and hashed again before
-//!   its pack is closed.
-//! - All work reports to a [`plimsoll_progress::Task`] and ends soon after [`Cancel`] was asked for.
+//! - Packs are durable before the index that references them, and the index before the snapshot. A process killed at any point
+//!   leaves an intact repository, and the next backup uses what was stored.
+//! - All data is verified against its ID before it is used; every new blob is decrypted and hashed again before its pack is
+//!   closed.
+//! - All work reports to a [`plimsoll_progress::Task`] and ends soon after [`Cancel`] was set.
 //!
-//! What it must never do: panic on what it reads, write outside a restore's target, or hold more than its budget.
+//! What it must never do: panic on the content of a repository, write outside a restore's target, or exceed its memory budget.
 //!
 //! The calls block; run them on a thread of their own (`spawn_blocking`), with a Tokio runtime behind the store.
 
 pub mod backup;
-mod beneath;
 mod blob_index;
 mod blob_read;
 mod browse;
 mod cancel;
 mod check;
+mod concurrently;
+mod confined_path;
 mod error;
 mod file_cache;
 pub mod format;
@@ -36,23 +37,22 @@ mod pack_parts;
 mod read_ahead;
 mod repository;
 pub mod restore;
-mod side_by_side;
 mod snapshots;
+mod store_waits;
 mod system;
 mod tree_cache;
-mod waits;
 
 pub use browse::{Browser, Stats};
 pub use cancel::Cancel;
 pub use check::{CheckOutcome, ReadData};
 pub use error::{RepositoryError, Result};
 pub use format::id::Id;
-pub use lock::{Lock, LockFile, LockHolder, LockKind, Standing, machine};
+pub use lock::{HolderLiveness, Lock, LockFile, LockHolder, LockKind, machine};
 pub use open::password_in_file;
 pub use repository::{OpenOptions, Repository};
 pub use snapshots::ReadableSnapshots;
 
-/// The example of the README is compiled like any other.
+/// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Parts of packs, wherever the packs are: for those that are too large to be held.
+//! Reads packs in parts, for packs that are too large for memory.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use crate::format::pack;
 use crate::pack_file::PackFiles;
 use crate::repository::Repository;
 
-/// Bytes of a part. One that holds a single blob may have more.
-const PART: u64 = 16 * 1024 * 1024;
+/// The maximum size of a part, unless it is a single blob.
+const MAX_PART_SIZE: u64 = 16 * 1024 * 1024;
 
-/// Reads packs part by part and holds one part.
+/// Reads packs part by part, with one part in memory.
 pub(crate) struct PackParts<'a> {
     repository: &'a Repository,
     cancel: &'a Cancel,
@@ -28,7 +28,7 @@ impl<'a> PackParts<'a> {
         Self { repository, cancel, files: PackFiles::default(), fetched: Bytes::new() }
     }
 
-    /// The next part takes the place of the one before.
+    /// Reads a part and replaces the previous one.
     pub(crate) fn read(&mut self, pack: Id, range: Range<u64>) -> Result<&[u8]> {
         self.fetched = Bytes::new();
         if let Some(content) = self.files.read(self.repository, pack, range.clone()) {
@@ -38,7 +38,7 @@ impl<'a> PackParts<'a> {
         Ok(&self.fetched)
     }
 
-    /// The blobs that a pack of this size says it holds, or what is wrong with what it says.
+    /// The blobs in the header of a pack of this size, or what is wrong with the header.
     pub(crate) fn header(&mut self, pack: Id, size: u64) -> Result<Result<Vec<PackedBlob>, String>> {
         let key = &self.repository.key;
         let end = self.read(pack, size.saturating_sub(pack::FIRST_READ)..size)?;
@@ -51,17 +51,17 @@ impl<'a> PackParts<'a> {
     }
 }
 
-/// The parts of a pack of this size: whole blobs as long as there are some, with the blobs in them, and then the rest.
+/// The parts of a pack of this size with their blobs. The last parts have no blobs.
 pub(crate) fn parts(blobs: &[PackedBlob], size: u64) -> Vec<(Range<u64>, &[PackedBlob])> {
-    let (mut found, mut left, mut start) = (Vec::new(), blobs, 0);
+    let (mut parts, mut remaining, mut start) = (Vec::new(), blobs, 0);
     while start < size {
-        let fits = left.iter().take_while(|blob| end_of(blob) <= start + PART).count();
-        let (some, rest) = left.split_at(fits.max(1).min(left.len()));
-        let end = some.last().map_or((start + PART).min(size), end_of);
-        found.push((start..end, some));
-        (left, start) = (rest, end);
+        let fits = remaining.iter().take_while(|blob| end_of(blob) <= start + MAX_PART_SIZE).count();
+        let (some, rest) = remaining.split_at(fits.max(1).min(remaining.len()));
+        let end = some.last().map_or((start + MAX_PART_SIZE).min(size), end_of);
+        parts.push((start..end, some));
+        (remaining, start) = (rest, end);
     }
-    found
+    parts
 }
 
 fn end_of(blob: &PackedBlob) -> u64 {
@@ -85,14 +85,20 @@ mod tests {
     }
 
     #[test]
-    fn parts_hold_whole_blobs_and_all_bytes_once() {
-        for lengths in [&[][..], &[PART / 2; 7], &[1; 100], &[PART + 1, 5, PART, 0, PART - 5, 5, 0], &[3 * PART, 1]] {
+    fn parts_contain_complete_blobs_and_all_bytes_once() {
+        for lengths in [
+            &[][..],
+            &[MAX_PART_SIZE / 2; 7],
+            &[1; 100],
+            &[MAX_PART_SIZE + 1, 5, MAX_PART_SIZE, 0, MAX_PART_SIZE - 5, 5, 0],
+            &[3 * MAX_PART_SIZE, 1],
+        ] {
             let blobs = blobs(lengths);
             let size = lengths.iter().sum::<u64>() + 1000;
             let (mut at, mut seen) = (0, 0);
             for (range, some) in parts(&blobs, size) {
                 assert_eq!(range.start, at, "{lengths:?}");
-                assert!(range.end - range.start <= PART || some.len() == 1, "{range:?} of {lengths:?}");
+                assert!(range.end - range.start <= MAX_PART_SIZE || some.len() == 1, "{range:?} of {lengths:?}");
                 assert!(some.iter().all(|blob| range.start <= u64::from(blob.offset) && end_of(blob) <= range.end));
                 (at, seen) = (range.end, seen + some.len());
             }

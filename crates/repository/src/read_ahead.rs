@@ -1,4 +1,4 @@
-//! Reading ahead: a few ranges of packs are on their way while the workers decode earlier ones, within a budget of bytes.
+//! Read-ahead: fetches ranges of packs while the workers decode earlier ones, within a memory budget.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,41 +12,41 @@ use crate::format::id::Id;
 use crate::repository::Repository;
 use crate::{RepositoryError, Result};
 
-/// Bytes that may be on their way, waiting for a worker or in its hands. Half of it and more is on its way while workers keep
-/// up: enough for a store that answers after 50 ms to send as fast as two processors decode.
-const BUDGET: u64 = 64 * 1024 * 1024;
+/// The maximum number of bytes that are being fetched, waiting or being decoded. While workers keep up, more than half is being
+/// fetched: enough for a store with a latency of 50 ms to keep two processors busy.
+const BYTE_BUDGET: u64 = 64 * 1024 * 1024;
 
-/// A part of a pack, and what it is for.
-pub(crate) struct Wish<T> {
+/// A range of a pack to read, with the caller's context.
+pub(crate) struct ReadRequest<T> {
     pub pack: Id,
     pub bytes: Range<u64>,
-    pub what: T,
+    pub context: T,
 }
 
-/// A range that has arrived, or why it has not. Its bytes count until it is dropped.
-pub(crate) struct Fetched<T> {
-    pub what: T,
+/// A fetched range or its error. Its bytes count against the budget until it is dropped.
+pub(crate) struct FetchedRange<T> {
+    pub context: T,
     pub content: Result<Bytes>,
-    _held: Held<T>,
+    _budget: BudgetShare<T>,
 }
 
-/// Bytes of the budget. It does not keep the queue, in which it lies: what nobody fetches from there goes with it.
-struct Held<T>(Weak<Shared<T>>, u64);
+/// A share of the budget. Its reference is weak, because it is stored in the queue itself.
+struct BudgetShare<T>(Weak<Shared<T>>, u64);
 
-impl<T> Drop for Held<T> {
+impl<T> Drop for BudgetShare<T> {
     fn drop(&mut self) {
         if let Some(queue) = self.0.upgrade().map(ReadAhead) {
-            queue.state().spent -= self.1;
+            queue.state().used_bytes -= self.1;
             queue.0.1.notify_all();
         }
     }
 }
 
 struct State<T> {
-    arrived: VecDeque<Fetched<T>>,
-    spent: u64,
-    under_way: usize,
-    /// No more ranges will be asked for.
+    fetched: VecDeque<FetchedRange<T>>,
+    used_bytes: u64,
+    in_flight: usize,
+    /// No more ranges will be requested.
     closed: bool,
 }
 
@@ -63,7 +63,7 @@ impl<T> Clone for ReadAhead<T> {
 
 impl<T> Default for ReadAhead<T> {
     fn default() -> Self {
-        let state = State { arrived: VecDeque::new(), spent: 0, under_way: 0, closed: false };
+        let state = State { fetched: VecDeque::new(), used_bytes: 0, in_flight: 0, closed: false };
         Self(Arc::new((Mutex::new(state), Condvar::new())))
     }
 }
@@ -77,17 +77,17 @@ impl<T> ReadAhead<T> {
         self.0.1.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The next range that arrived; nothing when all are done.
-    pub(crate) fn next(&self, cancel: &Cancel) -> Result<Option<Fetched<T>>> {
+    /// The next fetched range; `None` when all are done.
+    pub(crate) fn next(&self, cancel: &Cancel) -> Result<Option<FetchedRange<T>>> {
         let mut state = self.state();
         loop {
-            if let Some(fetched) = state.arrived.pop_front() {
+            if let Some(fetched) = state.fetched.pop_front() {
                 return Ok(Some(fetched));
             }
             if cancel.is_cancelled() {
                 return Err(RepositoryError::Cancelled);
             }
-            if state.closed && state.under_way == 0 {
+            if state.closed && state.in_flight == 0 {
                 return Ok(None);
             }
             state = self.wait(state);
@@ -96,39 +96,39 @@ impl<T> ReadAhead<T> {
 }
 
 impl<T: Send + 'static> ReadAhead<T> {
-    /// Asks for all of it in turn, no faster than the budget allows.
+    /// Fetches all ranges in order, as fast as the budget allows.
     pub(crate) fn fetch_all(
         &self,
         repository: &Arc<Repository>,
-        wishes: impl Iterator<Item = Wish<T>>,
+        requests: impl Iterator<Item = ReadRequest<T>>,
         stopped: impl Fn() -> bool,
     ) {
-        for wish in wishes {
-            let size = wish.bytes.end - wish.bytes.start;
+        for request in requests {
+            let size = request.bytes.end - request.bytes.start;
             let mut state = self.state();
-            while state.spent > 0 && state.spent + size > BUDGET && !stopped() {
+            while state.used_bytes > 0 && state.used_bytes + size > BYTE_BUDGET && !stopped() {
                 state = self.wait(state);
             }
             if stopped() {
                 break;
             }
-            state.spent += size;
-            state.under_way += 1;
+            state.used_bytes += size;
+            state.in_flight += 1;
             drop(state);
-            self.fetch(repository, wish, Held(Arc::downgrade(&self.0), size));
+            self.fetch(repository, request, BudgetShare(Arc::downgrade(&self.0), size));
         }
         self.state().closed = true;
         self.0.1.notify_all();
     }
 
-    fn fetch(&self, repository: &Arc<Repository>, wish: Wish<T>, held: Held<T>) {
+    fn fetch(&self, repository: &Arc<Repository>, request: ReadRequest<T>, budget: BudgetShare<T>) {
         let (queue, repository) = (self.clone(), repository.clone());
         let runtime = repository.runtime.clone();
         runtime.spawn(async move {
-            let content = repository.read_pack_range(wish.pack, wish.bytes).await;
+            let content = repository.read_pack_range(request.pack, request.bytes).await;
             let mut state = queue.state();
-            state.under_way -= 1;
-            state.arrived.push_back(Fetched { what: wish.what, content, _held: held });
+            state.in_flight -= 1;
+            state.fetched.push_back(FetchedRange { context: request.context, content, _budget: budget });
             drop(state);
             queue.0.1.notify_all();
         });
@@ -156,18 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_fetched_before_a_cancel_is_given_back() {
+    fn unused_ranges_are_freed_after_a_cancel() {
         let (queue, freed) = (ReadAhead::<()>::default(), Arc::new(AtomicBool::new(false)));
-        let fetched = |queue: &ReadAhead<()>| Fetched {
-            what: (),
+        let fetched = |queue: &ReadAhead<()>| FetchedRange {
+            context: (),
             content: Ok(Bytes::from_owner(Content(freed.clone()))),
-            _held: Held(Arc::downgrade(&queue.0), 7),
+            _budget: BudgetShare(Arc::downgrade(&queue.0), 7),
         };
-        queue.state().spent = 14;
+        queue.state().used_bytes = 14;
         drop(fetched(&queue));
-        assert_eq!((queue.state().spent, freed.swap(false, Ordering::SeqCst)), (7, true));
-        let left = fetched(&queue);
-        queue.state().arrived.push_back(left);
+        assert_eq!((queue.state().used_bytes, freed.swap(false, Ordering::SeqCst)), (7, true));
+        let unused = fetched(&queue);
+        queue.state().fetched.push_back(unused);
         drop(queue);
         assert!(freed.load(Ordering::SeqCst));
     }

@@ -1,4 +1,4 @@
-//! A repository that is open: its files by kind, sealed and verified.
+//! An open repository: access to its files, with encryption and verification.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ use crate::format::id::Id;
 use crate::format::unpacked;
 use crate::{RepositoryError, Result};
 
-/// The kinds of files whose names are hashes.
+/// The kinds of files that are named by their hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Key,
@@ -48,9 +48,9 @@ impl FileKind {
         }
     }
 
-    /// No program writes larger ones: what calls itself one would only take the memory of this machine, and anybody who may
-    /// write to the store can put it there.
-    pub(crate) fn largest(self) -> u64 {
+    /// The maximum size of a valid file. A larger one would only exhaust the memory, and anyone with write access to the store can
+    /// create it.
+    pub(crate) fn max_size(self) -> u64 {
         const MIB: u64 = 1024 * 1024;
         match self {
             Self::Key | Self::Lock => MIB,
@@ -63,34 +63,33 @@ impl FileKind {
 
 /// A file of the repository as the store lists it.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedFile {
     pub id: Id,
     pub size: u64,
     pub modified: std::time::SystemTime,
 }
 
-/// What a file holds, or why that is not known.
-pub(crate) type Loaded = (Id, Result<Vec<u8>>);
+/// The ID and decrypted content of a file, or its error.
+pub(crate) type LoadedFile = (Id, Result<Vec<u8>>);
 
 /// How a repository is opened.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// Index files are kept here too, so that the next run need not download them again. Any number of processes and
-    /// repositories may share the directory.
+    /// The cache directory of index and snapshot files. Any number of processes and repositories may share it.
     pub cache: Option<PathBuf>,
-    /// Go on without a `config` that can be read, only to get data back: nothing can be written then.
+    /// Open without a readable `config`, to restore data: nothing can be written then.
     pub rescue: bool,
-    /// Ends those calls that take no other, the opening among them.
+    /// Cancels the calls without a `Cancel` of their own, including opening.
     pub cancel: Cancel,
-    /// Where the age of our own lock comes from, if not from the system: a test's hand.
+    /// The clock of our own lock; `None` for the system's. For tests.
     pub clock: Option<Clock>,
-    /// The UID of the pod whose only container this process runs in: whoever runs in that pod next then knows that a lock of
-    /// this process is nobody's any more.
+    /// The UID of the pod whose only container runs this process. The next container of the pod recognizes locks of this process
+    /// as stale.
     pub pod: Option<String>,
 }
 
-/// How many small files are loaded at the same time.
-pub(crate) const LOADS_AT_ONCE: usize = 8;
+/// The maximum number of small files to load concurrently.
+pub(crate) const MAX_CONCURRENT_LOADS: usize = 8;
 
 /// An open repository.
 pub struct Repository {
@@ -99,8 +98,8 @@ pub struct Repository {
     pub(crate) key: Key,
     pub(crate) config: Config,
     pub(crate) options: OpenOptions,
-    /// The store was seen to refuse a delete.
-    pub(crate) keeps_everything: AtomicBool,
+    /// Set when the store denied a delete.
+    pub(crate) denies_deletes: AtomicBool,
 }
 
 impl std::fmt::Debug for Repository {
@@ -111,41 +110,41 @@ impl std::fmt::Debug for Repository {
 
 impl Repository {
     pub(crate) fn assemble(store: Store, runtime: Handle, key: Key, config: Config, options: OpenOptions) -> Self {
-        Self { store, runtime, key, config, options, keeps_everything: AtomicBool::new(false) }
+        Self { store, runtime, key, config, options, denies_deletes: AtomicBool::new(false) }
     }
 
-    /// The repository's own random name.
+    /// The repository's random ID.
     pub fn id(&self) -> Id {
         self.config.id
     }
 
-    /// 1 or 2; 1 can only be read. 0 if the config is not known.
+    /// The format version, 1 or 2; 1 is read-only. 0 if the config is unknown.
     pub fn version(&self) -> u32 {
         self.config.version
     }
 
-    pub(crate) fn list(&self, kind: FileKind, cancel: &Cancel) -> Result<Vec<Listed>> {
-        self.list_those(kind, cancel, |_| true)
+    pub(crate) fn list(&self, kind: FileKind, cancel: &Cancel) -> Result<Vec<ListedFile>> {
+        self.list_where(kind, cancel, |_| true)
     }
 
-    /// Lists only what is wanted: there may be very many, and what is not kept takes no memory.
-    pub(crate) fn list_those(
+    /// Lists the files that match. There may be very many, so the others are dropped at once.
+    pub(crate) fn list_where(
         &self,
         kind: FileKind,
         cancel: &Cancel,
-        wanted: impl Fn(&Listed) -> bool,
-    ) -> Result<Vec<Listed>> {
-        let wanted = |info: ObjectInfo| std::future::ready(Ok(listed(&info).filter(&wanted)));
-        self.wait(cancel, async { Ok(self.store.list(kind.folder()).try_filter_map(wanted).try_collect().await?) })
+        predicate: impl Fn(&ListedFile) -> bool,
+    ) -> Result<Vec<ListedFile>> {
+        let predicate = |info: ObjectInfo| std::future::ready(Ok(parse_listed(&info).filter(&predicate)));
+        self.wait(cancel, async { Ok(self.store.list(kind.folder()).try_filter_map(predicate).try_collect().await?) })
     }
 
-    /// The opened content of these files, several at a time.
+    /// Loads and decrypts files concurrently.
     pub(crate) fn load_each(
         &self,
         kind: FileKind,
         ids: impl Iterator<Item = Id>,
         cancel: &Cancel,
-    ) -> Result<Vec<Loaded>> {
+    ) -> Result<Vec<LoadedFile>> {
         let mut loaded = Vec::new();
         self.each_file(kind, Source::Store, ids, cancel, |id, json| {
             loaded.push((id, json));
@@ -154,24 +153,24 @@ impl Repository {
         Ok(loaded)
     }
 
-    /// Hands the opened content of each of these files to `take`, or what is wrong with it. Several are on their way at a time,
-    /// and opened one after the other: unpacked they are many times as large.
+    /// Passes the decrypted content or the error of each file to `on_file`. Files are loaded concurrently and decompressed one after
+    /// the other, because they are many times as large then.
     pub(crate) fn each_file(
         &self,
         kind: FileKind,
         source: Source,
         ids: impl Iterator<Item = Id>,
         cancel: &Cancel,
-        mut take: impl FnMut(Id, Result<Vec<u8>>) -> Result<()>,
+        mut on_file: impl FnMut(Id, Result<Vec<u8>>) -> Result<()>,
     ) -> Result<()> {
         let loads = ids.map(|id| async move { (id, self.load_from(source, kind, id).await) });
-        let mut loads = futures::stream::iter(loads).buffer_unordered(LOADS_AT_ONCE);
+        let mut loads = futures::stream::iter(loads).buffer_unordered(MAX_CONCURRENT_LOADS);
         self.wait(cancel, async {
-            while let Some((id, sealed)) = loads.next().await {
-                // One that is gone again was deleted by somebody who may: locks come and go. But what an index file lists would
-                // be missed silently.
-                if kind == FileKind::Index || !is_gone(&sealed) {
-                    take(id, sealed.and_then(|sealed| self.open_file(kind, id, &sealed)))?;
+            while let Some((id, encrypted)) = loads.next().await {
+                // A file that was deleted since the listing is skipped, as locks are. A missing index file is an error, because its blobs
+                // would be missed silently.
+                if kind == FileKind::Index || !is_deleted(&encrypted) {
+                    on_file(id, encrypted.and_then(|encrypted| self.open_file(kind, id, &encrypted)))?;
                 }
             }
             Ok(())
@@ -179,36 +178,36 @@ impl Repository {
     }
 
     pub(crate) async fn load(&self, kind: FileKind, id: Id) -> Result<Vec<u8>> {
-        let sealed = self.load_sealed(kind, id).await?;
-        self.open_file(kind, id, &sealed)
+        let encrypted = self.load_encrypted(kind, id).await?;
+        self.open_file(kind, id, &encrypted)
     }
 
-    pub(crate) fn open_file(&self, kind: FileKind, id: Id, sealed: &[u8]) -> Result<Vec<u8>> {
-        unpacked::open(sealed, &self.key).map_err(|cause| RepositoryError::corrupt(kind.key_of(&id), cause))
+    pub(crate) fn open_file(&self, kind: FileKind, id: Id, encrypted: &[u8]) -> Result<Vec<u8>> {
+        unpacked::decode(encrypted, &self.key).map_err(|cause| RepositoryError::corrupt(kind.key_of(&id), cause))
     }
 
-    /// The stored bytes, verified against their name; read once more if they do not fit.
-    pub(crate) async fn load_sealed(&self, kind: FileKind, id: Id) -> Result<Bytes> {
+    /// The stored bytes, verified against their ID; read again if they do not match.
+    pub(crate) async fn load_encrypted(&self, kind: FileKind, id: Id) -> Result<Bytes> {
         let key = kind.key_of(&id);
         for _ in 0..2 {
-            let read = self.read(&key, || get_at_most(&self.store, &key, kind.largest())).await?;
-            let sealed = read.map_err(|size| RepositoryError::corrupt(key.clone(), too_large(size)))?;
-            if Id::of(&sealed) == id {
-                return Ok(sealed);
+            let read = self.read(&key, || get_limited(&self.store, &key, kind.max_size())).await?;
+            let encrypted = read.map_err(|size| RepositoryError::corrupt(key.clone(), too_large(size)))?;
+            if Id::of(&encrypted) == id {
+                return Ok(encrypted);
             }
         }
-        Err(RepositoryError::corrupt(key, "its content does not have the hash that is its name"))
+        Err(RepositoryError::corrupt(key, "its hash does not match its ID"))
     }
 
-    /// Reads a file or a part of one. Where the store fails again and again for this one only, and answers otherwise, the
-    /// file counts as damaged: everything else can still be had.
+    /// Reads a file or a part of it. If the store repeatedly fails for this file only, the file counts as damaged, so that the rest
+    /// can still be restored.
     pub(crate) async fn read<T, F>(&self, key: &str, read: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         match read().await {
             Ok(content) => return Ok(content),
-            Err(failure) if failure.is_not_found() || !self.answers().await => return Err(failure.into()),
+            Err(failure) if failure.is_not_found() || !self.is_responding().await => return Err(failure.into()),
             Err(_) => {}
         }
         read().await.map_err(|failure| match failure {
@@ -217,41 +216,41 @@ impl Repository {
         })
     }
 
-    /// Whether the store gives a plain answer to a plain question.
-    async fn answers(&self) -> bool {
+    /// Whether the store responds to a small request.
+    async fn is_responding(&self) -> bool {
         self.store.get("config").await.map_or_else(|error| error.is_not_found(), |_| true)
     }
 
-    /// Seals and stores JSON under the hash of the stored bytes.
+    /// Encrypts JSON and stores it under the hash of the stored bytes.
     pub(crate) async fn save(&self, kind: FileKind, json: &[u8]) -> Result<Id> {
-        let sealed = unpacked::seal(json, self.config.version, &self.key)
+        let encrypted = unpacked::encode(json, self.config.version, &self.key)
             .map_err(|error| RepositoryError::corrupt(kind.folder(), error.to_string()))?;
-        let (id, sealed) = (Id::of(&sealed), Bytes::from(sealed));
-        self.store.put(&kind.key_of(&id), sealed.clone()).await?;
-        self.keep_cached(kind, id, &sealed);
+        let (id, encrypted) = (Id::of(&encrypted), Bytes::from(encrypted));
+        self.store.put(&kind.key_of(&id), encrypted.clone()).await?;
+        self.cache_file(kind, id, &encrypted);
         Ok(id)
     }
 
-    /// Waits for the store, but not longer than until somebody asks to stop.
+    /// Waits for the store, until a cancel at most.
     pub(crate) fn wait<T>(&self, cancel: &Cancel, work: impl Future<Output = Result<T>>) -> Result<T> {
         wait(&self.runtime, cancel, work)
     }
 
-    /// Refuses to write into what can only be read.
+    /// Rejects writes to a read-only repository.
     pub(crate) fn require_writable(&self) -> Result<()> {
         if self.config.version == 2 {
             return Ok(());
         }
         let cause = match self.config.version {
-            1 => "version 1 can only be read; upgrade it with restic migrate upgrade_repo_v2",
-            _ => "without its config it can only be read",
+            1 => "format version 1 is read-only; upgrade it with restic migrate upgrade_repo_v2",
+            _ => "a repository without a config is read-only",
         };
         let cause = cause.into();
         Err(RepositoryError::Unsupported { location: self.store.name().into(), cause })
     }
 }
 
-/// The same before there is a repository.
+/// Waits for the store, until a cancel at most.
 pub(crate) fn wait<T>(runtime: &Handle, cancel: &Cancel, work: impl Future<Output = Result<T>>) -> Result<T> {
     runtime.block_on(async {
         tokio::select! {
@@ -267,30 +266,30 @@ async fn cancelled(cancel: &Cancel) {
     }
 }
 
-/// Reads an object into memory, unless it has more bytes than this: then it answers with how many.
-pub(crate) async fn get_at_most(store: &Store, key: &str, most: u64) -> Result<Result<Bytes, u64>, StoreError> {
+/// Reads an object into memory, or returns its size if it exceeds `max_size`.
+pub(crate) async fn get_limited(store: &Store, key: &str, max_size: u64) -> Result<Result<Bytes, u64>, StoreError> {
     let mut reader = store.reader(key).await?;
     let size = reader.info().size;
-    if size > most {
+    if size > max_size {
         return Ok(Err(size));
     }
     let mut content = BytesMut::with_capacity(usize::try_from(size).unwrap_or(0));
-    while let Some(piece) = reader.try_next().await? {
-        content.extend_from_slice(&piece);
+    while let Some(chunk) = reader.try_next().await? {
+        content.extend_from_slice(&chunk);
     }
     Ok(Ok(content.freeze()))
 }
 
-/// In words, why something is not read.
+/// The cause for a file that is too large to be read.
 pub(crate) fn too_large(size: u64) -> String {
-    format!("it has {size} bytes: too many to be one, so it was not read")
+    format!("its size of {size} bytes exceeds the limit")
 }
 
-fn is_gone(result: &Result<Bytes>) -> bool {
+fn is_deleted(result: &Result<Bytes>) -> bool {
     matches!(result, Err(RepositoryError::Store(StoreError::NotFound { .. })))
 }
 
-pub(crate) fn listed(info: &ObjectInfo) -> Option<Listed> {
+pub(crate) fn parse_listed(info: &ObjectInfo) -> Option<ListedFile> {
     let name = info.key.rsplit('/').next()?;
-    Id::parse(name).map(|id| Listed { id, size: info.size, modified: info.modified })
+    Id::parse(name).map(|id| ListedFile { id, size: info.size, modified: info.modified })
 }

@@ -1,4 +1,4 @@
-//! What this machine says about itself and its users.
+//! Information about this machine and its users.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,25 @@ pub(crate) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// An ID that changes whenever the machine starts.
-pub(crate) fn boot() -> Option<String> {
+/// The boot ID, which changes whenever the machine starts.
+pub(crate) fn boot_id() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
 }
 
-/// The namespace that numbers of processes belong to.
-pub(crate) fn process_namespace() -> Option<u64> {
+/// The PID namespace of this process.
+pub(crate) fn pid_namespace() -> Option<u64> {
     let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// When a process started, in ticks since boot.
-pub(crate) fn started(pid: u32) -> Option<u64> {
+/// The start time of a process, in ticks since boot.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Names of users or groups by number, from the local files: asking the network for names would make a tree depend on
-/// what answered.
+/// Names of users or groups by ID, from the local files. Names from a directory service would make a tree depend on its
+/// availability.
 #[derive(Debug, Default)]
 pub(crate) struct Names(HashMap<u32, Vec<u8>>);
 
@@ -60,7 +60,7 @@ impl Names {
     }
 }
 
-/// Who runs this process: number, group and name.
+/// The user of this process: UID, GID and name.
 pub(crate) fn current_user() -> (u32, u32, String) {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     (uid, gid, String::from_utf8_lossy(&Names::of_users().get(uid)).into_owned())

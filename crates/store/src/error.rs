@@ -1,90 +1,90 @@
-//! What can go wrong with a store, in words that name the key and the place and never a credential.
+//! Errors of a store. They name the key and the location and never contain a credential.
 
 use std::error::Error as _;
 
-/// The result of anything a store does.
+/// The result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Why a store could not do what it was asked to.
+/// An error of a store operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// There is no object under this key.
-    #[error("{key} does not exist in {location}")]
+    #[error("object {key} not found in {location}")]
     NotFound {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
     },
-    /// There is an object under this key, and there must not be.
-    #[error("{key} already exists in {location}")]
+    /// The key exists already.
+    #[error("object {key} already exists in {location}")]
     AlreadyExists {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
     },
     /// The credentials are missing, wrong or expired.
-    #[error("{location} does not accept the credentials, for {key}: {cause}")]
+    #[error("credentials rejected for {key} in {location}: {cause}")]
     Unauthenticated {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
-        /// What the store answered.
+        /// The response of the store.
         cause: String,
     },
-    /// The credentials are good but do not allow this.
-    #[error("{location} does not allow access to {key}: {cause}")]
+    /// The credentials are valid but do not permit this operation.
+    #[error("access denied to {key} in {location}: {cause}")]
     PermissionDenied {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
-        /// What the store answered.
+        /// The response of the store.
         cause: String,
     },
     /// The file system is full.
-    #[error("no space left in {location} for {key}")]
+    #[error("failed to write {key} to {location}: no space left")]
     NoSpace {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
     },
-    /// A key that no store can hold: empty, or with empty, `.` or `..` parts.
-    #[error("{key:?} is not a usable key in {location}: {cause}")]
+    /// The key is empty or has empty, `.` or `..` parts.
+    #[error("invalid object key {key:?} in {location}: {cause}")]
     InvalidKey {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
         /// What is wrong with it.
         cause: String,
     },
-    /// The location's settings cannot be used as they are.
-    #[error("{location} is not usable: {cause}")]
+    /// The settings of the location are invalid.
+    #[error("invalid storage location {location}: {cause}")]
     InvalidLocation {
         /// The store's name.
         location: String,
         /// Which setting, and why.
         cause: String,
     },
-    /// The store does not know this operation.
-    #[error("{location} does not support this for {key}: {cause}")]
+    /// The store does not support this operation.
+    #[error("unsupported operation on {key} in {location}: {cause}")]
     Unsupported {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
         /// What is not supported.
         cause: String,
     },
-    /// The store could not be reached, or went on failing until the retries were used up.
-    #[error("{location} failed for {key}: {cause}")]
+    /// The store is unreachable or failed until the retries were exhausted.
+    #[error("request failed for {key} in {location}: {cause}")]
     Unavailable {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The store's name.
         location: String,
@@ -94,7 +94,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// A stable word for conditions, metric labels and events.
+    /// A stable reason for conditions, metric labels and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotFound { .. } => "ObjectNotFound",
@@ -109,23 +109,23 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change of the configuration.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// Whether this says that the object is not there.
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
     pub(crate) fn from_provider(error: &object_store::Error, key: &str, location: &str) -> Self {
         use object_store::Error as E;
-        let key = if key.is_empty() { "its list".to_owned() } else { key.to_owned() };
+        let key = if key.is_empty() { "the object list".to_owned() } else { key.to_owned() };
         let (location, cause) = (location.to_owned(), describe(error));
         match error {
             E::NotFound { .. } => Self::NotFound { key, location },
-            // Azure answers with the status of a conflict: without this a refusal would pass for something that exists.
+            // Azure responds with 409 Conflict: without this a denied write would be reported as an existing object.
             _ if is_protected(&cause) => Self::PermissionDenied { key, location, cause },
             E::AlreadyExists { .. } | E::Precondition { .. } => Self::AlreadyExists { key, location },
             E::Unauthenticated { .. } => Self::Unauthenticated { key, location, cause },
@@ -133,19 +133,19 @@ impl StoreError {
             E::InvalidPath { .. } => Self::InvalidKey { key, location, cause },
             E::NotSupported { .. } | E::NotImplemented { .. } => Self::Unsupported { key, location, cause },
             E::UnknownConfigurationKey { .. } => Self::InvalidLocation { location, cause },
-            _ if refuses_credentials(&cause) => Self::Unauthenticated { key, location, cause },
-            _ if refuses_access(&cause) => Self::PermissionDenied { key, location, cause },
+            _ if is_credentials_error(&cause) => Self::Unauthenticated { key, location, cause },
+            _ if is_access_error(&cause) => Self::PermissionDenied { key, location, cause },
             _ => Self::from_io_kind(io_kind(error), key, location, cause),
         }
     }
 
-    /// The same, where it was tried so often.
-    pub(crate) fn after(self, tries: Option<usize>) -> Self {
-        match (self, tries) {
-            (Self::Unavailable { key, location, cause }, Some(tries)) => Self::Unavailable {
+    /// Adds the number of attempts to an error after retries.
+    pub(crate) fn after_attempts(self, attempts: Option<usize>) -> Self {
+        match (self, attempts) {
+            (Self::Unavailable { key, location, cause }, Some(attempts)) => Self::Unavailable {
                 key,
                 location,
-                cause: format!("given up after {tries} tries, the last one: {cause}"),
+                cause: format!("failed after {attempts} attempts; last error: {cause}"),
             },
             (error, _) => error,
         }
@@ -168,23 +168,23 @@ impl StoreError {
     }
 }
 
-/// A list's refusal reaches us as text only, and S3 answers wrong keys with 403 as well.
-fn refuses_credentials(cause: &str) -> bool {
+/// The error of a rejected list is available as text only, and S3 responds to wrong keys with 403 as well.
+fn is_credentials_error(cause: &str) -> bool {
     let codes = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "NotSignedUp", "ExpiredToken", "InvalidToken"];
     cause.contains("401 Unauthorized") || codes.iter().any(|code| cause.contains(code))
 }
 
-/// So does the refusal of each key in a bulk delete, which is how every delete is sent: S3 gives its code there, Azure the
+/// The same applies to each key of a bulk delete, which is how every delete is sent: S3 reports its code there, Azure the
 /// status.
-fn refuses_access(cause: &str) -> bool {
+fn is_access_error(cause: &str) -> bool {
     let codes = ["AccessDenied", "AuthorizationPermissionMismatch", "AuthorizationFailure", "403"];
     cause.contains("403 Forbidden") || codes.iter().any(|code| cause.contains(&format!("(code: {code})")))
 }
 
-/// Whether an object may not change because of a retention policy or a legal hold, in any store's words.
+/// Whether a retention policy or a legal hold protects the object, in the wording of any provider.
 fn is_protected(cause: &str) -> bool {
-    let words = ["BlobImmutable", "the blob is immutable due to", "ObjectLocked", "Object is WORM protected"];
-    words.iter().any(|word| cause.contains(word))
+    let markers = ["BlobImmutable", "the blob is immutable due to", "ObjectLocked", "Object is WORM protected"];
+    markers.iter().any(|marker| cause.contains(marker))
 }
 
 fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
@@ -198,8 +198,8 @@ fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
     None
 }
 
-/// The provider's words without what does not belong into an error text: answers of S3 repeat the signed request with
-/// the access key in it, so of an XML answer only its code and message are kept.
+/// The provider's error text without secrets: error responses of S3 repeat the signed request with the access key, so only
+/// the code and message of an XML response are kept.
 fn describe(error: &object_store::Error) -> String {
     let text = match error.source() {
         Some(source) => source.to_string(),
@@ -213,7 +213,7 @@ fn describe(error: &object_store::Error) -> String {
     shorten(&format!("{}{code}: {message}", &text[..start]))
 }
 
-/// Clients say "error sending request" and keep to themselves that it was the certificate.
+/// Appends the root cause. HTTP clients report "error sending request" and hide that the certificate is invalid.
 fn with_root_cause(text: String, error: &object_store::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause: &&(dyn std::error::Error + 'static)| (*cause).source());
     match causes.last().map(ToString::to_string) {
@@ -228,9 +228,9 @@ fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn shorten(text: &str) -> String {
-    const LONGEST: usize = 400;
+    const MAX_LENGTH: usize = 400;
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(LONGEST) {
+    match one_line.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}…", &one_line[..end]),
         None => one_line,
     }
@@ -245,19 +245,19 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_refused_says_whether_the_keys_are_wrong() {
-        let refused = |text| StoreError::from_provider(&generic(text), "", "s3://b");
-        let wrong = refused("Server returned non-2xx status code: 403 Forbidden: InvalidAccessKeyId: no such key");
+    fn a_rejected_list_reports_whether_the_keys_are_wrong() {
+        let rejected = |text| StoreError::from_provider(&generic(text), "", "s3://b");
+        let wrong = rejected("Server returned non-2xx status code: 403 Forbidden: InvalidAccessKeyId: no such key");
         assert_eq!((wrong.reason(), wrong.is_retryable()), ("StoreCredentialsRejected", false));
         assert_eq!(
-            refused("Server returned non-2xx status code: 403 Forbidden: AccessDenied").reason(),
+            rejected("Server returned non-2xx status code: 403 Forbidden: AccessDenied").reason(),
             "StoreAccessDenied"
         );
-        assert_eq!(refused("Server returned non-2xx status code: 500 Oops").reason(), "StoreUnavailable");
+        assert_eq!(rejected("Server returned non-2xx status code: 500 Oops").reason(), "StoreUnavailable");
     }
 
     #[test]
-    fn a_delete_that_is_refused_is_not_tried_again_whoever_refuses_it() {
+    fn a_denied_delete_is_not_retryable_with_any_provider() {
         for text in [
             "DeleteObjects request failed for key locks/1: Access Denied (code: AccessDenied)",
             "DeleteObjects request failed for key locks/1: Object is WORM protected and cannot be overwritten (code: InvalidRequest)",
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_repeats_the_access_key_is_cut_to_code_and_message() {
+    fn a_response_that_repeats_the_access_key_is_reduced_to_code_and_message() {
         let error = generic(
             "Server returned 403: <?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><Message>check your \
              key</Message><AWSAccessKeyId>AKIASECRET</AWSAccessKeyId></Error>",
@@ -287,12 +287,12 @@ mod tests {
         let text = StoreError::from_provider(&error, "a/b", "s3://bucket").to_string();
         assert_eq!(
             text,
-            "s3://bucket does not accept the credentials, for a/b: Server returned 403: SignatureDoesNotMatch: check your key"
+            "credentials rejected for a/b in s3://bucket: Server returned 403: SignatureDoesNotMatch: check your key"
         );
     }
 
     #[test]
-    fn a_full_disk_is_told_apart_and_not_retried() {
+    fn a_full_disk_has_its_own_reason_and_is_not_retryable() {
         let io = std::io::Error::from(std::io::ErrorKind::StorageFull);
         let error = object_store::Error::Generic { store: "LocalFileSystem", source: Box::new(io) };
         let error = StoreError::from_provider(&error, "k", "/data");

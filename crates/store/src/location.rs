@@ -1,4 +1,4 @@
-//! Where objects are kept: what a BackupStorageLocation says, without Kubernetes.
+//! Storage locations: the settings of a BackupStorageLocation, without Kubernetes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +15,13 @@ pub struct Location {
     pub provider: String,
     /// Bucket or container; for a directory its path, or a folder below `config["path"]`.
     pub bucket: String,
-    /// Everything lies below this; may be empty.
+    /// The prefix of all keys; may be empty.
     pub prefix: String,
-    /// Velero's keys of the provider, for example `region`, `s3Url`, `s3ForcePathStyle`.
+    /// The provider's settings as in Velero, for example `region`, `s3Url`, `s3ForcePathStyle`.
     pub config: BTreeMap<String, String>,
-    /// The content of the credentials file: AWS's shared credentials, a GCP key, Azure's environment file.
+    /// The content of the credentials file: AWS shared credentials, a GCP service account key or an Azure environment file.
     pub credentials: Option<SecretSlice<u8>>,
-    /// Certificates in PEM that are trusted beside those of the system.
+    /// CA certificates in PEM that are trusted in addition to the system's.
     pub ca_cert: Option<Vec<u8>>,
     /// Time limits and retries.
     pub tuning: Tuning,
@@ -38,42 +38,42 @@ impl fmt::Debug for Location {
     }
 }
 
-/// What S3 asks for.
+/// S3 credentials.
 #[derive(Clone, Debug)]
 pub struct AwsKeys {
-    /// The access key's name, which is no secret.
+    /// The access key ID, which is not secret.
     pub id: String,
-    /// The secret key.
+    /// The secret access key.
     pub secret: SecretString,
-    /// The token of a session, where there is one.
+    /// The session token of temporary credentials.
     pub token: Option<SecretString>,
 }
 
-/// What Azure asks for.
+/// An Azure storage account and its credentials.
 #[derive(Clone, Debug)]
 pub struct AzureAccount {
-    /// The storage account's name, which is no secret.
+    /// The storage account's name, which is not secret.
     pub name: String,
-    /// What follows the name in its address, where that is not Azure's own: `blob.core.windows.net`.
+    /// The domain of the account's address if it is not `blob.core.windows.net`.
     pub domain: Option<String>,
-    /// Who asks.
+    /// The identity that signs requests.
     pub identity: AzureIdentity,
 }
 
-/// Who asks Azure for something.
+/// The identity that signs requests to Azure.
 #[derive(Clone, Debug)]
 pub enum AzureIdentity {
-    /// The machine's own identity.
+    /// The managed identity of the machine.
     Machine,
-    /// Whoever has the account's key.
+    /// The storage account's access key.
     Key(SecretString),
     /// A service principal.
     Principal {
-        /// Its tenant.
+        /// Its tenant ID.
         tenant: String,
-        /// Its name.
+        /// Its client ID.
         client: String,
-        /// Its secret.
+        /// Its client secret.
         secret: SecretString,
     },
 }
@@ -81,36 +81,36 @@ pub enum AzureIdentity {
 /// Time limits and retries of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// A request that moves no bytes for this long is cancelled and tried again.
-    pub idle: Duration,
-    /// A connection must be made within this time.
-    pub connect: Duration,
-    /// How often one request is tried again.
-    pub retries: usize,
-    /// No retry is started once no bytes have moved for so long, in all tries together.
-    pub give_up: Duration,
+    /// A request that moves no bytes for this long is cancelled and retried.
+    pub idle_timeout: Duration,
+    /// The time limit for establishing a connection.
+    pub connect_timeout: Duration,
+    /// The maximum number of retries of one request.
+    pub max_retries: usize,
+    /// No retry starts once the idle time of all attempts together reaches this.
+    pub retry_timeout: Duration,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            idle: Duration::from_mins(1),
-            connect: Duration::from_secs(10),
-            retries: 10,
-            give_up: Duration::from_mins(3),
+            idle_timeout: Duration::from_mins(1),
+            connect_timeout: Duration::from_secs(10),
+            max_retries: 10,
+            retry_timeout: Duration::from_mins(3),
         }
     }
 }
 
 impl Location {
-    /// A directory of this machine.
+    /// A local directory.
     pub fn directory(path: impl Into<String>, prefix: impl Into<String>) -> Self {
         Self { provider: "directory".into(), bucket: path.into(), prefix: prefix.into(), ..Self::default() }
     }
 
-    /// How messages call this place: scheme, bucket and prefix.
+    /// The name in messages: scheme, bucket and prefix.
     pub fn display_name(&self) -> String {
-        let place = match self.kind() {
+        let root = match self.kind() {
             "aws" => format!("s3://{}", self.bucket),
             "gcp" => format!("gs://{}", self.bucket),
             "azure" => format!("azure://{}", self.bucket),
@@ -118,8 +118,8 @@ impl Location {
             other => format!("{other}://{}", self.bucket),
         };
         match self.prefix.trim_matches('/') {
-            "" => place,
-            prefix => format!("{}/{prefix}", place.trim_end_matches('/')),
+            "" => root,
+            prefix => format!("{}/{prefix}", root.trim_end_matches('/')),
         }
     }
 
@@ -131,22 +131,22 @@ impl Location {
         }
     }
 
-    /// The keys for S3 that the credentials hold, for programs that open the same place by themselves.
+    /// The S3 keys of the credentials, for external movers that open the same location.
     pub fn aws_keys(&self) -> Result<Option<AwsKeys>> {
         crate::provider::aws_keys(self)
     }
 
-    /// The same for Azure. Other programs know accounts only as `https://ACCOUNT.DOMAIN`.
+    /// The Azure account, for external movers. They address accounts only as `https://ACCOUNT.DOMAIN`.
     pub fn azure_account(&self) -> Result<AzureAccount> {
         crate::provider::azure_account(self)
     }
 
-    /// The same for Google Cloud Storage: the key of a service account, in JSON.
+    /// The Google service account key in JSON, for external movers.
     pub fn google_key(&self) -> Result<Option<SecretString>> {
         crate::provider::google_key(self)
     }
 
-    /// The directory that `bucket` and `config["path"]` mean together.
+    /// The directory path: `config["path"]` joined with `bucket`.
     pub fn path(&self) -> Option<String> {
         match self.config.get("path") {
             Some(root) if self.bucket.is_empty() => Some(root.clone()),
@@ -156,34 +156,34 @@ impl Location {
         }
     }
 
-    /// A setting of the provider, if it is given and not empty.
+    /// A provider setting, if it is present and not empty.
     pub fn setting(&self, key: &str) -> Option<&str> {
         self.config.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// A setting of the provider that is true or false.
+    /// A boolean provider setting.
     pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         match self.setting(key) {
             None => Ok(None),
             Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(Some(true)),
             Some("0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(Some(false)),
-            Some(other) => Err(self.unusable(format!("config {key} must be true or false, not {other:?}"))),
+            Some(other) => Err(self.invalid(format!("config {key} must be true or false, not {other:?}"))),
         }
     }
 
     pub(crate) fn require_bucket(&self) -> Result<()> {
-        if self.bucket.is_empty() { Err(self.unusable("the bucket has no name")) } else { Ok(()) }
+        if self.bucket.is_empty() { Err(self.invalid("the bucket name is missing")) } else { Ok(()) }
     }
 
-    /// Refuses settings nobody here knows: a typing error must not be a silent default.
-    pub(crate) fn refuse_unknown(&self, known: &[&str]) -> Result<()> {
+    /// Rejects unknown settings: a typing error must not be a silent default.
+    pub(crate) fn reject_unknown_settings(&self, known: &[&str]) -> Result<()> {
         match self.config.keys().find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(self.unusable(format!("config {key} is not known for provider {}", self.provider))),
+            Some(key) => Err(self.invalid(format!("unknown config {key} for provider {}", self.provider))),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn unusable(&self, cause: impl Into<String>) -> StoreError {
+    pub(crate) fn invalid(&self, cause: impl Into<String>) -> StoreError {
         StoreError::InvalidLocation { location: self.display_name(), cause: cause.into() }
     }
 }

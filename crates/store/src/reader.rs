@@ -1,4 +1,4 @@
-//! Reading an object piece by piece.
+//! Streamed reads of an object.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use object_store::{GetOptions, GetResult, GetResultPayload};
 use tokio::io::AsyncRead;
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use crate::again::Course;
+use crate::transfer_attempts::TransferAttempts;
 use crate::{ObjectInfo, Result, Store, StoreError};
 
-/// A file is read in pieces of this size: the provider's own are 8 KiB, which costs a thread hop each.
-const FILE_PIECE: usize = 256 * 1024;
+/// A file is read in chunks of this size: the provider's own are 8 KiB, which costs a thread hop each.
+const FILE_CHUNK_SIZE: usize = 256 * 1024;
 
 /// An object being read: a stream of its bytes.
 pub struct Reader {
     info: ObjectInfo,
-    pieces: BoxStream<'static, Result<Bytes>>,
+    chunks: BoxStream<'static, Result<Bytes>>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -30,20 +30,29 @@ impl std::fmt::Debug for Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(result: GetResult, info: ObjectInfo, store: Store, key: &str, course: Arc<Course>) -> Self {
+    pub(crate) fn new(
+        result: GetResult,
+        info: ObjectInfo,
+        store: Store,
+        key: &str,
+        transfer: Arc<TransferAttempts>,
+    ) -> Self {
         let key = key.to_owned();
         let GetResult { payload, meta, .. } = result;
-        let pieces = match payload {
-            GetResultPayload::File(file, _) => ReaderStream::with_capacity(tokio::fs::File::from_std(file), FILE_PIECE)
-                .map(move |piece| piece.map_err(|error| StoreError::from_io(&error, &key, store.name())))
-                .boxed(),
-            GetResultPayload::Stream(pieces) => {
+        let chunks = match payload {
+            GetResultPayload::File(file, _) => {
+                ReaderStream::with_capacity(tokio::fs::File::from_std(file), FILE_CHUNK_SIZE)
+                    .map(move |chunk| chunk.map_err(|error| StoreError::from_io(&error, &key, store.name())))
+                    .boxed()
+            }
+            GetResultPayload::Stream(chunks) => {
                 let (path, version, size) = (meta.location, meta.e_tag, meta.size);
-                let rest = Rest { store, key, path, version, at: 0, size, pieces: Some(pieces), course };
-                stream::try_unfold(rest, Rest::next).boxed()
+                let remaining =
+                    RemainingObject { store, key, path, version, offset: 0, size, chunks: Some(chunks), transfer };
+                stream::try_unfold(remaining, RemainingObject::next).boxed()
             }
         };
-        Self { info, pieces }
+        Self { info, chunks }
     }
 
     /// Size and time of the object being read.
@@ -51,9 +60,9 @@ impl Reader {
         &self.info
     }
 
-    /// The same bytes as an `AsyncRead`; errors are wrapped and keep their text.
+    /// Converts into an `AsyncRead`. Errors are wrapped and keep their text.
     pub fn into_async_read(self) -> impl AsyncRead + Send + Unpin + 'static {
-        StreamReader::new(self.pieces.map(|piece| piece.map_err(std::io::Error::other)))
+        StreamReader::new(self.chunks.map(|chunk| chunk.map_err(std::io::Error::other)))
     }
 }
 
@@ -61,59 +70,61 @@ impl Stream for Reader {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.pieces.as_mut().poll_next(context)
+        self.chunks.as_mut().poll_next(context)
     }
 }
 
-/// What is still to come of an object. A line that breaks costs nothing that has come before.
-struct Rest {
+/// The rest of an object. A lost connection resumes at the current offset.
+struct RemainingObject {
     store: Store,
     key: String,
     path: Path,
-    /// Without this nobody knows whether what follows belongs to what has come.
+    /// The ETag. Without it a resumed read might continue a different object.
     version: Option<String>,
-    at: u64,
+    offset: u64,
     size: u64,
-    /// Nothing once they broke off.
-    pieces: Option<BoxStream<'static, object_store::Result<Bytes>>>,
-    course: Arc<Course>,
+    /// `None` after the stream failed.
+    chunks: Option<BoxStream<'static, object_store::Result<Bytes>>>,
+    transfer: Arc<TransferAttempts>,
 }
 
-impl Rest {
+impl RemainingObject {
     async fn next(mut self) -> Result<Option<(Bytes, Self)>> {
-        let course = self.course.clone();
+        let transfer = self.transfer.clone();
         loop {
-            match course.follow(self.step()).await {
-                Ok(piece) => return Ok(piece.map(|piece| (piece, self))),
-                Err(_) if self.version.is_some() && course.goes_on(self.store.tuning()).await => {}
-                Err(error) => return Err(self.store.failed(&error, &self.key).after(course.tries())),
+            match transfer.scope(self.read_chunk()).await {
+                Ok(chunk) => return Ok(chunk.map(|chunk| (chunk, self))),
+                Err(_) if self.version.is_some() && transfer.pause_before_retry(self.store.tuning()).await => {}
+                Err(error) => {
+                    return Err(self.store.error_for(&error, &self.key).after_attempts(transfer.failed_attempts()));
+                }
             }
         }
     }
 
-    async fn step(&mut self) -> object_store::Result<Option<Bytes>> {
-        let mut pieces = match self.pieces.take() {
-            Some(pieces) => pieces,
-            None if self.at == self.size => return Ok(None),
-            None => self.ask_again().await?,
+    async fn read_chunk(&mut self) -> object_store::Result<Option<Bytes>> {
+        let mut chunks = match self.chunks.take() {
+            Some(chunks) => chunks,
+            None if self.offset == self.size => return Ok(None),
+            None => self.resume().await?,
         };
-        let piece = pieces.try_next().await?;
-        if let Some(piece) = &piece {
-            self.at += piece.len() as u64;
-            self.course.keep();
+        let chunk = chunks.try_next().await?;
+        if let Some(chunk) = &chunk {
+            self.offset += chunk.len() as u64;
+            self.transfer.keep();
         }
-        self.pieces = Some(pieces);
-        Ok(piece)
+        self.chunks = Some(chunks);
+        Ok(chunk)
     }
 
-    async fn ask_again(&mut self) -> object_store::Result<BoxStream<'static, object_store::Result<Bytes>>> {
-        let options = GetOptions::new().with_range(Some(self.at..self.size)).with_if_match(self.version.clone());
+    async fn resume(&mut self) -> object_store::Result<BoxStream<'static, object_store::Result<Bytes>>> {
+        let options = GetOptions::new().with_range(Some(self.offset..self.size)).with_if_match(self.version.clone());
         match self.store.objects().get_opts(&self.path, options).await {
             Err(object_store::Error::Precondition { .. }) => {
-                let source = "the line broke, and the object was replaced meanwhile".into();
-                Err(object_store::Error::Generic { store: "rest", source })
+                let source = "the object was replaced while it was read".into();
+                Err(object_store::Error::Generic { store: "reader", source })
             }
-            answer => Ok(answer?.into_stream()),
+            result => Ok(result?.into_stream()),
         }
     }
 }

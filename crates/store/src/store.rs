@@ -1,4 +1,4 @@
-//! The store itself: every operation, its key checked and its failure named.
+//! The store: every operation validates its key and maps provider errors to [`StoreError`].
 
 use std::fmt;
 use std::ops::Range;
@@ -17,11 +17,11 @@ use object_store::{
 };
 use url::Url;
 
-use crate::again::{Course, PartsAgain};
-use crate::watch::{Observer, Observers, Observing};
+use crate::transfer_attempts::{PartRetryPolicy, TransferAttempts};
+use crate::watchdog::{Observer, ObserverGuard, Observers};
 use crate::{Location, Reader, Result, StoreError, Tuning, Upload, provider, uncached};
 
-/// One place that keeps objects. Cloning is cheap and shares connections.
+/// A bucket, container or directory of objects. Cloning is cheap and shares connections.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -35,11 +35,11 @@ pub(crate) struct Inner {
     pub tags: TagSet,
     pub observers: Arc<Observers>,
     pub tuning: Tuning,
-    /// The same objects as files, where they are files of this machine.
+    /// The local directory, if the store is one.
     pub files: Option<LocalFileSystem>,
 }
 
-/// What a store knows about an object without reading it.
+/// The metadata of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
     /// Key below the store's prefix.
@@ -57,7 +57,7 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// A directory of this machine, made if it is missing. Writes are flushed to the disk before they are visible.
+    /// Opens a local directory and creates it if it is missing. Writes are flushed to the disk before they are visible.
     pub fn directory(path: impl AsRef<FilePath>, prefix: &str) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -69,23 +69,23 @@ impl Store {
         Self::assemble(Inner { files: Some(objects), ..inner }, prefix)
     }
 
-    /// Opens what a location describes. Nothing is sent: whether it can be reached shows at the first call.
+    /// Opens the store of a location. Sends nothing: an unreachable store fails at the first call.
     pub fn open(location: &Location) -> Result<Self> {
         provider::open(location)
     }
 
-    /// Objects in memory only, for tests and dry runs.
+    /// Creates an empty store in memory, for tests and dry runs.
     pub fn memory() -> Self {
         let inner = Inner::new(Arc::new(InMemory::new()), "memory".into());
         Self { inner: Arc::new(inner), prefix: Path::default() }
     }
 
-    /// Any other object store, for example one that injects faults. `name` is what messages call it.
+    /// Wraps another object store, for example one that injects faults. `name` identifies it in messages.
     pub fn from_objects(objects: Arc<dyn ObjectStore>, name: String, prefix: &str) -> Result<Self> {
         Self::assemble(Inner::new(objects, name), prefix)
     }
 
-    /// The same for one that can also sign links.
+    /// Wraps an object store that can also presign URLs.
     pub fn from_signing_objects<S: ObjectStore + Signer>(objects: Arc<S>, name: String, prefix: &str) -> Result<Self> {
         let signer: Arc<dyn Signer> = Arc::clone(&objects) as Arc<dyn Signer>;
         Self::assemble(Inner { signer: Some(signer), ..Inner::new(objects, name) }, prefix)
@@ -100,28 +100,28 @@ impl Store {
         Ok(Self { inner: Arc::new(inner), prefix })
     }
 
-    /// The same store, everything one level deeper.
-    pub fn below(&self, folder: &str) -> Result<Self> {
+    /// The same store with `folder` appended to its prefix.
+    pub fn with_prefix(&self, folder: &str) -> Result<Self> {
         Ok(Self { inner: self.inner.clone(), prefix: self.path(folder)? })
     }
 
-    /// What messages call this store.
+    /// The name of this store in messages.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Tells `observer` what this store (with its clones) waits for, until the returned value is dropped.
-    pub fn observe(&self, observer: Arc<dyn Observer>) -> Observing {
+    /// Notifies `observer` of the waits of this store and its clones until the returned guard is dropped.
+    pub fn observe(&self, observer: Arc<dyn Observer>) -> ObserverGuard {
         self.inner.observers.add(observer)
     }
 
-    /// Writes an object, replacing what is there. Either all of it is visible afterwards or nothing changed.
+    /// Writes or replaces an object. Either all of it is visible afterwards or nothing changed.
     ///
-    /// Large content of a directory that begins at a multiple of [`ALIGNMENT`](crate::ALIGNMENT) is written without a copy.
+    /// In a directory, large content that is aligned to [`ALIGNMENT`](crate::ALIGNMENT) is written without a copy.
     pub async fn put(&self, key: &str, content: impl Into<Bytes>) -> Result<()> {
         let content = content.into();
-        if content.len() >= uncached::FROM
-            && let Some(file) = self.file_of(key)
+        if content.len() >= uncached::MIN_SIZE
+            && let Some(file) = self.local_file(key)
             && self.put_uncached(file, content.clone(), key).await?
         {
             return Ok(());
@@ -140,30 +140,30 @@ impl Store {
             let options = PutOptions { tags: self.inner.tags.clone(), ..PutOptions::default() };
             self.inner.objects.put_opts(&path, content.clone(), options)
         };
-        self.keep_at(key, put).await.map(drop)
+        self.retry_transfer(key, put).await.map(drop)
     }
 
-    /// Writes an object only if the key is free; says whether it was. Not every server keeps the promise: ask
-    /// [`Store::honours_put_if_absent`] before relying on it.
+    /// Writes an object only if the key does not exist; returns whether it was written. Some servers overwrite silently: check
+    /// [`Store::supports_put_if_absent`] before relying on it.
     pub async fn put_if_absent(&self, key: &str, content: impl Into<Bytes>) -> Result<bool> {
         let path = self.path(key)?;
         let options = PutOptions { mode: PutMode::Create, tags: self.inner.tags.clone(), ..PutOptions::default() };
         match self.inner.objects.put_opts(&path, content.into().into(), options).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
-            Err(error) => Err(self.failed(&error, key)),
+            Err(error) => Err(self.error_for(&error, key)),
         }
     }
 
-    /// Tries out whether this server refuses to overwrite when asked to: some silently do not.
-    pub async fn honours_put_if_absent(&self) -> Result<bool> {
+    /// Probes whether this server refuses a conditional put of an existing key. Some overwrite silently.
+    pub async fn supports_put_if_absent(&self) -> Result<bool> {
         let key = format!(".plimsoll-probe-{}", uuid::Uuid::new_v4());
         self.put(&key, &b"first"[..]).await?;
         let second = self.put_if_absent(&key, &b"second"[..]).await;
-        let kept = self.get(&key).await.map(|content| content == b"first"[..]);
+        let is_kept = self.get(&key).await.map(|content| content == b"first"[..]);
         self.delete(&key).await?;
         match second {
-            Ok(written) => Ok(!written && kept?),
+            Ok(written) => Ok(!written && is_kept?),
             Err(StoreError::Unsupported { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -172,41 +172,42 @@ impl Store {
     /// Reads a whole object into memory.
     pub async fn get(&self, key: &str) -> Result<Bytes> {
         let path = self.path(key)?;
-        self.keep_at(key, || async { self.inner.objects.get(&path).await?.bytes().await }).await
+        self.retry_transfer(key, || async { self.inner.objects.get(&path).await?.bytes().await }).await
     }
 
-    /// Reads a part of an object. A range past the end is an error.
+    /// Reads a range of an object. A range past the end is an error.
     pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes> {
         let path = self.path(key)?;
-        let wanted = range.end.saturating_sub(range.start);
-        if wanted == 0 {
+        let requested = range.end.saturating_sub(range.start);
+        if requested == 0 {
             return Ok(Bytes::new());
         }
-        let read = self.keep_at(key, || self.inner.objects.get_range(&path, range.clone())).await?;
-        if read.len() as u64 == wanted {
+        let read = self.retry_transfer(key, || self.inner.objects.get_range(&path, range.clone())).await?;
+        if read.len() as u64 == requested {
             return Ok(read);
         }
-        let cause = format!("{} of {wanted} bytes of a range", read.len());
+        let cause = format!("received {} of {requested} bytes of a range", read.len());
         Err(StoreError::Unavailable { key: key.into(), location: self.inner.name.clone(), cause })
     }
 
-    /// The file that holds an object, where the store is a directory of this machine: for readers who want to choose
-    /// where the bytes go. It need not exist, and must only be read.
-    pub fn file_of(&self, key: &str) -> Option<std::path::PathBuf> {
+    /// The path of an object's file, if the store is a local directory: for callers that read into their own buffers. The
+    /// file may not exist and must only be read.
+    pub fn local_file(&self, key: &str) -> Option<std::path::PathBuf> {
         let files = self.inner.files.as_ref()?;
         files.path_to_filesystem(&self.path(key).ok()?).ok()
     }
 
-    /// Reads an object piece by piece.
+    /// Streams an object.
     pub async fn reader(&self, key: &str) -> Result<Reader> {
         let path = self.path(key)?;
-        let course = Arc::<Course>::default();
-        let result = course.follow(self.inner.objects.get(&path)).await.map_err(|error| self.failed(&error, key))?;
+        let transfer = Arc::<TransferAttempts>::default();
+        let result =
+            transfer.scope(self.inner.objects.get(&path)).await.map_err(|error| self.error_for(&error, key))?;
         let info = self.info(&result.meta);
-        Ok(Reader::new(result, info, self.clone(), key, course))
+        Ok(Reader::new(result, info, self.clone(), key, transfer))
     }
 
-    /// Starts writing an object piece by piece.
+    /// Starts a streamed upload of an object.
     #[expect(clippy::unused_async, reason = "callers need not know that nothing is sent before the first full part")]
     pub async fn upload(&self, key: &str) -> Result<Upload> {
         Ok(Upload::new(self.clone(), key.to_owned(), self.path(key)?))
@@ -218,10 +219,10 @@ impl Store {
             Ok(path) => path,
             Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
         };
-        let (store, asked) = (self.clone(), prefix.to_owned());
+        let (store, requested) = (self.clone(), prefix.to_owned());
         let listed = self.inner.objects.list(path.as_ref());
         listed
-            .map(move |entry| entry.map(|meta| store.info(&meta)).map_err(|error| store.failed(&error, &asked)))
+            .map(move |entry| entry.map(|meta| store.info(&meta)).map_err(|error| store.error_for(&error, &requested)))
             .try_filter(|info| std::future::ready(!info.key.is_empty()))
             .boxed()
     }
@@ -232,14 +233,14 @@ impl Store {
         match self.inner.objects.list_with_delimiter(path.as_ref()).await {
             Ok(listed) => Ok(sorted_names(listed.common_prefixes.iter().filter_map(Path::filename))),
             Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
-            Err(error) => Err(self.failed(&error, prefix)),
+            Err(error) => Err(self.error_for(&error, prefix)),
         }
     }
 
-    /// What is known about an object.
+    /// Reads the metadata of an object.
     pub async fn head(&self, key: &str) -> Result<ObjectInfo> {
         let path = self.path(key)?;
-        let meta = self.inner.objects.head(&path).await.map_err(|error| self.failed(&error, key))?;
+        let meta = self.inner.objects.head(&path).await.map_err(|error| self.error_for(&error, key))?;
         Ok(self.info(&meta))
     }
 
@@ -252,58 +253,62 @@ impl Store {
         }
     }
 
-    /// Deletes an object. One that is not there counts as deleted.
+    /// Deletes an object. Succeeds if it does not exist.
     pub async fn delete(&self, key: &str) -> Result<()> {
         let path = self.path(key)?;
         match self.inner.objects.delete(&path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.failed(&error, key)),
+            Err(error) => Err(self.error_for(&error, key)),
         }
     }
 
-    /// Deletes everything below a folder and says how many objects that were.
+    /// Deletes all objects below a folder and returns how many there were.
     pub async fn delete_prefix(&self, prefix: &str) -> Result<u64> {
         let path = self.folder(prefix)?;
-        let found = self.inner.objects.list(path.as_ref()).map_ok(|meta| meta.location).boxed();
+        let listed = self.inner.objects.list(path.as_ref()).map_ok(|meta| meta.location).boxed();
         let mut deleted = 0;
-        let mut results = self.inner.objects.delete_stream(found);
+        let mut results = self.inner.objects.delete_stream(listed);
         while let Some(result) = results.next().await {
             match result {
                 Ok(_) => deleted += 1,
                 Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(self.failed(&error, prefix)),
+                Err(error) => return Err(self.error_for(&error, prefix)),
             }
         }
         Ok(deleted)
     }
 
-    /// A link with which anybody can read the object for a while; none where the provider has no such thing.
+    /// A URL that grants read access to the object for a limited time; `None` if the provider cannot presign.
     pub async fn presign(&self, key: &str, valid_for: Duration) -> Result<Option<Url>> {
         let path = self.path(key)?;
         let Some(signer) = &self.inner.signer else { return Ok(None) };
         let url = signer.signed_url(Method::GET, &path, valid_for).await;
-        url.map(Some).map_err(|error| self.failed(&error, key))
+        url.map(Some).map_err(|error| self.error_for(&error, key))
     }
 
-    pub(crate) async fn begin_parts(&self, path: &Path, key: &str) -> Result<Box<dyn object_store::MultipartUpload>> {
+    pub(crate) async fn create_multipart(
+        &self,
+        path: &Path,
+        key: &str,
+    ) -> Result<Box<dyn object_store::MultipartUpload>> {
         let options = PutMultipartOptions { tags: self.inner.tags.clone(), ..PutMultipartOptions::default() }
-            .with_retry_policy(Arc::new(PartsAgain(self.inner.tuning.clone())));
-        let begun = self.inner.objects.put_multipart_opts(path, options).await;
-        begun.map_err(|error| self.failed(&error, key))
+            .with_retry_policy(Arc::new(PartRetryPolicy(self.inner.tuning.clone())));
+        let created = self.inner.objects.put_multipart_opts(path, options).await;
+        created.map_err(|error| self.error_for(&error, key))
     }
 
-    /// Begins again what broke off although it moved. `work` must leave nothing behind that keeps it from being repeated.
-    async fn keep_at<T, F: Future<Output = object_store::Result<T>>>(
+    /// Restarts a transfer that failed after bytes had moved. `work` must be idempotent.
+    async fn retry_transfer<T, F: Future<Output = object_store::Result<T>>>(
         &self,
         key: &str,
         work: impl Fn() -> F,
     ) -> Result<T> {
-        let course = Arc::<Course>::default();
+        let transfer = Arc::<TransferAttempts>::default();
         loop {
-            match course.follow(work()).await {
+            match transfer.scope(work()).await {
                 Ok(done) => return Ok(done),
-                Err(_) if course.goes_on(&self.inner.tuning).await => {}
-                Err(error) => return Err(self.failed(&error, key).after(course.tries())),
+                Err(_) if transfer.pause_before_retry(&self.inner.tuning).await => {}
+                Err(error) => return Err(self.error_for(&error, key).after_attempts(transfer.failed_attempts())),
             }
         }
     }
@@ -316,7 +321,7 @@ impl Store {
         &self.inner.tuning
     }
 
-    pub(crate) fn failed(&self, error: &object_store::Error, key: &str) -> StoreError {
+    pub(crate) fn error_for(&self, error: &object_store::Error, key: &str) -> StoreError {
         StoreError::from_provider(error, key, &self.inner.name)
     }
 
@@ -325,7 +330,7 @@ impl Store {
             |cause: String| StoreError::InvalidKey { key: key.to_owned(), location: self.inner.name.clone(), cause };
         let parsed = Path::parse(key).map_err(|error| invalid(error.to_string()))?;
         if parsed.as_ref().is_empty() || key.starts_with('/') || key.ends_with('/') {
-            return Err(invalid("it is empty or starts or ends with a slash".into()));
+            return Err(invalid("the key is empty or starts or ends with a slash".into()));
         }
         Ok(self.prefix.parts().chain(parsed.parts()).collect())
     }
@@ -339,8 +344,8 @@ impl Store {
     }
 
     fn info(&self, meta: &ObjectMeta) -> ObjectInfo {
-        let whole = meta.location.as_ref();
-        let key = whole.strip_prefix(self.prefix.as_ref()).unwrap_or(whole).trim_start_matches('/');
+        let path = meta.location.as_ref();
+        let key = path.strip_prefix(self.prefix.as_ref()).unwrap_or(path).trim_start_matches('/');
         ObjectInfo { key: key.to_owned(), size: meta.size, modified: meta.last_modified.into() }
     }
 }

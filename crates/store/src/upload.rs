@@ -1,4 +1,4 @@
-//! Writing an object piece by piece: parts go out while the next ones are being filled.
+//! Streamed uploads: parts are sent while the next ones are filled.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use object_store::path::Path;
 use object_store::{MultipartUpload, PutPayload, UploadPart};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::again::Course;
+use crate::transfer_attempts::TransferAttempts;
 use crate::{Result, Store};
 
 /// Providers refuse parts under 5 MiB, and more than 10,000 parts.
-const FIRST_PART: usize = 5 * 1024 * 1024;
-/// How many parts may be under way: with the one being filled this bounds the memory.
-const PARTS_UNDER_WAY: usize = 4;
+const MIN_PART_SIZE: usize = 5 * 1024 * 1024;
+/// With the part being filled this bounds the memory of an upload.
+const MAX_PARTS_IN_FLIGHT: usize = 4;
 
 /// An object being written. Nothing is visible under its key before [`Upload::finish`] has succeeded; dropping it
 /// aborts, as far as the runtime still runs.
@@ -23,12 +23,12 @@ pub struct Upload {
     store: Store,
     key: String,
     path: Path,
-    /// What the next part has so far, as it came: nothing is copied together.
+    /// The content of the next part, as it was written: nothing is copied.
     filling: Vec<Bytes>,
     filled: usize,
     parts: usize,
     started: Option<Box<dyn MultipartUpload>>,
-    under_way: FuturesUnordered<BoxFuture<'static, Result<()>>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, Result<()>>>,
     written: u64,
 }
 
@@ -40,16 +40,16 @@ impl std::fmt::Debug for Upload {
 
 impl Upload {
     pub(crate) fn new(store: Store, key: String, path: Path) -> Self {
-        let (filling, under_way) = (Vec::new(), FuturesUnordered::new());
-        Self { store, key, path, filling, filled: 0, parts: 0, started: None, under_way, written: 0 }
+        let (filling, in_flight) = (Vec::new(), FuturesUnordered::new());
+        Self { store, key, path, filling, filled: 0, parts: 0, started: None, in_flight, written: 0 }
     }
 
-    /// Bytes taken so far.
+    /// Bytes accepted so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Appends bytes. Waits while enough parts are under way.
+    /// Appends bytes. Waits while the maximum number of parts is in flight.
     pub async fn write(&mut self, mut content: Bytes) -> Result<()> {
         self.written += content.len() as u64;
         while !content.is_empty() {
@@ -72,49 +72,49 @@ impl Upload {
         if !self.filling.is_empty() {
             self.send_part().await?;
         }
-        while let Some(done) = self.under_way.next().await {
+        while let Some(done) = self.in_flight.next().await {
             done?;
         }
         let Some(upload) = &mut self.started else { return Ok(()) };
         let done = upload.complete().await;
-        done.map_err(|error| self.store.failed(&error, &self.key))?;
+        done.map_err(|error| self.store.error_for(&error, &self.key))?;
         self.started = None;
         Ok(())
     }
 
-    /// Gives up and removes what was stored so far.
+    /// Aborts the upload and removes the parts that were stored.
     pub async fn abort(mut self) -> Result<()> {
-        self.under_way.clear();
+        self.in_flight.clear();
         let Some(mut upload) = self.started.take() else { return Ok(()) };
-        upload.abort().await.map_err(|error| self.store.failed(&error, &self.key))
+        upload.abort().await.map_err(|error| self.store.error_for(&error, &self.key))
     }
 
     async fn send_part(&mut self) -> Result<()> {
-        while self.under_way.len() >= PARTS_UNDER_WAY {
-            if let Some(done) = self.under_way.next().await {
+        while self.in_flight.len() >= MAX_PARTS_IN_FLIGHT {
+            if let Some(done) = self.in_flight.next().await {
                 done?;
             }
         }
         let upload = match &mut self.started {
             Some(upload) => upload,
-            none => none.insert(self.store.begin_parts(&self.path, &self.key).await?),
+            none => none.insert(self.store.create_multipart(&self.path, &self.key).await?),
         };
         let payload = PutPayload::from_iter(std::mem::take(&mut self.filling));
         self.filled = 0;
         self.parts += 1;
         let part = upload.put_part(payload);
-        self.under_way.push(self.spawned(part));
+        self.in_flight.push(self.spawn_part(part));
         Ok(())
     }
 
-    /// A part must move while nobody polls it, because the caller is busy filling the next one.
-    fn spawned(&self, part: UploadPart) -> BoxFuture<'static, Result<()>> {
-        let (store, key, course) = (self.store.clone(), self.key.clone(), Arc::<Course>::default());
-        let followed = course.clone();
-        let task = AbortOnDropHandle::new(tokio::spawn(async move { followed.follow(part).await }));
+    /// Spawns a part, so that it makes progress while the caller fills the next one.
+    fn spawn_part(&self, part: UploadPart) -> BoxFuture<'static, Result<()>> {
+        let (store, key, transfer) = (self.store.clone(), self.key.clone(), Arc::<TransferAttempts>::default());
+        let attempts = transfer.clone();
+        let task = AbortOnDropHandle::new(tokio::spawn(async move { attempts.scope(part).await }));
         Box::pin(async move {
             let done = task.await.map_err(object_store::Error::from).flatten();
-            done.map_err(|error| store.failed(&error, &key).after(course.tries()))
+            done.map_err(|error| store.error_for(&error, &key).after_attempts(transfer.failed_attempts()))
         })
     }
 
@@ -129,20 +129,20 @@ impl Drop for Upload {
         let (Some(mut upload), Ok(runtime)) = (self.started.take(), tokio::runtime::Handle::try_current()) else {
             return;
         };
-        self.under_way.clear();
+        self.in_flight.clear();
         runtime.spawn(async move {
             if let Err(error) = upload.abort().await {
-                tracing::warn!(%error, "an abandoned upload could not be aborted");
+                tracing::warn!(%error, "failed to abort a dropped upload");
             }
         });
     }
 }
 
-/// Grows, so that 10,000 parts hold a third of a terabyte; equal for a long time, because some providers want that.
+/// Grows in two steps, so that 10,000 parts hold a third of a terabyte: some providers require parts of equal size.
 fn part_size(parts: usize) -> usize {
     match parts {
-        0..4000 => FIRST_PART,
-        4000..7000 => 4 * FIRST_PART,
-        _ => 16 * FIRST_PART,
+        0..4000 => MIN_PART_SIZE,
+        4000..7000 => 4 * MIN_PART_SIZE,
+        _ => 16 * MIN_PART_SIZE,
     }
 }

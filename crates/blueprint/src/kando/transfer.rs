@@ -137,7 +137,7 @@ fn key(path: &str) -> Result<String> {
 struct Running {
     operation: Operation,
     task: Task,
-    _waits: plimsoll_store::Observing,
+    _waits: plimsoll_store::ObserverGuard,
 }
 
 impl Running {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Context;
 use kube::Client;
 use plimsoll_controllers::transfer::{self, AgentSettings};
-use plimsoll_mover::Launch;
+use plimsoll_mover::MoverCommand;
 use plimsoll_progress::Trees;
 use plimsoll_serve::{Dashboard, Listening, Settings, Token};
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
         progress_interval: options.progress_interval,
         cache: Some(options.cache_dir.unwrap_or_else(|| std::env::temp_dir().join("plimsoll-cache"))),
         cache_limit: options.cache_limit,
-        launch: Launch::this_program()?,
+        launch: MoverCommand::this_program()?,
         restic: options.restic,
         kopia: options.kopia,
     };

@@ -9,7 +9,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::{BackupStorageLocation, BackupStorageLocationSpec, ObjectStorageLocation};
 use plimsoll_controllers::transfer::AgentSettings;
-use plimsoll_mover::Launch;
+use plimsoll_mover::MoverCommand;
 use tokio_util::sync::CancellationToken;
 
 use super::{agent, server};
@@ -71,7 +71,7 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
         progress_interval: Duration::from_secs(1),
         cache: Some(directory.join("cache")),
         cache_limit: bytes(DEFAULT_CACHE_LIMIT).map_err(anyhow::Error::msg)?,
-        launch: Launch::this_program()?,
+        launch: MoverCommand::this_program()?,
         restic: None,
         kopia: None,
         trees: plimsoll_progress::Trees::default(),

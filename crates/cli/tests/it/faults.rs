@@ -72,7 +72,7 @@ async fn object_storage_that_does_not_allow_writing_fails_the_backup_by_name() {
     let backup = home.ended("Backup", "b").await;
     let reason = backup["status"]["failureReason"].as_str().unwrap_or_default();
     assert_eq!(phase(&backup), "Failed", "{backup:#}");
-    assert!(reason.contains("s3://bucket-home") && reason.contains("does not allow access to backups/b/"), "{reason}");
+    assert!(reason.contains("s3://bucket-home") && reason.contains("access denied to backups/b/"), "{reason}");
     assert!(!home.bucket.join("backups/b/velero-backup.json").exists());
 }
 
@@ -117,7 +117,7 @@ async fn a_full_location_fails_the_backup_by_name_and_leaves_no_half_of_it() {
     home.backup("b", json!({ "includedNamespaces": [shop, home.namespace] })).await;
     let backup = home.ended("Backup", "b").await;
     let reason = backup["status"]["failureReason"].as_str().unwrap_or_default();
-    assert!(phase(&backup) == "Failed" && reason.contains("no space left in"), "{backup:#}");
+    assert!(phase(&backup) == "Failed" && reason.contains("no space left"), "{backup:#}");
     let left: Vec<_> = std::fs::read_dir(home.bucket.join("backups/b"))
         .map(|all| all.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();

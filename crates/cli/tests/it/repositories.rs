@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
-use plimsoll_mover::{Backup, Job, Kind, Launch, Outcome, Place, Repository, Secret, Work};
+use plimsoll_mover::{Backup, Job, MoverCommand, MoverKind, Outcome, Repository, RepositoryLocation, Secret, Work};
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_repository::backup::{BackupOptions, Target};
 use plimsoll_repository::format::crypto::Key;
@@ -78,7 +78,8 @@ async fn a_repository_is_made_opened_and_named_when_its_password_does_not_open_i
     assert_eq!(restic["spec"]["resticIdentifier"], json!(place));
     set_password(&home, "another").await;
     for format in formats() {
-        let words = format!("the Secret's password does not open repository {}/{format}/shop", home.bucket.display());
+        let words =
+            format!("failed to open repository {}/{format}/shop: wrong password in the Secret", home.bucket.display());
         becomes(&home, &format!("shop-default-{format}"), "NotReady", &words).await;
     }
     let events = home.events("BackupRepository", "shop-default-restic").await;
@@ -120,20 +121,20 @@ async fn a_repository_follows_its_location_to_another_place_at_once(bed: &Bed) {
 }
 
 /// Runs a job on a repository as the agent would.
-async fn work(home: &Home<'_>, kind: Kind, work: Work) -> Outcome {
+async fn work(home: &Home<'_>, kind: MoverKind, work: Work) -> Outcome {
     let prefix = plimsoll_mover::repository_prefix(kind, "", "shop");
-    let place = Place::directory(home.bucket.display().to_string(), prefix);
-    let repository = Repository { place, password: Secret::new(password(home).await) };
+    let place = RepositoryLocation::directory(home.bucket.display().to_string(), prefix);
+    let repository = Repository { location: place, password: Secret::new(password(home).await) };
     let mut job = Job::new("test", kind, repository, work);
-    if kind == Kind::Kopia {
+    if kind == MoverKind::Kopia {
         job.program = Some(plimsoll_testkit::cache::program("kopia").unwrap());
     }
-    let launch = Launch { program: env!("CARGO_BIN_EXE_plimsoll").into(), arguments: vec!["mover".into()] };
+    let launch = MoverCommand { program: env!("CARGO_BIN_EXE_plimsoll").into(), arguments: vec!["mover".into()] };
     let operation = Operation::new("test", Clock::system());
     plimsoll_mover::spawn(&launch, &job, &operation.root()).unwrap().wait().await.unwrap()
 }
 
-async fn snapshot(home: &Home<'_>, kind: Kind, content: &str) -> String {
+async fn snapshot(home: &Home<'_>, kind: MoverKind, content: &str) -> String {
     let volume = tempfile::tempdir().unwrap();
     std::fs::write(volume.path().join("file"), content).unwrap();
     let tags: BTreeMap<String, String> = [("pvc-uid".to_owned(), content.to_owned())].into();
@@ -144,7 +145,7 @@ async fn snapshot(home: &Home<'_>, kind: Kind, content: &str) -> String {
     }
 }
 
-async fn snapshots(home: &Home<'_>, kind: Kind) -> Vec<String> {
+async fn snapshots(home: &Home<'_>, kind: MoverKind) -> Vec<String> {
     match work(home, kind, Work::Snapshots).await {
         Outcome::Snapshots(all) => all.into_iter().map(|snapshot| snapshot.id).collect(),
         other => panic!("{other:?}"),
@@ -180,9 +181,9 @@ async fn ended_then(home: &Home<'_>, snapshot: &str, ended: &str) -> String {
     let key = repository_key(home).await;
     let path = home.bucket.join("restic/shop/snapshots").join(snapshot);
     let mut content: Value =
-        serde_json::from_slice(&unpacked::open(&std::fs::read(&path).unwrap(), &key).unwrap()).unwrap();
+        serde_json::from_slice(&unpacked::decode(&std::fs::read(&path).unwrap(), &key).unwrap()).unwrap();
     content["summary"]["backup_end"] = json!(ended);
-    let sealed = unpacked::seal(content.to_string().as_bytes(), 2, &key).unwrap();
+    let sealed = unpacked::encode(content.to_string().as_bytes(), 2, &key).unwrap();
     let id = Id::of(&sealed).to_string();
     std::fs::write(path.with_file_name(&id), sealed).unwrap();
     std::fs::remove_file(path).unwrap();
@@ -201,7 +202,7 @@ async fn put_lock(home: &Home<'_>, hostname: &str, pid: u32) -> PathBuf {
     let key = repository_key(home).await;
     let (hostname, username) = (hostname.to_owned(), "somebody".to_owned());
     let file = LockFile { time: Time::now(), exclusive: false, hostname, username, pid, uid: 0, gid: 0 };
-    let sealed = unpacked::seal(&serde_json::to_vec(&file).unwrap(), 2, &key).unwrap();
+    let sealed = unpacked::encode(&serde_json::to_vec(&file).unwrap(), 2, &key).unwrap();
     let path = repository.join("locks").join(Id::of(&sealed).to_string());
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, sealed).unwrap();
@@ -222,7 +223,7 @@ fn write_down(bucket: &Path, backup: &str, snapshots: &[(&str, &str)]) {
 }
 
 /// A home with backups `b` and `other` that each have a snapshot, and a snapshot that nobody refers to.
-async fn filled<'a>(bed: &'a Bed, name: &str, format: &str, kind: Kind) -> (Home<'a>, [String; 3]) {
+async fn filled<'a>(bed: &'a Bed, name: &str, format: &str, kind: MoverKind) -> (Home<'a>, [String; 3]) {
     let home = bed.home(name).await;
     let server = home.server();
     for backup in ["b", "other"] {
@@ -257,7 +258,7 @@ async fn plimsoll(home: &Home<'_>, arguments: &[&str]) -> (bool, String) {
 
 async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when_asked(bed: &Bed) {
     bed.application("shop", 3).await;
-    for (format, kind) in [("restic", Kind::BuiltIn), ("kopia", Kind::Kopia)] {
+    for (format, kind) in [("restic", MoverKind::BuiltIn), ("kopia", MoverKind::Kopia)] {
         if !formats().contains(&format) {
             continue;
         }
@@ -291,7 +292,7 @@ async fn a_deleted_backup_takes_its_own_snapshots_along_and_orphans_go_only_when
 
 async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &Bed) {
     bed.application("shop", 3).await;
-    let (home, [mine, others, nobodys]) = filled(bed, "home-orphans", "restic", Kind::BuiltIn).await;
+    let (home, [mine, others, nobodys]) = filled(bed, "home-orphans", "restic", MoverKind::BuiltIn).await;
     let old = old_snapshot(&home).await;
     let old_and_known = old_snapshot(&home).await;
     write_down(&home.bucket, "b", &[("restic", &mine), ("restic", &old_and_known)]);
@@ -299,7 +300,7 @@ async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &B
     let name = "shop-default-restic";
     let (well, text) = plimsoll(&home, &["repo", "orphans", name, "--older-than", "720h"]).await;
     assert!(well && text.contains("no backup refers to 1 of 5 snapshots") && text.contains(&old), "{text}");
-    assert_eq!(snapshots(&home, Kind::BuiltIn).await.len(), 5, "a report removes nothing");
+    assert_eq!(snapshots(&home, MoverKind::BuiltIn).await.len(), 5, "a report removes nothing");
     let delete = ["repo", "orphans", name, "--delete", "--older-than", "720h", "--confirm"];
     let open_to = async |mode: &str| {
         home.patch("BackupStorageLocation", "default", json!({ "spec": { "accessMode": mode } })).await;
@@ -309,11 +310,11 @@ async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &B
         let (well, text) = plimsoll(&home, removes).await;
         assert!(!well && text.contains("location default is read-only"), "{text}");
     }
-    assert_eq!(snapshots(&home, Kind::BuiltIn).await.len(), 5, "it is somebody else's to remove");
+    assert_eq!(snapshots(&home, MoverKind::BuiltIn).await.len(), 5, "it is somebody else's to remove");
     open_to("ReadWrite").await;
     let (well, text) = plimsoll(&home, &delete).await;
     assert!(well && text.contains("1 orphans are forgotten"), "{text}");
-    let left = snapshots(&home, Kind::BuiltIn).await;
+    let left = snapshots(&home, MoverKind::BuiltIn).await;
     assert!(!left.contains(&old), "{left:?}");
     assert!([&mine, &others, &nobodys, &old_and_known].into_iter().all(|kept| left.contains(kept)), "{left:?}");
     dismiss(server).await;
@@ -325,7 +326,7 @@ async fn locks_are_shown_with_their_holders_and_those_that_nobody_holds_are_remo
     let name = ask_for(&home, "restic").await;
     becomes(&home, &name, "Ready", "").await;
     let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let ours = LockHolder::me(None).unwrap().to_string();
+    let ours = LockHolder::current(None).unwrap().to_string();
     // No process has this number: the system gives out smaller ones.
     let nobody = 0x7fff_fff0;
     let gone = put_lock(&home, &ours, nobody).await;
@@ -378,21 +379,21 @@ async fn a_server_killed_at_any_point_leaves_a_repository_that_opens() {
             assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
             let next = home.mortal_server(&[]);
             becomes(&home, &name, "Ready", "").await;
-            assert!(snapshots(&home, Kind::BuiltIn).await.is_empty(), "killed at {point}");
+            assert!(snapshots(&home, MoverKind::BuiltIn).await.is_empty(), "killed at {point}");
             dismiss_if_alive(next).await;
         })
         .buffer_unordered(2)
         .collect::<Vec<()>>()
         .await;
     for point in ["repository.forget.before:1", "repository.forget.after:1"] {
-        let (home, [mine, others, _]) = filled(bed, &name_of(point), "restic", Kind::BuiltIn).await;
+        let (home, [mine, others, _]) = filled(bed, &name_of(point), "restic", MoverKind::BuiltIn).await;
         ask_to_delete(&home, "b").await;
         let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
         let status = tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await;
         assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
         let next = home.mortal_server(&[]);
         eventually("the backup is deleted", async || home.find("Backup", "b").await.is_none()).await;
-        let left = snapshots(&home, Kind::BuiltIn).await;
+        let left = snapshots(&home, MoverKind::BuiltIn).await;
         assert!(!left.contains(&mine) && left.contains(&others), "killed at {point}: {left:?}");
         dismiss_if_alive(next).await;
     }

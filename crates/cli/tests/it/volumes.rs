@@ -340,13 +340,14 @@ async fn a_volume_without_a_claim_whose_backup_failed_is_an_error_of_the_restore
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("b", "errors"), agent_log(&home));
-    fail_afterwards(&home, "b", "scratch", "RepositoryFull: no space is left");
+    fail_afterwards(&home, "b", "scratch", "RepositoryFull: failed to write to repository");
     application.lose().await;
     home.restore("r", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "r").await;
     assert_eq!(phase(&restore), "PartiallyFailed", "{restore:#}\n{}", home.log());
     let errors = restored_file(&home, "r", "results.gz")["errors"].to_string();
-    let words = "volume shop/writer/scratch is not restored: its backup failed: RepositoryFull: no space is left";
+    let words =
+        "volume shop/writer/scratch is not restored: its backup failed: RepositoryFull: failed to write to repository";
     assert!(errors.contains(words) && restore["status"]["errors"] == 1, "{errors}\n{restore:#}");
     eventually("the pod runs with what there is", async || application.is_running().await).await;
     assert!(application.directory("data").await.unwrap().join("done").exists());

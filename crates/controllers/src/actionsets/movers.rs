@@ -13,7 +13,7 @@ use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, TransferPha
 use plimsoll_blueprint::Error;
 use plimsoll_blueprint::functions::movers::{Movers, Repository, Said, Transfer};
 use plimsoll_blueprint::functions::{Call, Direction, Moved, Saved};
-use plimsoll_mover::{self as mover, Backup, Job, Kind, Launch, MoverError, Outcome, Work};
+use plimsoll_mover::{self as mover, Backup, Job, MoverCommand, MoverError, MoverKind, Outcome, Work};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -47,9 +47,9 @@ impl Agents {
 
     /// An agent makes no repository: two of them at once would lose data.
     async fn prepare(&self, call: &Call, repository: &mover::Repository) -> Result<(), Error> {
-        let job = Job::new("repository", Kind::BuiltIn, repository.clone(), Work::Ensure);
+        let job = Job::new("repository", MoverKind::BuiltIn, repository.clone(), Work::Ensure);
         let task = call.task.child("repository");
-        let launch = Launch::this_program().map_err(|error| failed(&error))?;
+        let launch = MoverCommand::this_program().map_err(|error| failed(&error))?;
         let made = mover::spawn(&launch, &job, &task).map_err(|error| failed(&error))?.wait().await;
         match made {
             Ok(_) => task.finish(),
@@ -124,21 +124,21 @@ impl Agents {
 
 impl Movers for Agents {
     fn ensure(&self, repository: &Repository) -> Result<String, Error> {
-        line(&Job::new("repository", Kind::BuiltIn, of(repository), Work::Ensure))
+        line(&Job::new("repository", MoverKind::BuiltIn, of(repository), Work::Ensure))
     }
 
     fn backup(&self, repository: &Repository, path: &str, tag: &str) -> Result<String, Error> {
         let mut backup = Backup::new(path, path, [(tag.to_owned(), String::new())].into());
         backup.at = Some(path.into());
-        line(&Job::new("backup", Kind::BuiltIn, of(repository), Work::Backup(backup)))
+        line(&Job::new("backup", MoverKind::BuiltIn, of(repository), Work::Backup(backup)))
     }
 
     fn understand(&self, line: &[u8]) -> Said {
-        match mover::understand(line) {
-            Ok(mover::Said::Progress(frame)) => Said::Progress(frame),
-            Ok(mover::Said::Ended(Ok(Outcome::Backup(done)))) => kept(&done),
-            Ok(mover::Said::Ended(Ok(_))) => Said::Done,
-            Ok(mover::Said::Ended(Err(error))) => Said::Failed(error.to_string()),
+        match mover::parse_message(line) {
+            Ok(mover::MoverMessage::Progress(frame)) => Said::Progress(frame),
+            Ok(mover::MoverMessage::Result(Ok(Outcome::Backup(done)))) => kept(&done),
+            Ok(mover::MoverMessage::Result(Ok(_))) => Said::Done,
+            Ok(mover::MoverMessage::Result(Err(error))) => Said::Failed(error.to_string()),
             // What a shell or a loader says is heard on the other stream too.
             Err(_) => Said::Nothing,
         }
@@ -225,7 +225,7 @@ fn failed(error: &MoverError) -> Error {
 
 fn of(repository: &Repository) -> mover::Repository {
     mover::Repository {
-        place: mover::Place::from(&repository.location),
+        location: mover::RepositoryLocation::from(&repository.location),
         password: mover::Secret::new(repository.password.expose_secret()),
     }
 }

@@ -20,7 +20,7 @@ use plimsoll_engine::operations::{Background, Begun, Reading};
 use plimsoll_engine::registry::{AppliesTo, Source};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Heard, Patience};
-use plimsoll_mover::Kind;
+use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
 use plimsoll_select::policies::{ActionKind, Policies, Volume};
 use plimsoll_select::resources::Lookup;
@@ -60,7 +60,7 @@ pub(crate) struct Wanting {
 pub(crate) struct Moving {
     /// The BackupStorageLocation with the repository.
     pub location: String,
-    pub kind: Kind,
+    pub kind: MoverKind,
     /// `datamover` of the Backup.
     pub mover: Option<String>,
     /// The Backup, which its uploads go with.

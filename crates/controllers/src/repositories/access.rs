@@ -3,7 +3,7 @@
 use kube::{Client, ResourceExt};
 use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, PodVolumeBackup, UploaderType};
 use plimsoll_engine::Error;
-use plimsoll_mover::{Kind, MoverError, Place, Repository, repository_prefix};
+use plimsoll_mover::{MoverError, MoverKind, Repository, RepositoryLocation, repository_prefix};
 use plimsoll_store::Tuning;
 
 use super::password;
@@ -22,7 +22,7 @@ pub struct Whose {
 
 impl Whose {
     /// The repository for what a mover of this kind writes.
-    pub fn new(namespace: impl Into<String>, location: impl Into<String>, kind: Kind) -> Self {
+    pub fn new(namespace: impl Into<String>, location: impl Into<String>, kind: MoverKind) -> Self {
         Self { namespace: namespace.into(), location: location.into(), format: kind.uploader_type() }
     }
 
@@ -43,8 +43,8 @@ impl Whose {
     }
 
     /// Who looks after it: for restic's format our own engine, which needs no program.
-    pub fn kind(&self) -> Kind {
-        if self.format == "kopia" { Kind::Kopia } else { Kind::BuiltIn }
+    pub fn kind(&self) -> MoverKind {
+        if self.format == "kopia" { MoverKind::Kopia } else { MoverKind::BuiltIn }
     }
 }
 
@@ -54,10 +54,10 @@ pub fn name_of(whose: &Whose) -> String {
 }
 
 /// The mover that reads what this type wrote. Objects from before there was a choice are restic's.
-pub fn uploader_kind(uploader: Option<&UploaderType>) -> Kind {
+pub fn uploader_kind(uploader: Option<&UploaderType>) -> MoverKind {
     match uploader {
-        Some(UploaderType::Kopia) => Kind::Kopia,
-        _ => Kind::BuiltIn,
+        Some(UploaderType::Kopia) => MoverKind::Kopia,
+        _ => MoverKind::BuiltIn,
     }
 }
 
@@ -72,7 +72,7 @@ pub async fn open(
     let password = password::read(client, server_namespace).await?;
     let password = password.ok_or_else(|| password::missing(server_namespace))?.secret;
     let place = place(client, server_namespace, location, whose).await?;
-    Ok(Repository { place, password })
+    Ok(Repository { location: place, password })
 }
 
 /// Where the repository of a namespace lies in a location.
@@ -81,9 +81,9 @@ pub(super) async fn place(
     server_namespace: &str,
     location: &BackupStorageLocation,
     whose: &Whose,
-) -> Result<Place, Error> {
+) -> Result<RepositoryLocation, Error> {
     let found = location::place(client.clone(), server_namespace, location, Tuning::default()).await?;
-    let mut place = Place::from(&found);
+    let mut place = RepositoryLocation::from(&found);
     place.prefix = repository_prefix(whose.kind(), &found.prefix, &whose.namespace);
     if place.provider.is_empty() {
         let cause = format!("BackupStorageLocation {} names no provider", location.name_any());
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_repository_is_named_as_velero_names_it() {
-        assert_eq!(name_of(&Whose::new("shop", "default", Kind::Kopia)), "shop-default-kopia");
-        assert_eq!(name_of(&Whose::new("shop", "default", Kind::BuiltIn)), "shop-default-restic");
+        assert_eq!(name_of(&Whose::new("shop", "default", MoverKind::Kopia)), "shop-default-kopia");
+        assert_eq!(name_of(&Whose::new("shop", "default", MoverKind::BuiltIn)), "shop-default-restic");
     }
 
     #[test]
@@ -115,6 +115,6 @@ mod tests {
         let mut repository = BackupRepository::default();
         assert_eq!(Whose::of(&repository).format, "restic");
         repository.spec.repository_type = Some(UploaderType::Kopia);
-        assert_eq!(Whose::of(&repository).kind(), Kind::Kopia);
+        assert_eq!(Whose::of(&repository).kind(), MoverKind::Kopia);
     }
 }

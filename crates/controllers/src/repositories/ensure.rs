@@ -12,7 +12,8 @@ use plimsoll_api::velero::v1::{
 };
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::{
-    Ensured, Job, Kind, Launch, LockWatch, MoverError, Outcome, Repository, Work, restic_identifier, spawn,
+    EnsureOutcome, Job, MoverCommand, MoverError, MoverKind, Outcome, Repository, StaleLockDetector, Work,
+    restic_identifier, spawn,
 };
 use plimsoll_progress::{Clock, Operation, Task};
 use serde_json::{Value, json};
@@ -44,7 +45,7 @@ const WAIT: Duration = Duration::from_mins(10);
 pub(super) struct Known {
     looked: Option<Look>,
     failures: u32,
-    pub(super) locks: LockWatch,
+    pub(super) locks: StaleLockDetector,
     /// When its locks are looked at again.
     pub(super) locks_due: Option<Instant>,
     /// The last request that was answered: its answer is not read back in time for the next look.
@@ -75,7 +76,7 @@ impl Known {
     fn remember(&mut self, look: Look) {
         if !self.has_looked_at(look.seen.location.as_ref()) {
             // They were found in another place.
-            (self.locks, self.locks_due) = (LockWatch::default(), None);
+            (self.locks, self.locks_due) = (StaleLockDetector::default(), None);
         }
         self.looked = Some(look);
     }
@@ -93,7 +94,7 @@ pub(super) fn bearings(location: BackupStorageLocation) -> BackupStorageLocation
 }
 
 /// How long to leave a repository alone after this.
-fn pause(result: &Result<Ensured, Error>, failures: u32) -> Duration {
+fn pause(result: &Result<EnsureOutcome, Error>, failures: u32) -> Duration {
     match result {
         Ok(_) => GOOD,
         Err(error) if error.is_retryable() => (FIRST_PAUSE * 2_u32.saturating_pow(failures.min(16))).min(LONGEST_PAUSE),
@@ -141,7 +142,7 @@ async fn settle(
     known: &mut Known,
     context: &Context,
     location: Option<BackupStorageLocationSpec>,
-    result: &Result<Ensured, Error>,
+    result: &Result<EnsureOutcome, Error>,
 ) -> Result<BackupRepository, Error> {
     let next = pause(result, known.failures);
     known.failures = if result.is_ok() { 0 } else { known.failures.saturating_add(1) };
@@ -153,7 +154,7 @@ async fn settle(
 }
 
 /// Opens the repository, or makes it.
-async fn check(repository: &BackupRepository, context: &Context, task: &Task) -> Result<Ensured, Error> {
+async fn check(repository: &BackupRepository, context: &Context, task: &Task) -> Result<EnsureOutcome, Error> {
     let whose = Whose::of(repository);
     let location = find_location(context, &whose.location).await?;
     if whose.namespace.is_empty() {
@@ -164,18 +165,18 @@ async fn check(repository: &BackupRepository, context: &Context, task: &Task) ->
     let read_only = is_read_only(&location);
     context.fence.check()?;
     kill::point("repository.ensure.before");
-    let opened = Repository { place, password: secret };
+    let opened = Repository { location: place, password: secret };
     let work = if read_only { Work::Snapshots } else { Work::Ensure };
     let outcome = run(&whose, opened, work, task).await.map_err(|error| of_mover(&error))?;
     kill::point("repository.ensure.after");
     match outcome {
-        Outcome::Ensured(ensured) => Ok(with_loss(ensured, repository)),
-        _ => Ok(Ensured::default()),
+        Outcome::Ensure(ensured) => Ok(with_loss(ensured, repository)),
+        _ => Ok(EnsureOutcome::default()),
     }
 }
 
 /// Says that a repository was made where there should have been one.
-fn with_loss(mut ensured: Ensured, repository: &BackupRepository) -> Ensured {
+fn with_loss(mut ensured: EnsureOutcome, repository: &BackupRepository) -> EnsureOutcome {
     let phase = repository.status.as_ref().and_then(|status| status.phase.as_ref());
     if ensured.created && phase == Some(&RepositoryPhase::Ready) {
         ensured.warnings.push(
@@ -207,9 +208,9 @@ async fn read_location(context: &Context, name: &str) -> Result<Option<BackupSto
 
 /// One job of a repository, in a process of its own.
 pub(super) async fn run(whose: &Whose, repository: Repository, work: Work, task: &Task) -> Result<Outcome, MoverError> {
-    let name = repository.place.name();
+    let name = repository.location.name();
     let job = Job::new(name_of(whose), whose.kind(), repository, work);
-    let started = spawn(&Launch::this_program()?, &job, task)?;
+    let started = spawn(&MoverCommand::this_program()?, &job, task)?;
     tokio::time::timeout(LONGEST_JOB, started.wait()).await.unwrap_or_else(|_| {
         let cause = format!("no answer within {} minutes", LONGEST_JOB.as_secs() / 60);
         Err(MoverError::Unreachable { repository: name, cause })
@@ -217,7 +218,7 @@ pub(super) async fn run(whose: &Whose, repository: Repository, work: Work, task:
 }
 
 /// What the custom resource says afterwards.
-fn verdict(result: &Result<Ensured, Error>, next: Duration) -> Value {
+fn verdict(result: &Result<EnsureOutcome, Error>, next: Duration) -> Value {
     match result {
         Ok(ensured) => {
             let warning = (!ensured.warnings.is_empty()).then(|| ensured.warnings.join("; "));
@@ -234,7 +235,7 @@ fn verdict(result: &Result<Ensured, Error>, next: Duration) -> Value {
 async fn write(
     repository: &BackupRepository,
     context: &Context,
-    result: &Result<Ensured, Error>,
+    result: &Result<EnsureOutcome, Error>,
     next: Duration,
 ) -> Result<BackupRepository, Error> {
     tell(repository, context, result).await;
@@ -260,7 +261,7 @@ async fn write(
 /// The restic address of a restic repository that does not carry it: none yet, or that of where its location was before.
 async fn identifier(repository: &BackupRepository, context: &Context) -> Option<String> {
     let whose = Whose::of(repository);
-    if whose.kind() == Kind::Kopia {
+    if whose.kind() == MoverKind::Kopia {
         return None;
     }
     let location = find_location(context, &whose.location).await.ok()?;
@@ -269,7 +270,7 @@ async fn identifier(repository: &BackupRepository, context: &Context) -> Option<
 }
 
 /// An Event whenever a repository becomes usable or unusable, or says something new.
-async fn tell(repository: &BackupRepository, context: &Context, result: &Result<Ensured, Error>) {
+async fn tell(repository: &BackupRepository, context: &Context, result: &Result<EnsureOutcome, Error>) {
     let known = repository.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
     let about = repository.object_ref(&());
     let name = repository.name_any();
@@ -326,7 +327,7 @@ struct Opened {
     repository: BackupRepository,
     location: Option<BackupStorageLocationSpec>,
     /// How opening it ended, if it was not known to be well.
-    result: Option<Result<Ensured, Error>>,
+    result: Option<Result<EnsureOutcome, Error>>,
 }
 
 /// Sees that a repository opens. What may pass by itself is an error.
@@ -381,7 +382,7 @@ async fn find(context: &Context, whose: &Whose) -> Result<Option<BackupRepositor
 }
 
 fn new_repository(whose: &Whose) -> BackupRepository {
-    let kopia = whose.kind() == Kind::Kopia;
+    let kopia = whose.kind() == MoverKind::Kopia;
     let marks = [
         (labels::VOLUME_NAMESPACE, labels::valid_name(&whose.namespace)),
         (labels::STORAGE_LOCATION, labels::valid_name(&whose.location)),
@@ -405,7 +406,7 @@ fn new_repository(whose: &Whose) -> BackupRepository {
 mod tests {
     use super::*;
 
-    fn failed(retryable: bool) -> Result<Ensured, Error> {
+    fn failed(retryable: bool) -> Result<EnsureOutcome, Error> {
         Err(Error::Volumes { reason: "WrongRepositoryPassword", message: "it does not open".into(), retryable })
     }
 
@@ -416,7 +417,7 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": "r" }, "spec": {}, "status": status })).unwrap()
         };
         let warns = |created, phase| {
-            let ensured = with_loss(Ensured { created, ..Ensured::default() }, &of(phase));
+            let ensured = with_loss(EnsureOutcome { created, ..EnsureOutcome::default() }, &of(phase));
             ensured.warnings.iter().any(|warning| warning.contains("was gone"))
         };
         assert!(warns(true, "Ready"));
@@ -497,14 +498,14 @@ mod tests {
         assert_eq!(pause(&failed(true), 3), Duration::from_secs(16));
         assert_eq!(pause(&failed(true), 40), LONGEST_PAUSE);
         assert_eq!(pause(&failed(false), 7), BAD);
-        assert_eq!(pause(&Ok(Ensured::default()), 7), GOOD);
+        assert_eq!(pause(&Ok(EnsureOutcome::default()), 7), GOOD);
     }
 
     #[test]
     fn the_status_names_the_reason_and_a_warning_does_not_make_a_repository_unready() {
-        let warned = Ensured { warnings: vec!["everybody knows it".into()], ..Ensured::default() };
+        let warned = EnsureOutcome { warnings: vec!["everybody knows it".into()], ..EnsureOutcome::default() };
         assert_eq!(verdict(&Ok(warned), GOOD), json!({ "phase": "Ready", "message": "everybody knows it" }));
-        assert_eq!(verdict(&Ok(Ensured::default()), GOOD), json!({ "phase": "Ready", "message": null }));
+        assert_eq!(verdict(&Ok(EnsureOutcome::default()), GOOD), json!({ "phase": "Ready", "message": null }));
         let waiting = verdict(&failed(true), FIRST_PAUSE);
         assert_eq!(waiting["message"], "WrongRepositoryPassword: it does not open (tried again in 2 s)");
         assert_eq!(verdict(&failed(false), BAD)["message"], "WrongRepositoryPassword: it does not open");
@@ -512,13 +513,13 @@ mod tests {
 
     #[test]
     fn a_new_repository_is_found_by_veleros_labels() {
-        let made = new_repository(&Whose::new("shop", "default", Kind::Kopia));
+        let made = new_repository(&Whose::new("shop", "default", MoverKind::Kopia));
         let label = |key: &str| made.labels()[key].clone();
         assert_eq!(made.name_any(), "shop-default-kopia");
         assert_eq!(
             [label(labels::VOLUME_NAMESPACE), label(labels::STORAGE_LOCATION), label(labels::REPOSITORY_TYPE)],
             ["shop", "default", "kopia"]
         );
-        assert_eq!(Whose::of(&made), Whose::new("shop", "default", Kind::Kopia));
+        assert_eq!(Whose::of(&made), Whose::new("shop", "default", MoverKind::Kopia));
     }
 }

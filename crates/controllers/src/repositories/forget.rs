@@ -59,7 +59,7 @@ async fn forget_in(context: &Context, whose: &Whose, snapshots: &[String], task:
     kill::point("repository.forget.before");
     let work = Work::Forget { snapshots: snapshots.to_vec() };
     match run(whose, repository, work, task).await {
-        Ok(_) | Err(MoverError::NoRepository { .. } | MoverError::NoSnapshot { .. }) => {}
+        Ok(_) | Err(MoverError::RepositoryNotFound { .. } | MoverError::SnapshotNotFound { .. }) => {}
         Err(error) => return Err(of_mover(&error)),
     }
     kill::point("repository.forget.after");

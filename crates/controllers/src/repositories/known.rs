@@ -7,7 +7,7 @@ use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_archive::volumes::BackupVolumeInfo;
 use plimsoll_archive::{codec, layout};
 use plimsoll_engine::Error;
-use plimsoll_mover::{References, Unfinished};
+use plimsoll_mover::{References, UnfinishedBackup};
 use plimsoll_store::Store;
 use serde::de::DeserializeOwned;
 
@@ -20,11 +20,11 @@ pub(super) async fn references(context: &Context, store: &Store) -> Result<Refer
     Ok(References { unfinished, snapshots: snapshots(context, store).await? })
 }
 
-async fn unfinished(context: &Context) -> Result<Vec<Unfinished>, Error> {
+async fn unfinished(context: &Context) -> Result<Vec<UnfinishedBackup>, Error> {
     let backups = api::<Backup>(context).list(&ListParams::default()).await;
     let backups = backups.map_err(|e| Error::api("list Backups", e))?;
     let open = backups.items.into_iter().filter(|backup| !backup.phase().is_ended());
-    Ok(open.map(|backup| Unfinished { name: backup.name_any(), uid: backup.uid().unwrap_or_default() }).collect())
+    Ok(open.map(|backup| UnfinishedBackup { name: backup.name_any(), uid: backup.uid().unwrap_or_default() }).collect())
 }
 
 /// The snapshots named by the backups in the location, whichever cluster made them, and by this cluster's transfers. A file that

@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use plimsoll_api::velero::v1::BackupRepository;
 use plimsoll_engine::Error;
-use plimsoll_mover::{Holder, Kind, LockInfo, Standing};
+use plimsoll_mover::{HolderLiveness, LockHolderStatus, LockInfo, MoverKind};
 use plimsoll_progress::{Clock, Operation};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -52,7 +52,7 @@ pub(super) async fn look(
 async fn tidy(repository: &BackupRepository, known: &mut Known, context: &Context) -> Result<usize, Error> {
     let whose = Whose::of(repository);
     // kopia keeps none.
-    if whose.kind() == Kind::Kopia || is_read_only(&find_location(context, &whose.location).await?) {
+    if whose.kind() == MoverKind::Kopia || is_read_only(&find_location(context, &whose.location).await?) {
         return Ok(0);
     }
     let operation = Operation::new(format!("locks of {}", repository.name_any()), Clock::system());
@@ -88,21 +88,21 @@ impl Holders {
         let nodes = nodes.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default();
         let boots: HashMap<String, String> = nodes.into_iter().filter_map(boot).collect();
         let pods = pods.into_iter().filter_map(|pod| KnownPod::of(&pod, &boots)).collect();
-        Ok(Self { pods, own_pod: plimsoll_mover::own_pod() })
+        Ok(Self { pods, own_pod: plimsoll_mover::own_pod_uid() })
     }
 
     /// Somebody we have never heard of may be another cluster's, however much the name looks like ours: such a lock has to
     /// grow old.
-    pub(super) fn of(&self, lock: &LockInfo) -> Holder {
-        match lock.standing(self.own_pod.as_deref()) {
-            Standing::Alive => return Holder::OursAlive,
-            Standing::Gone => return Holder::OursGone,
-            Standing::Unknown => {}
+    pub(super) fn of(&self, lock: &LockInfo) -> LockHolderStatus {
+        match lock.liveness(self.own_pod.as_deref()) {
+            HolderLiveness::Alive => return LockHolderStatus::OursAlive,
+            HolderLiveness::Gone => return LockHolderStatus::OursGone,
+            HolderLiveness::Unknown => {}
         }
         match self.pods.iter().find(|pod| lock.is_in(&pod.uid, &pod.boot)) {
-            Some(pod) if pod.runs => Holder::OursInPod,
-            Some(_) => Holder::OursGone,
-            None => Holder::Unknown,
+            Some(pod) if pod.runs => LockHolderStatus::OursInPod,
+            Some(_) => LockHolderStatus::OursGone,
+            None => LockHolderStatus::Unknown,
         }
     }
 }
@@ -124,12 +124,12 @@ fn boot(node: Node) -> Option<(String, String)> {
 }
 
 /// The same in words.
-pub(super) fn words(holder: Holder) -> &'static str {
+pub(super) fn words(holder: LockHolderStatus) -> &'static str {
     match holder {
-        Holder::Unknown => "unknown",
-        Holder::OursAlive => "ours, at work",
-        Holder::OursInPod => "ours, in a pod that runs",
-        Holder::OursGone => "ours, gone",
+        LockHolderStatus::Unknown => "unknown",
+        LockHolderStatus::OursAlive => "ours, at work",
+        LockHolderStatus::OursInPod => "ours, in a pod that runs",
+        LockHolderStatus::OursGone => "ours, gone",
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     fn a_pod_is_ours_by_its_uid_and_its_nodes_boot_and_never_by_its_name() {
         let (runs, ended) = (holders(&pod("Running", Some("node-1"))), holders(&pod("Failed", Some("node-1"))));
         let ours = in_pod("agent-0", UID, BOOT);
-        assert_eq!((runs.of(&ours), ended.of(&ours)), (Holder::OursInPod, Holder::OursGone));
+        assert_eq!((runs.of(&ours), ended.of(&ours)), (LockHolderStatus::OursInPod, LockHolderStatus::OursGone));
         let elsewhere = "11111111-884c-4d65-8a2f-000000000001";
         let table = [
             (lock("agent-0", 1), "an equal name in another cluster, or restic's own lock"),
@@ -175,23 +175,23 @@ mod tests {
             (in_pod("agent-0", UID, elsewhere), "a copy of this cluster, or the node before it started"),
         ];
         for (lock, why) in table {
-            assert_eq!(ended.of(&lock), Holder::Unknown, "{why}");
+            assert_eq!(ended.of(&lock), LockHolderStatus::Unknown, "{why}");
         }
         for nowhere in [None, Some("node-2")] {
-            assert_eq!(holders(&pod("Failed", nowhere)).of(&ours), Holder::Unknown, "its node does not tell");
+            assert_eq!(holders(&pod("Failed", nowhere)).of(&ours), LockHolderStatus::Unknown, "its node does not tell");
         }
     }
 
     #[test]
     fn a_process_is_ours_by_more_than_the_machines_name_and_its_number() {
         let holders = holders(&pod("Running", None));
-        let me = plimsoll_mover::LockHolder::me(None).unwrap().to_string();
+        let me = plimsoll_mover::LockHolder::current(None).unwrap().to_string();
         let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // No process has this number: the system gives out smaller ones.
         let nobody = 0x7fff_fff0;
-        assert_eq!(holders.of(&lock(&me, std::process::id())), Holder::OursAlive);
-        assert_eq!(holders.of(&lock(&me, nobody)), Holder::OursGone);
-        assert_eq!(holders.of(&lock(&here, nobody)), Holder::Unknown, "an equally named machine's");
-        assert_eq!(holders.of(&lock(&here, std::process::id())), Holder::Unknown);
+        assert_eq!(holders.of(&lock(&me, std::process::id())), LockHolderStatus::OursAlive);
+        assert_eq!(holders.of(&lock(&me, nobody)), LockHolderStatus::OursGone);
+        assert_eq!(holders.of(&lock(&here, nobody)), LockHolderStatus::Unknown, "an equally named machine's");
+        assert_eq!(holders.of(&lock(&here, std::process::id())), LockHolderStatus::Unknown);
     }
 }

@@ -6,7 +6,7 @@ use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::{BackupStorageLocation, LocationPhase};
 use plimsoll_engine::{Error, kill};
-use plimsoll_mover::{DEFAULT_PASSWORD, Kind, MoverError, Repository, Secret};
+use plimsoll_mover::{DEFAULT_PASSWORD, MoverError, MoverKind, Repository, Secret};
 use plimsoll_progress::Task;
 use rand::Rng;
 use rand::distr::Alphanumeric;
@@ -108,7 +108,7 @@ async fn existing(context: &Context) -> Result<Vec<(Whose, BackupStorageLocation
             return Err(unknown(&context.settings.namespace, &name));
         }
         let store = location::open_hastily(&location, context).await?;
-        for kind in [Kind::Kopia, Kind::BuiltIn] {
+        for kind in [MoverKind::Kopia, MoverKind::BuiltIn] {
             let folders = store.list_directories(&format!("{}/", kind.uploader_type())).await?;
             let namespaces = folders.iter().filter_map(|folder| folder.trim_end_matches('/').rsplit('/').next());
             for namespace in namespaces.filter(|name| !name.is_empty()) {
@@ -141,10 +141,10 @@ async fn known_to_everybody(
 ) -> Result<Option<Vec<u8>>, Error> {
     let place = access::place(&context.client, &context.settings.namespace, location, whose).await?;
     let name = place.name();
-    let repository = Repository { place, password: Secret::new(DEFAULT_PASSWORD) };
+    let repository = Repository { location: place, password: Secret::new(DEFAULT_PASSWORD) };
     match run(whose, repository, plimsoll_mover::Work::Snapshots, task).await {
         Ok(_) => Ok(Some(DEFAULT_PASSWORD.to_vec())),
-        Err(MoverError::NoRepository { .. }) => Ok(None),
+        Err(MoverError::RepositoryNotFound { .. }) => Ok(None),
         Err(MoverError::WrongPassword { .. }) => Err(Error::Volumes {
             reason: "RepositoryPasswordMissing",
             message: format!(

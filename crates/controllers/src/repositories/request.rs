@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::BackupRepository;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_mover::{LockInfo, Outcome, References, Repository, SnapshotInfo, Work, orphans};
+use plimsoll_mover::{LockInfo, Outcome, References, Repository, SnapshotInfo, Work, orphaned_snapshots};
 use plimsoll_progress::{Clock, Operation, Task};
 use plimsoll_store::Tuning;
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ pub struct LockReport {
 
 impl From<&SnapshotInfo> for SnapshotReport {
     fn from(info: &SnapshotInfo) -> Self {
-        Self { id: info.id.clone(), time: info.made(), source: info.source.clone(), bytes: info.bytes }
+        Self { id: info.id.clone(), time: info.completed_at(), source: info.source.clone(), bytes: info.bytes }
     }
 }
 
@@ -254,7 +254,7 @@ async fn find_orphans(
 ) -> Result<Answer, Error> {
     let snapshots = opened.snapshots().await?;
     let references = references.await?;
-    let found = orphans(&snapshots, &references, age, Timestamp::now());
+    let found = orphaned_snapshots(&snapshots, &references, age, Timestamp::now());
     if delete && !found.is_empty() {
         opened.context.fence.check()?;
         let ids: Vec<String> = found.iter().map(|snapshot| snapshot.id.clone()).collect();

@@ -48,7 +48,7 @@ impl Required {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use plimsoll_mover::Kind;
+    use plimsoll_mover::MoverKind;
 
     use super::*;
 
@@ -59,7 +59,7 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_used_is_tried_once_for_all_pods_and_other_repositories_on_their_own() {
         let (required, tries) = (Required::default(), AtomicU32::new(0));
-        let whose = |namespace: &str| Whose::new(namespace, "default", Kind::Kopia);
+        let whose = |namespace: &str| Whose::new(namespace, "default", MoverKind::Kopia);
         let fail = || async {
             tries.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
@@ -78,7 +78,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_search_is_no_answer() {
-        let (required, whose) = (Required::default(), Whose::new("shop", "default", Kind::Kopia));
+        let (required, whose) = (Required::default(), Whose::new("shop", "default", MoverKind::Kopia));
         assert!(required.get_by(&whose, || async { Err(Error::Cancelled) }).await.is_err());
         assert!(required.get_by(&whose, || async { Ok(BackupRepository::default()) }).await.is_ok());
     }

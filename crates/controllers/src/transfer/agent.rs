@@ -15,7 +15,7 @@ use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
-use plimsoll_mover::{Kind, Launch};
+use plimsoll_mover::{MoverCommand, MoverKind};
 use plimsoll_progress::Trees;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -57,7 +57,7 @@ pub struct AgentSettings {
     /// How many bytes that may take between transfers, for all repositories together.
     pub cache_limit: u64,
     /// What starts a mover.
-    pub launch: Launch,
+    pub launch: MoverCommand,
     /// The program restic, if it is not the one in `PATH`.
     pub restic: Option<PathBuf>,
     /// The program kopia, if it is not the one in `PATH`.
@@ -69,11 +69,11 @@ pub struct AgentSettings {
 }
 
 impl AgentSettings {
-    pub(super) fn program(&self, kind: Kind) -> Option<PathBuf> {
+    pub(super) fn program(&self, kind: MoverKind) -> Option<PathBuf> {
         match kind {
-            Kind::BuiltIn => None,
-            Kind::Restic => self.restic.clone(),
-            Kind::Kopia => self.kopia.clone(),
+            MoverKind::BuiltIn => None,
+            MoverKind::Restic => self.restic.clone(),
+            MoverKind::Kopia => self.kopia.clone(),
         }
     }
 }
@@ -121,7 +121,7 @@ impl Agent {
             () = stop.cancelled() => return Ok(()),
         }
         // A container that was killed left its movers' secrets to this one.
-        plimsoll_mover::sweep();
+        plimsoll_mover::remove_stale_directories();
         info!("agent of node {} at work, {} transfers at a time", settings.node, settings.concurrency);
         let answer = tokio::select! {
             () = self.control::<PodVolumeBackup>() => Ok(()),

@@ -87,7 +87,7 @@ impl Caches {
 
 /// A directory of its own for each repository, whatever characters its name has.
 fn directory(root: &Path, repository: &Repository) -> PathBuf {
-    let digest = Sha256::digest(repository.place.name().as_bytes());
+    let digest = Sha256::digest(repository.location.name().as_bytes());
     root.join(hex::encode(&digest[..8]))
 }
 
@@ -191,16 +191,20 @@ fn remove(root: &Path, cache: &Path) -> io::Result<bool> {
 mod tests {
     use std::time::Duration;
 
-    use plimsoll_mover::{Place, Secret};
+    use plimsoll_mover::{RepositoryLocation, Secret};
 
     use super::*;
 
     const PIECE: usize = 64 << 10;
 
     fn repository(prefix: &str) -> Repository {
-        let place =
-            Place { provider: "directory".into(), bucket: "/b".into(), prefix: prefix.into(), ..Place::default() };
-        Repository { place, password: Secret::new("p") }
+        let place = RepositoryLocation {
+            provider: "directory".into(),
+            bucket: "/b".into(),
+            prefix: prefix.into(),
+            ..RepositoryLocation::default()
+        };
+        Repository { location: place, password: Secret::new("p") }
     }
 
     fn caches(root: &Path, pieces: usize) -> Caches {

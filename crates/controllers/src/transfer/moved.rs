@@ -12,7 +12,7 @@ use plimsoll_api::velero::v1::{
     parallel_files_upload, write_sparse_files,
 };
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
-use plimsoll_mover::{Backup, Kind, Outcome, Restore, Work};
+use plimsoll_mover::{Backup, MoverKind, Outcome, Restore, Work};
 use serde_json::{Value, json};
 
 use super::directory::Inside;
@@ -26,11 +26,11 @@ pub(crate) const VOLUME: &str = "data";
 const REQUESTER: &str = "snapshot-data-upload-download";
 
 /// Who moves it. Velero knows only kopia, and does not say so.
-pub(crate) fn kind_of(object: &impl ResourceExt) -> Kind {
+pub(crate) fn kind_of(object: &impl ResourceExt) -> MoverKind {
     match object.annotations().get(labels::MOVER).map(String::as_str) {
-        Some("built-in") => Kind::BuiltIn,
-        Some("restic") => Kind::Restic,
-        _ => Kind::Kopia,
+        Some("built-in") => MoverKind::BuiltIn,
+        Some("restic") => MoverKind::Restic,
+        _ => MoverKind::Kopia,
     }
 }
 
@@ -200,10 +200,10 @@ mod tests {
     #[test]
     fn an_upload_that_does_not_say_is_kopias_and_nobodys_until_its_volume_is_there() {
         let mut upload = DataUpload::default();
-        assert_eq!((kind_of(&upload), Transfer::node(&upload)), (Kind::Kopia, Some("")));
+        assert_eq!((kind_of(&upload), Transfer::node(&upload)), (MoverKind::Kopia, Some("")));
         upload.annotations_mut().insert(labels::MOVER.into(), "built-in".into());
         upload.status.get_or_insert_default().node = Some("n".into());
-        assert_eq!((kind_of(&upload), Transfer::node(&upload)), (Kind::BuiltIn, Some("n")));
+        assert_eq!((kind_of(&upload), Transfer::node(&upload)), (MoverKind::BuiltIn, Some("n")));
         assert_eq!(upload.uploader(), UploaderType::Restic);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_mover::{TransferProgress as Shown, progress_towards, transfer_progress};
+use plimsoll_mover::{TransferProgress as Shown, transfer_progress, transfer_progress_with_total};
 use plimsoll_progress::{Counts, Node, Observer, Percent, Snapshot, State, Total, Unit};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -204,7 +204,7 @@ impl Floor {
 pub(super) fn status(snapshot: &Snapshot, floor: &mut Floor, expected: Option<u64>) -> Value {
     // The mover's own tree hangs below the root.
     let movers = || snapshot.nodes.iter().skip(1);
-    let towards = |total| movers().find_map(|node| progress_towards(node, total));
+    let towards = |total| movers().find_map(|node| transfer_progress_with_total(node, total));
     let counted = movers().find_map(transfer_progress).or_else(|| expected.and_then(towards));
     // Nothing of nothing is the end, and that is not told here.
     let shown = counted.filter(|counted| counted.total_bytes > 0).map(|counted| floor.raise(counted));
@@ -491,7 +491,7 @@ mod tests {
         assert!(!has_begun(), "it may wait for anything");
         tell(1, 2, Total::Growing(7));
         assert!(has_begun(), "it has looked into the volume");
-        mover.interrupt("its process has ended");
+        mover.interrupt("mover process ended");
         mover.begin_again();
         assert!(!has_begun(), "this is another one");
         tell(2, 1, Total::Unknown);
@@ -603,7 +603,7 @@ mod tests {
         mover.apply(&frame(1, 1, 60, Total::Final(100))).unwrap();
         assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
 
-        mover.interrupt("its process has ended");
+        mover.interrupt("mover process ended");
         for _ in 0..20 {
             // One lock after the other: what waits has a word for it, and what is gone has none.
             let _waiting = tree.root().wait("trying again: RepositoryLocked");

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::BackupStorageLocation;
-use plimsoll_mover::{Kind, Repository};
+use plimsoll_mover::{MoverKind, Repository};
 
 use super::error::TransferError;
 use super::kind::REPOSITORY_KEY;
@@ -15,7 +15,7 @@ pub(super) async fn open(
     client: &Client,
     settings: &transfer::AgentSettings,
     location: &str,
-    kind: Kind,
+    kind: MoverKind,
     namespace: &str,
 ) -> Result<Repository, TransferError> {
     let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), &settings.namespace);

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::{Patience, kill};
-use plimsoll_mover::{Job, Kind, MoverError, Outcome, Repository, Work, spawn_at};
+use plimsoll_mover::{Job, MoverError, MoverKind, Outcome, Repository, Work, spawn_at};
 use plimsoll_progress::{Clock, Ending, Graft, Observer, Operation, Task, Wait};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -341,7 +341,7 @@ impl<T: Transfer> Run<'_, T> {
         job.program = agent.settings.program(kind);
         job.cache = cache.as_ref().map(|held| held.path().to_owned());
         let interval = agent.settings.progress_interval;
-        let interval = if kind == Kind::BuiltIn { interval / OWN_OFTENER } else { interval };
+        let interval = if kind == MoverKind::BuiltIn { interval / OWN_OFTENER } else { interval };
         job.interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         Ok(Prepared { directory, job, _inside: inside, _cache: cache })
     }
@@ -379,7 +379,7 @@ impl<T: Transfer> Run<'_, T> {
         }
     }
 
-    async fn repository(&self, kind: Kind) -> Result<Repository, TransferError> {
+    async fn repository(&self, kind: MoverKind) -> Result<Repository, TransferError> {
         let (client, settings) = (&self.agent.client, &self.agent.settings);
         if let Some(secret) = self.object.annotations().get(REPOSITORY_SECRET) {
             return repository::given(client, &settings.namespace, secret).await;
@@ -388,12 +388,12 @@ impl<T: Transfer> Run<'_, T> {
         repository::open(client, settings, self.object.location(), kind, &namespace).await
     }
 
-    fn kind(&self) -> Result<Kind, TransferError> {
+    fn kind(&self) -> Result<MoverKind, TransferError> {
         let wanted = self.object.annotations().get(labels::MOVER).map(String::as_str);
         match (self.object.uploader(), wanted) {
-            (UploaderType::Kopia, _) => Ok(Kind::Kopia),
-            (UploaderType::Restic | UploaderType::Unset, Some("restic")) => Ok(Kind::Restic),
-            (UploaderType::Restic | UploaderType::Unset, _) => Ok(Kind::BuiltIn),
+            (UploaderType::Kopia, _) => Ok(MoverKind::Kopia),
+            (UploaderType::Restic | UploaderType::Unset, Some("restic")) => Ok(MoverKind::Restic),
+            (UploaderType::Restic | UploaderType::Unset, _) => Ok(MoverKind::BuiltIn),
             (other, _) => Err(TransferError::Invalid(format!("spec.uploaderType: {other} is not known here"))),
         }
     }

@@ -12,7 +12,7 @@ use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, UploaderSet
 use plimsoll_archive::volumes::BackupVolumeInfo;
 use plimsoll_engine::ports::{VolumeResults, Volumes};
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_mover::Kind;
+use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
 use serde_json::{Value, json};
 use tracing::debug;
@@ -49,7 +49,7 @@ pub(crate) struct Wanted {
 /// Backs up the volumes of pods.
 pub(crate) struct PodVolumes {
     wanted: Wanted,
-    kind: Kind,
+    kind: MoverKind,
     follower: Follower<PodVolumeBackup>,
     repositories: Required,
     state: Mutex<State>,

@@ -3,7 +3,7 @@
 use kube::api::ListParams;
 use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
 use plimsoll_engine::Patience;
-use plimsoll_mover::Kind;
+use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
 
 use crate::Error;
@@ -19,12 +19,12 @@ pub enum MoverChoice {
     #[default]
     Auto,
     /// This one.
-    Always(Kind),
+    Always(MoverKind),
 }
 
 impl MoverChoice {
     /// The mover for a new backup, whose `task` shows an API server that does not answer.
-    pub(crate) async fn resolve(self, context: &Context, task: &Task) -> Result<Kind, Error> {
+    pub(crate) async fn resolve(self, context: &Context, task: &Task) -> Result<MoverKind, Error> {
         if let Self::Always(kind) = self {
             return Ok(kind);
         }
@@ -36,20 +36,20 @@ impl MoverChoice {
     }
 
     /// The same, where these repositories are.
-    fn beside(self, repositories: &[BackupRepository]) -> Kind {
+    fn beside(self, repositories: &[BackupRepository]) -> MoverKind {
         let is_kopias = |found: &BackupRepository| found.spec.repository_type == Some(UploaderType::Kopia);
         match self {
             Self::Always(kind) => kind,
-            Self::Auto if repositories.iter().any(is_kopias) => Kind::Kopia,
-            Self::Auto => Kind::BuiltIn,
+            Self::Auto if repositories.iter().any(is_kopias) => MoverKind::Kopia,
+            Self::Auto => MoverKind::BuiltIn,
         }
     }
 
     /// The mover that brings back what was stored in this format: the format decides, whatever new backups are made with. Of the
     /// two that read restic's it is the program only where that was chosen.
-    pub(crate) fn for_restore(self, stored: Option<&UploaderType>) -> Kind {
+    pub(crate) fn for_restore(self, stored: Option<&UploaderType>) -> MoverKind {
         match (self, uploader_kind(stored)) {
-            (Self::Always(Kind::Restic), Kind::BuiltIn) => Kind::Restic,
+            (Self::Always(MoverKind::Restic), MoverKind::BuiltIn) => MoverKind::Restic,
             (_, kind) => kind,
         }
     }
@@ -61,9 +61,9 @@ impl std::str::FromStr for MoverChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
-            "built-in" => Ok(Self::Always(Kind::BuiltIn)),
-            "restic" => Ok(Self::Always(Kind::Restic)),
-            "kopia" => Ok(Self::Always(Kind::Kopia)),
+            "built-in" => Ok(Self::Always(MoverKind::BuiltIn)),
+            "restic" => Ok(Self::Always(MoverKind::Restic)),
+            "kopia" => Ok(Self::Always(MoverKind::Kopia)),
             other => Err(format!("there is no mover {other:?}: auto, built-in, restic and kopia are")),
         }
     }
@@ -82,14 +82,18 @@ mod tests {
     #[test]
     fn kopia_is_the_default_only_where_there_are_kopia_repositories() {
         let (restic, kopia) = (repository(UploaderType::Restic), repository(UploaderType::Kopia));
-        let table: [(&[BackupRepository], Kind); 3] = [
-            (&[], Kind::BuiltIn),
-            (std::slice::from_ref(&restic), Kind::BuiltIn),
-            (&[restic.clone(), kopia], Kind::Kopia),
+        let table: [(&[BackupRepository], MoverKind); 3] = [
+            (&[], MoverKind::BuiltIn),
+            (std::slice::from_ref(&restic), MoverKind::BuiltIn),
+            (&[restic.clone(), kopia], MoverKind::Kopia),
         ];
         for (beside, expected) in table {
             assert_eq!(MoverChoice::Auto.beside(beside), expected, "{beside:?}");
-            assert_eq!(MoverChoice::Always(Kind::Restic).beside(beside), Kind::Restic, "what was chosen stays");
+            assert_eq!(
+                MoverChoice::Always(MoverKind::Restic).beside(beside),
+                MoverKind::Restic,
+                "what was chosen stays"
+            );
         }
     }
 
@@ -97,9 +101,9 @@ mod tests {
     fn a_restore_follows_the_format_of_its_backup_whatever_new_backups_use() {
         use MoverChoice::{Always, Auto};
         let (restic, kopia) = (UploaderType::Restic, UploaderType::Kopia);
-        for choice in [Auto, Always(Kind::BuiltIn), Always(Kind::Restic), Always(Kind::Kopia)] {
-            assert_eq!(choice.for_restore(Some(&kopia)), Kind::Kopia, "{choice:?}");
-            let reads_restic = if choice == Always(Kind::Restic) { Kind::Restic } else { Kind::BuiltIn };
+        for choice in [Auto, Always(MoverKind::BuiltIn), Always(MoverKind::Restic), Always(MoverKind::Kopia)] {
+            assert_eq!(choice.for_restore(Some(&kopia)), MoverKind::Kopia, "{choice:?}");
+            let reads_restic = if choice == Always(MoverKind::Restic) { MoverKind::Restic } else { MoverKind::BuiltIn };
             assert_eq!(choice.for_restore(Some(&restic)), reads_restic, "{choice:?}");
             assert_eq!(choice.for_restore(None), reads_restic, "from before there was a choice: {choice:?}");
         }

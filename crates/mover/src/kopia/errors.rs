@@ -1,82 +1,59 @@
-//! From kopia's words to reasons: it has one exit code for everything.
+//! Maps error texts of kopia to errors: it has one exit code for all of them.
 
 use std::path::Path;
 
 use crate::MoverError;
-use crate::tool::cut;
+use crate::error_patterns::{ACCESS_DENIED, DISK_ERROR, NO_SPACE, UNREACHABLE, contains_any, no_space};
+use crate::program::truncate;
 
-/// The reason, if there is one with a name. `volume` is the directory that is being restored into.
-pub(super) fn classify(words: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
-    let has = |needles: &[&str]| needles.iter().any(|needle| words.contains(needle));
+/// The error of a text, if it is a known one. `volume` is the target directory of a restore.
+pub(super) fn classify(text: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
+    let has = |patterns: &[&str]| contains_any(text, patterns);
     let repository = name.to_owned();
-    let cause = || cut(words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default());
-    if let Some(error) = volume.and_then(|volume| of_disk(words, volume)) {
+    let cause = || truncate(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default());
+    if let Some(error) = volume.and_then(|volume| volume_error(text, volume)) {
         return Some(error);
     }
     Some(match () {
         () if has(&["invalid repository password"]) => MoverError::WrongPassword { repository },
-        () if has(&["no space left on device", "disk quota exceeded", "XMinioStorageFull"]) => match volume {
-            Some(volume) => MoverError::VolumeFull { path: volume.display().to_string() },
-            None => MoverError::RepositoryFull { repository },
-        },
+        () if has(NO_SPACE) || has(&["XMinioStorageFull"]) => no_space(volume, name),
         () if has(&["repository not initialized in the provided storage", "cannot access storage path"]) => {
-            MoverError::NoRepository { repository }
+            MoverError::RepositoryNotFound { repository }
         }
-        () if has(&[
-            "AccessDenied",
-            "Access Denied",
-            "InvalidAccessKeyId",
-            "SignatureDoesNotMatch",
-            "access denied",
-        ]) =>
-        {
-            MoverError::Refused { repository, cause: cause() }
+        () if has(ACCESS_DENIED) || has(&["access denied"]) => {
+            MoverError::CredentialsRejected { repository, cause: cause() }
         }
         () if has(UNREACHABLE) => MoverError::Unreachable { repository, cause: cause() },
         () => return None,
     })
 }
 
-/// Whether the disk under the volume failed. The one under a repository in a directory says the same, of another path.
-fn of_disk(words: &str, volume: &Path) -> Option<MoverError> {
+/// The error of the volume's disk. A repository in a directory has the same error text with another path.
+fn volume_error(text: &str, volume: &Path) -> Option<MoverError> {
     let path = volume.display().to_string();
-    let is_in_volume = |failed: &str| failed.contains(&format!("{path}/")) || failed.ends_with(&path);
-    let said = words.lines().find(|line| failed_call(line).is_some_and(is_in_volume))?;
-    Some(MoverError::Volume { path, cause: cut(said) })
+    let is_in_volume = |call: &str| call.contains(&format!("{path}/")) || call.ends_with(&path);
+    let line = text.lines().find(|line| failed_call(line).is_some_and(is_in_volume))?;
+    Some(MoverError::Volume { path, cause: truncate(line) })
 }
 
-/// `write /volume/file`, of a line that ends with why: what comes before may name other paths.
+/// The failed call before the error, as `write /volume/file`. The text before it may contain other paths.
 fn failed_call(line: &str) -> Option<&str> {
-    line.split_once(DISK_FAILED)?.0.trim_end_matches(": ").rsplit(": ").next()
+    line.split_once(DISK_ERROR)?.0.trim_end_matches(": ").rsplit(": ").next()
 }
-
-const DISK_FAILED: &str = "input/output error";
-
-const UNREACHABLE: &[&str] = &[
-    "connection refused",
-    "no such host",
-    "i/o timeout",
-    "connection reset",
-    "no route to host",
-    "network is unreachable",
-    "TLS handshake timeout",
-    "context deadline exceeded",
-    DISK_FAILED,
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn kopias_words_have_reasons() {
-        let reason = |words: &str, volume| classify(words, "/r", volume).map_or("none", |error| error.reason());
+    fn known_error_texts_have_reasons() {
+        let reason = |text: &str, volume| classify(text, "/r", volume).map_or("none", |error| error.reason());
         let wrong =
             "open repository: unable to open repository: unable to create format manager: invalid repository password";
         assert_eq!(reason(wrong, None), "WrongRepositoryPassword");
         assert_eq!(
             reason("cannot open storage: cannot access storage path: stat /r: no such file", None),
-            "NotARepository"
+            "RepositoryNotFound"
         );
         assert_eq!(reason("write: no space left on device", None), "RepositoryFull");
         assert_eq!(reason("write: no space left on device", Some(Path::new("/v"))), "VolumeFull");
@@ -85,9 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn the_path_in_an_io_error_tells_a_failing_volume_from_a_failing_repository() {
+    fn the_path_of_a_disk_error_decides_between_volume_and_repository() {
         let volume = Some(Path::new("/pods/1/data"));
-        let reason = |words: &str, volume| classify(words, "/r", volume).map_or("none", |error| error.reason());
+        let reason = |text: &str, volume| classify(text, "/r", volume).map_or("none", |error| error.reason());
         let write = "error restoring: restore error: error copying: error creating file: write /pods/1/data/a/b: input/output error";
         assert_eq!(reason(write, volume), "VolumeUnusable");
         let flush = "error restoring: sync /pods/1/data: input/output error\nunable to close repository";

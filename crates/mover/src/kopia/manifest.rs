@@ -1,4 +1,4 @@
-//! kopia's description of a snapshot.
+//! kopia's snapshot manifest.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Manifest {
     pub start_time: String,
     #[serde(default)]
     pub end_time: Option<String>,
-    /// Why it is not complete; empty if it is.
+    /// Why it is incomplete; empty if it is complete.
     #[serde(default)]
     pub incomplete: String,
     pub root_entry: Option<Entry>,
@@ -43,13 +43,13 @@ pub(super) struct Summary {
     pub files: u64,
     pub symlinks: u64,
     pub dirs: u64,
-    pub errors: Option<Vec<Failed>>,
+    pub errors: Option<Vec<FileError>>,
     #[serde(rename = "numFailed")]
     pub failed: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Failed {
+pub(super) struct FileError {
     pub path: String,
     pub error: String,
 }
@@ -59,7 +59,7 @@ impl Manifest {
         self.root_entry.as_ref().and_then(|root| root.summary.clone()).unwrap_or_default()
     }
 
-    /// A tag, as Velero writes it or as kopia's command line does.
+    /// A tag, as written by Velero or by kopia's command line.
     pub(super) fn tag(&self, key: &str) -> Option<&str> {
         self.tags.get(key).or_else(|| self.tags.get(&format!("tag:{key}"))).map(String::as_str)
     }
@@ -69,12 +69,13 @@ impl Manifest {
     }
 
     pub(super) fn info(&self) -> Option<SnapshotInfo> {
-        let plain = |(key, value): (&String, &String)| (key.trim_start_matches("tag:").to_owned(), value.clone());
+        let without_prefix =
+            |(key, value): (&String, &String)| (key.trim_start_matches("tag:").to_owned(), value.clone());
         Some(SnapshotInfo {
             id: self.id.clone(),
             time: self.time()?,
             ended: self.end_time.as_deref().and_then(|time| time.parse().ok()),
-            tags: self.tags.iter().map(plain).collect(),
+            tags: self.tags.iter().map(without_prefix).collect(),
             source: self.source.path.clone(),
             bytes: Some(self.summary().size),
         })
@@ -87,7 +88,7 @@ impl Summary {
         for failed in self.errors.iter().flatten() {
             problems.add(failed.path.clone(), failed.error.clone());
         }
-        // kopia names ten of them and counts them all.
+        // kopia lists ten errors and counts all.
         problems.count = problems.count.max(self.failed);
         problems
     }

@@ -1,9 +1,9 @@
-//! The program `kopia`, on repositories that Velero's node agent writes and reads too.
+//! The kopia mover, on repositories that are compatible with Velero's node agent.
 //!
-//! The same as Velero's: user and host `default@default`, source `<requester>/kopia/<namespace>/<pod>/<claim>`, pin
-//! `velero-pin`, kopia's default hash, encryption and splitter, no compression, no retention. One thing cannot be the same:
-//! kopia's command line puts `tag:` before the key of every tag, so Velero does not take our snapshots for parents and
-//! reads all files again, though it stores nothing twice. It restores them by their ID as it does its own.
+//! As in Velero: user and host `default@default`, source `<requester>/kopia/<namespace>/<pod>/<claim>`, pin
+//! `velero-pin`, kopia's default hash, encryption and splitter, no compression, no retention. One difference:
+//! kopia's command line prepends `tag:` to the key of every tag, so Velero does not use our snapshots as parents and reads all
+//! files again, though it stores nothing twice. It restores our snapshots by their ID.
 
 mod backup;
 mod client;
@@ -15,9 +15,9 @@ mod progress;
 mod repository;
 mod restore;
 
-use crate::job::{Backup, Kind, Restore};
+use crate::job::{Backup, MoverKind, Restore};
 use crate::mover::{Fidelity, Mover, Session};
-use crate::outcome::{BackupOutcome, Ensured, LockInfo, RestoreOutcome, SnapshotInfo};
+use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, RestoreOutcome, SnapshotInfo};
 use crate::{MoverError, Result};
 
 use client::Client;
@@ -27,8 +27,8 @@ use client::Client;
 pub(crate) struct Kopia;
 
 impl Mover for Kopia {
-    fn kind(&self) -> Kind {
-        Kind::Kopia
+    fn kind(&self) -> MoverKind {
+        MoverKind::Kopia
     }
 
     fn fidelity(&self) -> Fidelity {
@@ -50,7 +50,7 @@ impl Mover for Kopia {
         restore::run(&Client::open(session)?, restore)
     }
 
-    fn ensure(&self, session: &Session) -> Result<Ensured> {
+    fn ensure(&self, session: &Session) -> Result<EnsureOutcome> {
         repository::ensure(&Client::open(session)?)
     }
 
@@ -67,7 +67,7 @@ impl Mover for Kopia {
     }
 
     fn locks(&self, _: &Session) -> Result<Vec<LockInfo>> {
-        // Writers of a kopia repository do not exclude each other; only maintenance has an owner.
+        // kopia has no locks for writers; only maintenance has an owner.
         Ok(Vec::new())
     }
 
@@ -76,12 +76,9 @@ impl Mover for Kopia {
     }
 }
 
-/// IDs become arguments. Only manifests' are let through: another object's would name every snapshot that contains it.
+/// Validates an ID. IDs become arguments, so only manifest IDs are allowed: the ID of another object would select every snapshot
+/// that contains it.
 fn require_id(id: &str) -> Result<()> {
-    let sound = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if sound {
-        Ok(())
-    } else {
-        Err(MoverError::InvalidJob { cause: format!("{id:?} is not the ID of a kopia snapshot") })
-    }
+    let is_valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_valid { Ok(()) } else { Err(MoverError::InvalidJob { cause: format!("invalid kopia snapshot ID {id:?}") }) }
 }

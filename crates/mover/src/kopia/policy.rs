@@ -1,28 +1,28 @@
-//! What kopia leaves out unless it is told otherwise: the content of every directory with a `CACHEDIR.TAG`, and whatever a
-//! `.kopiaignore` in the volume names. A backup leaves nothing out, so it is told otherwise: in the global policy of a
-//! repository that we make, and in the policy of the backup's own source wherever that is not so, as in Velero's repositories.
+//! Disables the default ignore rules of kopia: directories with a `CACHEDIR.TAG`, and the rules of `.kopiaignore` files. A backup
+//! must be complete, so the rules are disabled in the global policy of new repositories, and in the policy of the backup's source
+//! elsewhere, as in Velero's repositories.
 
 use serde::Deserialize;
 
 use super::client::{Client, IDENTITY};
-use crate::tool::cut;
+use crate::program::truncate;
 use crate::{MoverError, Result};
 
-/// Keeps the content of directories that call themselves caches.
-const KEEP_CACHES: &str = "--ignore-cache-dirs=false";
+/// Includes the content of cache directories.
+const INCLUDE_CACHES: &str = "--ignore-cache-dirs=false";
 
-/// What a file would have to be called for kopia to obey it. An empty list means kopia's default, so there is one name in it,
-/// of 256 bytes: one more than a file's name can have.
-fn no_file() -> String {
+/// The only name in the list of ignore files. An empty list means kopia's default, so the list has one name of 256 bytes: one more
+/// than a file name can have.
+fn impossible_file_name() -> String {
     "no-file-has-so-long-a-name-".repeat(10)[..256].to_owned()
 }
 
-/// The options of `policy set` for the policy of all sources, which a new repository has with kopia's defaults in it.
-pub(super) fn leave_nothing_out() -> Vec<String> {
-    Files { obeyed: vec![".kopiaignore".into()], ..Files::default() }.missing()
+/// The options of `policy set` for the global policy of a new repository, which has kopia's defaults.
+pub(super) fn disable_ignores_arguments() -> Vec<String> {
+    Files { ignore_files: vec![".kopiaignore".into()], ..Files::default() }.missing()
 }
 
-/// What holds for a source, wherever it is set.
+/// The effective policy of a source.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Policy {
@@ -32,9 +32,9 @@ struct Policy {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Files {
-    /// The names of files that kopia obeys.
+    /// The names of ignore files.
     #[serde(rename = "ignoreDotFiles")]
-    obeyed: Vec<String>,
+    ignore_files: Vec<String>,
     ignore_cache_dirs: Option<bool>,
     ignore: Vec<String>,
     max_file_size: u64,
@@ -42,62 +42,63 @@ struct Files {
 }
 
 impl Files {
-    /// The options that are missing.
+    /// The options that are not set yet.
     fn missing(&self) -> Vec<String> {
-        let own = no_file();
-        let caches = (self.ignore_cache_dirs != Some(false)).then(|| KEEP_CACHES.to_owned());
-        // A list that is not empty hides the one it would inherit. Clearing it would leave out what is added in the same breath.
-        let ours = (self.obeyed != [own.clone()]).then(|| format!("--add-dot-ignore={own}"));
-        let others = self.obeyed.iter().filter(|name| **name != own);
+        let own = impossible_file_name();
+        let caches = (self.ignore_cache_dirs != Some(false)).then(|| INCLUDE_CACHES.to_owned());
+        // A non-empty list hides the inherited one. Clearing it would drop names that are added in the same command.
+        let ours = (self.ignore_files != [own.clone()]).then(|| format!("--add-dot-ignore={own}"));
+        let others = self.ignore_files.iter().filter(|name| **name != own);
         let others = others.map(|name| format!("--remove-dot-ignore={name}"));
         caches.into_iter().chain(ours).chain(others).collect()
     }
 
-    /// What somebody wants left out. That is no default of kopia's: it is obeyed, and told.
+    /// Warns about ignore rules that are not kopia's defaults. They are applied.
     fn warning(&self) -> Option<String> {
-        let named = [
+        let settings = [
             (!self.ignore.is_empty(), "ignore rules"),
-            (self.max_file_size > 0, "a largest size of files"),
+            (self.max_file_size > 0, "a maximum file size"),
             (self.one_file_system, "one file system only"),
         ];
-        let words: Vec<&str> = named.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
-        (!words.is_empty()).then(|| format!("the repository's policy leaves files out: {}", words.join(", ")))
+        let active: Vec<&str> = settings.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
+        (!active.is_empty()).then(|| format!("the repository's policy ignores files: {}", active.join(", ")))
     }
 }
 
-/// How a source was found, or made.
+/// The effective policy of a backup.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Settled {
-    /// Whether kopia still leaves out what calls itself a cache and what a `.kopiaignore` names.
-    pub leaves_out: bool,
-    /// What else the owner of the repository should know.
+pub(super) struct EffectivePolicy {
+    /// Whether kopia still applies its default ignore rules.
+    pub ignores_files: bool,
+    /// A warning for the owner of the repository.
     pub warning: Option<String>,
 }
 
-/// Sees that kopia leaves nothing of this source out. The policies of other sources, and the one of all, stay as they are.
-pub(super) fn settle(client: &Client<'_>, path: &str) -> Result<Settled> {
-    client.session.task.say("looking at the policy");
-    match try_settle(client, path) {
-        // kopia itself does not want to. The backup need not fail for that, if it tells what is missing.
-        Err(error @ (MoverError::ProgramFailed { .. } | MoverError::Answer { .. })) => {
-            tracing::warn!("kopia's policy for {path} cannot be set: {error}");
-            Ok(Settled { leaves_out: true, warning: None })
+/// Disables the default ignore rules for this source. The policies of other sources and the global policy stay unchanged.
+pub(super) fn disable_ignores(client: &Client<'_>, path: &str) -> Result<EffectivePolicy> {
+    client.session.task.say("checking the policy");
+    match try_disable_ignores(client, path) {
+        // kopia rejected the policy. The backup continues and reports the ignored files.
+        Err(error @ (MoverError::ProgramFailed { .. } | MoverError::UnexpectedOutput { .. })) => {
+            tracing::warn!("failed to set kopia's policy for {path}: {error}");
+            Ok(EffectivePolicy { ignores_files: true, warning: None })
         }
-        settled => settled,
+        policy => policy,
     }
 }
 
-fn try_settle(client: &Client<'_>, path: &str) -> Result<Settled> {
+fn try_disable_ignores(client: &Client<'_>, path: &str) -> Result<EffectivePolicy> {
     let source = format!("{IDENTITY}@{IDENTITY}:{path}");
-    let said = client.ask(&["policy", "show", "--json", &source])?;
-    let wrong = |_| MoverError::Answer { program: "kopia".into(), answer: cut(&said) };
-    let Policy { files } = serde_json::from_str(said.trim()).map_err(wrong)?;
+    let output = client.execute(&["policy", "show", "--json", &source])?;
+    let invalid = |_| MoverError::UnexpectedOutput { program: "kopia".into(), output: truncate(&output) };
+    let Policy { files } = serde_json::from_str(output.trim()).map_err(invalid)?;
     let missing = files.missing();
     if !missing.is_empty() {
-        let words = ["policy", "set"].into_iter().chain(missing.iter().map(String::as_str)).chain([source.as_str()]);
-        client.ask(&words.collect::<Vec<_>>())?;
+        let arguments =
+            ["policy", "set"].into_iter().chain(missing.iter().map(String::as_str)).chain([source.as_str()]);
+        client.execute(&arguments.collect::<Vec<_>>())?;
     }
-    Ok(Settled { leaves_out: false, warning: files.warning() })
+    Ok(EffectivePolicy { ignores_files: false, warning: files.warning() })
 }
 
 #[cfg(test)]
@@ -109,25 +110,25 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_so_yet_is_set() {
-        let name = no_file();
-        let (caches, others) = (KEEP_CACHES.to_owned(), "--remove-dot-ignore=.kopiaignore".to_owned());
+    fn only_missing_options_are_set() {
+        let name = impossible_file_name();
+        let (caches, others) = (INCLUDE_CACHES.to_owned(), "--remove-dot-ignore=.kopiaignore".to_owned());
         let ours = format!("--add-dot-ignore={name}");
-        // As kopia's own default has it.
+        // kopia's default.
         let default = files(r#"{"files":{"ignoreDotFiles":[".kopiaignore"]}}"#).missing();
         assert_eq!(default, [caches.clone(), ours.clone(), others.clone()]);
-        assert_eq!(default, leave_nothing_out());
+        assert_eq!(default, disable_ignores_arguments());
         assert_eq!(files("{}").missing(), [caches, ours.clone()]);
         let settled = format!(r#"{{"files":{{"ignoreDotFiles":["{name}"],"ignoreCacheDirs":false}}}}"#);
         assert_eq!(files(&settled).missing(), Vec::<String>::new());
         let more = format!(r#"{{"files":{{"ignoreDotFiles":[".kopiaignore","{name}"],"ignoreCacheDirs":false}}}}"#);
-        assert_eq!(files(&more).missing(), [ours, others], "it may be inherited");
+        assert_eq!(files(&more).missing(), [ours, others], "the list may be inherited");
     }
 
     #[test]
-    fn what_somebody_wants_left_out_is_told() {
+    fn custom_ignore_rules_are_a_warning() {
         assert_eq!(files("{}").warning(), None);
-        let words = files(r#"{"files":{"ignore":["*.tmp"],"maxFileSize":5}}"#).warning().expect("is told");
-        assert!(words.ends_with("ignore rules, a largest size of files"), "{words}");
+        let warning = files(r#"{"files":{"ignore":["*.tmp"],"maxFileSize":5}}"#).warning().expect("a warning");
+        assert!(warning.ends_with("ignore rules, a maximum file size"), "{warning}");
     }
 }

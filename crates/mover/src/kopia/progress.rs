@@ -1,70 +1,69 @@
-//! The lines that kopia draws on its standard error.
+//! The progress lines on kopia's standard error.
 //!
-//! Sizes are rounded to one digit after the point, so what is done is taken at the least it can mean; and kopia's own percentage may
-//! pass 100. A line with `*` is not the end: only the exit code is.
+//! Sizes are rounded to one decimal, so the lower limit of the bytes done is used. kopia's percentage may exceed 100. A line with
+//! `*` is not the end: only the exit code is.
 
-/// What a line says.
+/// A progress line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// A backup at work.
+pub(super) enum ProgressLine {
+    /// Progress of a backup.
     Upload { files: u64, bytes: u64, estimate: Option<u64> },
-    /// A restore at work: what it has done, and what it has found so far.
+    /// Progress of a restore: entries and bytes done, and found so far.
     Restore { entries: u64, bytes: u64, found_entries: u64, found_bytes: u64 },
 }
 
-impl Line {
+impl ProgressLine {
     pub(super) fn parse(line: &str) -> Option<Self> {
         parse_restore(line).or_else(|| parse_upload(line))
     }
 }
 
 /// `| 1 hashing, 2 hashed (35.3 MB), 3 cached (1 B), uploaded 25 MB, estimated 2.1 GB (40.3%) 3s left`
-fn parse_upload(line: &str) -> Option<Line> {
-    let (hashed_files, hashed) = counted(line, " hashed (")?;
-    let (cached_files, cached) = counted(line, " cached (")?;
+fn parse_upload(line: &str) -> Option<ProgressLine> {
+    let (hashed_files, hashed) = parse_count_before(line, " hashed (")?;
+    let (cached_files, cached) = parse_count_before(line, " cached (")?;
     let estimate = line.split_once(", estimated ").and_then(|(_, rest)| size(rest.split(" (").next()?));
-    Some(Line::Upload { files: hashed_files + cached_files, bytes: hashed + cached, estimate })
+    Some(ProgressLine::Upload { files: hashed_files + cached_files, bytes: hashed + cached, estimate })
 }
 
 /// `Processed 3 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 3s.`
-fn parse_restore(line: &str) -> Option<Line> {
+fn parse_restore(line: &str) -> Option<ProgressLine> {
     let rest = line.trim_start().strip_prefix("Processed ")?;
     let (done, found) = rest.split_once(" of ")?;
-    let (entries, bytes) = counted_first(done)?;
+    let (entries, bytes) = parse_count(done)?;
     let (number, rest) = found.split_once(" (")?;
     let (found_entries, found_bytes) = (number.parse().ok()?, size(rest.split(')').next()?)?);
-    Some(Line::Restore { entries, bytes, found_entries, found_bytes })
+    Some(ProgressLine::Restore { entries, bytes, found_entries, found_bytes })
 }
 
-/// What of a line is more than progress. kopia ends the line that it draws on only if all goes well: why it fails
-/// stands right behind it.
-pub(super) fn besides_progress(line: &str) -> &str {
-    let behind = |end: &str| line.split_once(end).map_or("", |(_, rest)| rest);
-    let rest = match Line::parse(line) {
+/// A line without progress output. kopia ends its progress line only on success: an error follows on the same line.
+pub(super) fn strip_progress(line: &str) -> &str {
+    let after = |end: &str| line.split_once(end).map_or("", |(_, rest)| rest);
+    let rest = match ProgressLine::parse(line) {
         None => return line,
-        Some(Line::Upload { estimate: None, .. }) => behind("estimating..."),
-        Some(Line::Upload { .. }) => behind(" left"),
-        Some(Line::Restore { .. }) => behind_full_stop(line),
+        Some(ProgressLine::Upload { estimate: None, .. }) => after("estimating..."),
+        Some(ProgressLine::Upload { .. }) => after(" left"),
+        Some(ProgressLine::Restore { .. }) => after_full_stop(line),
     };
     rest.trim()
 }
 
-/// What follows the first point that has no digit behind it.
-fn behind_full_stop(line: &str) -> &str {
+/// The text after the first full stop that is not a decimal point.
+fn after_full_stop(line: &str) -> &str {
     let starts_with_digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
     let rests = line.match_indices('.').map(|(at, _)| &line[at + 1..]);
     rests.into_iter().find(|rest| !starts_with_digit(rest)).unwrap_or_default()
 }
 
-/// The number before `word` and the size in the parentheses that `word` opens.
-fn counted(line: &str, word: &str) -> Option<(u64, u64)> {
+/// The number before `word` and the size in the parentheses after it.
+fn parse_count_before(line: &str, word: &str) -> Option<(u64, u64)> {
     let (before, after) = line.split_once(word)?;
-    Some((before.rsplit(' ').next()?.parse().ok()?, at_least(after.split(')').next()?)?))
+    Some((before.rsplit(' ').next()?.parse().ok()?, min_size(after.split(')').next()?)?))
 }
 
-fn counted_first(text: &str) -> Option<(u64, u64)> {
+fn parse_count(text: &str) -> Option<(u64, u64)> {
     let (number, rest) = text.split_once(" (")?;
-    Some((number.parse().ok()?, at_least(rest.split(')').next()?)?))
+    Some((number.parse().ok()?, min_size(rest.split(')').next()?)?))
 }
 
 /// `35.3 MB` in bytes.
@@ -77,18 +76,18 @@ fn size(text: &str) -> Option<u64> {
 }
 
 fn scale(unit: &str) -> Option<u64> {
-    let power = ["B", "KB", "MB", "GB", "TB", "PB"].iter().position(|known| *known == unit)?;
+    let power = ["B", "KB", "MB", "GB", "TB", "PB"].iter().position(|name| *name == unit)?;
     Some(1000_u64.pow(u32::try_from(power).ok()?))
 }
 
-/// The least that `35.3 MB` can stand for: what is done must not be more than the truth.
-fn at_least(text: &str) -> Option<u64> {
+/// The lower limit of a rounded size.
+fn min_size(text: &str) -> Option<u64> {
     let unit = text.trim().split_once(' ')?.1;
     Some(size(text)?.saturating_sub(scale(unit.trim())? / 20))
 }
 
-/// `! Error when processing "d/f7": reason`, of a file that kopia goes on without.
-pub(super) fn problem(line: &str) -> Option<(String, String)> {
+/// Parses `! Error when processing "d/f7": reason`, the error of a skipped file.
+pub(super) fn parse_file_error(line: &str) -> Option<(String, String)> {
     let rest = line.trim_start().trim_start_matches("! ");
     let rest =
         rest.strip_prefix("Ignored error when processing \"").or(rest.strip_prefix("Error when processing \""))?;
@@ -101,30 +100,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_backup_are_read_before_and_after_the_estimate() {
+    fn lines_of_a_backup_are_parsed_before_and_after_the_estimate() {
         let early = " | 1 hashing, 0 hashed (7 B), 0 cached (0 B), uploaded 0 B, estimating...";
-        assert_eq!(Line::parse(early), Some(Line::Upload { files: 0, bytes: 7, estimate: None }));
+        assert_eq!(ProgressLine::parse(early), Some(ProgressLine::Upload { files: 0, bytes: 7, estimate: None }));
         let later = " - 2 hashing, 4 hashed (110.4 MB), 6 cached (1.5 GB), uploaded 25.6 MB, estimated 2.1 GB (76.7%) 3s left   ";
-        let expected = Line::Upload { files: 10, bytes: 1_560_350_000, estimate: Some(2_100_000_000) };
-        assert_eq!(Line::parse(later), Some(expected));
+        let expected = ProgressLine::Upload { files: 10, bytes: 1_560_350_000, estimate: Some(2_100_000_000) };
+        assert_eq!(ProgressLine::parse(later), Some(expected));
         let failing = " * 0 hashing, 2 hashed (7 B), 54 cached (110 MB), uploaded 0 B (1 fatal errors), estimated 1 KB (110.0%) 0s left";
-        assert_eq!(Line::parse(failing), Some(Line::Upload { files: 56, bytes: 109_950_007, estimate: Some(1000) }));
-        assert_eq!(Line::parse("Snapshotting default@default:x ..."), None);
+        assert_eq!(
+            ProgressLine::parse(failing),
+            Some(ProgressLine::Upload { files: 56, bytes: 109_950_007, estimate: Some(1000) })
+        );
+        assert_eq!(ProgressLine::parse("Snapshotting default@default:x ..."), None);
     }
 
     #[test]
-    fn lines_of_a_restore_tell_what_is_done_and_what_was_found() {
+    fn lines_of_a_restore_contain_bytes_done_and_found() {
         let line = "Processed 203 (6.3 MB) of 205 (110 MB).";
-        let expected = Line::Restore { entries: 203, bytes: 6_250_000, found_entries: 205, found_bytes: 110_000_000 };
-        assert_eq!(Line::parse(line), Some(expected));
+        let expected =
+            ProgressLine::Restore { entries: 203, bytes: 6_250_000, found_entries: 205, found_bytes: 110_000_000 };
+        assert_eq!(ProgressLine::parse(line), Some(expected));
         let full =
             "Processed 4 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 3s.";
-        let expected = Line::Restore { entries: 4, bytes: 6_050, found_entries: 4, found_bytes: 8_200 };
-        assert_eq!(Line::parse(full), Some(expected));
+        let expected = ProgressLine::Restore { entries: 4, bytes: 6_050, found_entries: 4, found_bytes: 8_200 };
+        assert_eq!(ProgressLine::parse(full), Some(expected));
     }
 
     #[test]
-    fn an_error_behind_progress_on_the_same_line_is_no_progress() {
+    fn an_error_after_progress_on_the_same_line_is_kept() {
         let error = "flush error: error flushing contents: dial tcp 10.0.0.1:443: connect: connection refused";
         for progress in [
             " | 1 hashing, 0 hashed (7 B), 0 cached (0 B), uploaded 0 B, estimating...",
@@ -132,15 +135,15 @@ mod tests {
             "Processed 203 (6.3 MB) of 205 (110 MB).",
             "Processed 4 (6.1 KB) of 4 (8.2 KB), skipped 1 (2 KB), ignored 2 errors 2.1 MB/s (70.5%) remaining 1.5s.  ",
         ] {
-            assert_eq!(besides_progress(progress), "", "{progress}");
-            assert_eq!(besides_progress(&format!("{progress}{error}")), error, "{progress}");
+            assert_eq!(strip_progress(progress), "", "{progress}");
+            assert_eq!(strip_progress(&format!("{progress}{error}")), error, "{progress}");
         }
-        assert_eq!(besides_progress(error), error);
+        assert_eq!(strip_progress(error), error);
     }
 
     #[test]
-    fn a_file_that_could_not_be_read_is_named() {
+    fn an_error_of_a_file_is_parsed() {
         let line = " ! Error when processing \"d/f7\": unable to open file: permission denied";
-        assert_eq!(problem(line), Some(("d/f7".into(), "unable to open file: permission denied".into())));
+        assert_eq!(parse_file_error(line), Some(("d/f7".into(), "unable to open file: permission denied".into())));
     }
 }

@@ -2,13 +2,13 @@
 
 use super::client::Client;
 use super::manifest::{Manifest, Summary};
-use super::progress::Line;
+use super::progress::ProgressLine;
 use super::{errors, owners};
 use crate::job::Restore;
 use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{Problems, RestoreOutcome};
-use crate::tool::Stream;
+use crate::program::Stream;
 use crate::{MoverError, Result};
 
 pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutcome> {
@@ -16,7 +16,7 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
     require_directory(&restore.directory)?;
     client.require_repository()?;
     let warnings = owners::warning(&restore.directory).into_iter().collect();
-    let summary = ask_size(client, &restore.snapshot)?;
+    let summary = read_size(client, &restore.snapshot)?;
     let meters = Meters::new(&client.session.task);
     if let Some(summary) = &summary {
         meters.total(summary.size);
@@ -31,17 +31,17 @@ pub(super) fn run(client: &Client<'_>, restore: &Restore) -> Result<RestoreOutco
         command,
         client.session,
         &[],
-        &mut |stream, line| match Line::parse(line) {
+        &mut |stream, line| match ProgressLine::parse(line) {
             Some(progress) if stream == Stream::Err => last.set(Some(progress)),
             _ => meters.hint(line),
         },
         &mut |_| sample(last.get(), summary.is_some(), &meters),
     )?;
     if !exit.status.success() {
-        let known = errors::classify(&exit.last_words, &client.name, Some(&restore.directory));
-        return Err(known.unwrap_or_else(|| client.program.failed(&exit)));
+        let classified = errors::classify(&exit.stderr_tail, &client.name, Some(&restore.directory));
+        return Err(classified.unwrap_or_else(|| client.program.error(&exit)));
     }
-    let summary = summary.unwrap_or_else(|| counted(last.get()));
+    let summary = summary.unwrap_or_else(|| summary_of(last.get()));
     let (bytes, files) = (summary.size, summary.files);
     meters.finish(bytes, entries(&summary));
     Ok(RestoreOutcome { bytes, files, problems: Problems::default(), warnings })
@@ -54,22 +54,24 @@ fn arguments(restore: &Restore) -> Vec<String> {
     first.chain(sparse).chain(parallel).chain([restore.snapshot.clone()]).collect()
 }
 
-/// kopia counts directories and symbolic links among what it restores.
+/// kopia counts directories and symbolic links among the restored entries.
 fn entries(summary: &Summary) -> u64 {
     summary.files + summary.symlinks + summary.dirs
 }
 
-fn counted(last: Option<Line>) -> Summary {
+fn summary_of(last: Option<ProgressLine>) -> Summary {
     match last {
-        Some(Line::Restore { entries, bytes, .. }) => Summary { size: bytes, files: entries, ..Summary::default() },
+        Some(ProgressLine::Restore { entries, bytes, .. }) => {
+            Summary { size: bytes, files: entries, ..Summary::default() }
+        }
         _ => Summary::default(),
     }
 }
 
-/// While kopia restores it finds out how much there is; the snapshot's own summary says it from the start.
-fn sample(last: Option<Line>, known: bool, meters: &Meters) {
-    if let Some(Line::Restore { entries, bytes, found_bytes, .. }) = last {
-        if !known {
+/// Reports the progress. Without the snapshot's summary the total is kopia's growing estimate.
+fn sample(last: Option<ProgressLine>, is_total_known: bool, meters: &Meters) {
+    if let Some(ProgressLine::Restore { entries, bytes, found_bytes, .. }) = last {
+        if !is_total_known {
             meters.estimate(found_bytes);
         }
         meters.done(bytes);
@@ -77,20 +79,20 @@ fn sample(last: Option<Line>, known: bool, meters: &Meters) {
     }
 }
 
-/// Without an answer the total grows with what kopia finds.
-fn ask_size(client: &Client<'_>, snapshot: &str) -> Result<Option<Summary>> {
-    client.session.task.say("asking for the snapshot's size");
-    match client.ask(&["manifest", "show", snapshot]) {
-        Ok(said) => {
-            let json = said.find('{').map_or("", |start| &said[start..]);
+/// Reads the size of the snapshot. On most errors the total stays unknown.
+fn read_size(client: &Client<'_>, snapshot: &str) -> Result<Option<Summary>> {
+    client.session.task.say("reading the size of the snapshot");
+    match client.execute(&["manifest", "show", snapshot]) {
+        Ok(output) => {
+            let json = output.find('{').map_or("", |start| &output[start..]);
             Ok(serde_json::from_str::<Manifest>(json).ok().map(|manifest| manifest.summary()))
         }
         Err(MoverError::ProgramFailed { message, .. }) if message.contains("not found") => {
-            Err(MoverError::NoSnapshot { snapshot: snapshot.into(), repository: client.name.clone() })
+            Err(MoverError::SnapshotNotFound { snapshot: snapshot.into(), repository: client.name.clone() })
         }
         Err(error @ (MoverError::WrongPassword { .. } | MoverError::Cancelled)) => Err(error),
         Err(error) => {
-            tracing::warn!("the size of snapshot {snapshot} is unknown: {error}");
+            tracing::warn!("failed to read the size of snapshot {snapshot}: {error}");
             Ok(None)
         }
     }
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_restore_wants_reaches_kopia() {
+    fn settings_of_a_restore_become_arguments() {
         let mut restore = Restore::new("0123", "/v");
         assert_eq!(arguments(&restore), ["snapshot", "restore", "--write-sparse-files", "0123"]);
         (restore.parallel, restore.sparse) = (Some(3), false);

@@ -4,31 +4,31 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::client::Client;
-use super::messages::{Message, Scan, Trust};
+use super::messages::{Message, ReportedTotal, ScanDetector};
 use super::{errors, repository, tags};
 use crate::job::{Backup, HOST};
 use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{BackupOutcome, Problems};
-use crate::tool::{Exit, Stream};
-use crate::{MoverError, Result, root, survey};
+use crate::program::{Exit, Stream};
+use crate::{MoverError, Result, root, volume_scan};
 
 pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome> {
     require_directory(&backup.directory)?;
     client.require_repository()?;
-    if survey::is_empty(&backup.directory) {
-        // restic refuses to make a snapshot of nothing. There is nothing to restore either.
+    if volume_scan::is_empty(&backup.directory) {
+        // restic makes no snapshots of empty directories.
         Meters::new(&client.session.task).finish(0, 0);
         return Ok(BackupOutcome::default());
     }
-    repository::require_single_if_unused(&client.probe, &client.name)?;
+    repository::require_single_init_if_unused(&client.probe, &client.name)?;
     let parent = find_parent(client, backup)?;
     let mut arguments = arguments(backup, parent.as_deref())?;
-    if let Some(number) = backup.parallel.filter(|_| client.is(0, 15)) {
+    if let Some(number) = backup.parallel.filter(|_| client.is_at_least(0, 15)) {
         arguments.extend(["--read-concurrency".into(), number.to_string()]);
     }
     let mut command = client.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    // A relative path: the snapshot's root is the volume's, wherever it is mounted.
+    // A relative path: the root of the snapshot is the volume's root, wherever it is mounted.
     command.arg(".").current_dir(&backup.directory);
     let mut progress = Progress::new(client, &backup.directory);
     let shared = std::cell::RefCell::new(&mut progress);
@@ -36,7 +36,7 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
         command,
         client.session,
         &[],
-        &mut |stream, line| shared.borrow_mut().hear(stream, line),
+        &mut |stream, line| shared.borrow_mut().on_line(stream, line),
         &mut |_| shared.borrow_mut().sample(),
     )?;
     progress.finish(client, &exit, parent)
@@ -44,32 +44,32 @@ pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome>
 
 fn arguments(backup: &Backup, parent: Option<&str>) -> Result<Vec<String>> {
     let mut arguments: Vec<String> = ["backup", "--json", "--host", HOST].map(String::from).into();
-    for word in tags::to_words(&root::tags(backup)?)? {
-        arguments.extend(["--tag".into(), word]);
+    for tag in tags::format_tags(&volume_root::tags(backup)?)? {
+        arguments.extend(["--tag".into(), tag]);
     }
     match parent {
         Some(parent) => arguments.extend(["--parent".into(), parent.into()]),
         None if backup.full => arguments.push("--force".into()),
-        // restic then looks for one of the same path: the same pod's.
+        // restic then searches for a parent with the same path.
         None => {}
     }
     Ok(arguments)
 }
 
-/// The newest snapshot of the same volume. The path and the node say nothing: both change with the pod.
+/// The newest snapshot of the same volume. Path and node are not compared: both change with the pod.
 fn find_parent(client: &Client<'_>, backup: &Backup) -> Result<Option<String>> {
     let Some(volume) = backup.volume().filter(|_| !backup.full) else { return Ok(None) };
-    client.session.task.say("looking for the last snapshot");
+    client.session.task.say("looking for the parent snapshot");
     let snapshots = repository::snapshots(client, Some(volume))?;
     Ok(snapshots.into_iter().max_by_key(|snapshot| snapshot.time).map(|snapshot| snapshot.id))
 }
 
-/// What restic has said so far.
+/// The progress of restic.
 struct Progress<'p> {
     meters: Meters,
     root: &'p Path,
     last: Option<Message>,
-    scan: Scan,
+    scan: ScanDetector,
     summary: Option<Message>,
     problems: Problems,
 }
@@ -80,7 +80,7 @@ impl<'p> Progress<'p> {
         Self { meters: Meters::new(&client.session.task), root, last, scan, summary, problems }
     }
 
-    fn hear(&mut self, stream: Stream, line: &str) {
+    fn on_line(&mut self, stream: Stream, line: &str) {
         let Some(message) = Message::parse(line) else {
             self.meters.hint(line);
             return;
@@ -100,15 +100,15 @@ impl<'p> Progress<'p> {
         self.problems.add(path, message.cause());
     }
 
-    /// Once in an interval, the last status line. Nothing counts before restic tells how many bytes are done.
+    /// Evaluates the last status message, once in every interval. Without a number of bytes done nothing is reported.
     fn sample(&mut self) {
         let Some(status) = self.last.take() else { return };
         let trust = self.scan.sample(&status, Instant::now());
         let Some(done) = status.bytes_done else { return };
         match trust {
-            Trust::Scanning => return self.meters.scanning(done, status.total_bytes.unwrap_or(0)),
-            Trust::Settled(total) => self.meters.estimate(total),
-            Trust::Known(total) => {
+            ReportedTotal::Scanning => return self.meters.scanning(done, status.total_bytes.unwrap_or(0)),
+            ReportedTotal::Estimated(total) => self.meters.estimate(total),
+            ReportedTotal::Final(total) => {
                 self.meters.total(total);
                 if let Some(files) = status.total_files {
                     self.meters.total_files(files);
@@ -121,12 +121,15 @@ impl<'p> Progress<'p> {
     }
 
     fn finish(self, client: &Client<'_>, exit: &Exit, parent: Option<String>) -> Result<BackupOutcome> {
-        // 3: there is a snapshot, and something could not be read.
+        // 3: the snapshot is incomplete, because files could not be read.
         let Some(summary) = self.summary.filter(|_| matches!(exit.code(), Some(0 | 3))) else {
-            let known = errors::classify(exit, &client.name, None);
-            return Err(known.unwrap_or_else(|| client.program.failed(exit)));
+            let classified = errors::classify(exit, &client.name, None);
+            return Err(classified.unwrap_or_else(|| client.program.error(exit)));
         };
-        let missing = || MoverError::Answer { program: "restic".into(), answer: "a summary without a snapshot".into() };
+        let missing = || MoverError::UnexpectedOutput {
+            program: "restic".into(),
+            output: "summary without a snapshot ID".into(),
+        };
         let snapshot = summary.snapshot_id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
         let (bytes, files) = (summary.total_bytes_processed, summary.total_files_processed);
         self.meters.finish(bytes, files);

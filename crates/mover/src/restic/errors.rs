@@ -1,66 +1,64 @@
-//! From restic's exit codes and words to reasons. Codes have meant something since 0.17; before, only the words do.
+//! Maps exit codes and error texts of restic to errors. The exit codes are specific since 0.17; before, only the texts are.
 
 use std::path::Path;
 
 use super::messages::exit_message;
 use crate::MoverError;
-use crate::tool::{Exit, cut};
+use crate::error_patterns::{ACCESS_DENIED, NO_SPACE, UNREACHABLE, contains_any, no_space};
+use crate::program::{Exit, truncate};
 
-/// The reason, if restic's end has one with a name. `volume` is the directory that is being restored into.
+/// The error of a failed restic, if it is a known one. `volume` is the target directory of a restore.
 pub(super) fn classify(exit: &Exit, name: &str, volume: Option<&Path>) -> Option<MoverError> {
-    let words = exit_message(&exit.last_words);
+    let text = exit_message(&exit.stderr_tail);
     let repository = name.to_owned();
     match exit.code() {
         Some(12) => Some(MoverError::WrongPassword { repository }),
-        Some(11) => Some(MoverError::Locked { repository, holder: holder(&words) }),
-        Some(10) => Some(MoverError::NoRepository { repository }),
-        _ => of_words(&words, name, volume),
+        Some(11) => Some(MoverError::Locked { repository, holder: holder(&text) }),
+        Some(10) => Some(MoverError::RepositoryNotFound { repository }),
+        _ => classify_text(&text, name, volume),
     }
 }
 
-/// The reason that words give, if it has a name.
-pub(super) fn of_words(words: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
-    let has = |needles: &[&str]| needles.iter().any(|needle| words.contains(needle));
+/// The error of a text, if it is a known one.
+pub(super) fn classify_text(text: &str, name: &str, volume: Option<&Path>) -> Option<MoverError> {
+    let has = |patterns: &[&str]| contains_any(text, patterns);
     let repository = name.to_owned();
-    // What keeps a lock file from being written is never in the volume.
-    let about_lock = has(&[NO_LOCK]);
-    let volume = volume.filter(|_| !about_lock);
+    // An error of a lock file is never the volume's.
+    let is_lock_error = has(&[LOCK_FAILED]);
+    let volume = volume.filter(|_| !is_lock_error);
     let error = match () {
         () if has(&["wrong password or no key found"]) => MoverError::WrongPassword { repository },
-        () if has(&["already locked"]) => MoverError::Locked { repository, holder: holder(words) },
-        () if has(&["no space left on device", "disk quota exceeded"]) => match volume {
-            Some(volume) => MoverError::VolumeFull { path: volume.display().to_string() },
-            None => MoverError::RepositoryFull { repository },
-        },
+        () if has(&["already locked"]) => MoverError::Locked { repository, holder: holder(text) },
+        () if has(NO_SPACE) => no_space(volume, name),
         () if has(&["no matching ID", "no snapshot found"]) => {
-            MoverError::NoSnapshot { snapshot: "asked for".into(), repository }
+            MoverError::SnapshotNotFound { snapshot: "requested".into(), repository }
         }
         () if has(&["Is there a repository at the following location?", "repository does not exist"]) => {
-            MoverError::NoRepository { repository }
+            MoverError::RepositoryNotFound { repository }
         }
-        () if has(UNREACHABLE) => MoverError::Unreachable { repository, cause: cut(words) },
-        () if has(&["Access Denied", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"]) => {
-            MoverError::Refused { repository, cause: cut(words) }
+        () if has(&[CIRCUIT_BREAKER_OPEN]) || has(UNREACHABLE) => {
+            MoverError::Unreachable { repository, cause: truncate(text) }
         }
-        () if about_lock && has(NOT_WRITABLE) => MoverError::Refused { repository, cause: cut(words) },
+        () if has(ACCESS_DENIED) || (is_lock_error && has(READ_ONLY)) => {
+            MoverError::CredentialsRejected { repository, cause: truncate(text) }
+        }
         () => return None,
     };
     Some(error)
 }
 
-/// Whether restic ended because the store takes no lock file. What only reads can go on without one.
-pub(super) fn refuses_lock(exit: &Exit) -> bool {
-    let words = exit_message(&exit.last_words);
-    let refused = |error| matches!(error, MoverError::Refused { .. } | MoverError::RepositoryFull { .. });
-    !exit.status.success() && words.contains(NO_LOCK) && of_words(&words, "", None).is_some_and(refused)
+/// Whether restic failed because the store rejects lock files. Read-only commands can continue without one.
+pub(super) fn is_lock_denied(exit: &Exit) -> bool {
+    let text = exit_message(&exit.stderr_tail);
+    let is_denied = |error| matches!(error, MoverError::CredentialsRejected { .. } | MoverError::RepositoryFull { .. });
+    !exit.status.success() && text.contains(LOCK_FAILED) && classify_text(&text, "", None).is_some_and(is_denied)
 }
 
-/// What restic says if it has no lock, whoever or whatever is the reason.
-const NO_LOCK: &str = "unable to create lock";
+/// restic's error without a lock, for any reason.
+const LOCK_FAILED: &str = "unable to create lock";
 
-/// What stores and systems say to somebody who may read but not write. Said of a file in the volume it means something
-/// else.
-const NOT_WRITABLE: &[&str] = &[
+/// Errors of stores and systems with read-only access. They have this meaning only for a lock file, not for a file in the volume.
+const READ_ONLY: &[&str] = &[
     "permission denied",
     "operation not permitted",
     "read-only file system",
@@ -68,28 +66,15 @@ const NOT_WRITABLE: &[&str] = &[
     "AuthorizationPermissionMismatch",
 ];
 
-/// What restic says of a file in the repository that it does not ask the store for any more.
-pub(super) const GIVEN_UP: &str = "circuit breaker open";
+/// restic's error for a pack that it no longer requests from the store.
+pub(super) const CIRCUIT_BREAKER_OPEN: &str = "circuit breaker open";
 
-const UNREACHABLE: &[&str] = &[
-    GIVEN_UP,
-    "connection refused",
-    "no such host",
-    "i/o timeout",
-    "connection reset",
-    "no route to host",
-    "network is unreachable",
-    "TLS handshake timeout",
-    "context deadline exceeded",
-    "input/output error",
-];
-
-/// "… already locked exclusively by PID 7 on host by root (UID 0, GID 0)" and when. Of a machine that one of our locks names its
-/// name is enough.
-fn holder(words: &str) -> String {
-    let about = words.split_once("already locked").map_or(words, |(_, about)| about);
-    let about = about.split("the `unlock` command").next().unwrap_or(about);
-    cut(&about.split_whitespace().map(plimsoll_repository::machine).collect::<Vec<_>>().join(" "))
+/// The holder in "… already locked exclusively by PID 7 on host by root (UID 0, GID 0)", with the time. Our machine names are
+/// shortened.
+fn holder(text: &str) -> String {
+    let description = text.split_once("already locked").map_or(text, |(_, description)| description);
+    let description = description.split("the `unlock` command").next().unwrap_or(description);
+    truncate(&description.split_whitespace().map(plimsoll_repository::machine).collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -99,14 +84,14 @@ mod tests {
 
     use super::*;
 
-    fn reason(code: i32, words: &str, volume: Option<&str>) -> &'static str {
-        let exit = Exit { status: ExitStatus::from_raw(code << 8), last_words: words.into() };
+    fn reason(code: i32, text: &str, volume: Option<&str>) -> &'static str {
+        let exit = Exit { status: ExitStatus::from_raw(code << 8), stderr_tail: text.into() };
         classify(&exit, "/r", volume.map(Path::new)).map_or("none", |error| error.reason())
     }
 
     #[test]
-    fn what_every_version_says_has_the_same_reason() {
-        for (code, words, expected) in [
+    fn errors_of_all_versions_have_the_same_reason() {
+        for (code, text, expected) in [
             (1, "Fatal: wrong password or no key found", "WrongRepositoryPassword"),
             (
                 12,
@@ -116,9 +101,9 @@ mod tests {
             (
                 1,
                 "Fatal: unable to open config file: stat\nIs there a repository at the following location?\n/r",
-                "NotARepository",
+                "RepositoryNotFound",
             ),
-            (10, "", "NotARepository"),
+            (10, "", "RepositoryNotFound"),
             (
                 1,
                 "unable to create lock in backend: repository is already locked exclusively by PID 1 on h",
@@ -134,15 +119,15 @@ mod tests {
             (1, "Fatal: unable to open repository: Access Denied.", "RepositoryCredentialsRejected"),
             (1, "Fatal: something else", "none"),
         ] {
-            assert_eq!(reason(code, words, None), expected, "{words}");
+            assert_eq!(reason(code, text, None), expected, "{text}");
         }
         assert_eq!(reason(1, "write /v/x: no space left on device", Some("/v")), "VolumeFull");
     }
 
     #[test]
-    fn only_somebody_elses_lock_is_waited_for_and_not_one_that_cannot_be_written() {
-        for (words, expected, refused) in [
-            // restic 0.14 puts the cause first and its own words last, behind a stack.
+    fn a_lock_file_that_cannot_be_written_is_not_a_locked_repository() {
+        for (text, expected, is_denied) in [
+            // restic 0.14 prints the cause first and its own error last, after a stack trace.
             (
                 "open /r/locks/0a1b-tmp-42: permission denied\ngithub.com/restic/restic/internal/backend/local.(*Local).Save\n\
                  \t/build/internal/backend/local/local.go:149\nunable to create lock in backend",
@@ -194,21 +179,21 @@ mod tests {
             ("unable to create lock in backend: something else", "none", false),
             ("Save(<data/0a1b>) returned error: open /v/f: permission denied", "none", false),
         ] {
-            assert_eq!(reason(1, words, None), expected, "{words}");
-            assert_eq!(reason(1, words, Some("/v")), expected, "while restoring: {words}");
-            let exit = Exit { status: ExitStatus::from_raw(1 << 8), last_words: words.into() };
-            assert_eq!(refuses_lock(&exit), refused, "{words}");
+            assert_eq!(reason(1, text, None), expected, "{text}");
+            assert_eq!(reason(1, text, Some("/v")), expected, "while restoring: {text}");
+            let exit = Exit { status: ExitStatus::from_raw(1 << 8), stderr_tail: text.into() };
+            assert_eq!(is_lock_denied(&exit), is_denied, "{text}");
         }
     }
 
     #[test]
-    fn a_lock_is_named_with_its_holder() {
+    fn a_lock_error_contains_the_holder() {
         for machine in ["node-1", "node-1/0c4e9a1b5d7f2e38.9f86d081884c7d65.f00002a9.1c5e6b"] {
-            let words = format!(
+            let text = format!(
                 "unable to create lock in backend: repository is already locked exclusively by PID 42 on {machine} by \
                  root\nlock was created at 2026-11-16 05:00:00 (5m ago)\nthe `unlock` command can be used"
             );
-            let holder = holder(&words);
+            let holder = holder(&text);
             assert!(holder.contains("PID 42 on node-1 by root") && !holder.contains("unlock"), "{holder}");
         }
     }

@@ -1,4 +1,4 @@
-//! What restic says with `--json`, over ten versions.
+//! The JSON messages of restic, across ten versions.
 
 use std::time::{Duration, Instant};
 
@@ -41,15 +41,15 @@ impl Message {
         line.starts_with('{').then(|| serde_json::from_str(line).ok()).flatten()
     }
 
-    /// The words of an error: older versions print the fields of Go's own error.
+    /// The text of an error: older versions print the fields of Go's error type.
     pub(super) fn cause(&self) -> String {
-        let text = |key: &str| self.error.get(key).and_then(Value::as_str);
-        match (text("message"), text("Op"), self.error.get("Err")) {
+        let field = |key: &str| self.error.get(key).and_then(Value::as_str);
+        match (field("message"), field("Op"), self.error.get("Err")) {
             (Some(message), ..) => message.to_owned(),
             (None, operation, Some(code)) => {
                 let number = code.as_i64().and_then(|code| i32::try_from(code).ok());
-                let words = number.map(|code| std::io::Error::from_raw_os_error(code).to_string());
-                format!("{}: {}", operation.unwrap_or("read"), words.unwrap_or_else(|| code.to_string()))
+                let text = number.map(|code| std::io::Error::from_raw_os_error(code).to_string());
+                format!("{}: {}", operation.unwrap_or("read"), text.unwrap_or_else(|| code.to_string()))
             }
             _ if self.error.is_null() => self.text.clone(),
             _ => self.error.to_string(),
@@ -57,13 +57,13 @@ impl Message {
     }
 }
 
-/// What of a line is more than progress.
-pub(super) fn besides_progress(line: &str) -> &str {
+/// A line without progress output: empty for status messages.
+pub(super) fn strip_progress(line: &str) -> &str {
     if Message::parse(line).is_some_and(|message| message.kind == "status") { "" } else { line }
 }
 
-/// The last words of restic without their JSON.
-pub(super) fn exit_message(last_words: &str) -> String {
+/// The texts of restic's standard error without JSON.
+pub(super) fn exit_message(stderr_tail: &str) -> String {
     let plain = |line: &str| {
         Message::parse(line).map_or_else(
             || line.to_owned(),
@@ -72,55 +72,55 @@ pub(super) fn exit_message(last_words: &str) -> String {
             },
         )
     };
-    last_words.lines().map(plain).collect::<Vec<_>>().join("\n")
+    stderr_tail.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
-/// Decides when restic's total can be believed: while it scans, it sends what it has found so far as if that were all.
+/// Decides when restic's total is final: while it scans, it reports the bytes found so far as the total.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct ScanDetector {
     total: Option<u64>,
-    equal: u32,
-    counted: Option<Instant>,
-    finished: bool,
+    equal_samples: u32,
+    last_sample: Option<Instant>,
+    is_finished: bool,
 }
 
-/// How far restic's total can be trusted.
+/// The reliability of restic's total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum ReportedTotal {
     /// It will grow.
     Scanning,
-    /// It has stood still for a while, and may still grow.
-    Settled(u64),
-    /// It is all there is.
-    Known(u64),
+    /// It is stable for a while, and may still grow.
+    Estimated(u64),
+    /// It is final.
+    Final(u64),
 }
 
-/// This many samples in a row with the same total make it credible.
-const ENOUGH: u32 = 3;
-/// Samples closer together than this are one: a scan may well pause for a moment.
-const APART: Duration = Duration::from_secs(1);
+/// The number of equal samples in a row that make a total an estimate.
+const MIN_EQUAL_SAMPLES: u32 = 3;
+/// Samples closer together count once: a scan may pause for a moment.
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Scan {
-    /// Looks at a status line that has not been looked at before.
-    pub(super) fn sample(&mut self, status: &Message, now: Instant) -> Trust {
-        let Some(total) = status.total_bytes else { return Trust::Scanning };
-        // restic estimates the time left only once it knows how much there is.
-        self.finished |= status.seconds_remaining.is_some_and(|seconds| seconds > 0);
+impl ScanDetector {
+    /// Evaluates a new status message.
+    pub(super) fn sample(&mut self, status: &Message, now: Instant) -> ReportedTotal {
+        let Some(total) = status.total_bytes else { return ReportedTotal::Scanning };
+        // restic estimates the remaining time only after its scan.
+        self.is_finished |= status.seconds_remaining.is_some_and(|seconds| seconds > 0);
         if self.total != Some(total) {
-            (self.total, self.equal, self.counted) = (Some(total), 1, Some(now));
-        } else if self.counted.is_none_or(|last| now.duration_since(last) >= APART) {
-            (self.equal, self.counted) = (self.equal + 1, Some(now));
+            (self.total, self.equal_samples, self.last_sample) = (Some(total), 1, Some(now));
+        } else if self.last_sample.is_none_or(|last| now.duration_since(last) >= MIN_SAMPLE_INTERVAL) {
+            (self.equal_samples, self.last_sample) = (self.equal_samples + 1, Some(now));
         }
-        match self.finished {
-            true => Trust::Known(total),
-            false if self.equal >= ENOUGH => Trust::Settled(total),
-            false => Trust::Scanning,
+        match self.is_finished {
+            true => ReportedTotal::Final(total),
+            false if self.equal_samples >= MIN_EQUAL_SAMPLES => ReportedTotal::Estimated(total),
+            false => ReportedTotal::Scanning,
         }
     }
 
-    /// restic said that it has seen everything.
+    /// Records that restic reported the end of its scan.
     pub(super) fn finish(&mut self) {
-        self.finished = true;
+        self.is_finished = true;
     }
 }
 
@@ -133,27 +133,35 @@ mod tests {
     }
 
     #[test]
-    fn a_total_that_still_grows_is_not_believed() {
+    fn a_growing_total_is_reported_as_scanning() {
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
-        let mut scan = Scan::default();
+        let mut scan = ScanDetector::default();
         for (at, total) in [(0, 10), (1000, 100), (2000, 600), (2300, 600), (2600, 600), (3000, 600)] {
-            assert_eq!(scan.sample(&status(total, 5, None), after(at)), Trust::Scanning);
+            assert_eq!(scan.sample(&status(total, 5, None), after(at)), ReportedTotal::Scanning);
         }
-        assert_eq!(scan.sample(&status(600, 6, None), after(4000)), Trust::Settled(600), "three equal samples");
-        assert_eq!(scan.sample(&status(900, 6, None), after(5000)), Trust::Scanning, "it grew after all");
+        assert_eq!(
+            scan.sample(&status(600, 6, None), after(4000)),
+            ReportedTotal::Estimated(600),
+            "three equal samples"
+        );
+        assert_eq!(scan.sample(&status(900, 6, None), after(5000)), ReportedTotal::Scanning, "it grew again");
         assert_eq!(
             scan.sample(&status(900, 5, Some(9)), after(5100)),
-            Trust::Known(900),
-            "restic estimates the time left"
+            ReportedTotal::Final(900),
+            "restic estimates the remaining time"
         );
-        let mut scan = Scan::default();
+        let mut scan = ScanDetector::default();
         scan.finish();
-        assert_eq!(scan.sample(&status(10, 5, None), start), Trust::Known(10), "restic says so");
+        assert_eq!(
+            scan.sample(&status(10, 5, None), start),
+            ReportedTotal::Final(10),
+            "restic reported the end of its scan"
+        );
     }
 
     #[test]
-    fn errors_of_all_versions_have_words() {
+    fn errors_of_all_versions_have_a_text() {
         let old = r#"{"message_type":"error","error":{"Op":"open","Path":"d/f7","Err":13},"during":"archival","item":"/s/d/f7"}"#;
         let new = r#"{"message_type":"error","error":{"message":"open d/f7: permission denied"},"during":"archival","item":"/s/d/f7"}"#;
         for line in [old, new] {
@@ -167,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_the_specification_are_understood() {
+    fn status_messages_are_parsed() {
         let line = r#"{"message_type":"status","percent_done":0.00038,"total_files":10,"total_bytes":49461329920,"bytes_done":18874368,"current_files":["/file1","/file3"]}"#;
         let message = Message::parse(line).expect("JSON");
         assert_eq!((message.bytes_done, message.total_bytes), (Some(18_874_368), Some(49_461_329_920)));

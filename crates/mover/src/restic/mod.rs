@@ -1,5 +1,5 @@
-//! The program `restic`: backups by `backup --json`, restores by `restore`, in every version since 0.9.5, as far
-//! as it reads the repository: those of version 2, which the leader makes, take 0.14.
+//! The restic mover: backups with `backup --json`, restores with `restore`, in every version since 0.9.5. Repositories of
+//! format version 2, which the leader initializes, require 0.14.
 
 mod backup;
 mod client;
@@ -9,13 +9,13 @@ pub(crate) mod repository;
 mod restore;
 mod tags;
 
-use crate::job::{Backup, Kind, Restore};
+use crate::job::{Backup, MoverKind, Restore};
 use crate::mover::{Fidelity, Mover, Session};
-use crate::outcome::{BackupOutcome, Ensured, LockInfo, RestoreOutcome, SnapshotInfo};
+use crate::outcome::{BackupOutcome, EnsureOutcome, LockInfo, RestoreOutcome, SnapshotInfo};
 use crate::{MoverError, Result};
 
 pub(crate) use client::address;
-pub(crate) use tags::{from_words, to_words};
+pub(crate) use tags::{format_tags, parse_tags};
 
 use client::Client;
 
@@ -24,12 +24,12 @@ use client::Client;
 pub(crate) struct Restic;
 
 impl Mover for Restic {
-    fn kind(&self) -> Kind {
-        Kind::Restic
+    fn kind(&self) -> MoverKind {
+        MoverKind::Restic
     }
 
     fn fidelity(&self) -> Fidelity {
-        // "snapshot is empty" is an error to restic.
+        // "snapshot is empty" is an error in restic.
         Fidelity {
             hard_links: true,
             attributes: true,
@@ -48,7 +48,7 @@ impl Mover for Restic {
         restore::run(&Client::open(session)?, restore)
     }
 
-    fn ensure(&self, session: &Session) -> Result<Ensured> {
+    fn ensure(&self, session: &Session) -> Result<EnsureOutcome> {
         repository::ensure(&Client::open(session)?)
     }
 
@@ -80,12 +80,8 @@ impl Mover for Restic {
     }
 }
 
-/// IDs become arguments and keys: nothing but the hexadecimal digits of a whole or a short one is let through.
+/// Validates an ID. IDs become arguments and keys, so only full or short hexadecimal IDs are allowed.
 pub(crate) fn require_id(id: &str) -> Result<()> {
-    let sound = (8..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if sound {
-        Ok(())
-    } else {
-        Err(MoverError::InvalidJob { cause: format!("{id:?} is not the ID of a snapshot or lock") })
-    }
+    let is_valid = (8..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_valid { Ok(()) } else { Err(MoverError::InvalidJob { cause: format!("invalid snapshot or lock ID {id:?}") }) }
 }

@@ -1,4 +1,4 @@
-//! Making, listing and forgetting.
+//! Initializing repositories, and listing and forgetting snapshots.
 
 use std::time::{Duration, Instant};
 
@@ -10,95 +10,96 @@ use super::{require_id, tags};
 use crate::job::VOLUME_TAG;
 use crate::lifecycle::password_warnings;
 use crate::mover::Session;
-use crate::outcome::{Ensured, LockInfo, SnapshotInfo};
-use crate::probe::{Probe, youngest};
+use crate::outcome::{EnsureOutcome, LockInfo, SnapshotInfo};
+use crate::probe::{Probe, newest_age};
 use crate::{MoverError, Result};
 
-/// Keys without a config for this long are what an interrupted initialisation left: one takes seconds.
-const INTERRUPTED: Duration = Duration::from_mins(10);
+/// Keys without a config that are older than this are from an interrupted initialization: one takes seconds.
+const INTERRUPTED_INIT_AGE: Duration = Duration::from_mins(10);
 
-/// Between looking for a config and writing one an initialisation takes a second: it stretches a password.
-const RIVALS_SHOW_WITHIN: Duration = Duration::from_secs(2);
-/// How soon a cancel ends that.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// An initialization takes about a second between the check for a config and writing it, for the key derivation.
+const CONCURRENT_INIT_WAIT: Duration = Duration::from_secs(2);
+/// The interval of checks for a cancel.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize)]
 struct Config {
     id: String,
 }
 
-/// Opens the repository or makes it.
-pub(super) fn ensure(client: &Client<'_>) -> Result<Ensured> {
-    let created = !client.probe.exists("config")? && make(client)?;
-    require_single_if_unused(&client.probe, &client.name)?;
+/// Opens the repository or initializes it.
+pub(super) fn ensure(client: &Client<'_>) -> Result<EnsureOutcome> {
+    let created = !client.probe.exists("config")? && initialize(client)?;
+    require_single_init_if_unused(&client.probe, &client.name)?;
     client.session.task.say("opening the repository");
     client.require_readable()?;
-    let said = client.ask(&["--no-lock", "cat", "config"])?;
-    let config: Config = serde_json::from_str(&said)
-        .map_err(|_| MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) })?;
+    let output = client.execute(&["--no-lock", "cat", "config"])?;
+    let config: Config = serde_json::from_str(&output).map_err(|_| MoverError::UnexpectedOutput {
+        program: "restic".into(),
+        output: crate::program::truncate(&output),
+    })?;
     let warnings = password_warnings(client.session.repository.password.expose());
-    Ok(Ensured { created, id: config.id, warnings })
+    Ok(EnsureOutcome { created, id: config.id, warnings })
 }
 
-/// Makes a repository and waits until a rival would be seen. Whether it is ours.
-fn make(client: &Client<'_>) -> Result<bool> {
-    clear_interrupted(&client.probe, &client.name)?;
-    client.session.task.say("initialising the repository");
-    let made = client.ask(&["init"]);
-    match made {
-        // Somebody was faster: there is one to open.
+/// Initializes a repository and waits for concurrent initializations. Returns whether it was initialized by this process.
+fn initialize(client: &Client<'_>) -> Result<bool> {
+    remove_interrupted_init(&client.probe, &client.name)?;
+    client.session.task.say("initializing the repository");
+    let created = client.execute(&["init"]);
+    match created {
+        // Another process was faster: open its repository.
         Err(_) if client.probe.exists("config")? => {}
         Err(error) => return Err(error),
         Ok(_) => {}
     }
-    let_rivals_show(client.session)?;
-    Ok(made.is_ok())
+    wait_for_concurrent_init(client.session)?;
+    Ok(created.is_ok())
 }
 
-/// Whoever looked just before our config was there writes his own a moment later.
-pub(crate) fn let_rivals_show(session: &Session) -> Result<()> {
-    session.task.say("waiting for others that may make the same repository");
-    let begun = Instant::now();
-    while begun.elapsed() < RIVALS_SHOW_WITHIN {
+/// Waits for a concurrent initialization, which checked just before our config existed and writes its own a moment later.
+pub(crate) fn wait_for_concurrent_init(session: &Session) -> Result<()> {
+    session.task.say("waiting for concurrent initializations of the repository");
+    let started = Instant::now();
+    while started.elapsed() < CONCURRENT_INIT_WAIT {
         session.check_cancel()?;
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
 
-/// Initialising takes no lock that another cluster would see: two at once write two keys, and one config survives.
-pub(crate) fn require_single(probe: &Probe, name: &str) -> Result<()> {
+/// Requires exactly one key and a config. Initialization takes no lock: two at once write two keys, and one config survives.
+pub(crate) fn require_single_init(probe: &Probe, name: &str) -> Result<()> {
     let keys = probe.list("keys")?;
     let config = probe.exists("config")?;
     if keys.len() == 1 && config {
         return Ok(());
     }
     let found = format!("{} keys and {} config", keys.len(), if config { "a" } else { "no" });
-    Err(MoverError::InitialisedTwice { repository: name.into(), found })
+    Err(MoverError::InitConflict { repository: name.into(), found })
 }
 
-/// The same as long as nothing refers to anything: whoever made the other one may have been slower than our first look, and
-/// keys that are added later belong to a repository that is in use.
-pub(crate) fn require_single_if_unused(probe: &Probe, name: &str) -> Result<()> {
-    let used = probe.holds_any("snapshots")? || probe.holds_any("index")?;
-    if used { Ok(()) } else { require_single(probe, name) }
+/// Requires exactly one key as long as the repository is empty: a concurrent initialization may have been slower than our first
+/// check. In a repository in use, more keys are allowed.
+pub(crate) fn require_single_init_if_unused(probe: &Probe, name: &str) -> Result<()> {
+    let is_used = probe.contains_any("snapshots")? || probe.contains_any("index")?;
+    if is_used { Ok(()) } else { require_single_init(probe, name) }
 }
 
-/// Keys without a config: somebody is at it right now, or was interrupted. What was interrupted long ago, and holds
-/// nothing, is cleared away.
-pub(crate) fn clear_interrupted(probe: &Probe, name: &str) -> Result<()> {
+/// Removes keys without a config of an initialization that was interrupted long ago. Fails if another one may be running.
+pub(crate) fn remove_interrupted_init(probe: &Probe, name: &str) -> Result<()> {
     let keys = probe.list("keys")?;
     if keys.is_empty() {
         return Ok(());
     }
-    let age = youngest(&keys);
-    let used = probe.holds_any("snapshots")? || probe.holds_any("index")?;
-    if used {
-        let cause = "it has snapshots or an index but no config".into();
+    let age = newest_age(&keys);
+    let is_used = probe.contains_any("snapshots")? || probe.contains_any("index")?;
+    if is_used {
+        let cause = "snapshots or an index without a config".into();
         return Err(MoverError::Damaged { repository: name.into(), cause });
     }
-    if age < INTERRUPTED {
-        return Err(MoverError::HalfInitialised { repository: name.into(), age: age.as_secs() });
+    if age < INTERRUPTED_INIT_AGE {
+        return Err(MoverError::InitIncomplete { repository: name.into(), age: age.as_secs() });
     }
     for key in keys {
         probe.delete(&key.key)?;
@@ -107,7 +108,7 @@ pub(crate) fn clear_interrupted(probe: &Probe, name: &str) -> Result<()> {
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ListedSnapshot {
     id: String,
     time: String,
     #[serde(default)]
@@ -133,25 +134,26 @@ pub(super) fn snapshots(client: &Client<'_>, volume: Option<&str>) -> Result<Vec
     list(client, tag.iter().flatten())
 }
 
-/// One snapshot, if it is there.
+/// One snapshot, if it exists.
 pub(super) fn snapshot(client: &Client<'_>, id: &str) -> Result<Option<SnapshotInfo>> {
     Ok(list(client, [&id])?.into_iter().find(|snapshot| snapshot.id.starts_with(id)))
 }
 
-fn list<'w>(client: &Client<'_>, which: impl IntoIterator<Item = &'w &'w str>) -> Result<Vec<SnapshotInfo>> {
-    let words: Vec<&str> = ["--no-lock", "snapshots", "--json"].iter().chain(which).copied().collect();
-    let said = client.ask(&words)?;
-    let wrong = || MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) };
-    let listed: Option<Vec<Listed>> = serde_json::from_str(said.trim()).map_err(|_| wrong())?;
-    listed.unwrap_or_default().into_iter().map(|one| info(one).ok_or_else(wrong)).collect()
+fn list<'w>(client: &Client<'_>, filter: impl IntoIterator<Item = &'w &'w str>) -> Result<Vec<SnapshotInfo>> {
+    let arguments: Vec<&str> = ["--no-lock", "snapshots", "--json"].iter().chain(filter).copied().collect();
+    let output = client.execute(&arguments)?;
+    let invalid =
+        || MoverError::UnexpectedOutput { program: "restic".into(), output: crate::program::truncate(&output) };
+    let listed: Option<Vec<ListedSnapshot>> = serde_json::from_str(output.trim()).map_err(|_| invalid())?;
+    listed.unwrap_or_default().into_iter().map(|one| info(one).ok_or_else(invalid)).collect()
 }
 
-fn info(listed: Listed) -> Option<SnapshotInfo> {
+fn info(listed: ListedSnapshot) -> Option<SnapshotInfo> {
     let summary = listed.summary.as_ref();
     Some(SnapshotInfo {
         time: listed.time.parse::<Timestamp>().ok()?,
         ended: summary.and_then(|summary| summary.backup_end.as_deref()?.parse().ok()),
-        tags: tags::from_words(listed.tags.iter().flatten()),
+        tags: tags::parse_tags(listed.tags.iter().flatten()),
         source: listed.paths.join(" "),
         bytes: summary.and_then(|summary| summary.total_bytes_processed),
         id: listed.id,
@@ -160,13 +162,13 @@ fn info(listed: Listed) -> Option<SnapshotInfo> {
 
 pub(super) fn forget(client: &Client<'_>, snapshots: &[String]) -> Result<usize> {
     snapshots.iter().try_for_each(|id| require_id(id))?;
-    let there = self::snapshots(client, None)?;
-    let found = |id: &&String| there.iter().any(|snapshot| snapshot.id.starts_with(id.as_str()));
+    let existing = self::snapshots(client, None)?;
+    let exists = |id: &&String| existing.iter().any(|snapshot| snapshot.id.starts_with(id.as_str()));
     let mut arguments = vec!["forget"];
-    arguments.extend(snapshots.iter().filter(found).map(String::as_str));
-    // Without a snapshot's name restic would go by a policy.
+    arguments.extend(snapshots.iter().filter(exists).map(String::as_str));
+    // Without a snapshot ID restic would apply a policy.
     if arguments.len() > 1 {
-        client.ask(&arguments)?;
+        client.execute(&arguments)?;
     }
     Ok(snapshots.len())
 }
@@ -186,15 +188,16 @@ pub(super) fn locks(client: &Client<'_>) -> Result<Vec<LockInfo>> {
     let mut locks = Vec::new();
     for object in client.probe.list("locks")? {
         let Some(id) = object.key.rsplit('/').next().filter(|id| require_id(id).is_ok()) else { continue };
-        let said = match client.ask(&["--no-lock", "cat", "lock", id]) {
-            Ok(said) => said,
-            // Locks come and go.
+        let output = match client.execute(&["--no-lock", "cat", "lock", id]) {
+            Ok(output) => output,
+            // The lock was removed since it was listed.
             Err(_) if !client.probe.exists(&object.key)? => continue,
             Err(error) => return Err(error),
         };
-        let wrong = || MoverError::Answer { program: "restic".into(), answer: crate::tool::cut(&said) };
-        let file: LockFile = serde_json::from_str(&said).map_err(|_| wrong())?;
-        let time = file.time.parse().map_err(|_| wrong())?;
+        let invalid =
+            || MoverError::UnexpectedOutput { program: "restic".into(), output: crate::program::truncate(&output) };
+        let file: LockFile = serde_json::from_str(&output).map_err(|_| invalid())?;
+        let time = file.time.parse().map_err(|_| invalid())?;
         let (hostname, pid, exclusive) = (file.hostname, file.pid, file.exclusive);
         locks.push(LockInfo { id: id.to_owned(), time, hostname, pid, exclusive });
     }

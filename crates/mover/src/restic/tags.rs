@@ -1,26 +1,26 @@
-//! Tags: restic has words, a PodVolumeBackup has keys and values.
+//! Tags: restic has plain strings, a PodVolumeBackup has keys and values.
 
 use std::collections::BTreeMap;
 
 use crate::{MoverError, Result};
 
-/// `key=value` for each, as Velero wrote them.
-pub(crate) fn to_words(tags: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    let word = |(key, value): (&String, &String)| {
+/// Formats tags as `key=value`, like Velero.
+pub(crate) fn format_tags(tags: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    let format = |(key, value): (&String, &String)| {
         if key.contains(',') || value.contains(',') {
-            // restic takes a comma for the end of a tag.
-            return Err(MoverError::InvalidJob { cause: format!("tag {key:?} has a comma in it") });
+            // restic separates tags with commas.
+            return Err(MoverError::InvalidJob { cause: format!("tag {key:?} contains a comma") });
         }
         Ok(format!("{key}={value}"))
     };
-    tags.iter().map(word).collect()
+    tags.iter().map(format).collect()
 }
 
-/// Back again. A word without a value is kept as a key.
-pub(crate) fn from_words<'w>(words: impl IntoIterator<Item = &'w String>) -> BTreeMap<String, String> {
-    let pair = |word: &'w String| {
-        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+/// Parses `key=value` tags. A tag without a value becomes a key with an empty value.
+pub(crate) fn parse_tags<'t>(tags: impl IntoIterator<Item = &'t String>) -> BTreeMap<String, String> {
+    let parse = |tag: &'t String| {
+        let (key, value) = tag.split_once('=').unwrap_or((tag, ""));
         (key.to_owned(), value.to_owned())
     };
-    words.into_iter().map(pair).collect()
+    tags.into_iter().map(parse).collect()
 }

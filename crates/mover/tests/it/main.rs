@@ -1,13 +1,13 @@
-//! Movers as agents and crashes meet them: each one a real process, each repository a real one.
+//! Movers as real processes with real repositories.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod bed;
 mod conformance;
 mod failures;
-mod keeping;
+mod progress_sample;
+mod repositories;
 mod scripted;
 mod supervision;
-mod untold;
+mod testbed;
 mod volume;
-mod watched;
+mod without_proc;

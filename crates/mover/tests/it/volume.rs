@@ -1,4 +1,4 @@
-//! Volumes with everything a file system can hold, and a way to compare them.
+//! Volumes with every kind of file system entry, and their comparison.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use plimsoll_mover::Fidelity;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-/// A name that is no text.
-pub const STRANGE: &[u8] = b"strange-\xff\xfe";
+/// A name that is not UTF-8.
+pub const NON_UTF8_NAME: &[u8] = b"strange-\xff\xfe";
 
-/// Fills a directory with one of everything.
+/// Fills a directory with every kind of entry.
 pub fn fill(root: &Path) {
     fs::create_dir_all(root.join("a/b/c")).unwrap();
     fs::create_dir(root.join("empty-directory")).unwrap();
@@ -22,7 +22,7 @@ pub fn fill(root: &Path) {
     for number in 0..40 {
         fs::write(root.join(format!("a/b/small-{number}")), format!("{number} ").repeat(number * 37)).unwrap();
     }
-    fs::write(root.join("a/large"), noise(7, 3 << 20)).unwrap();
+    fs::write(root.join("a/large"), random_bytes(7, 3 << 20)).unwrap();
     sparse(&root.join("sparse"));
     fs::hard_link(root.join("a/large"), root.join("a/b/c/another-name")).unwrap();
     std::os::unix::fs::symlink("a/large", root.join("link")).unwrap();
@@ -30,12 +30,12 @@ pub fn fill(root: &Path) {
     rustix::fs::mknodat(CWD, root.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
     drop(std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap());
     rustix::fs::setxattr(root.join("a/b/small-3"), "user.colour", b"blue", XattrFlags::empty()).unwrap();
-    fs::write(root.join(OsStr::from_bytes(STRANGE)), "strange").unwrap();
+    fs::write(root.join(OsStr::from_bytes(NON_UTF8_NAME)), "strange").unwrap();
     fs::write(root.join("tabs\tand \"quotes\" and ünïcödé"), "x").unwrap();
     fs::create_dir(root.join("cache")).unwrap();
     fs::write(root.join("cache/CACHEDIR.TAG"), "Signature: 8a477f597d28d172789f06886806bc55\n").unwrap();
-    fs::write(root.join("cache/kept"), "what calls itself a cache is data like any other").unwrap();
-    // What a tenant wants some program to pass over is data all the same.
+    fs::write(root.join("cache/kept"), "the content of a cache directory").unwrap();
+    // Ignore rules of a tenant must not apply to backups.
     fs::write(root.join(".kopiaignore"), "*\n").unwrap();
     fs::set_permissions(root.join("a/b/small-1"), fs::Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(root.join("a/b"), fs::Permissions::from_mode(0o2770)).unwrap();
@@ -43,7 +43,7 @@ pub fn fill(root: &Path) {
     std::os::unix::fs::lchown(root.join("a/b/c"), Some(4321), Some(1234)).unwrap();
     age(&root.join("a/b/small-4"));
     age(&root.join("a/b/c"));
-    // An application's own, as one has it that does not run as root.
+    // Owned by an application that does not run as root.
     std::os::unix::fs::lchown(root, Some(4321), Some(1234)).unwrap();
     fs::set_permissions(root, fs::Permissions::from_mode(0o2775)).unwrap();
 }
@@ -61,16 +61,16 @@ fn age(path: &Path) {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Enough that something is in the middle when it is stopped there.
-pub fn fill_much(root: &Path) {
+/// Enough data to interrupt a transfer.
+pub fn fill_large(root: &Path) {
     fill(root);
     for number in 0..6 {
-        fs::write(root.join(format!("much-{number}")), noise(100 + number, 12 << 20)).unwrap();
+        fs::write(root.join(format!("large-{number}")), random_bytes(100 + number, 12 << 20)).unwrap();
     }
 }
 
-/// Bytes that nothing compresses, the same every time.
-pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+/// Incompressible bytes, the same for each seed.
+pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
@@ -85,11 +85,12 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 pub type Fingerprint = BTreeMap<PathBuf, String>;
 
-/// Everything about a directory and its entries that this mover promises to bring back.
+/// All properties of a directory and its entries that this mover preserves.
 pub fn fingerprint(root: &Path, fidelity: Fidelity) -> Fingerprint {
     let own = root.metadata().unwrap();
-    // Of the root itself: whose it is, and who may do what in it.
-    let mut found = Fingerprint::from([(PathBuf::from("."), format!("{:o} {}:{}", own.mode(), own.uid(), own.gid()))]);
+    // Owner and mode of the root.
+    let mut fingerprint =
+        Fingerprint::from([(PathBuf::from("."), format!("{:o} {}:{}", own.mode(), own.uid(), own.gid()))]);
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -98,23 +99,23 @@ pub fn fingerprint(root: &Path, fidelity: Fidelity) -> Fingerprint {
                 folders.push(path.clone());
             }
             if let Some(text) = describe(&path, fidelity) {
-                found.insert(path.strip_prefix(root).unwrap().to_owned(), text);
+                fingerprint.insert(path.strip_prefix(root).unwrap().to_owned(), text);
             }
         }
     }
-    found
+    fingerprint
 }
 
 fn describe(path: &Path, fidelity: Fidelity) -> Option<String> {
     let metadata = path.symlink_metadata().unwrap();
     let kind = metadata.file_type();
-    // Nobody listens at one that comes back: no mover does that.
+    // No mover restores sockets.
     if kind.is_socket() {
         return None;
     }
-    let plain = kind.is_file() || kind.is_dir() || kind.is_symlink();
+    let is_regular = kind.is_file() || kind.is_dir() || kind.is_symlink();
     let text = std::str::from_utf8(path.file_name().unwrap().as_bytes());
-    if (!plain && !fidelity.special_files) || (text.is_err() && !fidelity.any_name) || is_replaced(text.ok()) {
+    if (!is_regular && !fidelity.special_files) || (text.is_err() && !fidelity.any_name) || is_replaced(text.ok()) {
         return None;
     }
     let content = if kind.is_file() {
@@ -125,15 +126,15 @@ fn describe(path: &Path, fidelity: Fidelity) -> Option<String> {
         format!("directory {} pipe {}", kind.is_dir(), kind.is_fifo())
     };
     let links = if fidelity.hard_links && kind.is_file() { metadata.nlink() } else { 0 };
-    // A symbolic link's own mode and time mean nothing to anybody.
+    // Mode and time of a symbolic link have no meaning.
     let mode = if kind.is_symlink() { 0 } else { metadata.mode() };
-    let timeless = kind.is_symlink() || (kind.is_dir() && !fidelity.directory_times);
-    let time = if timeless { (0, 0) } else { (metadata.mtime(), metadata.mtime_nsec()) };
+    let ignores_time = kind.is_symlink() || (kind.is_dir() && !fidelity.directory_times);
+    let time = if ignores_time { (0, 0) } else { (metadata.mtime(), metadata.mtime_nsec()) };
     let attributes = if fidelity.attributes { attributes(path) } else { Vec::new() };
     Some(format!("{mode:o} {}:{} {time:?} {links} {attributes:?} {content}", metadata.uid(), metadata.gid()))
 }
 
-/// What a mover that keeps text only makes of a name that is none.
+/// Whether a non-UTF-8 name was replaced by a mover that supports UTF-8 names only.
 fn is_replaced(name: Option<&str>) -> bool {
     name.is_some_and(|name| name.contains('\u{fffd}'))
 }
@@ -155,11 +156,11 @@ fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
     names.map(|name| (String::from_utf8_lossy(name).into_owned(), value(name))).collect()
 }
 
-/// The two directories hold the same, as far as the mover promises.
+/// Asserts that a directory has the expected content.
 pub fn assert_same(expected: &Fingerprint, root: &Path, fidelity: Fidelity) {
-    let found = fingerprint(root, fidelity);
+    let actual = fingerprint(root, fidelity);
     for (path, text) in expected {
-        assert_eq!(found.get(path), Some(text), "{}", path.display());
+        assert_eq!(actual.get(path), Some(text), "{}", path.display());
     }
-    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    assert_eq!(actual.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
 }

@@ -174,7 +174,7 @@ fn mover(transfer: Transfer<'_>, world: &World) -> Option<Cause> {
 }
 
 /// What our own agents say while they try again, and what of it they do not get past by themselves.
-const BLOCKED: [&str; 3] = ["RepositoryLocked", "RepositoryUnreachable", "RepositoryHalfInitialised"];
+const BLOCKED: [&str; 3] = ["RepositoryLocked", "RepositoryUnreachable", "RepositoryInitIncomplete"];
 
 /// Our own agent says in what it does why it has to try again.
 fn tried_again(transfer: Transfer<'_>, world: &World) -> Option<Cause> {

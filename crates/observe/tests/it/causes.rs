@@ -196,7 +196,7 @@ fn what_our_own_agent_tries_again_for_is_named_in_its_own_words() {
     let locked = world(
         "trying again: RepositoryLocked: repository /bucket/restic/shop is locked: exclusively root@node-2 (process 7) since 02:51",
     );
-    let died = world("trying again: MoverDied: the mover's process ended without a verdict (signal 9): -");
+    let died = world("trying again: MoverDied: mover process exited without a result (signal 9): -");
     insta::assert_snapshot!(format!(
         "{}\n\n{}\n\n{}",
         text(&locked, Kind::PodVolumeBackup, "nightly-x1"),

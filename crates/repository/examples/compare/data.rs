@@ -1,4 +1,4 @@
-//! The standard data, a part of it changed, and the tree of many files.
+//! The standard data, its changes, and the tree of many files.
 
 use std::fs;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::Failure;
 
-/// How much of everything: 1 is the standard, more divides it.
+/// The divisor of the amount of data: 1 is the standard.
 #[derive(Clone, Copy)]
 pub struct Scale(pub usize);
 
@@ -30,7 +30,7 @@ pub fn make(root: &Path, scale: Scale) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every tenth small file gets another text, every tenth part of the large ones another noise.
+/// Changes every tenth small file and every tenth part of the large ones.
 pub fn change(root: &Path, round: u64) -> Result<(), Failure> {
     let mut random = Random(1000 + round);
     let text = text(&mut random);
@@ -75,7 +75,7 @@ fn large_file(path: &Path, mebibytes: usize, random: &mut Random) -> Result<(), 
     Ok(())
 }
 
-/// Reproducible noise.
+/// Reproducible random bytes.
 struct Random(u64);
 
 impl Random {

@@ -9,8 +9,8 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 mod data;
-mod distance;
 mod peers;
+mod remote_server;
 mod table;
 
 use std::fs;
@@ -18,17 +18,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use data::Scale;
-use distance::Distant;
-use peers::{Peer, Place, Step, find};
+use peers::{Peer, RepositoryStore, Step, find};
 use plimsoll_testkit::memory;
+use remote_server::RemoteServer;
 use table::Table;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the S3 server's answers take longer.
+/// The latency of the S3 server.
 const DELAY: Duration = Duration::from_millis(50);
 
-/// What it can be told, each with a value.
+/// The options, each with a value.
 const OPTIONS: [&str; 5] = ["--rounds", "--scale", "--work", "--only", "--programs"];
 
 struct Bench {
@@ -40,21 +40,21 @@ struct Bench {
 }
 
 impl Bench {
-    fn peers(&self, place: &Place) -> Result<Vec<Peer>, Failure> {
+    fn peers(&self, store: &RepositoryStore) -> Result<Vec<Peer>, Failure> {
         let own = std::env::current_exe()?.with_file_name("repository");
         let known = [("plimsoll", Some(own)), ("restic", find("restic")), ("kopia", find("kopia"))];
         let peer = |(name, program): (&'static str, Option<PathBuf>)| {
             let found = program.filter(|program| program.is_file());
             if found.is_none() {
-                eprintln!("{name} is missing: not compared");
+                eprintln!("{name} is not installed: skipped");
             }
-            Some(Peer { name, program: found?, work: self.work.clone(), place: place.clone() })
+            Some(Peer { name, program: found?, work: self.work.clone(), store: store.clone() })
         };
         let is_asked_for = |name: &str| self.programs.split(',').any(|program| program == name);
         Ok(known.into_iter().filter(|(name, _)| is_asked_for(name)).filter_map(peer).collect())
     }
 
-    /// All steps, each program in its turn; another one begins in every round.
+    /// Runs all steps with all programs in turn; another one starts in every round.
     fn measure(
         &self,
         table: &mut Table,
@@ -74,19 +74,19 @@ impl Bench {
         Ok(())
     }
 
-    /// How much of the data, and how often.
+    /// Describes the amount of data and the rounds.
     fn extent(&self) -> String {
         let part = if self.scale.0 == 1 { "all of it".into() } else { format!("1/{} of it", self.scale.0) };
         format!("{part}, rounds: {}", self.rounds)
     }
 
-    /// All steps, all programs in turn.
+    /// Runs all steps with all programs in turn.
     fn standard(&self, peers: &[Peer], title: &str) -> Result<(), Failure> {
         let mut table = Table::default();
         let data = self.work.join("data");
         for round in 0..self.rounds {
             eprintln!("{title}: round {} of {}", round + 1, self.rounds);
-            // Anew in each round: what a tenth of changes leaves is not the standard any more.
+            // New data in each round, because a tenth was changed.
             let _ = fs::remove_dir_all(&data);
             data::make(&data, self.scale)?;
             for peer in peers {
@@ -94,7 +94,7 @@ impl Bench {
             }
             self.measure(&mut table, peers, &[Step::First, Step::Again], &data, round)?;
             data::change(&data, round as u64)?;
-            // Nothing is deleted before a restore: a file system may be slow for a minute after that.
+            // Delete nothing before a restore: a file system may be slow for a minute afterwards.
             self.measure(&mut table, peers, &[Step::Changed, Step::Restore, Step::Check], &data, round)?;
         }
         peers.iter().for_each(Peer::clean);
@@ -103,18 +103,19 @@ impl Bench {
     }
 
     fn directory(&self) -> Result<(), Failure> {
-        self.standard(&self.peers(&Place::Directory)?, "standard data, a directory")
+        self.standard(&self.peers(&RepositoryStore::Directory)?, "standard data, a directory")
     }
 
     fn s3(&self) -> Result<(), Failure> {
         let Some(program) = find("versitygw") else {
-            eprintln!("versitygw is missing: no S3");
+            eprintln!("versitygw is not installed: S3 skipped");
             return Ok(());
         };
         let folder = self.work.join("s3");
         let _ = fs::remove_dir_all(&folder);
-        let server = Distant::start(&program, &folder, DELAY)?;
-        let peers = self.peers(&Place::S3 { url: server.url(), process: server.process(), folder: folder.clone() })?;
+        let server = RemoteServer::start(&program, &folder, DELAY)?;
+        let peers =
+            self.peers(&RepositoryStore::S3 { url: server.url(), process: server.process(), folder: folder.clone() })?;
         self.standard(&peers, "standard data, S3 with 50 ms")?;
         drop(server);
         let _ = fs::remove_dir_all(&folder);
@@ -124,9 +125,9 @@ impl Bench {
     fn many(&self) -> Result<(), Failure> {
         let data = self.work.join("many");
         let _ = fs::remove_dir_all(&data);
-        eprintln!("making many files");
+        eprintln!("creating many files");
         let files = data::make_many(&data, self.scale)?;
-        let peers = self.peers(&Place::Directory)?;
+        let peers = self.peers(&RepositoryStore::Directory)?;
         let mut table = Table::default();
         for peer in &peers {
             peer.prepare()?;

@@ -1,4 +1,4 @@
-//! The programs that take turns, and what each is told to do.
+//! The compared programs and their commands.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Failure;
-use crate::distance::{ACCESS, SECRET};
+use crate::remote_server::{ACCESS, SECRET};
 
 const PASSWORD: &str = "benchmark";
 
@@ -16,8 +16,8 @@ pub struct Sample {
     pub wall: f64,
     pub cpu: f64,
     pub memory: f64,
-    /// What the S3 server and the line to it took of the same processors meanwhile.
-    pub far_end: f64,
+    /// The processor time of the S3 server and the proxy.
+    pub server_seconds: f64,
 }
 
 /// What is measured.
@@ -25,13 +25,13 @@ pub struct Sample {
 pub enum Step {
     /// The first backup.
     First,
-    /// The same again, nothing changed.
+    /// A second backup without changes.
     Again,
-    /// A tenth changed.
+    /// A backup after a tenth changed.
     Changed,
-    /// To an empty directory.
+    /// A restore to an empty directory.
     Restore,
-    /// Reading and verifying everything.
+    /// A check of all data.
     Check,
 }
 
@@ -47,9 +47,9 @@ impl Step {
     }
 }
 
-/// Where repositories are.
+/// The store of the repositories.
 #[derive(Clone)]
-pub enum Place {
+pub enum RepositoryStore {
     Directory,
     /// An S3 server: its address, its process, and the directory in which each program has a bucket.
     S3 {
@@ -59,9 +59,9 @@ pub enum Place {
     },
 }
 
-impl Place {
-    /// Seconds of processors that the S3 server and the line to it, which is in this process, have had so far.
-    fn far_end(&self) -> f64 {
+impl RepositoryStore {
+    /// The processor seconds of the S3 server and of the proxy, which is in this process.
+    fn server_seconds(&self) -> f64 {
         match self {
             Self::Directory => 0.0,
             Self::S3 { process, .. } => processor_seconds(&process.to_string()) + processor_seconds("self"),
@@ -71,9 +71,9 @@ impl Place {
 
 fn processor_seconds(process: &str) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: user and system time are the 12th and 13th.
+    // After the name, which may contain any character: user and system time are the 12th and 13th.
     let numbers = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
-    // Linux counts a hundred to a second for whoever asks.
+    // Linux reports ticks of 10 ms.
     numbers.filter_map(|number| number.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
@@ -82,7 +82,7 @@ pub struct Peer {
     pub name: &'static str,
     pub program: PathBuf,
     pub work: PathBuf,
-    pub place: Place,
+    pub store: RepositoryStore,
 }
 
 impl Peer {
@@ -91,36 +91,38 @@ impl Peer {
     }
 
     fn repository(&self) -> OsString {
-        match &self.place {
-            Place::Directory => self.folder("repository").into(),
-            Place::S3 { url, .. } => format!("s3:{url}/{}", self.name).into(),
+        match &self.store {
+            RepositoryStore::Directory => self.folder("repository").into(),
+            RepositoryStore::S3 { url, .. } => format!("s3:{url}/{}", self.name).into(),
         }
     }
 
-    /// Where the repository's files are, on this machine in either case.
+    /// The local directory of the repository's files.
     fn files(&self) -> PathBuf {
-        match &self.place {
-            Place::Directory => self.folder("repository"),
-            Place::S3 { folder, .. } => folder.join(self.name),
+        match &self.store {
+            RepositoryStore::Directory => self.folder("repository"),
+            RepositoryStore::S3 { folder, .. } => folder.join(self.name),
         }
     }
 
-    /// Removes what an earlier round left.
+    /// Removes the files of an earlier round.
     pub fn clean(&self) {
         for folder in [self.files(), self.folder("restored"), self.folder("cache")] {
             let _ = fs::remove_dir_all(folder);
         }
     }
 
-    /// Makes an empty repository.
+    /// Initializes a repository.
     pub fn prepare(&self) -> Result<(), Failure> {
         self.clean();
         fs::create_dir_all(self.files())?;
-        let arguments = match (self.name, &self.place) {
+        let arguments = match (self.name, &self.store) {
             ("plimsoll", _) => self.ours("init", &[]),
             ("restic", _) => words(&["init", "--quiet"], &[]),
-            (_, Place::Directory) => words(&["repository", "create", "filesystem", "--path"], &[self.repository()]),
-            (_, Place::S3 { url, .. }) => {
+            (_, RepositoryStore::Directory) => {
+                words(&["repository", "create", "filesystem", "--path"], &[self.repository()])
+            }
+            (_, RepositoryStore::S3 { url, .. }) => {
                 let endpoint = url.trim_start_matches("http://").to_owned();
                 let keys = ["--access-key", ACCESS, "--secret-access-key", SECRET];
                 let rest: Vec<_> =
@@ -176,20 +178,20 @@ impl Peer {
         command
     }
 
-    /// What a step reads, itself or by the S3 server, which is on this machine, too.
+    /// The directories that a step reads, itself or through the local S3 server.
     pub fn reads(&self, step: Step, data: &Path) -> Vec<PathBuf> {
         let source = (!matches!(step, Step::Restore | Step::Check)).then(|| data.to_owned());
         [self.files()].into_iter().chain(source).collect()
     }
 
-    /// Runs one step under `time`, which knows what a process used.
+    /// Runs one step under `time`, which reports the resources of the process.
     pub fn measure(&self, step: Step, data: &Path) -> Result<Sample, Failure> {
         let mut arguments: Vec<OsString> =
             vec!["-f".into(), "measured %e %U %S %M".into(), self.program.clone().into()];
         arguments.extend(self.arguments(step, data));
-        let before = self.place.far_end();
+        let before = self.store.server_seconds();
         let output = self.command(Path::new("/usr/bin/time"), &arguments).stderr(Stdio::piped()).output()?;
-        let far_end = self.place.far_end() - before;
+        let server_seconds = self.store.server_seconds() - before;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
             return Err(format!("{} {}: {text}", self.name, step.name()).into());
@@ -197,7 +199,7 @@ impl Peer {
         let line = text.lines().rev().find_map(|line| line.strip_prefix("measured ")).ok_or("time said nothing")?;
         let numbers = line.split(' ').map(str::parse).collect::<Result<Vec<f64>, _>>()?;
         let [wall, user, system, memory] = numbers[..] else { return Err("time said something else".into()) };
-        Ok(Sample { wall, cpu: user + system, memory: memory * 1024.0 / 1e6, far_end })
+        Ok(Sample { wall, cpu: user + system, memory: memory * 1024.0 / 1e6, server_seconds })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The figures: medians, and ratios beside their targets.
+//! The results: medians, and ratios with their targets.
 
 use std::collections::BTreeMap;
 
@@ -27,16 +27,16 @@ impl Table {
         values.get(values.len() / 2).copied().unwrap_or_default()
     }
 
-    /// Prints it as a table of Markdown. Targets hold for the standard data.
+    /// Prints a Markdown table. Targets apply to the standard data.
     pub fn print(&self, title: &str, with_targets: bool) {
         println!("\n### {title}\n");
-        let distant = self.0.values().flatten().any(|sample| sample.far_end > 0.0);
-        let far_end = |of: &str| if distant { format!(" {of} |") } else { String::new() };
+        let distant = self.0.values().flatten().any(|sample| sample.server_column > 0.0);
+        let server_column = |of: &str| if distant { format!(" {of} |") } else { String::new() };
         println!(
             "| work | program | wall s | CPU s |{} peak MB | wall / ours | CPU / ours | target |",
-            far_end("S3 CPU s")
+            server_column("S3 CPU s")
         );
-        println!("|---|---|---|---|{}---|---|---|---|", far_end("---"));
+        println!("|---|---|---|---|{}---|---|---|---|", server_column("---"));
         for &(step, name) in self.0.keys() {
             let of = |name, what| self.median(step, name, what);
             let (wall, cpu) = (of(name, |s| s.wall), of(name, |s| s.cpu));
@@ -46,8 +46,8 @@ impl Table {
             let verdict = target.map_or(String::new(), |(_, _, least)| {
                 format!("{least:.1}: {}", if wall_ratio >= *least { "reached" } else { "missed" })
             });
-            let (step, memory, served) = (step.name(), of(name, |s| s.memory), of(name, |s| s.far_end));
-            let served = far_end(&format!("{served:.2}"));
+            let (step, memory, served) = (step.name(), of(name, |s| s.memory), of(name, |s| s.server_column));
+            let served = server_column(&format!("{served:.2}"));
             println!(
                 "| {step} | {name} | {wall:.2} | {cpu:.2} |{served} {memory:.0} | {wall_ratio:.2} | {cpu_ratio:.2} | {verdict} |"
             );

@@ -1,4 +1,4 @@
-//! Buffers that go round: there are only so many bytes of them, and whoever wants one more waits until another is done.
+//! A pool of reusable buffers with a limited total size.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::{RepositoryError, Result};
 
-/// Buffers of one size, as many as a budget of bytes has room for. A fresh one costs a page fault for every 4 KiB, so
-/// they are kept.
+/// Buffers of one size, within a budget. They are reused, because a new one costs a page fault for every 4 KiB.
 #[derive(Clone)]
 pub(super) struct Buffers(Arc<Shared>);
 
@@ -35,17 +34,17 @@ impl Buffers {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer with anything in it; waits for one. An error once `stopped` says so.
+    /// Takes a buffer with undefined content; waits for one. Returns an error when `stopped` returns `true`.
     pub(super) fn take(&self, stopped: impl Fn() -> bool) -> Result<Buffer> {
         let mut state = self.state();
         loop {
             if let Some(bytes) = state.idle.pop() {
-                return Ok(self.lend(bytes));
+                return Ok(self.wrap(bytes));
             }
             if state.bytes == 0 || state.bytes + self.0.size <= self.0.budget {
                 state.bytes += self.0.size;
-                // Zeros that nobody has touched take no memory.
-                return Ok(self.lend(vec![0; self.0.size]));
+                // Untouched zeros take no memory.
+                return Ok(self.wrap(vec![0; self.0.size]));
             }
             if stopped() {
                 return Err(RepositoryError::Cancelled);
@@ -55,29 +54,29 @@ impl Buffers {
         }
     }
 
-    fn lend(&self, bytes: Vec<u8>) -> Buffer {
-        Buffer { bytes, start: 0, home: self.clone() }
+    fn wrap(&self, bytes: Vec<u8>) -> Buffer {
+        Buffer { bytes, start: 0, pool: self.clone() }
     }
 }
 
-/// A buffer on loan: it returns where it came from when it is dropped, and with it its share of the budget.
+/// A borrowed buffer, returned to its pool on drop.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// Where the content begins.
+    /// The start of the content.
     start: usize,
-    home: Buffers,
+    pool: Buffers,
 }
 
 impl Buffer {
-    /// Empties it. What is appended from now on begins at a multiple of `alignment` in memory, which must have been added to
-    /// its size.
+    /// Clears the buffer. Content that is appended starts at a multiple of `alignment` in memory, which must have been added to its
+    /// size.
     pub(super) fn clear_aligned(&mut self, alignment: usize) {
         self.start = self.bytes.as_ptr().align_offset(alignment);
         self.bytes.clear();
         self.bytes.resize(self.start, 0);
     }
 
-    /// Bytes of content.
+    /// The length of the content.
     pub(super) fn length(&self) -> usize {
         self.bytes.len() - self.start
     }
@@ -87,15 +86,15 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         {
-            let mut state = self.home.state();
-            // One that had to grow is not kept: it would take more than its share from then on.
-            if bytes.capacity() > self.home.0.size {
-                state.bytes -= self.home.0.size;
+            let mut state = self.pool.state();
+            // A buffer that has grown is freed: it would exceed the budget.
+            if bytes.capacity() > self.pool.0.size {
+                state.bytes -= self.pool.0.size;
             } else {
                 state.idle.push(bytes);
             }
         }
-        self.home.0.returned.notify_all();
+        self.pool.0.returned.notify_all();
     }
 }
 
@@ -124,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_budget_is_never_exceeded_and_a_returned_buffer_is_lent_again() {
+    fn the_budget_is_never_exceeded_and_buffers_are_reused() {
         let buffers = Buffers::new(1000, 2500);
         let (first, second) = (buffers.take(|| true).expect("room"), buffers.take(|| true).expect("room"));
         assert_eq!(buffers.take(|| true).map(drop).expect_err("no room for a third").reason(), "Cancelled");
@@ -132,7 +131,7 @@ mod tests {
         let mut third = buffers.take(|| true).expect("the first again");
         third.resize(5000, 0);
         drop((second, third));
-        assert_eq!(buffers.state().bytes, 1000, "the one that grew is gone");
+        assert_eq!(buffers.state().bytes, 1000, "the buffer that grew was freed");
         let large = Buffers::new(1000, 10);
         assert!(large.take(|| true).is_ok(), "one is always allowed");
         let waiting = buffers.take(|| false).and_then(|_one| buffers.take(|| false)).map(drop);
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn content_begins_where_it_is_asked_to() {
+    fn content_is_aligned() {
         let buffers = Buffers::new(10_000, 10_000);
         for _ in 0..2 {
             let mut buffer = buffers.take(|| true).expect("room");

@@ -1,9 +1,9 @@
-//! Directories under way: each becomes a tree when the last of its entries is done.
+//! Directories in progress: each becomes a tree when its last entry is done.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::packer::Saver;
+use super::packer::BlobEncoder;
 use super::run::Run;
 use crate::Result;
 use crate::format::blob::BlobKind;
@@ -12,43 +12,43 @@ use crate::format::tree::{Node, Tree};
 
 /// A directory whose entries are being saved.
 pub(super) struct Directory {
-    /// What it is in the directory above, without its tree; nothing for the root.
+    /// Its node in the parent directory, without its tree; `None` for the root.
     node: Mutex<Option<Node>>,
-    above: Option<Arc<Directory>>,
-    /// The tree it had in the parent snapshot.
+    parent: Option<Arc<Directory>>,
+    /// Its tree in the parent snapshot.
     previous: Option<Id>,
     entries: Mutex<Vec<Node>>,
-    /// Entries not done yet, and one for the walker while it is inside.
+    /// The number of entries that are not done, plus one for the walker.
     open: AtomicUsize,
 }
 
 impl Directory {
     pub(super) fn root(previous: Option<Id>) -> Arc<Self> {
-        Self::make(None, None, previous)
+        Self::create(None, None, previous)
     }
 
-    /// A directory below this one; this one waits for it.
-    pub(super) fn below(self: &Arc<Self>, node: Node, previous: Option<Id>) -> Arc<Self> {
+    /// Adds a subdirectory as an expected entry.
+    pub(super) fn add_child(self: &Arc<Self>, node: Node, previous: Option<Id>) -> Arc<Self> {
         self.expect();
-        self.expected(node, previous)
+        self.expected_child(node, previous)
     }
 
-    /// A directory below this one, which waits for it already.
-    pub(super) fn expected(self: &Arc<Self>, node: Node, previous: Option<Id>) -> Arc<Self> {
-        Self::make(Some(node), Some(self.clone()), previous)
+    /// Creates a subdirectory that is already an expected entry.
+    pub(super) fn expected_child(self: &Arc<Self>, node: Node, previous: Option<Id>) -> Arc<Self> {
+        Self::create(Some(node), Some(self.clone()), previous)
     }
 
-    fn make(node: Option<Node>, above: Option<Arc<Self>>, previous: Option<Id>) -> Arc<Self> {
+    fn create(node: Option<Node>, parent: Option<Arc<Self>>, previous: Option<Id>) -> Arc<Self> {
         let (node, entries) = (Mutex::new(node), Mutex::default());
-        Arc::new(Self { node, above, previous, entries, open: AtomicUsize::new(1) })
+        Arc::new(Self { node, parent, previous, entries, open: AtomicUsize::new(1) })
     }
 
-    /// One more entry will be settled.
+    /// Expects one more entry.
     pub(super) fn expect(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An entry that is done at once.
+    /// Adds an entry that is done.
     pub(super) fn add(&self, node: Node) {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(node);
     }
@@ -58,18 +58,24 @@ impl Directory {
     }
 }
 
-/// One after the other: whoever made the directories chose how deep they are, and the stack has an end.
+/// Drops the parents iteratively, because a recursion might overflow the stack.
 impl Drop for Directory {
     fn drop(&mut self) {
-        let mut above = self.above.take();
-        while let Some(mut directory) = above.and_then(Arc::into_inner) {
-            above = directory.above.take();
+        let mut parent = self.parent.take();
+        while let Some(mut directory) = parent.and_then(Arc::into_inner) {
+            parent = directory.parent.take();
         }
     }
 }
 
-/// Settles something a directory waited for, with its node if it has one. The last one makes the tree, and so on upwards.
-pub(super) fn settle(run: &Run<'_>, saver: &mut Saver, directory: Arc<Directory>, node: Option<Node>) -> Result<()> {
+/// Completes an entry of a directory, with its node if it has one. The last entry stores the tree and completes the directory in
+/// its parent.
+pub(super) fn complete_entry(
+    run: &Run<'_>,
+    encoder: &mut BlobEncoder,
+    directory: Arc<Directory>,
+    node: Option<Node>,
+) -> Result<()> {
     let (mut directory, mut node) = (directory, node);
     loop {
         if let Some(node) = node.take() {
@@ -78,8 +84,8 @@ pub(super) fn settle(run: &Run<'_>, saver: &mut Saver, directory: Arc<Directory>
         if !directory.close() {
             return Ok(());
         }
-        let tree = save_tree(run, saver, &directory)?;
-        let Some(above) = directory.above.clone() else {
+        let tree = save_tree(run, encoder, &directory)?;
+        let Some(parent) = directory.parent.clone() else {
             run.set_root(tree);
             return Ok(());
         };
@@ -87,18 +93,18 @@ pub(super) fn settle(run: &Run<'_>, saver: &mut Saver, directory: Arc<Directory>
         if let Some(node) = &mut node {
             node.subtree = Some(tree);
         }
-        directory = above;
+        directory = parent;
     }
 }
 
-fn save_tree(run: &Run<'_>, saver: &mut Saver, directory: &Directory) -> Result<Id> {
+fn save_tree(run: &Run<'_>, encoder: &mut BlobEncoder, directory: &Directory) -> Result<Id> {
     let mut nodes = std::mem::take(&mut *directory.entries.lock().unwrap_or_else(PoisonError::into_inner));
     nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let mut json = Tree { nodes }.encode();
     let id = Id::of(&json);
     run.count_directory(directory.previous, id);
     if run.claim(BlobKind::Tree, id) {
-        run.store_blob(saver, &run.trees, BlobKind::Tree, id, &mut json)?;
+        run.store_blob(encoder, &run.trees, BlobKind::Tree, id, &mut json)?;
     }
     Ok(id)
 }
@@ -108,10 +114,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_however_deep_are_forgotten_without_a_deep_stack() {
+    fn deep_directories_are_dropped_without_a_stack_overflow() {
         let mut deepest = Directory::root(None);
         for _ in 0..300_000 {
-            deepest = deepest.below(Node::default(), None);
+            deepest = deepest.add_child(Node::default(), None);
         }
         drop(deepest);
     }

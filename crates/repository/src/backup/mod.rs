@@ -1,21 +1,19 @@
-//! Backing up: files to chunks to blobs to packs, directories to trees, then the index, then the snapshot.
+//! Backup: files become chunks, blobs and packs; directories become trees; then the index and the snapshot are written.
 //!
 //! ```text
-//!  walkers ──batches of files──▶ workers (read, cut, hash, compress, seal) ──packs──▶ uploads
-//!     │                             │ a directory whose entries are all done becomes a tree
+//!  walkers ──batches of files──▶ workers (read, chunk, hash, compress, encrypt) ──packs──▶ uploads
+//!     │                             │ a directory becomes a tree when all its entries are done
 //!     └──unchanged: parent's blobs──┘
-//!  scanner: counts ahead for the total, if the walkers have to wait for the workers
+//!  scanner: counts ahead for the total, if the walkers wait for the workers
 //! ```
 
 mod buffers;
 mod directory;
-mod files;
-mod folders;
-mod memory;
+mod directory_queue;
+mod memory_plan;
 mod node;
 mod options;
 mod packer;
-mod pool;
 mod run;
 mod scan;
 mod source;
@@ -23,6 +21,8 @@ mod totals;
 mod upload;
 mod verify;
 mod walk;
+mod work_queue;
+mod worker;
 
 pub use options::{BackupOptions, Compression, DeviceIds, Parent, Target};
 pub use run::{BackupOutcome, Problem};
@@ -30,29 +30,29 @@ pub use run::{BackupOutcome, Problem};
 #[cfg(test)]
 mod tests {
     use super::buffers::Buffers;
-    use super::packer::{Packer, Saver};
+    use super::packer::{BlobEncoder, Packer};
     use super::{BackupOptions, Compression, Target};
     use crate::format::blob::BlobKind;
     use crate::format::crypto::Key;
     use crate::format::id::Id;
 
     #[test]
-    fn a_blob_that_is_not_what_its_name_says_gets_into_no_pack_unless_nobody_wants_proof() {
-        assert!(BackupOptions::new(Target::Content("/".into())).verify, "proof is the default");
+    fn a_blob_that_does_not_match_its_id_is_rejected_unless_verification_is_off() {
+        assert!(BackupOptions::new(Target::Content("/".into())).verify, "verification is the default");
         let key = Key::random();
         let plain = b"the same words again ".repeat(5000);
         for compression in [Compression::Auto, Compression::Off] {
             let store = |verify, id| {
-                let mut saver = Saver::new(compression, verify).expect("made");
+                let mut encoder = BlobEncoder::new(compression, verify).expect("created");
                 let mut packer = Packer::new(BlobKind::Data, 1 << 20, Buffers::new(2 << 20, 4 << 20));
                 let mut plain = plain.clone();
-                let mut blob = saver.seal(&key, BlobKind::Data, id, &mut plain)?;
+                let mut blob = encoder.encrypt(&key, BlobKind::Data, id, &mut plain)?;
                 packer.append(&key, &mut blob, || false).map(drop)
             };
-            store(true, Id::of(&plain)).expect("it is what its name says");
-            let error = store(true, Id::of(b"another")).expect_err("it is not");
+            store(true, Id::of(&plain)).expect("it matches its ID");
+            let error = store(true, Id::of(b"another")).expect_err("it does not match its ID");
             assert_eq!(error.reason(), "RepositoryDamaged");
-            store(false, Id::of(b"another")).expect("nobody looked");
+            store(false, Id::of(b"another")).expect("not verified");
         }
     }
 }

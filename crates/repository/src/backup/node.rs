@@ -1,4 +1,4 @@
-//! From what the system says about a file to a node.
+//! Builds nodes from file metadata.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::format::time::Time;
 use crate::format::tree::{Attribute, Node, NodeKind};
 use crate::system::Names;
 
-/// Makes nodes the same way for one whole backup.
-pub(super) struct NodeMaker {
+/// Builds the nodes of a backup.
+pub(super) struct NodeBuilder {
     users: Names,
     groups: Names,
     device_ids: DeviceIds,
     access_times: bool,
 }
 
-impl NodeMaker {
+impl NodeBuilder {
     pub(super) fn new(options: &BackupOptions) -> Self {
         Self {
             users: Names::of_users(),
@@ -31,14 +31,14 @@ impl NodeMaker {
         }
     }
 
-    /// Everything but content, subtree, size and attributes.
-    pub(super) fn make(&self, name: &[u8], stat: &Stat) -> Node {
+    /// Builds a node without content, subtree, size and attributes.
+    pub(super) fn build(&self, name: &[u8], stat: &Stat) -> Node {
         let (kind, fields) = (kind_of(stat), stat.fields());
         let mtime = time(&fields.stx_mtime);
-        let linked =
+        let has_links =
             matches!(kind, NodeKind::File | NodeKind::Symlink | NodeKind::BlockDevice | NodeKind::CharacterDevice);
-        let links = if linked { u64::from(fields.stx_nlink) } else { 0 };
-        let keep_device = self.device_ids == DeviceIds::All || (kind == NodeKind::File && links > 1);
+        let links = if has_links { u64::from(fields.stx_nlink) } else { 0 };
+        let record_device = self.device_ids == DeviceIds::All || (kind == NodeKind::File && links > 1);
         let is_device = matches!(kind, NodeKind::BlockDevice | NodeKind::CharacterDevice);
         Node {
             name: name.to_vec(),
@@ -52,9 +52,9 @@ impl NodeMaker {
             user: self.users.get(fields.stx_uid),
             group: self.groups.get(fields.stx_gid),
             inode: fields.stx_ino,
-            device_id: if keep_device { stat.on_device() } else { 0 },
+            device_id: if record_device { stat.containing_device() } else { 0 },
             links,
-            device: if is_device { stat.is_device() } else { 0 },
+            device: if is_device { stat.own_device() } else { 0 },
             ..Node::default()
         }
     }
@@ -76,16 +76,16 @@ fn time(stamp: &StatxTimestamp) -> Time {
     Time::utc(stamp.tv_sec, stamp.tv_nsec)
 }
 
-/// What has attributes.
-pub(super) enum Carrier<'a> {
-    /// What is at a path, links not followed.
+/// A file whose extended attributes are read.
+pub(super) enum AttributeSource<'a> {
+    /// By path, without following links.
     Path(&'a Path),
-    /// What is open, whatever its path has become.
+    /// By descriptor.
     Open(BorrowedFd<'a>),
 }
 
-impl Carrier<'_> {
-    /// How long the list of names is.
+impl AttributeSource<'_> {
+    /// The length of the list of names.
     fn list_length(&self) -> rustix::io::Result<usize> {
         match self {
             Self::Path(path) => rustix::fs::llistxattr_query(*path),
@@ -111,9 +111,11 @@ impl Carrier<'_> {
     }
 }
 
-/// The attributes of something, in the system's order. File systems without attributes have none. One that cannot be read is
-/// named to `problem` and left out.
-pub(super) fn attributes(carrier: &Carrier<'_>, problem: impl FnMut(String)) -> std::io::Result<Vec<Attribute>> {
+/// Reads the extended attributes, in the system's order. An attribute that cannot be read is passed to `problem` and skipped.
+pub(super) fn attributes(
+    carrier: &AttributeSource<'_>,
+    problem: impl FnMut(String),
+) -> std::io::Result<Vec<Attribute>> {
     match carrier.list_length() {
         Ok(0) | Err(rustix::io::Errno::NOTSUP) => return Ok(Vec::new()),
         Ok(_) => {}
@@ -130,19 +132,19 @@ fn read_each<'n>(
     read: impl Fn(&[u8]) -> rustix::io::Result<Vec<u8>>,
     mut problem: impl FnMut(String),
 ) -> Vec<Attribute> {
-    let mut found = Vec::new();
+    let mut attributes = Vec::new();
     for name in names {
         match read(name) {
-            Ok(value) => found.push(Attribute { name: name.to_vec(), value }),
+            Ok(value) => attributes.push(Attribute { name: name.to_vec(), value }),
             // Removed since it was listed.
             Err(rustix::io::Errno::NODATA) => {}
             Err(error) => {
                 let error = std::io::Error::from(error);
-                problem(format!("its attribute {} cannot be read: {error}", String::from_utf8_lossy(name)));
+                problem(format!("failed to read attribute {}: {error}", String::from_utf8_lossy(name)));
             }
         }
     }
-    found
+    attributes
 }
 
 #[cfg(test)]
@@ -152,39 +154,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_file_keeps_its_attributes_whatever_becomes_of_its_path() {
+    fn attributes_of_an_open_file_do_not_depend_on_its_path() {
         let folder = tempfile::tempdir().expect("a directory");
         let (path, other) = (folder.path().join("file"), folder.path().join("other"));
         for path in [&path, &other] {
             std::fs::write(path, "x").expect("writes");
             let value = path.file_name().expect("a name").as_encoded_bytes();
-            let set = rustix::fs::setxattr(path, "user.whose", value, rustix::fs::XattrFlags::empty());
+            let set = rustix::fs::setxattr(path, "user.owner", value, rustix::fs::XattrFlags::empty());
             if set == Err(rustix::io::Errno::NOTSUP) {
                 return;
             }
         }
         let file = std::fs::File::open(&path).expect("opens");
-        let whose = || {
-            let found = attributes(&Carrier::Open(file.as_fd()), |problem| panic!("{problem}")).expect("reads");
+        let read_values = || {
+            let found = attributes(&AttributeSource::Open(file.as_fd()), |problem| panic!("{problem}")).expect("reads");
             found.into_iter().map(|attribute| attribute.value).collect::<Vec<_>>()
         };
         std::fs::rename(&other, &path).expect("renames");
-        assert_eq!(whose(), [b"file"], "not those of the one that took its place");
+        assert_eq!(read_values(), [b"file"], "not those of the new file");
         std::fs::remove_file(&path).expect("removes");
-        assert_eq!(whose(), [b"file"], "also without a path");
+        assert_eq!(read_values(), [b"file"], "also without a path");
     }
 
     #[test]
-    fn an_attribute_that_cannot_be_read_is_named_and_costs_no_other() {
+    fn an_unreadable_attribute_is_a_problem_and_the_others_are_read() {
         let read = |name: &[u8]| match name {
             b"user.secret" => Err(rustix::io::Errno::ACCESS),
-            b"user.gone" => Err(rustix::io::Errno::NODATA),
+            b"user.removed" => Err(rustix::io::Errno::NODATA),
             name => Ok(name.to_vec()),
         };
-        let (names, mut problems) = ([&b"user.a"[..], b"user.secret", b"user.gone", b"user.z"], Vec::new());
+        let (names, mut problems) = ([&b"user.a"[..], b"user.secret", b"user.removed", b"user.z"], Vec::new());
         let found = read_each(names.into_iter(), read, |problem| problems.push(problem));
         let found: Vec<_> = found.iter().map(|attribute| attribute.name.as_slice()).collect();
         assert_eq!(found, [b"user.a", b"user.z"]);
-        assert_eq!(problems, ["its attribute user.secret cannot be read: Permission denied (os error 13)"]);
+        assert_eq!(problems, ["failed to read attribute user.secret: Permission denied (os error 13)"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What to back up, and how.
+//! The options of a backup.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,23 +9,23 @@ use std::time::Duration;
 use crate::format::id::Id;
 use crate::format::time::Time;
 
-/// Decides what is left out: answers `true` for a path that is not wanted.
+/// Returns `true` for a path to exclude.
 pub type Filter = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
 /// What to back up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Files and directories, each found in the snapshot under its full path.
+    /// Files and directories, each with its full path in the snapshot.
     Paths(Vec<PathBuf>),
-    /// The content of a directory, found directly in the root of the snapshot.
+    /// The content of a directory, in the root of the snapshot.
     Content(PathBuf),
-    /// The content of a directory, found in the snapshot as if it lay somewhere else.
+    /// The content of a directory, with another path in the snapshot.
     Placed {
-        /// Where it lies.
+        /// The local path.
         directory: PathBuf,
-        /// Where it is found: the directories on the way there are written like the directory itself.
+        /// The path in the snapshot. Its parent directories get the metadata of the directory.
         at: PathBuf,
-        /// The one entry of it that is wanted, if not all of them are.
+        /// The only entry of the directory to back up; `None` for all.
         only: Option<OsString>,
     },
 }
@@ -40,97 +40,95 @@ impl Target {
     }
 }
 
-/// Which snapshot to compare with.
+/// The parent snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parent {
-    /// The newest one of the same host and paths.
+    /// The newest snapshot of the same host and paths.
     #[default]
     Newest,
-    /// None: read everything.
+    /// No parent: read all files.
     None,
-    /// This one.
+    /// This snapshot.
     Snapshot(Id),
 }
 
-/// How much time to spend on compression.
+/// The compression mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Data is stored as it is.
+    /// No compression of data.
     Off,
-    /// Fast; data that does not shrink is stored as it is.
+    /// Fast; incompressible data is stored uncompressed.
     #[default]
     Auto,
     /// Slow and small.
     Max,
 }
 
-/// Which nodes keep the number of the device they were on.
+/// The nodes that record their device ID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceIds {
-    /// Only hard links, which need it: a volume gets another number with every attach, and each would make new trees.
+    /// Only hard links, which need it. A volume gets another device ID with every attach, which would change all trees.
     #[default]
     HardLinks,
-    /// All, as restic does by default: then trees are the same byte for byte.
+    /// All nodes, as restic by default: trees are identical byte for byte.
     All,
 }
 
-/// How to back up.
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own that users know by name")]
+/// The options of a backup.
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
 #[derive(Clone)]
 pub struct BackupOptions {
     /// What to back up.
     pub target: Target,
-    /// Paths to write into the snapshot instead of the target's own.
+    /// The recorded paths of the snapshot instead of the target's.
     pub record_paths: Option<Vec<String>>,
-    /// The host's name in the snapshot.
+    /// The host name in the snapshot.
     pub hostname: String,
-    /// Words to find the snapshot by.
+    /// The tags of the snapshot.
     pub tags: Vec<String>,
-    /// What to leave out.
+    /// The filter of excluded paths.
     pub exclude: Option<Filter>,
-    /// The same in words, for the snapshot.
+    /// The exclude patterns to record in the snapshot.
     pub excludes: Vec<String>,
-    /// The time of the snapshot, if it is not now.
+    /// The time of the snapshot; `None` for now.
     pub time: Option<Time>,
-    /// Which snapshot to compare with.
+    /// The parent snapshot.
     pub parent: Parent,
-    /// Do not look at inode numbers when comparing: they change when a volume is restored or cloned.
+    /// Do not compare inode numbers: they change when a volume is restored or cloned.
     pub ignore_inode: bool,
-    /// Do not look at ctime when comparing.
+    /// Do not compare ctime.
     pub ignore_ctime: bool,
-    /// Keep access times.
+    /// Record access times.
     pub access_times: bool,
     /// Do not cross into other file systems.
     pub one_file_system: bool,
-    /// Which nodes keep their device number.
+    /// The nodes that record their device ID.
     pub device_ids: DeviceIds,
-    /// How much time to spend on compression.
+    /// The compression mode.
     pub compression: Compression,
-    /// Bytes after which a pack is closed; at most 32 MiB, for the sake of memory.
+    /// The size at which a pack is closed; at most 32 MiB, because of the memory.
     pub pack_size: usize,
-    /// Threads that read, compress and seal, at most as many as the memory allows; 0 means one for each processor.
+    /// The number of worker threads, limited by the memory; 0 means one for each processor.
     pub workers: usize,
-    /// Threads that look at files, at least one. More than one: on a cold or distant file system each look takes a while.
+    /// The number of walker threads, at least one. More than one, because a stat may be slow on a cold or remote file system.
     pub walkers: usize,
-    /// The total is counted ahead once the walk has taken this long, or has to wait for reading. Until then the walk itself finds it
-    /// as quickly, and where little has changed that may be all.
+    /// The scan for the total starts when the walk has taken this long or waits for the workers. Until then the walk is as fast, and
+    /// may be complete if little has changed.
     pub count_ahead_after: Duration,
-    /// An index file is written whenever this many blobs are stored and in none yet, so that what an interrupted backup has
-    /// stored need not be found by listing.
+    /// The number of unindexed blobs that trigger an index file, so that packs of an interrupted backup need not be found by listing.
     pub index_every: usize,
-    /// Open and hash every new blob again before its pack is closed.
+    /// Decrypt and hash every new blob before its pack is closed.
     pub verify: bool,
-    /// Write no snapshot if nothing differs from the parent.
+    /// Write no snapshot if the tree is that of the parent.
     pub skip_if_unchanged: bool,
-    /// The program's name in the snapshot.
+    /// The program version in the snapshot.
     pub program: String,
 }
 
-/// The usual size of a pack.
-const PACK_SIZE: usize = 16 * 1024 * 1024;
+const DEFAULT_PACK_SIZE: usize = 16 * 1024 * 1024;
 
-/// The usual number of blobs in an index file, as restic has it.
-const INDEX_EVERY: usize = 50_000;
+/// The default number of blobs in an index file, as in restic.
+const DEFAULT_INDEX_BLOBS: usize = 50_000;
 
 impl BackupOptions {
     /// The defaults for this target.
@@ -150,24 +148,24 @@ impl BackupOptions {
             one_file_system: false,
             device_ids: DeviceIds::HardLinks,
             compression: Compression::Auto,
-            pack_size: PACK_SIZE,
+            pack_size: DEFAULT_PACK_SIZE,
             workers: 0,
             walkers: 2,
             count_ahead_after: Duration::from_secs(10),
-            index_every: INDEX_EVERY,
+            index_every: DEFAULT_INDEX_BLOBS,
             verify: true,
             skip_if_unchanged: false,
             program: concat!("plimsoll ", env!("CARGO_PKG_VERSION")).into(),
         }
     }
 
-    pub(crate) fn leaves_out(&self, path: &Path) -> bool {
-        self.exclude.as_ref().is_some_and(|unwanted| unwanted(path))
+    pub(crate) fn is_excluded(&self, path: &Path) -> bool {
+        self.exclude.as_ref().is_some_and(|excludes| excludes(path))
     }
 
     pub(crate) fn recorded_paths(&self) -> Vec<String> {
-        let own = || self.target.paths().iter().map(|path| absolute(path)).collect();
-        self.record_paths.clone().unwrap_or_else(own)
+        let target_paths = || self.target.paths().iter().map(|path| absolute(path)).collect();
+        self.record_paths.clone().unwrap_or_else(target_paths)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Filling packs: blobs are compressed, sealed, verified and appended; a full pack gets its header and its name.
+//! Packs: blobs are compressed, encrypted, verified and appended; a full pack gets its header and its ID.
 
 use bytes::Bytes;
 use plimsoll_store::ALIGNMENT;
@@ -7,7 +7,7 @@ use super::buffers::{Buffer, Buffers};
 use super::options::Compression;
 use super::verify::Verifier;
 use crate::format::blob::{BlobKind, PackedBlob};
-use crate::format::crypto::{Key, Sealed};
+use crate::format::crypto::{EncryptedBytes, Key};
 use crate::format::hash::Hash;
 use crate::format::id::Id;
 use crate::format::pack;
@@ -30,7 +30,7 @@ pub(super) struct Packer {
     hash: Hash,
 }
 
-/// What a pack may be longer than asked for: its header, and the end of its last blob.
+/// How much a pack may exceed its size: for its header and the end of its last blob.
 pub(super) const SLACK: usize = 1024 * 1024;
 
 impl Packer {
@@ -38,11 +38,11 @@ impl Packer {
         Self { kind, size, buffers, buffer: None, blobs: Vec::new(), hash: Hash::default() }
     }
 
-    /// Appends a blob. Answers with the pack that was full before or is full now.
+    /// Appends a blob. Returns the pack that was full before or is full now.
     pub(super) fn append(
         &mut self,
         key: &Key,
-        blob: &mut SealedBlob<'_>,
+        blob: &mut EncryptedBlob<'_>,
         stopped: impl Fn() -> bool,
     ) -> Result<Option<FinishedPack>> {
         let full = if self.has_no_room_for(blob) { self.finish(key) } else { None };
@@ -53,19 +53,19 @@ impl Packer {
         })
     }
 
-    fn push(&mut self, key: &Key, blob: &mut SealedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
+    fn push(&mut self, key: &Key, blob: &mut EncryptedBlob<'_>, stopped: impl Fn() -> bool) -> Result<()> {
         let hash = blob.hash_into(self.hash.clone(), key)?;
         if self.buffer.is_none() {
             self.buffer.insert(self.buffers.take(stopped)?).clear_aligned(ALIGNMENT);
         }
         let Some(buffer) = &mut self.buffer else { return Ok(()) };
-        let too_large = |_| RepositoryError::corrupt(format!("blob {}", blob.id), "it is too large for a pack");
+        let too_large = |_| RepositoryError::corrupt(format!("blob {}", blob.id), "too large for a pack");
         let offset = u32::try_from(buffer.length()).map_err(too_large)?;
-        let length = u32::try_from(blob.sealed.stored_length()).map_err(too_large)?;
-        for part in [&blob.sealed.iv[..], blob.sealed.text, &blob.sealed.tag[..]] {
+        let length = u32::try_from(blob.encrypted.stored_length()).map_err(too_large)?;
+        for part in [&blob.encrypted.iv[..], blob.encrypted.text, &blob.encrypted.tag[..]] {
             buffer.extend_from_slice(part);
         }
-        let SealedBlob { id, uncompressed, .. } = *blob;
+        let EncryptedBlob { id, uncompressed, .. } = *blob;
         self.blobs.push(PackedBlob { id, kind: self.kind, offset, length, uncompressed });
         self.hash = hash;
         Ok(())
@@ -75,15 +75,15 @@ impl Packer {
         self.buffer.as_ref().map_or(0, Buffer::length) + pack::header_length(self.blobs.len() + 1)
     }
 
-    fn has_no_room_for(&self, blob: &SealedBlob<'_>) -> bool {
-        !self.blobs.is_empty() && self.length() + blob.sealed.stored_length() > self.size + SLACK
+    fn has_no_room_for(&self, blob: &EncryptedBlob<'_>) -> bool {
+        !self.blobs.is_empty() && self.length() + blob.encrypted.stored_length() > self.size + SLACK
     }
 
     fn is_full(&self) -> bool {
-        self.length() >= self.size || self.blobs.len() >= pack::MOST_BLOBS
+        self.length() >= self.size || self.blobs.len() >= pack::MAX_BLOBS
     }
 
-    /// Closes the pack; nothing if it is empty.
+    /// Closes the pack; `None` if it is empty.
     pub(super) fn finish(&mut self, key: &Key) -> Option<FinishedPack> {
         let mut buffer = self.buffer.take()?;
         let blobs = std::mem::take(&mut self.blobs);
@@ -96,35 +96,37 @@ impl Packer {
 }
 
 /// A blob that is ready for a pack.
-pub(super) struct SealedBlob<'t> {
+pub(super) struct EncryptedBlob<'t> {
     pub id: Id,
-    pub sealed: Sealed<'t>,
+    pub encrypted: EncryptedBytes<'t>,
     /// Length of the plain form if it is compressed, else 0.
     pub uncompressed: u32,
-    /// Proves it while it is packed; nothing if that is done or not wanted.
+    /// Verifies the blob while it is packed; `None` if that is done or disabled.
     verifier: Option<&'t mut Verifier>,
 }
 
-impl SealedBlob<'_> {
-    /// The hash of a pack after this blob, which is proved on the way.
+impl EncryptedBlob<'_> {
+    /// The hash of a pack after this blob, which is verified meanwhile.
     fn hash_into(&mut self, mut pack: Hash, key: &Key) -> Result<Hash> {
-        let Self { id, sealed, verifier, .. } = self;
-        pack.update(&sealed.iv);
+        let Self { id, encrypted, verifier, .. } = self;
+        pack.update(&encrypted.iv);
         match verifier {
-            Some(verifier) => verifier.verify_plain(key, *sealed, id, &mut pack).map_err(|cause| broken(id, cause))?,
-            None => pack.update(sealed.text),
+            Some(verifier) => {
+                verifier.verify_plain(key, *encrypted, id, &mut pack).map_err(|cause| verify_error(id, cause))?
+            }
+            None => pack.update(encrypted.text),
         }
-        pack.update(&sealed.tag);
+        pack.update(&encrypted.tag);
         Ok(pack)
     }
 }
 
-fn broken(id: &Id, cause: String) -> RepositoryError {
+fn verify_error(id: &Id, cause: String) -> RepositoryError {
     RepositoryError::corrupt(format!("the new blob {id}"), cause)
 }
 
-/// Compresses, seals and verifies: the scratch memory of one thread.
-pub(super) struct Saver {
+/// Compresses, encrypts and verifies blobs, with the buffers of one thread.
+pub(super) struct BlobEncoder {
     compressor: zstd::bulk::Compressor<'static>,
     probe: zstd::bulk::Compressor<'static>,
     scratch: Vec<u8>,
@@ -132,9 +134,9 @@ pub(super) struct Saver {
     compression: Compression,
 }
 
-impl Saver {
+impl BlobEncoder {
     pub(super) fn new(compression: Compression, verify: bool) -> Result<Self> {
-        // Level 3 takes more than half as long again, and makes text smaller by a hundredth or two.
+        // Level 3 takes more than 50 % longer and makes text 1 or 2 % smaller.
         let level = if compression == Compression::Max { 12 } else { 2 };
         let failed = |error: std::io::Error| RepositoryError::corrupt("the compressor", error.to_string());
         Ok(Self {
@@ -146,52 +148,52 @@ impl Saver {
         })
     }
 
-    /// Makes a blob of plain bytes, which are used up thereby.
-    pub(super) fn seal<'t>(
+    /// Encodes plain bytes as a blob. Overwrites them.
+    pub(super) fn encrypt<'t>(
         &'t mut self,
         key: &Key,
         kind: BlobKind,
         id: Id,
         plain: &'t mut [u8],
-    ) -> Result<SealedBlob<'t>> {
-        let too_large = |_| RepositoryError::corrupt(format!("blob {id}"), "it is too large for a pack");
+    ) -> Result<EncryptedBlob<'t>> {
+        let too_large = |_| RepositoryError::corrupt(format!("blob {id}"), "too large for a pack");
         let length = u32::try_from(plain.len()).map_err(too_large)?;
         let compressed = self.compress(kind, plain);
         let mut verifier = self.verifier.as_mut();
         let text = if compressed { self.scratch.as_mut_slice() } else { plain };
-        let sealed = key.seal_in_place(text);
+        let encrypted = key.encrypt_in_place(text);
         if compressed && let Some(verifier) = verifier.take() {
-            verifier.verify_compressed(key, sealed, &id).map_err(|cause| broken(&id, cause))?;
+            verifier.verify_compressed(key, encrypted, &id).map_err(|cause| verify_error(&id, cause))?;
         }
-        Ok(SealedBlob { id, sealed, uncompressed: if compressed { length } else { 0 }, verifier })
+        Ok(EncryptedBlob { id, encrypted, uncompressed: if compressed { length } else { 0 }, verifier })
     }
 
-    /// Compresses into the scratch buffer; says whether that is worth storing. Trees are always compressed: a plain
-    /// one makes `prune` rewrite its pack.
+    /// Compresses into the scratch buffer. Returns whether to store the result. Trees are always compressed: an uncompressed tree
+    /// makes `prune` rewrite its pack.
     fn compress(&mut self, kind: BlobKind, plain: &[u8]) -> bool {
-        let data = kind == BlobKind::Data;
-        if data && (self.compression == Compression::Off || !self.looks_compressible(plain)) {
+        let is_data = kind == BlobKind::Data;
+        if is_data && (self.compression == Compression::Off || !self.looks_compressible(plain)) {
             return false;
         }
         self.scratch.clear();
         self.scratch.reserve(zstd::zstd_safe::compress_bound(plain.len()));
         let compressed = self.compressor.compress_to_buffer(plain, &mut self.scratch);
-        compressed.is_ok_and(|length| !data || length < plain.len())
+        compressed.is_ok_and(|length| !is_data || length < plain.len())
     }
 
-    /// Three samples tell whether the whole is worth the time.
+    /// Estimates the compressibility with three samples.
     fn looks_compressible(&mut self, plain: &[u8]) -> bool {
-        const SAMPLE: usize = 8 * 1024;
-        if plain.len() < 8 * SAMPLE || self.compression == Compression::Max {
+        const SAMPLE_SIZE: usize = 8 * 1024;
+        if plain.len() < 8 * SAMPLE_SIZE || self.compression == Compression::Max {
             return true;
         }
         let mut compressed = 0;
-        for start in [0, (plain.len() - SAMPLE) / 2, plain.len() - SAMPLE] {
+        for start in [0, (plain.len() - SAMPLE_SIZE) / 2, plain.len() - SAMPLE_SIZE] {
             self.scratch.clear();
-            self.scratch.reserve(2 * SAMPLE);
-            let sample = &plain[start..start + SAMPLE];
-            compressed += self.probe.compress_to_buffer(sample, &mut self.scratch).unwrap_or(SAMPLE);
+            self.scratch.reserve(2 * SAMPLE_SIZE);
+            let sample = &plain[start..start + SAMPLE_SIZE];
+            compressed += self.probe.compress_to_buffer(sample, &mut self.scratch).unwrap_or(SAMPLE_SIZE);
         }
-        compressed * 100 < 3 * SAMPLE * 95
+        compressed * 100 < 3 * SAMPLE_SIZE * 95
     }
 }

@@ -1,4 +1,4 @@
-//! One backup from beginning to end.
+//! The execution of a backup.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,67 +8,67 @@ use std::time::Duration;
 use plimsoll_progress::{Meter, Task, Total, Unit};
 
 use super::buffers::Buffers;
-use super::files::Worker;
-use super::folders::Folders;
-use super::memory::Memory;
-use super::node::NodeMaker;
+use super::directory_queue::DirectoryQueue;
+use super::memory_plan::MemoryPlan;
+use super::node::NodeBuilder;
 use super::options::{BackupOptions, Parent};
-use super::packer::{Packer, Saver};
-use super::pool::Pool;
+use super::packer::{BlobEncoder, Packer};
 use super::scan::scan;
-use super::totals::Found;
+use super::totals::DiscoveredTotals;
 use super::upload::Uploads;
 use super::walk::Walker;
+use super::work_queue::WorkQueue;
+use super::worker::Worker;
 use crate::blob_index::{BlobIndex, IdSet};
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
 use crate::format::blob::BlobKind;
-use crate::format::chunker::{Chunker, LONGEST};
+use crate::format::chunker::{Chunker, MAX_CHUNK_SIZE};
 use crate::format::id::Id;
 use crate::format::index::IndexedPack;
 use crate::format::snapshot::{Snapshot, Summary};
 use crate::format::time::Time;
 use crate::lock::{Lock, LockKind};
 use crate::repository::{FileKind, Repository};
-use crate::waits::{say_if_not_locked, show_waits};
+use crate::store_waits::{hint_if_not_locked, show_waits};
 use crate::{RepositoryError, Result, system};
 
-/// Something that was left out or is incomplete.
+/// A file or directory that was skipped or is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file or directory.
     pub path: String,
-    /// What the system said.
+    /// The system's error.
     pub cause: String,
 }
 
-/// How a backup ended.
+/// The outcome of a backup.
 #[derive(Clone, Debug)]
 pub struct BackupOutcome {
-    /// The new snapshot; the parent, if nothing differed and that was asked for.
+    /// The new snapshot; the parent, if nothing changed and unchanged backups are skipped.
     pub snapshot: Id,
     /// The root tree.
     pub tree: Id,
-    /// What was found and done.
+    /// The statistics of the backup.
     pub summary: Summary,
-    /// What was left out, the first thousand.
+    /// The first thousand problems.
     pub problems: Vec<Problem>,
-    /// How many problems there were in all.
+    /// The number of all problems.
     pub problem_count: u64,
-    /// Whether a lock file was kept: not where the store refuses deletes.
+    /// Whether a lock file was kept. There is none if the store denies deletes.
     pub locked: bool,
 }
 
-/// Problems kept in words; the rest is only counted.
-const MOST_PROBLEMS: usize = 1000;
-/// Claimed blobs of data are spread over so many sets that threads rarely meet.
+/// The maximum number of listed problems; the rest is only counted.
+const MAX_PROBLEMS: usize = 1000;
+/// The number of sets of claimed data blobs, to reduce contention.
 const SHARDS: usize = 4;
 
 pub(super) struct Meters {
     pub task: Task,
     pub bytes: Meter,
     pub files: Meter,
-    pub found: Found,
+    pub totals: DiscoveredTotals,
 }
 
 #[derive(Default)]
@@ -86,24 +86,24 @@ struct Counters {
     total_bytes: AtomicU64,
 }
 
-/// What all threads of one backup share.
+/// The shared state of a backup's threads.
 pub(super) struct Run<'a> {
     pub repository: &'a Arc<Repository>,
     pub index: &'a BlobIndex,
     pub options: &'a BackupOptions,
     pub cancel: &'a Cancel,
     pub chunker: Chunker,
-    pub maker: NodeMaker,
+    pub node_builder: NodeBuilder,
     pub reader: BlobReader<'a>,
     pub uploads: Uploads<'a>,
-    pub folders: Folders,
-    /// Held by whoever walks a very large directory: one takes memory enough.
+    pub directories: DirectoryQueue,
+    /// Locked while a very large directory is walked, because of its memory.
     pub large_directory: Mutex<()>,
-    pub pool: Pool,
+    pub queue: WorkQueue,
     pub trees: Mutex<Packer>,
     pub meters: Meters,
     pub chunk_buffers: Buffers,
-    memory: Memory,
+    memory: MemoryPlan,
     data: Vec<Mutex<Packer>>,
     claimed: [Mutex<IdSet>; SHARDS],
     claimed_trees: Mutex<IdSet>,
@@ -117,21 +117,21 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    pub(super) fn saver(&self) -> Result<Saver> {
-        Saver::new(self.options.compression, self.options.verify)
+    pub(super) fn encoder(&self) -> Result<BlobEncoder> {
+        BlobEncoder::new(self.options.compression, self.options.verify)
     }
 
-    /// The open pack of data for this worker.
+    /// The open data pack of this worker.
     pub(super) fn data_packer(&self, worker: usize) -> &Mutex<Packer> {
         &self.data[worker % self.data.len()]
     }
 
-    /// Whether this blob is new and the caller is the one to store it.
+    /// Whether this blob is new and the caller must store it.
     pub(super) fn claim(&self, kind: BlobKind, id: Id) -> bool {
         if self.index.contains(kind, &id) {
             return false;
         }
-        // A file may hold the very bytes of a directory: they are two blobs.
+        // A file may have the bytes of a tree: they are two blobs.
         let claimed = match kind {
             BlobKind::Tree => &self.claimed_trees,
             BlobKind::Data => &self.claimed[usize::from(id.0[31]) % SHARDS],
@@ -139,10 +139,10 @@ impl Run<'_> {
         claimed.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
     }
 
-    /// Compresses, seals and packs a new blob; its plain bytes are used up.
+    /// Compresses, encrypts and packs a new blob. Overwrites its plain bytes.
     pub(super) fn store_blob(
         &self,
-        saver: &mut Saver,
+        encoder: &mut BlobEncoder,
         packer: &Mutex<Packer>,
         kind: BlobKind,
         id: Id,
@@ -150,7 +150,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let key = &self.repository.key;
         let added = plain.len() as u64;
-        let mut blob = saver.seal(key, kind, id, plain)?;
+        let mut blob = encoder.encrypt(key, kind, id, plain)?;
         let full = {
             let mut packer = packer.lock().unwrap_or_else(PoisonError::into_inner);
             packer.append(key, &mut blob, || self.is_stopped())?
@@ -158,15 +158,15 @@ impl Run<'_> {
         let blobs = if kind == BlobKind::Tree { &self.counters.tree_blobs } else { &self.counters.data_blobs };
         blobs.fetch_add(1, Ordering::Relaxed);
         self.counters.data_added.fetch_add(added, Ordering::Relaxed);
-        self.counters.data_added_packed.fetch_add(blob.sealed.stored_length() as u64, Ordering::Relaxed);
+        self.counters.data_added_packed.fetch_add(blob.encrypted.stored_length() as u64, Ordering::Relaxed);
         match full {
             Some(pack) => self.uploads.submit(pack, self.cancel),
             None => Ok(()),
         }
     }
 
-    pub(super) fn count_file(&self, known: bool, size: u64) {
-        let counter = if known { &self.counters.files_changed } else { &self.counters.files_new };
+    pub(super) fn count_file(&self, is_in_parent: bool, size: u64) {
+        let counter = if is_in_parent { &self.counters.files_changed } else { &self.counters.files_new };
         counter.fetch_add(1, Ordering::Relaxed);
         self.counters.total_bytes.fetch_add(size, Ordering::Relaxed);
         self.meters.files.add(1);
@@ -179,14 +179,14 @@ impl Run<'_> {
         self.meters.bytes.skip(size);
     }
 
-    /// A file of this size was left out after it was counted.
+    /// Counts a file that failed after it was counted in the total.
     pub(super) fn count_failed(&self, bytes: u64) {
         self.meters.files.fail(1);
         self.meters.bytes.fail(bytes);
     }
 
-    /// A file of this size is gone since it was counted.
-    pub(super) fn count_gone(&self, bytes: u64) {
+    /// Counts a file that was removed after it was counted in the total.
+    pub(super) fn count_removed(&self, bytes: u64) {
         self.meters.files.skip(1);
         self.meters.bytes.skip(bytes);
     }
@@ -200,17 +200,17 @@ impl Run<'_> {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something is left out or incomplete; the backup goes on.
+    /// Records a problem; the backup continues.
     pub(super) fn problem(&self, path: &Path, error: &impl ToString) {
         self.problem_count.fetch_add(1, Ordering::Relaxed);
         self.note(path, &error.to_string());
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        if problems.len() < MOST_PROBLEMS {
+        if problems.len() < MAX_PROBLEMS {
             problems.push(Problem { path: path.display().to_string(), cause: error.to_string() });
         }
     }
 
-    /// Worth knowing, but nothing is missing.
+    /// Logs a note; nothing is missing.
     pub(super) fn note(&self, path: &Path, text: &str) {
         tracing::warn!(path = %path.display(), text);
         self.meters.task.hint(format!("{}: {text}", path.display()));
@@ -229,12 +229,12 @@ impl Run<'_> {
         self.stopped.load(Ordering::Acquire) || self.cancel.is_cancelled()
     }
 
-    /// Whether the walk is over, so that counting ahead is of no more use.
+    /// Whether the walk is complete, so that the scan is no longer needed.
     pub(super) fn is_walked(&self) -> bool {
         self.walked.load(Ordering::Acquire)
     }
 
-    /// An error if work should stop, whatever the reason: the first failure is what is reported.
+    /// Returns an error if work should stop. The first failure is reported.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_stopped() { Err(RepositoryError::Cancelled) } else { Ok(()) }
     }
@@ -246,56 +246,57 @@ impl Run<'_> {
         }
     }
 
-    /// Reads and stores everything; answers with the root tree.
-    fn read_everything(&self, previous: Option<Id>, lock: &Lock) -> Result<Id> {
+    /// Reads and stores all files. Returns the root tree.
+    fn read_all(&self, previous: Option<Id>, lock: &Lock) -> Result<Id> {
         let walkers = self.options.walkers.max(1);
         let walking = AtomicUsize::new(walkers);
         std::thread::scope(|scope| {
             scope.spawn(|| scan(self));
             for number in 0..walkers {
                 let walking = &walking;
-                let end = AtEnd { run: self, end: move || self.end_walk(walking) };
+                let end = OnThreadEnd { run: self, end: move || self.end_walk(walking) };
                 let walk = move || {
                     let _end = end;
                     self.walk(number == 0, previous);
                 };
-                // The way to a target may have very many names.
+                // The path of a target may have very many components.
                 let walker = std::thread::Builder::new().name("walk".into()).stack_size(16 * 1024 * 1024);
                 if let Err(error) = walker.spawn_scoped(scope, walk) {
-                    self.fail(RepositoryError::local(Path::new("a thread"), &error));
+                    self.fail(RepositoryError::local(Path::new("worker thread"), &error));
                 }
             }
             let worker = |number| {
-                let end = AtEnd { run: self, end: || () };
+                let end = OnThreadEnd { run: self, end: || () };
                 let work = move || {
                     let _end = end;
                     self.work(number);
                 };
                 let worker = std::thread::Builder::new().spawn_scoped(scope, work);
-                worker.map_err(|error| self.fail(RepositoryError::local(Path::new("a thread"), &error))).ok()
+                worker.map_err(|error| self.fail(RepositoryError::local(Path::new("worker thread"), &error))).ok()
             };
             let working: Vec<_> = (0..self.memory.workers).filter_map(worker).collect();
-            // Reading need not wait until the lock is known to be good; storing does.
-            let settled = lock
-                .settle_unless(self.cancel)
-                .and_then(|()| self.repository.require_unswept(self.index, self.cancel))
+            // Reading may start before the lock is confirmed; storing may not.
+            let confirmed = lock
+                .wait_until_confirmed(self.cancel)
+                .and_then(|()| self.repository.require_not_pruned(self.index, self.cancel))
                 .map_err(|error| self.fail(error));
-            self.uploads.allow(settled.is_ok());
+            self.uploads.allow(confirmed.is_ok());
             self.watch(lock, || working.iter().all(std::thread::ScopedJoinHandle::is_finished));
         });
         self.take_failure()?;
-        self.root.get().copied().ok_or_else(|| RepositoryError::corrupt("the new tree", "it was not completed"))
+        self.root.get().copied().ok_or_else(|| RepositoryError::corrupt("the new tree", "incomplete"))
     }
 
-    /// One walks what was asked for, with the tree it had before; the others what that one finds.
-    fn walk(&self, begins: bool, previous: Option<Id>) {
-        let walked = Walker::new(self).and_then(|walker| if begins { walker.walk(previous) } else { walker.go_on() });
+    /// Runs a walker. The first one starts with the targets; the others walk the directories that it finds.
+    fn walk(&self, is_first: bool, previous: Option<Id>) {
+        let walked =
+            Walker::new(self).and_then(|walker| if is_first { walker.walk(previous) } else { walker.walk_queue() });
         if let Err(error) = walked {
             self.fail(error);
         }
     }
 
-    /// One walker less; with the last one everything was found.
+    /// Ends a walker. With the last one the walk is complete.
     fn end_walk(&self, walking: &AtomicUsize) {
         if walking.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
@@ -304,17 +305,17 @@ impl Run<'_> {
             self.meters.all_walked();
         }
         self.walked.store(true, Ordering::Release);
-        self.pool.close();
+        self.queue.close();
     }
 
     fn work(&self, number: usize) {
         match Worker::new(self, number) {
-            Ok(worker) => worker.work(),
+            Ok(worker) => worker.run(),
             Err(error) => self.fail(error),
         }
     }
 
-    /// Writes index files when they are due, and stops everything when the lock is lost.
+    /// Writes index files when they are due, and stops the backup when the lock is lost.
     fn watch(&self, lock: &Lock, done: impl Fn() -> bool) {
         while !done() {
             std::thread::park_timeout(Duration::from_millis(5));
@@ -324,8 +325,8 @@ impl Run<'_> {
         }
     }
 
-    /// Stores what is still open, names it, and only then is there something to refer to.
-    fn store_everything(&self) -> Result<()> {
+    /// Stores the open packs and then the index, before a snapshot may refer to them.
+    fn store_all(&self) -> Result<()> {
         for packer in self.data.iter().chain([&self.trees]) {
             let pack = packer.lock().unwrap_or_else(PoisonError::into_inner).finish(&self.repository.key);
             if let Some(pack) = pack {
@@ -358,66 +359,66 @@ impl Run<'_> {
     }
 }
 
-/// Does something when a thread ends, however it ends. One that panics stops the others: they would wait for it for ever.
-struct AtEnd<'r, 'a, F: FnMut()> {
+/// Runs a closure when a thread ends. A panic stops the other threads, which would wait forever.
+struct OnThreadEnd<'r, 'a, F: FnMut()> {
     run: &'r Run<'a>,
     end: F,
 }
 
-impl<F: FnMut()> Drop for AtEnd<'_, '_, F> {
+impl<F: FnMut()> Drop for OnThreadEnd<'_, '_, F> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.run.fail(RepositoryError::local(Path::new("a thread"), &std::io::Error::other("it panicked")));
+            self.run.fail(RepositoryError::local(Path::new("worker thread"), &std::io::Error::other("panic")));
         }
         (self.end)();
     }
 }
 
-/// What a backup starts from.
-struct Beginning {
+/// The prepared state of a backup.
+struct PreparedBackup {
     lock: Arc<Lock>,
     parent: Option<(Id, Snapshot)>,
     index: BlobIndex,
-    /// Packs of an earlier run that no index file names yet.
-    adopted: Vec<IndexedPack>,
+    /// Packs of an earlier run that are not in the index.
+    unindexed: Vec<IndexedPack>,
 }
 
 impl Repository {
-    /// Backs up. What cannot be read is left out and listed in the outcome; what cannot be stored ends it with an
-    /// error and without a snapshot.
+    /// Creates a snapshot. Unreadable files are skipped and listed in the outcome; a failure to store ends the backup with an error
+    /// and without a snapshot.
     ///
-    /// `task` gets the meters Bytes and Files. It is the caller's to end.
+    /// `task` gets the meters Bytes and Files. The caller ends it.
     ///
     /// # Cancel safety
-    /// After a cancel the call returns within about a second. What was stored stays, and the next backup uses it. An index
-    /// file or snapshot on its way then is not called back; the lock file stays until that has settled, after the call if
-    /// need be, and for good if the process ends before: nobody may sweep up what may still be referred to.
+    /// After a cancel the call returns within about a second. Stored data stays, and the next backup uses it. A pending write of an
+    /// index file or snapshot continues; the lock file stays until it has ended, also after the call, and for good if the process
+    /// ends before: a prune must not remove data that may still be referenced.
     pub fn backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<BackupOutcome> {
         self.require_writable()?;
         let start = Time::now();
         let _waits = show_waits(&self.store, task);
-        let Beginning { lock, parent, index, adopted } = self.begin_backup(options, task, cancel)?;
-        say_if_not_locked(&lock, task);
+        let PreparedBackup { lock, parent, index, unindexed } = self.prepare_backup(options, task, cancel)?;
+        hint_if_not_locked(&lock, task);
         let meters = meters(task, parent.is_none());
-        let memory = Memory::plan(options);
-        let packs = Buffers::new(memory.pack_buffer(), memory.pack_budget());
-        let packer = |kind| Mutex::new(Packer::new(kind, memory.pack_size, packs.clone()));
+        let memory = MemoryPlan::plan(options);
+        let pack_buffers = Buffers::new(memory.pack_buffer(), memory.pack_budget());
+        let packer = |kind| Mutex::new(Packer::new(kind, memory.pack_size, pack_buffers.clone()));
         let run = Run {
             repository: self,
             index: &index,
             options,
             cancel,
             chunker: Chunker::new(self.config.polynomial),
-            maker: NodeMaker::new(options),
+            node_builder: NodeBuilder::new(options),
             reader: BlobReader::new(self, &index, cancel),
-            uploads: Uploads::new(self, &lock, &meters, (memory.uploads, options.index_every), adopted),
-            folders: Folders::new(),
+            uploads: Uploads::new(self, &lock, &meters, (memory.uploads, options.index_every), unindexed),
+            directories: DirectoryQueue::new(),
             large_directory: Mutex::default(),
-            pool: Pool::new(memory.workers),
+            queue: WorkQueue::new(memory.workers),
             trees: packer(BlobKind::Tree),
             data: (0..memory.open_packs).map(|_| packer(BlobKind::Data)).collect(),
             meters,
-            chunk_buffers: Buffers::new(LONGEST, memory.chunk_budget()),
+            chunk_buffers: Buffers::new(MAX_CHUNK_SIZE, memory.chunk_budget()),
             memory,
             claimed: std::array::from_fn(|_| Mutex::default()),
             claimed_trees: Mutex::default(),
@@ -430,35 +431,40 @@ impl Repository {
             root: OnceLock::new(),
         };
         let previous = parent.as_ref().map(|(_, snapshot)| snapshot.tree);
-        let stored = run.read_everything(previous, &lock).and_then(|tree| run.store_everything().map(|()| tree));
+        let stored = run.read_all(previous, &lock).and_then(|tree| run.store_all().map(|()| tree));
         let tree = match stored {
             Ok(tree) => tree,
             Err(error) => {
-                lock.hurry();
-                run.uploads.keep_what_is_stored();
+                lock.shorten_release();
+                run.uploads.index_stored_packs();
                 return Err(error);
             }
         };
         let finished = self.finish_backup(&run, parent, tree, start, &lock);
         if finished.is_err() {
-            lock.hurry();
+            lock.shorten_release();
         }
         finished
     }
 
-    fn begin_backup(self: &Arc<Self>, options: &BackupOptions, task: &Task, cancel: &Cancel) -> Result<Beginning> {
+    fn prepare_backup(
+        self: &Arc<Self>,
+        options: &BackupOptions,
+        task: &Task,
+        cancel: &Cancel,
+    ) -> Result<PreparedBackup> {
         let (repository, options, task) = (self.clone(), options.clone(), task.clone());
         let inner = cancel.clone();
         cancel.run(move || {
             let lock = Arc::new(Lock::write(&repository, LockKind::Shared, &inner)?);
-            // The snapshots before the index: what a snapshot refers to is then in the index.
+            // Snapshots before the index: everything that a snapshot refers to is then in the index.
             let parent = repository.choose_parent(&options)?;
             let mut index = repository.load_index(&task, &inner)?;
-            let adopted = repository.orphan_packs(&index, &inner)?;
-            for pack in &adopted {
-                index.add_orphan(pack);
+            let unindexed = repository.unindexed_packs(&index, &inner)?;
+            for pack in &unindexed {
+                index.add_unindexed(pack);
             }
-            Ok(Beginning { lock, parent, index, adopted })
+            Ok(PreparedBackup { lock, parent, index, unindexed })
         })
     }
 
@@ -480,15 +486,15 @@ impl Repository {
             let json = new_snapshot(run.options, parent.map(|(id, _)| id), tree, &summary)?;
             self.wait(run.cancel, self.save_under(lock, FileKind::Snapshot, json))?
         };
-        let settled = |meter: &Meter| meter.set_total(Total::Final(meter.counts().settled()));
-        settled(&run.meters.bytes);
-        settled(&run.meters.files);
+        let finalize = |meter: &Meter| meter.set_total(Total::Final(meter.counts().settled()));
+        finalize(&run.meters.bytes);
+        finalize(&run.meters.files);
         let problems = std::mem::take(&mut *run.problems.lock().unwrap_or_else(PoisonError::into_inner));
         let problem_count = run.problem_count.load(Ordering::Relaxed);
         Ok(BackupOutcome { snapshot, tree, summary, problems, problem_count, locked: lock.is_visible() })
     }
 
-    /// The snapshot to compare with.
+    /// The parent snapshot.
     fn choose_parent(&self, options: &BackupOptions) -> Result<Option<(Id, Snapshot)>> {
         match options.parent {
             Parent::None => Ok(None),
@@ -501,7 +507,7 @@ impl Repository {
                         && snapshot.time <= limit
                         && paths.iter().all(|path| snapshot.paths.contains(path))
                 };
-                // One that cannot be read is no parent; check names it.
+                // A damaged snapshot is not used; check reports it.
                 Ok(self.readable_snapshots()?.0.into_iter().rfind(|(_, snapshot)| fits(snapshot)))
             }
         }
@@ -511,7 +517,7 @@ impl Repository {
 fn meters(task: &Task, is_first: bool) -> Meters {
     let task = task.clone();
     let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
-    Meters { task, bytes, files, found: Found::new(is_first) }
+    Meters { task, bytes, files, totals: DiscoveredTotals::new(is_first) }
 }
 
 /// The JSON of a new snapshot.

@@ -1,4 +1,4 @@
-//! Counting ahead of the backup, so that there is a total to compare with. Its errors stop nothing.
+//! Scans the targets ahead of the walk to find the total. Its errors are ignored.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,14 +12,14 @@ use super::run::Run;
 use super::source::{Folder, Source, Stat};
 use super::totals::Amount;
 
-/// Files after which the totals grow, also within a directory: it may have very many.
-const STEP: u64 = 1000;
+/// The number of files after which the totals are updated within a directory.
+const UPDATE_INTERVAL: u64 = 1000;
 
-/// Adds up what there is, once that is of use; the totals grow on the way and are final at the end. Cut short it knows no total.
+/// Scans the targets once that is useful. The totals grow meanwhile and are final at the end. An aborted scan has no total.
 pub(super) fn scan(run: &Run<'_>) {
-    let (begun, patience) = (Instant::now(), run.options.count_ahead_after);
-    run.pool.wait_until_full(|| is_of_no_use(run) || begun.elapsed() >= patience);
-    if is_of_no_use(run) {
+    let (started, delay) = (Instant::now(), run.options.count_ahead_after);
+    run.queue.wait_until_full(|| is_obsolete(run) || started.elapsed() >= delay);
+    if is_obsolete(run) {
         return;
     }
     let complete = match &run.options.target {
@@ -32,38 +32,39 @@ pub(super) fn scan(run: &Run<'_>) {
     }
 }
 
-/// The content of a directory, which may be a link. Like all of these it says whether it got to the end.
+/// Scans the content of a directory, which may be a link. Like the functions below, returns whether it was not aborted.
 fn scan_content(run: &Run<'_>, path: &Path) -> bool {
-    let opened = Source::open(path).and_then(|source| source.top().stat().map(|stat| (source, stat)));
-    opened.is_ok_and(|(source, stat)| scan_directory(run, &source, path, stat.on_device()))
+    let opened = Source::open(path).and_then(|source| source.root().stat().map(|stat| (source, stat)));
+    opened.is_ok_and(|(source, stat)| scan_directory(run, &source, path, stat.containing_device()))
 }
 
-/// One entry of a directory, which is not followed; its file system is the directory's.
+/// Scans one entry of a directory, without following links.
 fn scan_entry(run: &Run<'_>, directory: &Path, name: &OsStr) -> bool {
     let Ok(source) = Source::open(directory) else { return true };
-    let (entry, above) = (source.top().stat_entry(name.as_bytes()), source.top().stat());
-    let (Ok(entry), Ok(above)) = (entry, above) else { return true };
-    if run.options.leaves_out(&directory.join(name)) || is_foreign(run, &entry, above.on_device()) {
+    let (entry, parent) = (source.root().stat_entry(name.as_bytes()), source.root().stat());
+    let (Ok(entry), Ok(parent)) = (entry, parent) else { return true };
+    if run.options.is_excluded(&directory.join(name)) || is_other_file_system(run, &entry, parent.containing_device()) {
         return true;
     }
-    scan_found(run, &source, &directory.join(name), &entry)
+    scan_file_or_directory(run, &source, &directory.join(name), &entry)
 }
 
 fn scan_path(run: &Run<'_>, path: &Path) -> bool {
     let Ok(path) = std::path::absolute(path) else { return true };
-    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return scan_content(run, &path) };
-    let opened = Source::open(above).and_then(|source| source.top().stat_entry(name.as_bytes()).map(|at| (source, at)));
-    opened.map_or(true, |(source, stat)| scan_found(run, &source, &path, &stat))
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return scan_content(run, &path) };
+    let opened =
+        Source::open(parent).and_then(|source| source.root().stat_entry(name.as_bytes()).map(|at| (source, at)));
+    opened.map_or(true, |(source, stat)| scan_file_or_directory(run, &source, &path, &stat))
 }
 
-fn scan_found(run: &Run<'_>, source: &Source, path: &Path, stat: &Stat) -> bool {
+fn scan_file_or_directory(run: &Run<'_>, source: &Source, path: &Path, stat: &Stat) -> bool {
     if stat.is_file() {
         run.meters.scanned(Amount { files: 1, bytes: stat.size() });
     }
-    !stat.is_dir() || scan_directory(run, source, path, stat.on_device())
+    !stat.is_dir() || scan_directory(run, source, path, stat.containing_device())
 }
 
-/// However deep it is: whoever made it chose its depth, and the stack has an end.
+/// Scans a directory iteratively, because a recursion might overflow the stack.
 fn scan_directory(run: &Run<'_>, source: &Source, path: &Path, device: u64) -> bool {
     let mut path = path.to_owned();
     let Some(folders) = count_entries(run, source, &path, device) else { return false };
@@ -81,59 +82,59 @@ fn scan_directory(run: &Run<'_>, source: &Source, path: &Path, device: u64) -> b
     true
 }
 
-/// Counts the files of a directory; answers with the directories in it, or with nothing if it was cut short.
+/// Counts the files of a directory and returns its subdirectories; `None` if the scan was aborted.
 fn count_entries(run: &Run<'_>, source: &Source, path: &Path, device: u64) -> Option<Vec<OsString>> {
-    if is_of_no_use(run) {
+    if is_obsolete(run) {
         return None;
     }
     let mut folders = Vec::new();
     let Ok(folder) = source.folder(path) else { return Some(folders) };
-    let (mut amount, mut is_cut_short) = (Amount::default(), false);
-    // Who cannot read on has counted what there is to count.
+    let (mut amount, mut is_aborted) = (Amount::default(), false);
+    // An error ends the directory.
     let _ = folder.each_entry(|name, kind| {
-        is_cut_short = is_of_no_use(run);
-        match what_is(run, path, &folder, name, kind, device) {
-            Found::File(bytes) => amount.add(Amount { files: 1, bytes }),
-            Found::Folder => folders.push(OsStr::from_bytes(name).to_owned()),
-            Found::Nothing => {}
+        is_aborted = is_obsolete(run);
+        match classify(run, path, &folder, name, kind, device) {
+            ScannedEntry::File(bytes) => amount.add(Amount { files: 1, bytes }),
+            ScannedEntry::Directory => folders.push(OsStr::from_bytes(name).to_owned()),
+            ScannedEntry::Ignored => {}
         }
-        if amount.files >= STEP {
+        if amount.files >= UPDATE_INTERVAL {
             run.meters.scanned(std::mem::take(&mut amount));
         }
-        !is_cut_short
+        !is_aborted
     });
     run.meters.scanned(amount);
-    (!is_cut_short).then_some(folders)
+    (!is_aborted).then_some(folders)
 }
 
-/// What an entry is to the backup.
-enum Found {
+/// The kind of an entry for the scan.
+enum ScannedEntry {
     File(u64),
-    Folder,
-    Nothing,
+    Directory,
+    Ignored,
 }
 
-fn what_is(run: &Run<'_>, path: &Path, folder: &Folder, name: &[u8], kind: FileType, device: u64) -> Found {
+fn classify(run: &Run<'_>, path: &Path, folder: &Folder, name: &[u8], kind: FileType, device: u64) -> ScannedEntry {
     let may_count = matches!(kind, FileType::Directory | FileType::RegularFile | FileType::Unknown);
-    if !may_count || run.options.leaves_out(&path.join(OsStr::from_bytes(name))) {
-        return Found::Nothing;
+    if !may_count || run.options.is_excluded(&path.join(OsStr::from_bytes(name))) {
+        return ScannedEntry::Ignored;
     }
     if kind == FileType::Directory && !run.options.one_file_system {
-        return Found::Folder;
+        return ScannedEntry::Directory;
     }
     match folder.stat_entry(name) {
-        Ok(stat) if stat.is_file() => Found::File(stat.size()),
-        Ok(stat) if stat.is_dir() && !is_foreign(run, &stat, device) => Found::Folder,
-        _ => Found::Nothing,
+        Ok(stat) if stat.is_file() => ScannedEntry::File(stat.size()),
+        Ok(stat) if stat.is_dir() && !is_other_file_system(run, &stat, device) => ScannedEntry::Directory,
+        _ => ScannedEntry::Ignored,
     }
 }
 
-/// Whether nobody waits for the total any more.
-fn is_of_no_use(run: &Run<'_>) -> bool {
+/// Whether the total is no longer needed.
+fn is_obsolete(run: &Run<'_>) -> bool {
     run.is_stopped() || run.is_walked()
 }
 
-/// Whether the backup leaves out what is in this directory because it is another file system's.
-fn is_foreign(run: &Run<'_>, stat: &Stat, device: u64) -> bool {
-    run.options.one_file_system && stat.is_dir() && stat.on_device() != device
+/// Whether the backup skips the content of this directory because it is another file system.
+fn is_other_file_system(run: &Run<'_>, stat: &Stat, device: u64) -> bool {
+    run.options.one_file_system && stat.is_dir() && stat.containing_device() != device
 }

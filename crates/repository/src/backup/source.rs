@@ -1,7 +1,7 @@
-//! What is backed up, opened so that nobody leads out of it.
+//! The source of a backup, opened without following links.
 //!
-//! Whoever writes there while it is read may put a link in the place of a directory that was walked, and with it a file of
-//! this machine in the place of their own. So everything is opened below one descriptor, and no link on the way is followed.
+//! A tenant may replace a walked directory with a link during the backup, to read files of the node. So all files are opened below
+//! one descriptor, and links are not followed.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,44 +11,43 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::node::{Carrier, attributes};
-use crate::beneath::{Beneath, explained};
+use super::node::{AttributeSource, attributes};
+use crate::confined_path::{ConfinedPath, explain_symlink};
 use crate::format::tree::Attribute;
 
-/// A directory, and everything below it.
+/// A source directory.
 pub(super) struct Source {
-    beneath: Beneath,
-    top: Folder,
+    confined: ConfinedPath,
+    root: Folder,
 }
 
 impl Source {
-    /// Links on the way to the directory are followed, and so is the directory itself.
+    /// Opens the directory. Links in `path` itself are followed.
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
-        let beneath = Beneath::open(path)?;
-        let top = Folder(beneath.top().try_clone_to_owned()?);
-        Ok(Self { beneath, top })
+        let confined = ConfinedPath::new(path)?;
+        let root = Folder(confined.root().try_clone_to_owned()?);
+        Ok(Self { confined, root })
     }
 
-    /// The directory itself: what is in it can be looked at and opened, but it cannot be read.
-    pub(super) fn top(&self) -> &Folder {
-        &self.top
+    /// The directory, opened with `O_PATH`.
+    pub(super) fn root(&self) -> &Folder {
+        &self.root
     }
 
-    /// Opens a file without changing its access time where that is allowed. What has taken its place may be anything but a
-    /// link.
+    /// Opens a file, without changing its access time if that is allowed. It may be anything but a link.
     pub(super) fn file(&self, path: &Path) -> std::io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let opened = match self.beneath.open_below(path, flags | OFlags::NOATIME, Mode::empty()) {
-            Err(Errno::PERM | Errno::ACCESS) => self.beneath.open_below(path, flags, Mode::empty()),
+        let opened = match self.confined.open(path, flags | OFlags::NOATIME, Mode::empty()) {
+            Err(Errno::PERM | Errno::ACCESS) => self.confined.open(path, flags, Mode::empty()),
             opened => opened,
         };
-        opened.map(File::from).map_err(explained)
+        opened.map(File::from).map_err(explain_symlink)
     }
 
-    /// Opens a directory to read it.
+    /// Opens a directory for reading.
     pub(super) fn folder(&self, path: &Path) -> std::io::Result<Folder> {
-        let opened = self.beneath.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-        opened.map(Folder).map_err(explained)
+        let opened = self.confined.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        opened.map(Folder).map_err(explain_symlink)
     }
 }
 
@@ -60,12 +59,12 @@ impl Folder {
         Stat::of(self)
     }
 
-    /// What the system says about an entry, which is not followed.
+    /// The metadata of an entry, without following links.
     pub(super) fn stat_entry(&self, name: &[u8]) -> std::io::Result<Stat> {
         Stat::get(self.0.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Calls `visit` with the name and, where the file system says it, the kind of each entry, until it answers `false`.
+    /// Calls `visit` with the name and, if the file system reports it, the type of each entry, until it returns `false`.
     pub(super) fn each_entry(&self, mut visit: impl FnMut(&[u8], FileType) -> bool) -> std::io::Result<()> {
         let mut buffer = Vec::with_capacity(32 * 1024);
         let mut entries = RawDir::new(&self.0, buffer.spare_capacity_mut());
@@ -79,18 +78,18 @@ impl Folder {
         Ok(())
     }
 
-    /// Where a symbolic link points to.
+    /// The target of a symbolic link.
     pub(super) fn link_target(&self, name: &[u8]) -> std::io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
     }
 
     /// The attributes of the directory itself.
     pub(super) fn attributes(&self, problem: impl FnMut(String)) -> std::io::Result<Vec<Attribute>> {
-        attributes(&Carrier::Open(self.0.as_fd()), problem)
+        attributes(&AttributeSource::Open(self.0.as_fd()), problem)
     }
 
-    /// The attributes of an entry, which is not followed. `path` is its whole path: whether there are any at all is asked by
-    /// that, because it is the quicker way, but they are read by this descriptor.
+    /// The attributes of an entry, without following links. `path` is its full path, for a quick check whether there are any; they
+    /// are read through this descriptor.
     pub(super) fn entry_attributes(
         &self,
         name: &[u8],
@@ -105,11 +104,11 @@ impl Folder {
         path.push(b'/');
         path.extend_from_slice(name);
         let path = PathBuf::from(std::ffi::OsString::from_vec(path));
-        let found = attributes(&Carrier::Path(&path), problem);
-        if found.is_err() && !Path::new(&folder).exists() {
-            return Err(std::io::Error::other("its attributes cannot be read without /proc"));
+        let result = attributes(&AttributeSource::Path(&path), problem);
+        if result.is_err() && !Path::new(&folder).exists() {
+            return Err(std::io::Error::other("failed to read attributes: /proc is not available"));
         }
-        found
+        result
     }
 }
 
@@ -119,16 +118,16 @@ impl AsFd for Folder {
     }
 }
 
-/// What the system says about a file.
+/// The metadata of a file.
 pub(super) struct Stat(Statx);
 
 impl Stat {
-    /// Of what is open.
+    /// Of an open file.
     pub(super) fn of(open: &impl AsFd) -> std::io::Result<Self> {
         Self::get(open.as_fd(), b"", AtFlags::EMPTY_PATH)
     }
 
-    /// Of what is at a path, where all links lead to.
+    /// Of a path, following links.
     pub(super) fn at(path: &Path) -> std::io::Result<Self> {
         Self::get(CWD, path.as_os_str().as_bytes(), AtFlags::empty())
     }
@@ -153,17 +152,17 @@ impl Stat {
         self.0.stx_size
     }
 
-    /// The device that it is on.
-    pub(super) fn on_device(&self) -> u64 {
+    /// The ID of the device that contains the file.
+    pub(super) fn containing_device(&self) -> u64 {
         rustix::fs::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
     }
 
-    /// The device that it is.
-    pub(super) fn is_device(&self) -> u64 {
+    /// The device ID of a device file.
+    pub(super) fn own_device(&self) -> u64 {
         rustix::fs::makedev(self.0.stx_rdev_major, self.0.stx_rdev_minor)
     }
 
-    /// Everything else.
+    /// All fields.
     pub(super) fn fields(&self) -> &Statx {
         &self.0
     }
@@ -176,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of a tenant with `d/file`, one of this machine with `file`, and the first opened both ways.
+    /// A tenant's directory with `d/file`, a directory of the machine with `file`, and the first opened with and without `openat2`.
     fn two_directories() -> (tempfile::TempDir, PathBuf, [Source; 2]) {
         let folder = tempfile::tempdir().expect("a directory");
         let (volume, own) = (folder.path().join("volume"), folder.path().join("own"));
@@ -186,10 +185,10 @@ mod tests {
             std::fs::write(path.join("file"), content).expect("writes");
             std::fs::write(path.join("e/file"), content).expect("writes");
         }
-        let whole = Source::open(&volume).expect("opens");
-        let mut steps = Source::open(&volume).expect("opens");
-        steps.beneath.whole_ways = false;
-        (folder, volume, [whole, steps])
+        let with_openat2 = Source::open(&volume).expect("opens");
+        let mut by_component = Source::open(&volume).expect("opens");
+        by_component.confined.has_openat2 = false;
+        (folder, volume, [with_openat2, by_component])
     }
 
     fn content(source: &Source, path: &Path) -> std::io::Result<String> {
@@ -210,20 +209,20 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_is_opened_whether_the_system_knows_whole_ways_or_not() {
+    fn paths_below_are_opened_with_and_without_openat2() {
         let (_folder, volume, sources) = two_directories();
         for source in &sources {
             assert_eq!(content(source, &volume.join("d/e/file")).expect("reads"), "of the tenant");
             assert_eq!(names(&source.folder(&volume).expect("opens")), ["d"]);
             assert_eq!(names(&source.folder(&volume.join("d")).expect("opens")), ["e", "file"]);
-            let missing = source.file(&volume.join("d/none")).expect_err("is not there");
+            let missing = source.file(&volume.join("d/none")).expect_err("missing");
             assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
-            assert!(source.file(&volume.join("../own/file")).is_err(), "it lies elsewhere");
+            assert!(source.file(&volume.join("../own/file")).is_err(), "it is outside of the volume");
         }
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_directory_is_not_followed_wherever_it_is_on_the_way() {
+    fn a_link_that_replaced_a_directory_is_not_followed() {
         let (folder, volume, sources) = two_directories();
         std::fs::rename(volume.join("d"), volume.join("aside")).expect("renames");
         for target in [folder.path().join("own"), "../own".into(), "aside".into()] {
@@ -237,16 +236,16 @@ mod tests {
                 }
             }
             let error = sources[0].file(&volume.join("d/file")).expect_err("not followed").to_string();
-            assert!(!sources[0].beneath.whole_ways || error.contains("symbolic link"), "{error}");
+            assert!(!sources[0].confined.has_openat2 || error.contains("symbolic link"), "{error}");
             std::fs::remove_file(volume.join("d")).expect("removes");
         }
     }
 
     #[test]
-    fn attributes_are_those_of_the_entry_and_not_of_what_has_taken_the_place_of_its_directory() {
+    fn attributes_are_read_from_the_opened_directory() {
         let (folder, volume, sources) = two_directories();
         let set = |path: PathBuf, value: &[u8]| {
-            rustix::fs::setxattr(path, "user.whose", value, rustix::fs::XattrFlags::empty())
+            rustix::fs::setxattr(path, "user.owner", value, rustix::fs::XattrFlags::empty())
         };
         let own = folder.path().join("own");
         if set(volume.join("d/file"), b"tenant").and(set(own.join("file"), b"machine")) == Err(Errno::NOTSUP) {
@@ -255,8 +254,8 @@ mod tests {
         let opened = sources[0].folder(&volume.join("d")).expect("opens");
         std::fs::rename(volume.join("d"), volume.join("aside")).expect("renames");
         symlink(&own, volume.join("d")).expect("a link");
-        let found = opened.entry_attributes(b"file", &volume.join("d/file"), |problem| panic!("{problem}"));
-        let values: Vec<_> = found.expect("reads").into_iter().map(|attribute| attribute.value).collect();
+        let attributes = opened.entry_attributes(b"file", &volume.join("d/file"), |problem| panic!("{problem}"));
+        let values: Vec<_> = attributes.expect("reads").into_iter().map(|attribute| attribute.value).collect();
         assert_eq!(values, [b"tenant"]);
     }
 }

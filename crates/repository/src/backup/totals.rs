@@ -1,4 +1,4 @@
-//! How much there is to do, as far as anybody has found it.
+//! The totals of a backup, as found by the scan and the walk.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -20,71 +20,70 @@ impl Amount {
     }
 }
 
-/// What was found so far. Where reading holds up the walk the scan should be ahead of it; else the walk has found more.
-pub(super) struct Found {
-    both: Mutex<Both>,
-    /// Whether the totals are shown while they grow. Not where most is unchanged: the walk finds that and has done with it, and nearly
-    /// all of what was found would be done, long before the rest is found.
+/// The totals found so far. The scan is ahead of the walk if the walk waits for the workers; otherwise the walk may be ahead.
+pub(super) struct DiscoveredTotals {
+    totals: Mutex<ScanAndWalk>,
+    /// Whether growing totals are reported. Not with a parent snapshot: unchanged files are done when the walk finds them, so nearly
+    /// all of a growing total would be done all the time.
     shows_growth: bool,
 }
 
 #[derive(Default)]
-struct Both {
+struct ScanAndWalk {
     scanned: Amount,
     walked: Amount,
 }
 
-impl Both {
-    fn most(&self) -> Amount {
+impl ScanAndWalk {
+    fn max(&self) -> Amount {
         let (scanned, walked) = (self.scanned, self.walked);
         Amount { files: scanned.files.max(walked.files), bytes: scanned.bytes.max(walked.bytes) }
     }
 }
 
-impl Found {
+impl DiscoveredTotals {
     pub(super) fn new(shows_growth: bool) -> Self {
-        Self { both: Mutex::default(), shows_growth }
+        Self { totals: Mutex::default(), shows_growth }
     }
 }
 
 impl Meters {
-    /// The scan has found this much more.
+    /// Adds to the total of the scan.
     pub(super) fn scanned(&self, more: Amount) {
-        self.find(|both| both.scanned.add(more));
+        self.update(|totals| totals.scanned.add(more));
     }
 
-    /// The walk has found this much more. To be said before any of it counts as done: so nothing is ever done that is not in
-    /// the total.
+    /// Adds to the total of the walk. To be called before any of it counts as done, so that done never exceeds the total.
     pub(super) fn walked(&self, more: Amount) {
-        self.find(|both| both.walked.add(more));
+        self.update(|totals| totals.walked.add(more));
     }
 
-    /// The scan has found everything.
+    /// The scan is complete.
     pub(super) fn all_scanned(&self) {
-        self.finish(Both::most);
+        self.finish(ScanAndWalk::max);
     }
 
-    /// The walk has found everything, and knows better than the scan: what it did not find is not there any more.
+    /// The walk is complete. Its total replaces that of the scan: files that it did not find were removed.
     pub(super) fn all_walked(&self) {
-        self.finish(|both| both.walked);
+        self.finish(|totals| totals.walked);
     }
 
-    fn finish(&self, all: impl FnOnce(&Both) -> Amount) {
-        let both = self.found.both.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = all(&both);
-        self.files.set_total(Total::Final(all.files));
-        self.bytes.set_total(Total::Final(all.bytes));
+    fn finish(&self, final_total: impl FnOnce(&ScanAndWalk) -> Amount) {
+        let totals = self.totals.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let total = final_total(&totals);
+        self.files.set_total(Total::Final(total.files));
+        self.bytes.set_total(Total::Final(total.bytes));
     }
 
-    /// The totals are said under the lock: nobody puts a smaller one in the place of a greater.
-    fn find(&self, what: impl FnOnce(&mut Both)) {
-        let mut both = self.found.both.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = both.most();
-        what(&mut both);
-        if !self.found.shows_growth {
+    /// Updates the totals with the mutex held, so that they never decrease.
+    fn update(&self, change: impl FnOnce(&mut ScanAndWalk)) {
+        let mut totals = self.totals.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = totals.max();
+        change(&mut totals);
+        if !self.totals.shows_growth {
             return;
         }
-        let now = both.most();
+        let now = totals.max();
         let raise = |meter: &Meter, before, now| {
             if now > before || meter.counts().total == Total::Unknown {
                 meter.set_total(Total::Growing(now));

@@ -1,4 +1,4 @@
-//! Storing packs, a few at a time, and the index files that name them afterwards.
+//! Uploads packs concurrently, and then the index files that refer to them.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,36 +14,36 @@ use crate::lock::Lock;
 use crate::repository::{FileKind, Repository};
 use crate::{RepositoryError, Result};
 
-/// An index file is written at the latest after this time: what is named need not be found again by listing after a crash.
-const INDEXED_AFTER: Duration = Duration::from_mins(2);
+/// The maximum time until stored packs are indexed, so that they need not be found by listing after a crash.
+const MAX_INDEX_INTERVAL: Duration = Duration::from_mins(2);
 
 pub(super) struct Uploads<'a> {
     repository: &'a Arc<Repository>,
     lock: &'a Arc<Lock>,
     task: Task,
-    /// Bytes of files: those in a new pack are done when it is stored.
+    /// The meter of file bytes: those in a new pack are done when it is stored.
     bytes: Meter,
-    /// Packs on their way at the same time.
-    most: usize,
-    /// Blobs that are enough for an index file.
+    /// The maximum number of concurrent uploads.
+    max_concurrent: usize,
+    /// The number of blobs in an index file.
     index_every: usize,
     state: Arc<(Mutex<State>, Condvar)>,
 }
 
-/// Whether anything may be stored yet.
+/// Whether packs may be stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gate {
-    /// Not before the lock is known to be good.
-    Shut,
+    /// Not before the lock is confirmed.
+    Waiting,
     Open,
-    /// The lock is not good.
-    ShutForEver,
+    /// The lock is invalid.
+    Closed,
 }
 
 struct State {
     gate: Gate,
-    under_way: usize,
-    /// Stored, and named by no index file.
+    in_flight: usize,
+    /// Stored packs that are not in the index.
     stored: Vec<IndexedPack>,
     blobs: usize,
     indexed: Instant,
@@ -51,42 +51,57 @@ struct State {
 }
 
 impl<'a> Uploads<'a> {
-    /// So many packs at a time, and an index file for so many blobs. `adopted` are packs of an earlier run that no index file names yet.
+    /// The limits are the number of concurrent uploads and of blobs in an index file. `unindexed` are packs of an earlier run that are
+    /// not in the index.
     pub(super) fn new(
         repository: &'a Arc<Repository>,
         lock: &'a Arc<Lock>,
         meters: &Meters,
-        (most, index_every): (usize, usize),
-        adopted: Vec<IndexedPack>,
+        (max_concurrent, index_every): (usize, usize),
+        unindexed: Vec<IndexedPack>,
     ) -> Self {
-        let blobs = adopted.iter().map(|pack| pack.blobs.len()).sum();
-        let state =
-            State { gate: Gate::Shut, under_way: 0, stored: adopted, blobs, indexed: Instant::now(), failure: None };
+        let blobs = unindexed.iter().map(|pack| pack.blobs.len()).sum();
+        let state = State {
+            gate: Gate::Waiting,
+            in_flight: 0,
+            stored: unindexed,
+            blobs,
+            indexed: Instant::now(),
+            failure: None,
+        };
         let (task, bytes) = (meters.task.clone(), meters.bytes.clone());
-        Self { repository, lock, task, bytes, most, index_every, state: Arc::new((Mutex::new(state), Condvar::new())) }
+        Self {
+            repository,
+            lock,
+            task,
+            bytes,
+            max_concurrent,
+            index_every,
+            state: Arc::new((Mutex::new(state), Condvar::new())),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets packs be stored from now on, or never: until then those who have some wait.
+    /// Allows or denies uploads. Until then `submit` waits.
     pub(super) fn allow(&self, is_allowed: bool) {
-        self.state().gate = if is_allowed { Gate::Open } else { Gate::ShutForEver };
+        self.state().gate = if is_allowed { Gate::Open } else { Gate::Closed };
         self.state.1.notify_all();
     }
 
-    /// Takes a pack to store it; waits while enough are on their way. Says no more once a store failed.
+    /// Starts the upload of a pack; waits while the maximum is in flight. Returns an error after a failed upload.
     pub(super) fn submit(&self, pack: FinishedPack, cancel: &Cancel) -> Result<()> {
-        self.wait_below(self.most, cancel)?;
+        self.wait_below(self.max_concurrent, cancel)?;
         self.lock.check()?;
-        self.state().under_way += 1;
+        self.state().in_flight += 1;
         let (repository, state, bytes) = (self.repository.clone(), self.state.clone(), self.bytes.clone());
         let FinishedPack { id, content, blobs } = pack;
         self.repository.runtime.spawn(async move {
             let done = repository.store.put(&FileKind::Pack.key_of(&id), content).await;
             let mut now = state.0.lock().unwrap_or_else(PoisonError::into_inner);
-            now.under_way -= 1;
+            now.in_flight -= 1;
             match done {
                 Ok(()) => {
                     bytes.add(bytes_of_files(&blobs));
@@ -101,20 +116,21 @@ impl<'a> Uploads<'a> {
         Ok(())
     }
 
-    /// Waits until fewer than `limit` packs are on their way.
+    /// Waits until fewer than `limit` uploads are in flight.
     fn wait_below(&self, limit: usize, cancel: &Cancel) -> Result<()> {
         let mut state = self.state();
         let mut waiting = None;
-        while state.gate != Gate::Open || state.under_way >= limit {
+        while state.gate != Gate::Open || state.in_flight >= limit {
             cancel.check()?;
-            if state.gate == Gate::ShutForEver {
+            if state.gate == Gate::Closed {
                 return Err(RepositoryError::Cancelled);
             }
             let (guard, _) =
                 self.state.1.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
-            if waiting.is_none() && state.under_way >= limit {
-                waiting = Some(self.task.wait(format!("waiting for {} to store packs", self.repository.store.name())));
+            if waiting.is_none() && state.in_flight >= limit {
+                waiting =
+                    Some(self.task.wait(format!("waiting for uploads of packs to {}", self.repository.store.name())));
             }
         }
         match state.failure.take() {
@@ -123,12 +139,12 @@ impl<'a> Uploads<'a> {
         }
     }
 
-    /// Names what is stored in an index file, if there is enough of it.
+    /// Writes an index file if enough blobs are stored or the last one is old.
     pub(super) fn index_if_due(&self, cancel: &Cancel) -> Result<()> {
         let due = {
             let state = self.state();
             let is_enough = state.blobs >= self.index_every;
-            let is_old = state.blobs > 0 && state.indexed.elapsed() >= INDEXED_AFTER;
+            let is_old = state.blobs > 0 && state.indexed.elapsed() >= MAX_INDEX_INTERVAL;
             state.gate == Gate::Open && (is_enough || is_old)
         };
         if due { self.write_index(cancel) } else { Ok(()) }
@@ -141,8 +157,8 @@ impl<'a> Uploads<'a> {
             state.indexed = Instant::now();
             std::mem::take(&mut state.stored)
         };
-        for packs in portions(&stored, self.index_every) {
-            // Whoever removed the lock may have swept up packs that nothing names yet: naming them now would promise what is gone.
+        for packs in split_index(&stored, self.index_every) {
+            // Without the lock a prune may have removed unindexed packs: an index file would refer to missing packs.
             self.lock.confirm(cancel)?;
             let json = index::encode(packs).map_err(|cause| RepositoryError::corrupt("a new index file", cause))?;
             self.repository.wait(cancel, self.repository.save_under(self.lock, FileKind::Index, json))?;
@@ -150,15 +166,15 @@ impl<'a> Uploads<'a> {
         Ok(())
     }
 
-    /// Waits for all packs, then names them.
+    /// Waits for all uploads, then writes the index.
     pub(super) fn finish(&self, cancel: &Cancel) -> Result<()> {
         self.wait_below(1, cancel)?;
         self.write_index(cancel)
     }
 
-    /// After a cancel or a failure: names what is stored, so that the next run need not do it again, as far as that
-    /// takes no time. What is missed is found by listing.
-    pub(super) fn keep_what_is_stored(&self) {
+    /// Indexes stored packs after a cancel or a failure, so that the next run can use them, if that is quick. The rest is found by
+    /// listing.
+    pub(super) fn index_stored_packs(&self) {
         if self.lock.check().is_err() {
             return;
         }
@@ -167,7 +183,7 @@ impl<'a> Uploads<'a> {
         if state.gate != Gate::Open {
             return;
         }
-        while state.under_way > 0 && Instant::now() < deadline {
+        while state.in_flight > 0 && Instant::now() < deadline {
             let (guard, _) =
                 self.state.1.wait_timeout(state, Duration::from_millis(20)).unwrap_or_else(PoisonError::into_inner);
             state = guard;
@@ -179,16 +195,14 @@ impl<'a> Uploads<'a> {
             return;
         }
         let saving = async {
-            if !self.lock.is_there().await? {
+            if !self.lock.exists().await? {
                 return Err(RepositoryError::Cancelled);
             }
             self.repository.save_under(self.lock, FileKind::Index, json).await
         };
         let write = async { tokio::time::timeout(Duration::from_millis(250), saving).await };
         if !matches!(self.repository.runtime.block_on(write), Ok(Ok(_))) {
-            tracing::debug!(
-                "stored packs are not in the index yet; if they stay so, the next run finds them by listing"
-            );
+            tracing::debug!("stored packs are not indexed; the next backup finds them by listing");
         }
     }
 }
@@ -198,18 +212,18 @@ fn bytes_of_files(blobs: &[PackedBlob]) -> u64 {
     data.map(|blob| u64::from(blob.plain_length())).sum()
 }
 
-/// Index files of a bounded size, whole packs each.
-fn portions(stored: &[IndexedPack], enough: usize) -> Vec<&[IndexedPack]> {
-    let (mut portions, mut start, mut blobs) = (Vec::new(), 0, 0);
+/// Splits packs into index files with a limited number of blobs.
+fn split_index(stored: &[IndexedPack], max_blobs: usize) -> Vec<&[IndexedPack]> {
+    let (mut files, mut start, mut blobs) = (Vec::new(), 0, 0);
     for (at, pack) in stored.iter().enumerate() {
         blobs += pack.blobs.len();
-        if blobs >= enough {
-            portions.push(&stored[start..=at]);
+        if blobs >= max_blobs {
+            files.push(&stored[start..=at]);
             (start, blobs) = (at + 1, 0);
         }
     }
     if start < stored.len() {
-        portions.push(&stored[start..]);
+        files.push(&stored[start..]);
     }
-    portions
+    files
 }

@@ -1,26 +1,26 @@
-//! Blobs: the pieces of files and the directories, as packs and indexes describe them.
+//! Blobs: chunks of files and trees, as described by packs and indexes.
 
 use super::id::Id;
 
-/// What a blob holds.
+/// The kind of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlobKind {
-    /// A piece of a file.
+    /// A chunk of a file.
     Data,
-    /// A directory.
+    /// A tree.
     Tree,
 }
 
-/// A blob and its place in a pack.
+/// A blob and its position in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedBlob {
     /// SHA-256 of the plain bytes.
     pub id: Id,
-    /// What it holds.
+    /// Its kind.
     pub kind: BlobKind,
-    /// Where its sealed bytes start.
+    /// The offset of its encrypted bytes.
     pub offset: u32,
-    /// How many sealed bytes there are.
+    /// The length of its encrypted bytes.
     pub length: u32,
     /// Length of the plain bytes if they are compressed, else 0.
     pub uncompressed: u32,

@@ -1,4 +1,4 @@
-//! Where files are cut: a Rabin fingerprint over the last 64 bytes decides.
+//! Content-defined chunking: a Rabin fingerprint over the last 64 bytes decides where files are split.
 //!
 //! The fingerprint at a place depends on 64 bytes only, so any place can be tested on its own. That is what makes this
 //! fast: where the processor can, 32 stretches of the buffer are hashed side by side with vector instructions. Elsewhere
@@ -7,19 +7,19 @@
 use super::chunker_wide::{self as wide, Wide};
 use super::polynomial::Polynomial;
 
-/// No chunk but a file's last is shorter.
-pub const SHORTEST: usize = 512 * 1024;
-/// No chunk is longer.
-pub const LONGEST: usize = 8 * 1024 * 1024;
+/// The minimum size of a chunk, except for the last of a file.
+pub const MIN_CHUNK_SIZE: usize = 512 * 1024;
+/// The maximum size of a chunk.
+pub const MAX_CHUNK_SIZE: usize = 8 * 1024 * 1024;
 
 const WINDOW: usize = 64;
 const MASK: u64 = (1 << 20) - 1;
 const LANES: usize = 4;
 /// Places one lane tests before the lanes are compared.
-const STRETCH: usize = 16 * 1024;
+const STRETCH_SIZE: usize = 16 * 1024;
 /// The same with vector instructions, at most. Not a power of two: all stretches would share the same few lines of the
 /// processor's cache.
-const WIDE_STRETCH: usize = 65 * wide::UNIT;
+const WIDE_STRETCH_SIZE: usize = 65 * wide::UNIT;
 
 /// Finds cuts. One for each repository: its tables come from the polynomial.
 pub struct Chunker {
@@ -50,17 +50,17 @@ impl Chunker {
         Self { wide: Wide::new(degree, &reducing, &leaving), leaving, reducing, shift: degree - 8 }
     }
 
-    /// The length of the chunk that `data` starts with, as far as that can be said: `None` asks for more data.
-    /// `tested` is how much of `data` an earlier call has seen without finding a cut.
+    /// The length of the first chunk of `data`; `None` if more data is needed. `tested` is the length of `data` that an earlier call
+    /// has tested without a boundary.
     pub fn cut(&self, data: &[u8], tested: usize) -> Option<usize> {
-        let first = SHORTEST.max(tested + 1);
-        let last = data.len().min(LONGEST);
+        let first = MIN_CHUNK_SIZE.max(tested + 1);
+        let last = data.len().min(MAX_CHUNK_SIZE);
         if last >= first
             && let Some(found) = self.search(data, first, last)
         {
             return Some(found);
         }
-        (last == LONGEST).then_some(LONGEST)
+        (last == MAX_CHUNK_SIZE).then_some(MAX_CHUNK_SIZE)
     }
 
     /// The first place in `first..=last` where a chunk may end.
@@ -69,11 +69,11 @@ impl Chunker {
             Some(wide) => narrow(wide, data, first, last),
             None => (first, last),
         };
-        while first + LANES * STRETCH <= last + 1 {
-            if let Some(found) = self.search_lanes(&data[first - WINDOW..first + LANES * STRETCH - 1]) {
+        while first + LANES * STRETCH_SIZE <= last + 1 {
+            if let Some(found) = self.search_lanes(&data[first - WINDOW..first + LANES * STRETCH_SIZE - 1]) {
                 return Some(first + found);
             }
-            first += LANES * STRETCH;
+            first += LANES * STRETCH_SIZE;
         }
         self.search_one(&data[first - WINDOW..last]).map(|found| first + found)
     }
@@ -95,14 +95,14 @@ impl Chunker {
 
     /// The same with all lanes: `data` is one window and all stretches, less one byte.
     fn search_lanes(&self, data: &[u8]) -> Option<usize> {
-        let lane = |number: usize| &data[number * STRETCH..][..WINDOW + STRETCH - 1];
+        let lane = |number: usize| &data[number * STRETCH_SIZE..][..WINDOW + STRETCH_SIZE - 1];
         let lanes: [&[u8]; LANES] = std::array::from_fn(lane);
-        let old = lanes.map(|bytes| &bytes[..STRETCH - 1]);
-        let new = lanes.map(|bytes| &bytes[WINDOW..][..STRETCH - 1]);
+        let old = lanes.map(|bytes| &bytes[..STRETCH_SIZE - 1]);
+        let new = lanes.map(|bytes| &bytes[WINDOW..][..STRETCH_SIZE - 1]);
         let mut prints = lanes.map(|bytes| self.fingerprint(&bytes[..WINDOW]));
         let mut found = [usize::MAX; LANES];
         note_hits(&prints, 0, &mut found);
-        for place in 0..STRETCH - 1 {
+        for place in 0..STRETCH_SIZE - 1 {
             for number in 0..LANES {
                 prints[number] = self.slide(prints[number], old[number][place], new[number][place]);
             }
@@ -111,7 +111,7 @@ impl Chunker {
             }
         }
         let (number, place) = found.into_iter().enumerate().find(|&(_, place)| place != usize::MAX)?;
-        Some(number * STRETCH + place)
+        Some(number * STRETCH_SIZE + place)
     }
 
     fn fingerprint(&self, window: &[u8]) -> u64 {
@@ -134,7 +134,7 @@ impl Chunker {
 /// What is left of `first..=last` to be searched: a stretch that has the first cut, or what is too short for vectors.
 fn narrow(wide: &Wide, data: &[u8], mut first: usize, last: usize) -> (usize, usize) {
     loop {
-        let stretch = ((last + 1 - first) / wide::LANES / wide::UNIT * wide::UNIT).min(WIDE_STRETCH);
+        let stretch = ((last + 1 - first) / wide::LANES / wide::UNIT * wide::UNIT).min(WIDE_STRETCH_SIZE);
         if stretch == 0 {
             return (first, last);
         }
@@ -164,8 +164,8 @@ mod tests {
     use super::*;
     use crate::format::id::Id;
 
-    /// The reproducible noise that the known cuts belong to.
-    fn noise(length: usize) -> Vec<u8> {
+    /// Reproducible random bytes with known chunk boundaries.
+    fn random_bytes(length: usize) -> Vec<u8> {
         let mut state = 42_u64;
         let mut next = || {
             state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -201,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_cut_where_it_is_known_to_be_cut() {
-        let data = noise(64 * 1024 * 1024);
+    fn random_bytes_are_split_at_the_known_boundaries() {
+        let data = random_bytes(64 * 1024 * 1024);
         assert_eq!(Id::of(&data).to_string(), "b03ae2fd2197ef26283e21ae4318713011c88491c0feb8cf2ea6b8e58ac0c2b6");
-        let lengths = cuts(&data, LONGEST);
+        let lengths = cuts(&data, MAX_CHUNK_SIZE);
         assert_eq!(lengths.len(), 43);
         assert_eq!(lengths[..5], [2_586_782, 633_802, 2_258_979, 1_712_431, 3_309_017]);
         let mut ids = Vec::new();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_find_the_same_first_cut_as_a_search_place_by_place() {
+    fn vector_search_finds_the_same_first_boundary_as_scalar_search() {
         let mut random = StdRng::seed_from_u64(3);
         let mut found = 0;
         for round in 0..200 {
@@ -226,7 +226,7 @@ mod tests {
             let chunker = Chunker::new(polynomial);
             let plain = Chunker { wide: None, ..Chunker::new(polynomial) };
             let mut data = vec![0_u8; random.random_range(WINDOW + 1..600_000)];
-            // From noise to a file with hardly anything in it.
+            // From random bytes to a file of mostly zeros.
             let highest = [255, 1, 15][round % 3];
             for byte in &mut data {
                 *byte = random.random_range(0..=highest);
@@ -246,10 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_cut_at_the_shortest_length() {
-        assert_eq!(cuts(&vec![0; 2 * SHORTEST + 5], 100_000), [SHORTEST, SHORTEST, 5]);
+    fn zeros_are_split_at_the_minimum_size() {
+        assert_eq!(cuts(&vec![0; 2 * MIN_CHUNK_SIZE + 5], 100_000), [MIN_CHUNK_SIZE, MIN_CHUNK_SIZE, 5]);
         assert_eq!(
-            Id::of(&vec![0; SHORTEST]).to_string(),
+            Id::of(&vec![0; MIN_CHUNK_SIZE]).to_string(),
             "07854d2fef297a06ba81685e660c332de36d5d18d546927d30daad6d7fda1541"
         );
     }

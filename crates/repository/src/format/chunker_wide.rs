@@ -103,7 +103,7 @@ mod processor {
         pub(super) fn stretches_with_cuts(&self, data: &[u8]) -> u32 {
             assert!(is_available(), "there is a `Wide` only where these instructions are");
             #[expect(unsafe_code, reason = "the compiler cannot see that the processor has these instructions")]
-            // SAFETY: the function needs nothing but AVX2, which was just asked for.
+            // SAFETY: the function requires AVX2 only, which was just checked.
             unsafe {
                 search(self, data)
             }

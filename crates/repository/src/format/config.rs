@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::id::Id;
 use super::polynomial::Polynomial;
 
-/// What a repository says about itself.
+/// The config of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// 1 or 2.
     pub version: u32,
-    /// A random name.
+    /// The random ID of the repository.
     pub id: Id,
-    /// What the chunker hashes with.
+    /// The polynomial of the chunker.
     pub polynomial: Polynomial,
 }
 
@@ -24,28 +24,28 @@ struct Wire {
 }
 
 impl Config {
-    /// For a new repository of version 2.
+    /// Creates the config of a new repository of version 2.
     pub fn generate() -> Self {
         Self { version: 2, id: Id::random(), polynomial: Polynomial::random() }
     }
 
-    /// Stands in for one that cannot be read. What is stored can be opened without it; nothing can be added.
+    /// A placeholder for an unreadable config. Stored data can be read without it; nothing can be added.
     pub fn unknown() -> Self {
         Self { version: 0, id: Id::default(), polynomial: Polynomial::random() }
     }
 
-    /// Reads the opened bytes of the file; the error is what is wrong with them.
+    /// Parses the decrypted file. The error is what is wrong with it.
     pub fn parse(plain: &[u8]) -> Result<Self, String> {
         let wire: Wire = serde_json::from_slice(plain).map_err(|error| error.to_string())?;
         if !(1..=2).contains(&wire.version) {
-            return Err(format!("repository version {} is not known", wire.version));
+            return Err(format!("unknown repository version {}", wire.version));
         }
         let bits = u64::from_str_radix(&wire.chunker_polynomial, 16).map_err(|error| error.to_string())?;
         let polynomial = Polynomial::new(bits).ok_or("the chunker polynomial is not irreducible")?;
         Ok(Self { version: wire.version, id: wire.id, polynomial })
     }
 
-    /// The bytes to seal.
+    /// The plain bytes to encrypt.
     pub fn encode(&self) -> Vec<u8> {
         let polynomial = self.polynomial.bits();
         format!(r#"{{"version":{},"id":"{}","chunker_polynomial":"{polynomial:x}"}}"#, self.version, self.id).into()

@@ -1,4 +1,4 @@
-//! Sealing: AES-256 in counter mode, then Poly1305 over the ciphertext. Adds 32 bytes to whatever is sealed.
+//! Encryption as in restic: AES-256 in counter mode, then a Poly1305-AES MAC over the ciphertext. Adds 32 bytes.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use super::poly1305::Poly1305;
 /// Bytes before the ciphertext.
 pub const IV_SIZE: usize = 16;
 /// Bytes after the ciphertext.
-pub const TAG_SIZE: usize = 16;
-/// What sealing adds.
-pub const OVERHEAD: usize = IV_SIZE + TAG_SIZE;
+pub const MAC_SIZE: usize = 16;
+/// The bytes that encryption adds.
+pub const OVERHEAD: usize = IV_SIZE + MAC_SIZE;
 
-/// What is worked on at a time: small enough for the cache.
-const PIECE: usize = 32 * 1024;
+/// The size of a chunk for the processor's cache.
+const CHUNK_SIZE: usize = 32 * 1024;
 
-/// The three secrets that seal and open.
+/// The three secrets of a key.
 #[derive(Clone)]
 pub struct Key {
     encrypt: [u8; 32],
@@ -35,38 +35,38 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Sealed bytes in their parts; joined in this order they are what is stored.
+/// Encrypted bytes: IV, ciphertext and MAC, stored in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sealed<'t> {
-    /// A random start.
+pub struct EncryptedBytes<'t> {
+    /// The random initialization vector.
     pub iv: [u8; IV_SIZE],
-    /// As long as the plain form.
+    /// The ciphertext, as long as the plaintext.
     pub text: &'t [u8],
-    /// Proves the other two.
-    pub tag: [u8; TAG_SIZE],
+    /// The MAC.
+    pub tag: [u8; MAC_SIZE],
 }
 
-impl<'t> Sealed<'t> {
-    /// The parts of stored bytes.
-    pub fn split(stored: &'t [u8]) -> Result<Self, BrokenSeal> {
-        let (iv, rest) = stored.split_first_chunk::<IV_SIZE>().ok_or(BrokenSeal)?;
-        let (text, tag) = rest.split_last_chunk::<TAG_SIZE>().ok_or(BrokenSeal)?;
+impl<'t> EncryptedBytes<'t> {
+    /// Splits stored bytes.
+    pub fn split(stored: &'t [u8]) -> Result<Self, MacError> {
+        let (iv, rest) = stored.split_first_chunk::<IV_SIZE>().ok_or(MacError)?;
+        let (text, tag) = rest.split_last_chunk::<MAC_SIZE>().ok_or(MacError)?;
         Ok(Self { iv: *iv, text, tag: *tag })
     }
 
-    /// How many bytes are stored.
+    /// The number of stored bytes.
     pub fn stored_length(&self) -> usize {
         self.text.len() + OVERHEAD
     }
 }
 
-/// Sealed bytes that do not open: another key, or damage.
+/// The MAC does not match: another key, or damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the seal is broken")]
-pub struct BrokenSeal;
+#[error("MAC verification failed")]
+pub struct MacError;
 
 impl Key {
-    /// From the three secrets; all-zero ones are no key.
+    /// Creates a key from its secrets; `None` if one is all zeros.
     pub fn new(encrypt: [u8; 32], mac_k: [u8; 16], mac_r: [u8; 16]) -> Option<Self> {
         if encrypt == [0; 32] || mac_k == [0; 16] || mac_r == [0; 16] {
             return None;
@@ -84,82 +84,83 @@ impl Key {
         }
     }
 
-    /// The secrets again, for a key file.
+    /// The secrets, for a key file.
     pub(crate) fn secrets(&self) -> (&[u8; 32], &[u8; 16], &[u8; 16]) {
         (&self.encrypt, &self.mac_k, &self.mac_r)
     }
 
-    /// Appends the sealed form of `plain`.
-    pub fn seal(&self, plain: &[u8], out: &mut Vec<u8>) {
-        self.seal_with(random_iv(), plain, out);
+    /// Appends the encrypted form of `plain`.
+    pub fn encrypt(&self, plain: &[u8], out: &mut Vec<u8>) {
+        self.encrypt_with_iv(random_iv(), plain, out);
     }
 
-    fn seal_with(&self, iv: [u8; IV_SIZE], plain: &[u8], out: &mut Vec<u8>) {
+    fn encrypt_with_iv(&self, iv: [u8; IV_SIZE], plain: &[u8], out: &mut Vec<u8>) {
         out.reserve(plain.len() + OVERHEAD);
         out.extend_from_slice(&iv);
         let start = out.len();
         out.extend_from_slice(plain);
-        let tag = self.seal_text(&iv, &mut out[start..]);
+        let tag = self.encrypt_text(&iv, &mut out[start..]);
         out.extend_from_slice(&tag);
     }
 
-    /// Seals where the plain form lies, without a copy.
-    pub fn seal_in_place<'t>(&self, text: &'t mut [u8]) -> Sealed<'t> {
+    /// Encrypts in place, without a copy.
+    pub fn encrypt_in_place<'t>(&self, text: &'t mut [u8]) -> EncryptedBytes<'t> {
         let iv = random_iv();
-        let tag = self.seal_text(&iv, text);
-        Sealed { iv, text, tag }
+        let tag = self.encrypt_text(&iv, text);
+        EncryptedBytes { iv, text, tag }
     }
 
-    fn seal_text(&self, iv: &[u8; IV_SIZE], text: &mut [u8]) -> [u8; TAG_SIZE] {
+    fn encrypt_text(&self, iv: &[u8; IV_SIZE], text: &mut [u8]) -> [u8; MAC_SIZE] {
         self.keystream(iv).apply(text);
         self.tag(iv, text)
     }
 
-    /// Puts the plain form of `sealed` into `out`, replacing what is there. Nothing is decrypted unless the tag is right.
-    pub fn open(&self, sealed: &[u8], out: &mut Vec<u8>) -> Result<(), BrokenSeal> {
+    /// Decrypts into `out`, replacing its content, after the MAC was verified.
+    pub fn decrypt(&self, encrypted: &[u8], out: &mut Vec<u8>) -> Result<(), MacError> {
         out.clear();
-        let sealed = self.proved(Sealed::split(sealed)?)?;
-        let mut keystream = self.keystream(&sealed.iv);
-        out.reserve(sealed.text.len());
-        for piece in sealed.text.chunks(PIECE) {
+        let encrypted = self.verified(EncryptedBytes::split(encrypted)?)?;
+        let mut keystream = self.keystream(&encrypted.iv);
+        out.reserve(encrypted.text.len());
+        for chunk in encrypted.text.chunks(CHUNK_SIZE) {
             let start = out.len();
-            out.extend_from_slice(piece);
+            out.extend_from_slice(chunk);
             keystream.apply(&mut out[start..]);
         }
         Ok(())
     }
 
-    /// The same for those who do not keep the plain form: hands it to `take` in pieces that fit into `buffer` and stay in
-    /// the processor's cache, each after its sealed form.
-    pub fn open_in_pieces(
+    /// Decrypts without keeping the plaintext: passes each chunk of ciphertext and plaintext to `on_chunk`. Chunks fit into `buffer`
+    /// and the processor's cache.
+    pub fn decrypt_in_chunks(
         &self,
-        sealed: Sealed<'_>,
+        encrypted: EncryptedBytes<'_>,
         buffer: &mut [u8],
-        mut take: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), BrokenSeal> {
-        let sealed = self.proved(sealed)?;
-        let mut keystream = self.keystream(&sealed.iv);
-        // The keystream goes on after whole blocks only. A buffer that is smaller than one is refused below.
+        mut on_chunk: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), MacError> {
+        let encrypted = self.verified(encrypted)?;
+        let mut keystream = self.keystream(&encrypted.iv);
+        // The keystream continues after whole blocks only. A buffer smaller than a block is rejected below.
         let whole_blocks = buffer.len() - buffer.len() % IV_SIZE;
-        for piece in sealed.text.chunks(whole_blocks.max(IV_SIZE)) {
-            let plain = buffer.get_mut(..piece.len()).ok_or(BrokenSeal)?;
-            plain.copy_from_slice(piece);
+        for chunk in encrypted.text.chunks(whole_blocks.max(IV_SIZE)) {
+            let plain = buffer.get_mut(..chunk.len()).ok_or(MacError)?;
+            plain.copy_from_slice(chunk);
             keystream.apply(plain);
-            take(piece, plain);
+            on_chunk(chunk, plain);
         }
         Ok(())
     }
 
-    fn proved<'s>(&self, sealed: Sealed<'s>) -> Result<Sealed<'s>, BrokenSeal> {
-        let good = sealed.iv != [0; IV_SIZE] && same(&self.tag(&sealed.iv, sealed.text), &sealed.tag);
-        if good { Ok(sealed) } else { Err(BrokenSeal) }
+    fn verified<'s>(&self, encrypted: EncryptedBytes<'s>) -> Result<EncryptedBytes<'s>, MacError> {
+        let is_valid =
+            encrypted.iv != [0; IV_SIZE] && is_equal(&self.mac(&encrypted.iv, encrypted.text), &encrypted.tag);
+        if is_valid { Ok(encrypted) } else { Err(MacError) }
     }
 
     fn keystream(&self, iv: &[u8; IV_SIZE]) -> Keystream<'_> {
         self.cipher.keystream(iv)
     }
 
-    fn tag(&self, iv: &[u8; IV_SIZE], ciphertext: &[u8]) -> [u8; TAG_SIZE] {
+    fn mac(&self, iv: &[u8; IV_SIZE], ciphertext: &[u8]) -> [u8; MAC_SIZE] {
         let mut pad = (*iv).into();
         self.pads.encrypt_block(&mut pad);
         self.poly1305.tag(&pad.into(), ciphertext)
@@ -175,8 +176,8 @@ fn random_iv() -> [u8; IV_SIZE] {
     }
 }
 
-/// Compares without telling by its duration where the difference is.
-fn same(one: &[u8; TAG_SIZE], other: &[u8; TAG_SIZE]) -> bool {
+/// Compares in constant time.
+fn is_equal(one: &[u8; MAC_SIZE], other: &[u8; MAC_SIZE]) -> bool {
     one.iter().zip(other).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
@@ -199,52 +200,52 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn sealing_gives_the_known_bytes() {
-        let mut sealed = Vec::new();
-        fixed_key().seal_with(bytes(0x40), b"Plimsoll restic vector\n", &mut sealed);
+    fn encryption_gives_the_known_bytes() {
+        let mut encrypted = Vec::new();
+        fixed_key().encrypt_with_iv(bytes(0x40), b"Plimsoll restic vector\n", &mut encrypted);
         assert_eq!(
-            hex(&sealed),
+            hex(&encrypted),
             "404142434445464748494a4b4c4d4e4ff312b652e435d683b30907b4f932d277c6107de7c79c6e0b40e94f84e2e4c510a135ac1308fb1f"
         );
-        sealed.clear();
-        fixed_key().seal_with(bytes(0x40), b"", &mut sealed);
-        assert_eq!(hex(&sealed), "404142434445464748494a4b4c4d4e4f859469c07743c7e45b318d151d3d87e9");
+        encrypted.clear();
+        fixed_key().encrypt_with_iv(bytes(0x40), b"", &mut encrypted);
+        assert_eq!(hex(&encrypted), "404142434445464748494a4b4c4d4e4f859469c07743c7e45b318d151d3d87e9");
     }
 
     #[test]
-    fn every_flipped_bit_breaks_the_seal() {
-        let (mut sealed, mut plain) = (Vec::new(), Vec::new());
-        fixed_key().seal(b"some text", &mut sealed);
-        assert_eq!(fixed_key().open(&sealed, &mut plain), Ok(()));
+    fn every_flipped_bit_fails_mac_verification() {
+        let (mut encrypted, mut plain) = (Vec::new(), Vec::new());
+        fixed_key().encrypt(b"some text", &mut encrypted);
+        assert_eq!(fixed_key().decrypt(&encrypted, &mut plain), Ok(()));
         assert_eq!(plain, b"some text");
-        for bit in 0..sealed.len() * 8 {
-            let mut damaged = sealed.clone();
+        for bit in 0..encrypted.len() * 8 {
+            let mut damaged = encrypted.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(fixed_key().open(&damaged, &mut plain), Err(BrokenSeal), "bit {bit}");
+            assert_eq!(fixed_key().decrypt(&damaged, &mut plain), Err(MacError), "bit {bit}");
         }
-        assert_eq!(fixed_key().open(&sealed[..31], &mut plain), Err(BrokenSeal));
+        assert_eq!(fixed_key().decrypt(&encrypted[..31], &mut plain), Err(MacError));
     }
 
     #[test]
-    fn pieces_join_to_the_whole() {
-        let (mut sealed, mut plain) = (Vec::new(), Vec::new());
-        fixed_key().seal(&[7; 1000], &mut sealed);
+    fn chunks_join_to_the_plaintext() {
+        let (mut encrypted, mut plain) = (Vec::new(), Vec::new());
+        fixed_key().encrypt(&[7; 1000], &mut encrypted);
         for size in [16, 33, 1000, 4096] {
             plain.clear();
-            let parts = Sealed::split(&sealed).expect("long enough");
+            let parts = EncryptedBytes::split(&encrypted).expect("long enough");
             let opened =
-                fixed_key().open_in_pieces(parts, &mut vec![0; size], |_, piece| plain.extend_from_slice(piece));
-            assert_eq!((opened, plain.as_slice()), (Ok(()), &[7; 1000][..]), "pieces of {size}");
+                fixed_key().decrypt_in_chunks(parts, &mut vec![0; size], |_, chunk| plain.extend_from_slice(chunk));
+            assert_eq!((opened, plain.as_slice()), (Ok(()), &[7; 1000][..]), "chunks of {size}");
         }
         let mut text = [7; 1000];
-        let parts = fixed_key().seal_in_place(&mut text);
+        let parts = fixed_key().encrypt_in_place(&mut text);
         let joined = [&parts.iv[..], parts.text, &parts.tag[..]].concat();
-        assert_eq!((fixed_key().open(&joined, &mut plain), plain.as_slice()), (Ok(()), &[7; 1000][..]));
-        sealed[20] ^= 1;
-        let parts = Sealed::split(&sealed).expect("long enough");
-        assert_eq!(fixed_key().open_in_pieces(parts, &mut [0; 16], |_, _| ()), Err(BrokenSeal));
-        sealed[20] ^= 1;
-        let parts = Sealed::split(&sealed).expect("long enough");
-        assert_eq!(fixed_key().open_in_pieces(parts, &mut [0; 15], |_, _| ()), Err(BrokenSeal), "no room for a block");
+        assert_eq!((fixed_key().decrypt(&joined, &mut plain), plain.as_slice()), (Ok(()), &[7; 1000][..]));
+        encrypted[20] ^= 1;
+        let parts = EncryptedBytes::split(&encrypted).expect("long enough");
+        assert_eq!(fixed_key().decrypt_in_chunks(parts, &mut [0; 16], |_, _| ()), Err(MacError));
+        encrypted[20] ^= 1;
+        let parts = EncryptedBytes::split(&encrypted).expect("long enough");
+        assert_eq!(fixed_key().decrypt_in_chunks(parts, &mut [0; 15], |_, _| ()), Err(MacError), "no room for a block");
     }
 }

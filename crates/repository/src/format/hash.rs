@@ -119,7 +119,7 @@ mod processor {
             return;
         }
         #[expect(unsafe_code, reason = "the compiler cannot see that the processor has these instructions")]
-        // SAFETY: the function needs nothing but the SHA extensions and SSE 4.1, which were just asked for.
+        // SAFETY: the function requires the SHA extensions and SSE 4.1 only, which were just checked.
         unsafe {
             compress([one, other], blocks);
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stream_has_the_known_hash_whatever_its_length_and_pieces() {
+    fn a_stream_of_any_length_and_chunks_has_the_known_hash() {
         let data = bytes(400, 1);
         for length in 0..data.len() {
             for piece in [1, 7, 63, 64, 65, 200, 400] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn two_streams_have_the_hashes_that_each_has_alone() {
+    fn two_parallel_streams_have_their_own_hashes() {
         let (one, other) = (bytes(1000, 1), bytes(1000, 77));
         for step in 0..20_000 {
             // Numbers without a common factor: all sorts of lengths and beginnings meet.

@@ -1,11 +1,11 @@
-//! SHA-256 values, the names of everything.
+//! IDs: SHA-256 hashes.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
-/// A SHA-256 value: the name of a blob, pack, index, snapshot or lock.
+/// A SHA-256 hash: the ID of a blob, pack, index, snapshot or lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Id(pub [u8; 32]);
 
@@ -22,7 +22,7 @@ impl Id {
         (hash.finish(), other_hash.finish())
     }
 
-    /// A random one, for names that are not hashes.
+    /// A random ID.
     pub fn random() -> Self {
         Self(rand::random())
     }
@@ -40,7 +40,7 @@ impl Id {
         Some(Self(id))
     }
 
-    /// The first eight digits, as people see it.
+    /// The first eight digits, for messages.
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()
     }

@@ -1,4 +1,4 @@
-//! Key files: how a password leads to the master key.
+//! Key files: a password decrypts the master key.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crypto::Key;
 
-/// A file under `keys/`: plain JSON around the sealed master key.
+/// A file in `keys/`: JSON with the encrypted master key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeyFile {
     created: String,
@@ -33,30 +33,30 @@ struct MacKey {
     r: String,
 }
 
-/// Why a key file does not give the master key.
+/// An error of a key file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Another password, most likely.
-    #[error("the password does not open this key")]
+    /// The password does not match.
+    #[error("wrong password for this key")]
     WrongPassword,
-    /// It is not a key file.
-    #[error("not a key file: {0}")]
+    /// The key file is invalid.
+    #[error("invalid key file: {0}")]
     Malformed(String),
 }
 
-/// A key file may not make us spend more memory than this: a repository is foreign input. restic itself stays below 64 MiB.
-const MOST_MEMORY: u64 = 128 * 1024 * 1024;
-/// scrypt takes this much besides, for its passes side by side; restic asks for 5 or 6 KiB.
-const MOST_MEMORY_OF_PASSES: u64 = 1024 * 1024;
-/// All memory that is gone through, which is what takes time. restic aims at half a second: 160 to 192 MiB were seen.
-const MOST_COST: u64 = 1024 * 1024 * 1024;
+/// The maximum memory of a key derivation: key files are not trusted. restic stays below 64 MiB.
+const MAX_MEMORY: u64 = 128 * 1024 * 1024;
+/// The additional memory of scrypt for its parallelism; restic uses 5 or 6 KiB.
+const MAX_PARALLEL_MEMORY: u64 = 1024 * 1024;
+/// The maximum of all memory accesses, which determine the time. restic aims at half a second, which is 160 to 192 MiB.
+const MAX_COST: u64 = 1024 * 1024 * 1024;
 const SALT_SIZE: usize = 64;
 
 /// The cost of a new key: about a tenth of a second and 32 MiB.
 const LOG_N: u8 = 15;
 
 impl KeyFile {
-    /// Wraps a master key with a password.
+    /// Encrypts a master key with a password.
     pub fn create(master: &Key, password: &[u8], created: String, hostname: String) -> Result<Self, KeyError> {
         Self::create_with_cost(master, password, created, hostname, LOG_N)
     }
@@ -80,13 +80,13 @@ impl KeyFile {
             salt: STANDARD.encode(salt),
             data: String::new(),
         };
-        let mut sealed = Vec::new();
-        file.user_key(password)?.seal(&master_json(master)?, &mut sealed);
-        file.data = STANDARD.encode(sealed);
+        let mut encrypted = Vec::new();
+        file.user_key(password)?.encrypt(&master_json(master)?, &mut encrypted);
+        file.data = STANDARD.encode(encrypted);
         Ok(file)
     }
 
-    /// Reads a key file.
+    /// Parses a key file.
     pub fn parse(bytes: &[u8]) -> Result<Self, KeyError> {
         serde_json::from_slice(bytes).map_err(|error| KeyError::Malformed(error.to_string()))
     }
@@ -99,18 +99,18 @@ impl KeyFile {
     /// The master key, if the password is right.
     pub fn unlock(&self, password: &[u8]) -> Result<Key, KeyError> {
         let user = self.user_key(password)?;
-        let sealed = decode(&self.data)?;
+        let encrypted = decode(&self.data)?;
         let mut plain = Vec::new();
-        user.open(&sealed, &mut plain).map_err(|_| KeyError::WrongPassword)?;
+        user.decrypt(&encrypted, &mut plain).map_err(|_| KeyError::WrongPassword)?;
         parse_master(&plain)
     }
 
-    /// The memory that deriving a key takes, times the passes over it; nothing if the file asks for more than is allowed.
+    /// The memory of the key derivation times its passes; `None` if it exceeds the limits.
     pub fn cost_in_bytes(&self) -> Option<u64> {
         let (block, passes) = (128 * u64::from(self.r), u64::from(self.p));
-        let memory = self.n.checked_mul(block).filter(|size| *size <= MOST_MEMORY)?;
-        block.checked_mul(passes).filter(|size| *size <= MOST_MEMORY_OF_PASSES)?;
-        memory.checked_mul(passes).filter(|cost| *cost <= MOST_COST)
+        let memory = self.n.checked_mul(block).filter(|size| *size <= MAX_MEMORY)?;
+        block.checked_mul(passes).filter(|size| *size <= MAX_PARALLEL_MEMORY)?;
+        memory.checked_mul(passes).filter(|cost| *cost <= MAX_COST)
     }
 
     fn user_key(&self, password: &[u8]) -> Result<Key, KeyError> {
@@ -125,7 +125,7 @@ impl KeyFile {
         split_key(&derived)
     }
 
-    /// The cost as the key file states it, refused before anything is allocated if it is out of bounds.
+    /// The cost in the key file. Rejected before any allocation if it exceeds the limits.
     fn cost(&self) -> Result<scrypt::Params, KeyError> {
         let out_of_bounds = || KeyError::Malformed(format!("scrypt cost {}/{}/{}", self.n, self.r, self.p));
         let bounded = self.cost_in_bytes().is_some_and(|cost| cost > 0);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_would_exhaust_the_machine_is_refused_before_it_is_paid() {
+    fn an_excessive_cost_is_rejected_before_any_allocation() {
         let too_much_memory = [(1 << 40, 8, 1), (1 << 20, 1 << 20, 1), (2, 1 << 19, 128), (2, 1 << 13, 2)];
         let too_much_time = [(1024, 8, 1 << 30), (1 << 17, 8, 9), (u64::MAX, u32::MAX, u32::MAX)];
         let nonsense = [(1000, 8, 1), (0, 8, 1), (1, 8, 1), (1024, 0, 1), (1024, 8, 0)];
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_restic_asks_for_is_allowed_and_some_times_as_much() {
+    fn the_cost_of_restic_and_some_multiples_are_allowed() {
         for (n, r, p) in [(1 << 14, 8, 1), (1 << 15, 8, 6), (1 << 15, 8, 32), (1 << 17, 8, 8), (1 << 16, 16, 8)] {
             assert!(file(n, r, p).cost().is_ok(), "{n}/{r}/{p}");
         }
@@ -224,9 +224,10 @@ mod tests {
 
     #[test]
     fn only_the_right_password_opens() {
-        let made = KeyFile::create_with_cost(&fixed_key(), b"right", String::new(), String::new(), 4).expect("made");
-        let again = KeyFile::parse(&made.encode().expect("encodes")).expect("parses");
-        assert_eq!(again.unlock(b"right").expect("opens").secrets(), fixed_key().secrets());
-        assert_eq!(again.unlock(b"wrong").expect_err("stays closed"), KeyError::WrongPassword);
+        let created =
+            KeyFile::create_with_cost(&fixed_key(), b"right", String::new(), String::new(), 4).expect("created");
+        let parsed = KeyFile::parse(&created.encode().expect("encodes")).expect("parses");
+        assert_eq!(parsed.unlock(b"right").expect("opens").secrets(), fixed_key().secrets());
+        assert_eq!(parsed.unlock(b"wrong").expect_err("stays closed"), KeyError::WrongPassword);
     }
 }

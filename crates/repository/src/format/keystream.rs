@@ -1,4 +1,4 @@
-//! AES-256 in counter mode: the keystream that turns a plain text into a sealed one and back.
+//! AES-256 in counter mode: the keystream that encrypts and decrypts.
 //!
 //! With vector instructions for AES two blocks take the time of one. The library for AES uses them only beside AVX-512, which
 //! many processors that have them lack.
@@ -36,7 +36,7 @@ pub(super) struct Keystream<'c> {
 }
 
 impl Keystream<'_> {
-    /// Seals a plain text or opens a sealed one. All but the last piece of a text have to be whole blocks.
+    /// Encrypts or decrypts. All but the last part of a text must be whole blocks.
     pub(super) fn apply(&mut self, text: &mut [u8]) {
         let blocks = text.len().div_ceil(BLOCK) as u64;
         match &self.cipher.wide {
@@ -86,7 +86,7 @@ mod wide {
     use super::{BLOCK, low_half};
 
     const ROUNDS: usize = 14;
-    /// Vectors of two blocks that are under way at a time: what one waits for, the others use.
+    /// The number of vectors of two blocks in the pipeline at a time.
     const VECTORS: usize = 8;
     const STRETCH: usize = 2 * BLOCK * VECTORS;
 
@@ -102,14 +102,14 @@ mod wide {
                 return None;
             }
             #[expect(unsafe_code, reason = "the compiler cannot see that the processor has these instructions")]
-            // SAFETY: the function needs nothing but AES, which was just asked for.
+            // SAFETY: the function requires AES only, which was just checked.
             Some(Self(unsafe { expand(secret) }))
         }
 
         /// `counter` must have room for the whole text in its lower half.
         pub(super) fn apply(&self, counter: u128, text: &mut [u8]) {
             #[expect(unsafe_code, reason = "the compiler cannot see that the processor has these instructions")]
-            // SAFETY: the function needs nothing but VAES and AVX2, without which there are no keys.
+            // SAFETY: the function requires VAES and AVX2 only, without which there are no keys.
             unsafe {
                 apply(&self.0, counter, text);
             }
@@ -123,19 +123,19 @@ mod wide {
         let mut counters = _mm256_set_epi64x(high, low.wrapping_add(1).cast_signed(), high, low.cast_signed());
         let (stretches, rest) = text.as_chunks_mut();
         for stretch in stretches {
-            seal(&keys, &mut counters, stretch);
+            encrypt(&keys, &mut counters, stretch);
         }
         if !rest.is_empty() {
             let mut stretch = [0; STRETCH];
             stretch[..rest.len()].copy_from_slice(rest);
-            seal(&keys, &mut counters, &mut stretch);
+            encrypt(&keys, &mut counters, &mut stretch);
             rest.copy_from_slice(&stretch[..rest.len()]);
         }
     }
 
     #[inline]
     #[target_feature(enable = "vaes,avx2")]
-    fn seal(keys: &[__m256i; ROUNDS + 1], counters: &mut __m256i, stretch: &mut [u8; STRETCH]) {
+    fn encrypt(keys: &[__m256i; ROUNDS + 1], counters: &mut __m256i, stretch: &mut [u8; STRETCH]) {
         let two_more = _mm256_set_epi64x(0, 2, 0, 2);
         let big_endian = _mm256_broadcastsi128_si256(transmute!(0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f_u128));
         let mut blocks = [*counters; VECTORS];
@@ -193,25 +193,25 @@ mod wide {
 mod tests {
     use super::*;
 
-    fn by_the_library(secret: &[u8; 32], iv: &[u8; IV_SIZE], text: &mut [u8]) {
+    fn reference_keystream(secret: &[u8; 32], iv: &[u8; IV_SIZE], text: &mut [u8]) {
         let core = CtrCore::inner_iv_init(Aes256::new(secret.into()), iv.into());
         Ctr128BE::from_core(core).apply_keystream(text);
     }
 
     #[test]
-    fn every_length_gets_the_stream_that_the_library_gives_it() {
+    fn texts_of_any_length_match_the_library() {
         for length in 0..1200 {
             let secret = std::array::from_fn(|place| (place * length).to_le_bytes()[0] ^ 0x5a);
             let iv = std::array::from_fn(|place| (place + length).to_le_bytes()[0]);
             let (mut ours, mut other) = (vec![7; length], vec![7; length]);
             Cipher::new(&secret).keystream(&iv).apply(&mut ours);
-            by_the_library(&secret, &iv, &mut other);
+            reference_keystream(&secret, &iv, &mut other);
             assert_eq!(ours, other, "{length} bytes");
         }
     }
 
     #[test]
-    fn the_counter_goes_on_beyond_its_lower_half_and_beyond_its_end() {
+    fn the_counter_carries_and_wraps() {
         let secret = [3; 32];
         for iv in [u128::MAX, u128::MAX - 5, u128::from(u64::MAX), u128::from(u64::MAX) - 40] {
             let (mut ours, mut other) = (vec![7; 1000], vec![7; 1000]);
@@ -221,7 +221,7 @@ mod tests {
             let (first, second) = ours.split_at_mut(64);
             keystream.apply(first);
             keystream.apply(second);
-            by_the_library(&secret, &iv.to_be_bytes(), &mut other);
+            reference_keystream(&secret, &iv.to_be_bytes(), &mut other);
             assert_eq!(ours, other, "{iv:x}");
         }
     }

@@ -1,7 +1,6 @@
-//! The bytes of a repository: no input or output here, only encoding and decoding.
+//! The repository format: encoding and decoding only, without I/O.
 //!
-//! Every decoder takes foreign bytes: it answers with an error, never with a panic, and allocates no more than a fixed
-//! multiple of what it was given.
+//! Decoders do not trust their input: they return errors, never panic, and allocate at most a fixed multiple of the input.
 
 pub mod blob;
 pub mod chunker;

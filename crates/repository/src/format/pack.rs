@@ -1,4 +1,4 @@
-//! Pack files: sealed blobs, a sealed header that lists them, and the header's length.
+//! Pack files: encrypted blobs, an encrypted header that lists them, and the header's length.
 
 use super::blob::{BlobKind, PackedBlob};
 use super::crypto::{Key, OVERHEAD};
@@ -9,30 +9,30 @@ pub const LENGTH_FIELD: usize = 4;
 /// A header entry of a plain blob, and of a compressed one.
 const PLAIN_ENTRY: usize = 37;
 const ZSTD_ENTRY: usize = 41;
-/// Readers refuse longer headers.
-const LONGEST_HEADER: usize = 16 * 1024 * 1024;
-/// A pack is closed before its header gets too long.
-pub const MOST_BLOBS: usize = 400_000;
+/// The maximum length of a header.
+const MAX_HEADER_LENGTH: usize = 16 * 1024 * 1024;
+/// The maximum number of blobs in a pack, because of its header.
+pub const MAX_BLOBS: usize = 400_000;
 
-/// What to read from the end of a pack first: enough for most headers.
+/// The size of the first read from the end of a pack: enough for most headers.
 pub const FIRST_READ: u64 = (15 * ZSTD_ENTRY + OVERHEAD + LENGTH_FIELD) as u64;
 
-/// At most this long are header and length field of so many blobs.
+/// The maximum length of header and length field for this many blobs.
 pub fn header_length(blobs: usize) -> usize {
     blobs * ZSTD_ENTRY + OVERHEAD + LENGTH_FIELD
 }
 
-/// The sealed header and its length, to be appended to the blobs.
+/// The encrypted header and its length, to be appended to the blobs.
 pub fn encode_header(blobs: &[PackedBlob], key: &Key) -> Vec<u8> {
     let mut plain = Vec::with_capacity(blobs.len() * ZSTD_ENTRY);
     for blob in blobs {
         push_entry(blob, &mut plain);
     }
-    let mut sealed = Vec::new();
-    key.seal(&plain, &mut sealed);
-    let length = u32::try_from(sealed.len()).unwrap_or(u32::MAX);
-    sealed.extend_from_slice(&length.to_le_bytes());
-    sealed
+    let mut encrypted = Vec::new();
+    key.encrypt(&plain, &mut encrypted);
+    let length = u32::try_from(encrypted.len()).unwrap_or(u32::MAX);
+    encrypted.extend_from_slice(&length.to_le_bytes());
+    encrypted
 }
 
 fn push_entry(blob: &PackedBlob, out: &mut Vec<u8>) {
@@ -46,28 +46,28 @@ fn push_entry(blob: &PackedBlob, out: &mut Vec<u8>) {
     out.extend_from_slice(&blob.id.0);
 }
 
-/// How many bytes at the end of a pack of this size are header and length field; `end` is what was read of its end.
+/// The length of header and length field of a pack of this size; `end` is the content of its end.
 pub fn header_size(end: &[u8], file_size: u64) -> Result<usize, String> {
     let length = end.last_chunk::<LENGTH_FIELD>().ok_or("too short for a pack")?;
     let length = u32::from_le_bytes(*length) as usize;
     let fits = (length + LENGTH_FIELD) as u64 <= file_size;
-    if !(OVERHEAD..=LONGEST_HEADER).contains(&length) || !fits {
-        return Err(format!("a header of {length} bytes in a pack of {file_size}"));
+    if !(OVERHEAD..=MAX_HEADER_LENGTH).contains(&length) || !fits {
+        return Err(format!("header length {length} in a pack of {file_size} bytes"));
     }
     Ok(length + LENGTH_FIELD)
 }
 
-/// Reads a header: `tail` is exactly header and length field. Refuses packs whose size does not fit their header.
+/// Parses a header: `tail` is exactly header and length field. Rejects packs whose size does not match their header.
 pub fn parse_header(tail: &[u8], file_size: u64, key: &Key) -> Result<Vec<PackedBlob>, String> {
     if header_size(tail, file_size)? != tail.len() {
-        return Err("the header is not complete".into());
+        return Err("incomplete header".into());
     }
     let mut plain = Vec::new();
-    key.open(&tail[..tail.len() - LENGTH_FIELD], &mut plain).map_err(|error| error.to_string())?;
+    key.decrypt(&tail[..tail.len() - LENGTH_FIELD], &mut plain).map_err(|error| error.to_string())?;
     let blobs = parse_entries(&plain)?;
     let expected = file_size_of(&blobs);
     if expected != file_size {
-        return Err(format!("{file_size} bytes where the header makes {expected}"));
+        return Err(format!("{file_size} bytes instead of the {expected} bytes of the header"));
     }
     Ok(blobs)
 }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(file_size_of(&two_blobs()), 201);
         assert_eq!(parse_header(&tail, 201, &fixed_key()).expect("reads"), two_blobs());
         let mut plain = Vec::new();
-        fixed_key().open(&tail[..tail.len() - 4], &mut plain).expect("opens");
+        fixed_key().decrypt(&tail[..tail.len() - 4], &mut plain).expect("opens");
         assert_eq!(
             hex(&plain),
             "00250000002cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b98240232000000e8030000486ea46224d1bb4fb680f34f7c9ad96a8f24ec88be73ea8e5a6c65260e9cb8a7"
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_does_not_fit_its_file_is_refused() {
+    fn a_header_that_does_not_match_its_file_is_rejected() {
         let tail = encode_header(&two_blobs(), &fixed_key());
         assert!(parse_header(&tail, 200, &fixed_key()).is_err());
         assert!(parse_header(&tail[1..], 201, &fixed_key()).is_err());

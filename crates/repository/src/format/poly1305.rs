@@ -136,7 +136,7 @@ mod processor {
             return sum_one_by_one(wide, &powers[0]);
         }
         #[expect(unsafe_code, reason = "the compiler cannot see that the processor has these instructions")]
-        // SAFETY: the function needs nothing but AVX2, which was just asked for.
+        // SAFETY: the function requires AVX2 only, which was just checked.
         unsafe {
             sum(wide, powers)
         }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standards_example_has_the_standards_tag() {
+    fn the_example_of_the_standard_has_its_tag() {
         let secret = [0x85, 0xd6, 0xbe, 0x78, 0x57, 0x55, 0x6d, 0x33, 0x7f, 0x44, 0x52, 0xfe, 0x42, 0xd5, 0x06, 0xa8];
         let pad = [0x01, 0x03, 0x80, 0x8a, 0xfb, 0x0d, 0xb2, 0xfd, 0x4a, 0xbf, 0xf6, 0xaf, 0x41, 0x49, 0xf5, 0x1b];
         let tag = [0xa8, 0x06, 0x1d, 0xc1, 0x30, 0x51, 0x36, 0xc6, 0xc2, 0x2b, 0x8b, 0xaf, 0x0c, 0x01, 0x27, 0xa9];
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_has_the_tag_that_another_implementation_gives_it() {
+    fn texts_of_any_length_match_another_implementation() {
         let mut text: Vec<u8> = (0..1200_u32).map(|place| place.wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).collect();
         for length in 0..text.len() {
             let byte = text[length];
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wide_way_gives_what_one_block_after_the_other_gives() {
+    fn the_vector_path_matches_the_scalar_path() {
         let poly = Poly1305::new(&[0xa7; 16]);
         let text: Vec<u8> = (0..128 * 40_u32).map(|place| (place * place).to_le_bytes()[1]).collect();
         let wide = text.as_chunks().0;

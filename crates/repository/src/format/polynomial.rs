@@ -1,6 +1,6 @@
 //! Polynomials over GF(2) as bit strings: bit i is the coefficient of x^i.
 
-/// The degree of every polynomial we make, and the largest we accept.
+/// The degree of every polynomial we make, and the max_size we accept.
 pub const DEGREE: u32 = 53;
 
 /// An irreducible polynomial: what a repository's chunker hashes with.

@@ -12,7 +12,7 @@ fn is_newer(character: char) -> bool {
     NEWER.get(after).is_some_and(|(first, _)| *first <= character)
 }
 
-/// What Unicode 15.1, 16 and 17 have added: first and last of each range. Found by giving restic 0.18.1 (built with Go 1.26) a file
+/// What Unicode 15.1, 16 and 17 have added: first and last of each range. LockScan by giving restic 0.18.1 (built with Go 1.26) a file
 /// name with every character that the standard library (Unicode 17) leaves unescaped: these are the ones restic escapes.
 #[rustfmt::skip]
 const NEWER: [(char, char); 90] = [

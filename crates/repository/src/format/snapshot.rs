@@ -1,53 +1,53 @@
-//! Snapshots: what was backed up, when, and the tree it became.
+//! Snapshots.
 
 use serde::{Deserialize, Serialize};
 
 use super::id::Id;
 use super::time::Time;
 
-/// One backup.
+/// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// When it began.
     pub time: Time,
-    /// The snapshot it was compared with.
+    /// The parent snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Id>,
-    /// Its root directory.
+    /// The root tree.
     pub tree: Id,
-    /// What was backed up.
+    /// The recorded paths.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// The machine.
+    /// The host name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hostname: String,
-    /// Who did it.
+    /// The user name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub username: String,
-    /// Who did it, as a number.
+    /// The UID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uid: u32,
-    /// And the group.
+    /// The GID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gid: u32,
-    /// Patterns that were left out.
+    /// The exclude patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excludes: Vec<String>,
-    /// Words to find it by.
+    /// The tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The first form of a snapshot that was rewritten.
+    /// The original ID of a rewritten snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Id>,
-    /// The program that wrote it.
+    /// The program version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub program_version: String,
-    /// What the backup found and did.
+    /// The statistics of the backup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
 }
 
-/// What a backup found and did.
+/// The statistics of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
@@ -75,7 +75,7 @@ pub struct Summary {
     pub data_added: u64,
     /// Bytes of new blobs as stored.
     pub data_added_packed: u64,
-    /// Files looked at.
+    /// All processed files.
     pub total_files_processed: u64,
     /// Their bytes.
     pub total_bytes_processed: u64,

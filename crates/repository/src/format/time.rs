@@ -28,7 +28,7 @@ impl Time {
         }
     }
 
-    /// This moment.
+    /// The current time.
     pub fn now() -> Self {
         std::time::SystemTime::now().into()
     }

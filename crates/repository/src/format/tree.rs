@@ -44,7 +44,7 @@ const KINDS: [(NodeKind, &str); 7] = [
 ];
 
 impl NodeKind {
-    /// The word for it in a tree.
+    /// Its name in a tree.
     pub fn word(self) -> &'static str {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("file", |(_, word)| word)
     }
@@ -192,9 +192,8 @@ impl Node {
     }
 
     fn from_wire(wire: WireNode<'_>) -> Result<Self, String> {
-        let name =
-            names::unquote(&wire.name).ok_or_else(|| format!("a name that is not quoted well: {:?}", wire.name))?;
-        let kind = NodeKind::parse(&wire.kind).ok_or_else(|| format!("a node of unknown type {:?}", wire.kind))?;
+        let name = names::unquote(&wire.name).ok_or_else(|| format!("invalid quoted name {:?}", wire.name))?;
+        let kind = NodeKind::parse(&wire.kind).ok_or_else(|| format!("unknown node type {:?}", wire.kind))?;
         let link_target = match wire.linktarget_raw {
             Some(raw) => STANDARD.decode(raw.as_bytes()).map_err(|error| error.to_string())?,
             None => wire.linktarget.into_owned().into_bytes(),
@@ -224,7 +223,7 @@ impl Node {
         })
     }
 
-    /// Whether the name can be a file in a directory: foreign trees must not lead a restore out of its target.
+    /// Whether the name is valid in a directory: an untrusted tree must not lead a restore out of its target.
     pub fn has_safe_name(&self) -> bool {
         !self.name.is_empty()
             && self.name != b"."
@@ -233,7 +232,7 @@ impl Node {
             && !self.name.contains(&0)
     }
 
-    /// What two names of one file have in common; nothing if it has only one name.
+    /// The identity of a hard-linked file; `None` for a single link.
     pub fn hard_link_key(&self) -> Option<(u64, u64)> {
         (self.kind == NodeKind::File && self.links > 1 && self.inode != 0).then_some((self.inode, self.device_id))
     }
@@ -256,7 +255,7 @@ struct WireTree {
     nodes: Option<WireNodes>,
 }
 
-/// Each node leaves its form on the wire before the next is read: a directory can have very many.
+/// Converts each node before the next one is parsed, because a directory may have very many.
 struct WireNodes(Vec<Node>);
 
 impl<'de> Deserialize<'de> for WireNodes {
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_lead_out_of_a_directory_are_not_safe() {
+    fn names_that_lead_out_of_a_directory_are_not_safe() {
         for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
             let node = Node { name: name.to_vec(), ..Node::default() };
             assert!(!node.has_safe_name(), "{name:?}");

@@ -1,37 +1,37 @@
-//! Index, snapshot and lock files: JSON, compressed from version 2 on, sealed as one.
+//! Unpacked files (index, snapshot, lock): JSON, compressed since version 2, encrypted.
 
 use super::crypto::Key;
 
 /// First byte of compressed content.
 const ZSTD: u8 = 2;
-/// Foreign input must not unpack into more than this.
-const LARGEST: usize = 1 << 30;
+/// The maximum size after decompression: the input is not trusted.
+const MAX_SIZE: usize = 1 << 30;
 
-/// The bytes to store for this JSON.
-pub fn seal(json: &[u8], version: u32, key: &Key) -> std::io::Result<Vec<u8>> {
-    let mut sealed = Vec::new();
+/// Compresses and encrypts JSON.
+pub fn encode(json: &[u8], version: u32, key: &Key) -> std::io::Result<Vec<u8>> {
+    let mut encrypted = Vec::new();
     if version < 2 {
-        key.seal(json, &mut sealed);
-        return Ok(sealed);
+        key.encrypt(json, &mut encrypted);
+        return Ok(encrypted);
     }
     let mut plain = vec![ZSTD];
     plain.extend_from_slice(&zstd::bulk::compress(json, 3)?);
-    key.seal(&plain, &mut sealed);
-    Ok(sealed)
+    key.encrypt(&plain, &mut encrypted);
+    Ok(encrypted)
 }
 
-/// The JSON of a stored file.
-pub fn open(sealed: &[u8], key: &Key) -> Result<Vec<u8>, String> {
+/// Decrypts and decompresses a stored file to JSON.
+pub fn decode(encrypted: &[u8], key: &Key) -> Result<Vec<u8>, String> {
     let mut plain = Vec::new();
-    key.open(sealed, &mut plain).map_err(|error| error.to_string())?;
+    key.decrypt(encrypted, &mut plain).map_err(|error| error.to_string())?;
     match plain.first() {
         Some(b'{' | b'[') => Ok(plain),
-        Some(&ZSTD) => decompress(&plain[1..], LARGEST),
+        Some(&ZSTD) => decompress(&plain[1..], MAX_SIZE),
         _ => Err("neither JSON nor compressed".into()),
     }
 }
 
-/// Unpacks a frame whose size is not known beforehand, up to a limit.
+/// Decompresses a frame of unknown size, up to a limit.
 pub fn decompress(frame: &[u8], limit: usize) -> Result<Vec<u8>, String> {
     use std::io::Read as _;
     let mut decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(|error| error.to_string())?;

@@ -1,16 +1,16 @@
-//! Time for locks: it goes on while the machine sleeps, as it does for everybody who looks at them.
+//! The clock of locks. It advances while the machine is suspended, like the clocks of other processes.
 
 use std::time::Duration;
 
 use plimsoll_progress::Clock;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time since the machine was started, or a test's.
+/// The time since boot, or a test clock.
 #[derive(Clone, Debug)]
 pub(super) struct LockClock(Option<Clock>);
 
 impl LockClock {
-    /// The machine's own, unless there is another.
+    /// Uses the system clock unless another one is given.
     pub(super) fn new(given: Option<Clock>) -> Self {
         Self(given)
     }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_time_since_the_machine_was_started() {
+    fn the_clock_is_the_time_since_boot() {
         let uptime = std::fs::read_to_string("/proc/uptime").expect("reads");
         let seconds: f64 = uptime.split(' ').next().expect("a field").parse().expect("a number");
         let clock = LockClock::new(None);

@@ -1,61 +1,61 @@
-//! What a lock file says, and what follows from it.
+//! Lock files and their evaluation.
 
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use super::LockKind;
-use super::holder::{LockHolder, Standing, machine};
+use super::holder::{HolderLiveness, LockHolder, machine};
 use crate::format::id::Id;
 use crate::format::time::Time;
 use crate::system;
 
-/// What a lock file says.
+/// The content of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockFile {
-    /// When it was written, by the holder's clock.
+    /// When it was created, by the holder's clock.
     pub time: Time,
-    /// Whether it excludes everybody else.
+    /// Whether it is exclusive.
     #[serde(default)]
     pub exclusive: bool,
-    /// The holder's machine; of ours [more than that](LockHolder).
+    /// The holder's host name; our locks have a [`LockHolder`].
     #[serde(default)]
     pub hostname: String,
-    /// The holder's name.
+    /// The holder's user name.
     #[serde(default)]
     pub username: String,
-    /// The holder's process.
+    /// The holder's process ID.
     #[serde(default)]
     pub pid: u32,
-    /// The holder's number.
+    /// The holder's UID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uid: u32,
-    /// The holder's group.
+    /// The holder's GID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gid: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-/// A lock that was not refreshed for so long may be taken away by whoever is asked to.
-pub(super) const STALE: Duration = Duration::from_mins(30);
+/// A lock that was not refreshed for this long is stale and may be removed on request.
+pub(super) const STALE_AGE: Duration = Duration::from_mins(30);
 
 impl LockFile {
-    /// One for this process, in the pod with this UID if it is in one.
-    pub(super) fn mine(kind: LockKind, pod: Option<&str>) -> Self {
+    /// The lock file of this process, in the pod with this UID.
+    pub(super) fn current(kind: LockKind, pod: Option<&str>) -> Self {
         let (uid, gid, username) = system::current_user();
         let exclusive = kind == LockKind::Exclusive;
-        let hostname = LockHolder::me(pod).map_or_else(system::hostname, |me| me.to_string());
+        let hostname = LockHolder::current(pod).map_or_else(system::hostname, |holder| holder.to_string());
         Self { time: Time::now(), exclusive, hostname, username, pid: std::process::id(), uid, gid }
     }
 
-    /// Whether the process that wrote it is known to be gone, as it can be known in the pod with this UID. Of one that did not
-    /// say more than its machine's name, as restic does not, nothing is known: there may be another machine of that name.
-    pub(super) fn holder_is_gone(&self, pod: Option<&str>) -> bool {
-        LockHolder::parse(&self.hostname).is_some_and(|holder| holder.standing(self.pid, pod) == Standing::Gone)
+    /// Whether its process is known to have ended, as seen from the pod with this UID. Unknown for locks with a plain host name, as
+    /// of restic: another machine may have the same name.
+    pub(super) fn holder_has_ended(&self, pod: Option<&str>) -> bool {
+        LockHolder::parse(&self.hostname).is_some_and(|holder| holder.liveness(self.pid, pod) == HolderLiveness::Gone)
     }
 
     fn holder(&self) -> String {
@@ -67,24 +67,23 @@ impl LockFile {
 /// A lock of another process, with its age by the store's clock.
 pub(super) struct OtherLock {
     pub id: Id,
-    /// What it says, or why that cannot be read.
+    /// Its content, or why it cannot be read.
     pub file: Result<LockFile, String>,
     /// By the store's clock.
     pub modified: SystemTime,
     pub age: Duration,
-    /// Whether its holder is known to be gone: such a lock is in nobody's way. Age alone proves nothing to one who looks only
-    /// once.
-    pub is_left_behind: bool,
+    /// Whether its holder is known to have ended. Age alone does not prove that in a single observation.
+    pub is_orphaned: bool,
 }
 
 impl OtherLock {
-    /// Whether it may go when somebody asks for it.
+    /// Whether `unlock` may remove it.
     pub(super) fn is_stale(&self) -> bool {
-        self.age > STALE || self.is_left_behind
+        self.age > STALE_AGE || self.is_orphaned
     }
 
-    /// What it says; of one that cannot be read, when the store got it.
-    pub(super) fn known(self) -> LockFile {
+    /// Its content. For an unreadable lock, the store's time and an exclusive lock.
+    pub(super) fn into_file(self) -> LockFile {
         let unknown = LockFile {
             time: self.modified.into(),
             exclusive: true,
@@ -97,15 +96,15 @@ impl OtherLock {
         self.file.unwrap_or(unknown)
     }
 
-    /// Whether it excludes a lock of this kind. One that cannot be read may be exclusive.
-    pub(super) fn excludes(&self, kind: LockKind) -> bool {
+    /// Whether it conflicts with a lock of this kind. An unreadable lock may be exclusive.
+    pub(super) fn conflicts_with(&self, kind: LockKind) -> bool {
         kind == LockKind::Exclusive || self.file.as_ref().map_or(true, |file| file.exclusive)
     }
 
     pub(super) fn holder(&self) -> String {
         match &self.file {
             Ok(file) => file.holder(),
-            Err(cause) => format!("somebody whose lock {} cannot be read ({cause})", self.id.short()),
+            Err(cause) => format!("an unknown process with unreadable lock {} ({cause})", self.id.short()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lock files in the store: written, listed, judged, removed.
+//! Lock files in the store: writing, listing, evaluating and removing them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,60 +8,58 @@ use std::time::{Duration, Instant, SystemTime};
 use plimsoll_store::StoreError;
 
 use super::LockKind;
-use super::file::{LockFile, OtherLock, STALE};
-use crate::cancel::{Cancel, LOOK};
+use super::file::{LockFile, OtherLock, STALE_AGE};
+use crate::cancel::{Cancel, POLL_INTERVAL};
+use crate::concurrently::concurrently;
 use crate::format::id::Id;
 use crate::repository::{FileKind, Repository};
-use crate::side_by_side::side_by_side;
 use crate::{RepositoryError, Result};
 
-/// What a look at the locks has brought to light.
-struct Found {
-    /// The store lets nothing be deleted, as far as that can be known without writing.
-    refuses_deletes: bool,
-    /// Those that somebody may hold.
+/// The locks in the store.
+struct LockScan {
+    /// Whether the store denies deletes, as far as that is known without writing.
+    denies_deletes: bool,
+    /// The locks that are not orphaned.
     locks: Vec<OtherLock>,
 }
 
 impl Repository {
-    /// Looks who has a lock, and writes one if nobody is in the way: who only wants to know must not keep others out
-    /// meanwhile. Nothing where the store refuses deletes; there a lock in the way is one that somebody who may delete has
-    /// written not long ago, and old ones are what nobody could remove.
+    /// Writes a lock unless another one conflicts. The check comes first, so that a failed attempt does not block others. `None` if
+    /// the store denies deletes: there only a recent lock of a process that may delete conflicts, and old locks cannot be removed.
     pub(super) fn acquire(&self, kind: LockKind) -> Result<Option<Id>> {
-        let found = self.look()?;
-        let is_in_the_way = |other: &&OtherLock| {
-            if found.refuses_deletes {
-                other.excludes(LockKind::Shared) && other.age <= STALE
+        let scan = self.scan_locks()?;
+        let conflicts = |other: &&OtherLock| {
+            if scan.denies_deletes {
+                other.conflicts_with(LockKind::Shared) && other.age <= STALE_AGE
             } else {
-                other.excludes(kind)
+                other.conflicts_with(kind)
             }
         };
-        if let Some(other) = found.locks.iter().find(is_in_the_way) {
+        if let Some(other) = scan.locks.iter().find(conflicts) {
             return Err(RepositoryError::Locked { location: self.store.name().into(), holder: other.holder() });
         }
-        if found.refuses_deletes || (kind == LockKind::Exclusive && self.keeps_locks()?) {
+        if scan.denies_deletes || (kind == LockKind::Exclusive && self.cannot_remove_locks()?) {
             return Ok(None);
         }
         self.write_lock(kind).map(Some)
     }
 
-    /// Whether a lock cannot be removed once it is there. Found out with one that is in few people's way: an exclusive one that
-    /// stays would keep everybody out, readers too.
-    fn keeps_locks(&self) -> Result<bool> {
-        let tried = self.write_lock(LockKind::Shared)?;
-        match self.try_to_remove_lock(tried) {
+    /// Whether locks cannot be removed. Tested with a shared lock: an exclusive one that stays would block all readers.
+    fn cannot_remove_locks(&self) -> Result<bool> {
+        let test_lock = self.write_lock(LockKind::Shared)?;
+        match self.try_to_remove_lock(test_lock) {
             Ok(()) => Ok(false),
-            Err(error) if is_refusal(&error) => Ok(true),
+            Err(error) if is_denied(&error) => Ok(true),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Who else holds a lock that excludes this one. Locks whose holder is known to be gone are removed.
+    /// The holder of another lock that conflicts. Removes orphaned locks.
     pub(super) fn conflict(&self, kind: LockKind, own: Id) -> Result<Option<String>> {
         for other in self.other_locks(own)? {
-            if other.is_left_behind {
+            if other.is_orphaned {
                 self.remove_lock(other.id);
-            } else if other.excludes(kind) {
+            } else if other.conflicts_with(kind) {
                 return Ok(Some(other.holder()));
             }
         }
@@ -82,113 +80,112 @@ impl Repository {
                 Err(error) => return Err(error),
             };
             let pod = self.options.pod.as_deref();
-            let is_left_behind = file.as_ref().is_ok_and(|file| file.holder_is_gone(pod));
-            others.push(OtherLock { id, file, modified, age, is_left_behind });
+            let is_orphaned = file.as_ref().is_ok_and(|file| file.holder_has_ended(pod));
+            others.push(OtherLock { id, file, modified, age, is_orphaned });
         }
         Ok(others)
     }
 
     pub(super) fn write_lock(&self, kind: LockKind) -> Result<Id> {
-        let json = serde_json::to_vec(&LockFile::mine(kind, self.options.pod.as_deref()))
+        let json = serde_json::to_vec(&LockFile::current(kind, self.options.pod.as_deref()))
             .map_err(|error| RepositoryError::corrupt("lock", error.to_string()))?;
         self.runtime.block_on(self.save(FileKind::Lock, &json))
     }
 
     pub(super) fn has_lock(&self, id: Id, cancel: &Cancel) -> Result<bool> {
-        self.wait(cancel, self.look_for_lock(id))
+        self.wait(cancel, self.lock_exists(id))
     }
 
-    pub(super) async fn look_for_lock(&self, id: Id) -> Result<bool> {
+    pub(super) async fn lock_exists(&self, id: Id) -> Result<bool> {
         Ok(self.store.exists(&FileKind::Lock.key_of(&id)).await?)
     }
 
-    /// Removes a lock file, and waits so long for it, which may become less meanwhile. After that the removal goes on by itself.
-    pub(super) fn release_lock(self: &Arc<Self>, id: Id, patience: impl Fn() -> Duration) {
+    /// Removes a lock file and waits until `timeout`, which may decrease meanwhile. Afterwards the removal continues in the background.
+    pub(super) fn release_lock(self: &Arc<Self>, id: Id, timeout: impl Fn() -> Duration) {
         let repository = self.clone();
         let (done, removed) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
             repository.remove_lock(id);
             let _ = done.send(());
         });
-        let begun = Instant::now();
-        while let Some(left) = patience().checked_sub(begun.elapsed()) {
-            if removed.recv_timeout(left.min(LOOK)) != Err(RecvTimeoutError::Timeout) {
+        let started = Instant::now();
+        while let Some(remaining) = timeout().checked_sub(started.elapsed()) {
+            if removed.recv_timeout(remaining.min(POLL_INTERVAL)) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
         }
     }
 
-    /// Removes a lock file; says whether it is gone.
+    /// Removes a lock file. Returns whether it was removed.
     pub(super) fn remove_lock(&self, id: Id) -> bool {
         self.try_to_remove_lock(id).is_ok()
     }
 
-    /// The same. That the store refuses it is remembered: it will get no more of them.
+    /// Removes a lock file. If the store denies it, no more locks are written.
     fn try_to_remove_lock(&self, id: Id) -> Result<(), StoreError> {
         let removed = self.runtime.block_on(self.store.delete(&FileKind::Lock.key_of(&id)));
         if let Err(error) = &removed {
-            if is_refusal(error) {
-                self.keeps_everything.store(true, Ordering::Release);
-                self.remember_refusal(id);
+            if is_denied(error) {
+                self.denies_deletes.store(true, Ordering::Release);
+                self.record_undeletable_lock(id);
             }
-            tracing::warn!(%error, lock = %id, "lock not removed");
+            tracing::warn!(%error, lock = %id, "failed to remove a lock");
         }
         removed
     }
 
-    /// Whether this store lets nothing be deleted (append-only, object lock): asked with a name that nobody has, and,
-    /// because not every store looks at permissions before names, with a lock that once could not be removed from this
-    /// machine, and with those of processes that are gone.
-    pub fn refuses_deletes(self: &Arc<Self>) -> Result<bool> {
+    /// Whether this store denies deletes (append-only, object lock). Tested with a random ID and, because some stores check the
+    /// existence before the permission, with a recorded undeletable lock and with orphaned locks.
+    pub fn denies_deletes(self: &Arc<Self>) -> Result<bool> {
         let repository = self.clone();
-        self.options.cancel.run(move || Ok(repository.look()?.refuses_deletes))
+        self.options.cancel.run(move || Ok(repository.scan_locks()?.denies_deletes))
     }
 
-    /// Looks at what is there, and removes locks whose holder is known to be gone.
-    fn look(&self) -> Result<Found> {
-        let nobodys = FileKind::Lock.key_of(&Id::random());
+    /// Lists the locks and removes orphaned ones.
+    fn scan_locks(&self) -> Result<LockScan> {
+        let unused_key = FileKind::Lock.key_of(&Id::random());
         let probe = || -> Result<bool> {
-            if self.still_refuses() {
+            if self.still_denies_deletes() {
                 return Ok(true);
             }
-            match self.wait(&self.options.cancel, async { Ok(self.store.delete(&nobodys).await) })? {
+            match self.wait(&self.options.cancel, async { Ok(self.store.delete(&unused_key).await) })? {
                 Ok(()) => Ok(false),
-                Err(error) if is_refusal(&error) => Ok(true),
+                Err(error) if is_denied(&error) => Ok(true),
                 Err(error) => Err(error.into()),
             }
         };
-        let (refuses_deletes, locks) = side_by_side(probe, || self.other_locks(Id::default()));
-        let (left_behind, locks): (Vec<_>, Vec<_>) = locks?.into_iter().partition(|lock| lock.is_left_behind);
-        if refuses_deletes? {
-            return Ok(Found { refuses_deletes: true, locks });
+        let (denies_deletes, locks) = concurrently(probe, || self.other_locks(Id::default()));
+        let (orphaned, locks): (Vec<_>, Vec<_>) = locks?.into_iter().partition(|lock| lock.is_orphaned);
+        if denies_deletes? {
+            return Ok(LockScan { denies_deletes: true, locks });
         }
-        for lock in left_behind {
+        for lock in orphaned {
             self.remove_lock(lock.id);
         }
-        Ok(Found { refuses_deletes: self.keeps_everything.load(Ordering::Acquire), locks })
+        Ok(LockScan { denies_deletes: self.denies_deletes.load(Ordering::Acquire), locks })
     }
 
-    /// All locks. Whoever decides about them may know more about their holders than this machine does. One that cannot be read
-    /// has no holder, and may be exclusive.
+    /// All locks. The caller may know more about their holders than this machine. An unreadable lock has no holder and may be
+    /// exclusive.
     pub fn locks(&self) -> Result<Vec<(Id, LockFile)>> {
         let others = self.other_locks(Id::default())?;
-        Ok(others.into_iter().map(|other| (other.id, other.known())).collect())
+        Ok(others.into_iter().map(|other| (other.id, other.into_file())).collect())
     }
 
-    /// Removes locks that nobody holds any more, as restic's `unlock` judges it: those of processes that are gone and those that
-    /// nobody renewed for half an hour; or all of them. Says how many. A store that refuses deletes gets no lock for it: then
-    /// this machine's clock must do.
+    /// Removes stale locks as restic's `unlock`: locks of ended processes and locks that were not refreshed for half an hour; or all
+    /// locks. Returns their number. Ages are measured with a lock of our own, or with this machine's clock if the store denies
+    /// deletes.
     ///
     /// # Cancel safety
-    /// After the cancel that the repository was opened with, it returns at once. What is on its way then, a lock that is written
-    /// to know the time or the removal of one, goes on by itself, and nothing new is begun.
+    /// After the cancel of the repository's options it returns at once. A pending write or removal of a lock continues in the
+    /// background, and nothing new is started.
     pub fn unlock(self: &Arc<Self>, all: bool) -> Result<usize> {
         let repository = self.clone();
         self.options.cancel.run(move || repository.remove_locks(all))
     }
 
     fn remove_locks(&self, all: bool) -> Result<usize> {
-        let others = if self.look()?.refuses_deletes {
+        let others = if self.scan_locks()?.denies_deletes {
             self.other_locks(Id::default())
         } else {
             let own = self.write_lock(LockKind::Shared)?;
@@ -205,6 +202,6 @@ impl Repository {
     }
 }
 
-fn is_refusal(error: &StoreError) -> bool {
+fn is_denied(error: &StoreError) -> bool {
     matches!(error, StoreError::PermissionDenied { .. } | StoreError::Unsupported { .. })
 }

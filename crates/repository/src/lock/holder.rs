@@ -1,12 +1,12 @@
-//! Whose lock it is: a process by a name that no other process anywhere has.
+//! The holder of a lock: a globally unique process identity.
 //!
-//! A machine's name and a process's number say too little: pods of two clusters that share a bucket may have the same name,
-//! and in a container the numbers are small. So where restic writes the machine's name into a lock, we add what makes it
-//! unique. To restic that is a machine it does not know, whose locks it leaves alone for half an hour.
+//! A host name and a PID are not unique: pods of two clusters that share a bucket may have the same name, and PIDs in containers
+//! are small. So the host name in our locks has a unique suffix. For restic that is an unknown host, whose locks are stale after
+//! half an hour.
 //!
 //! ```text
 //!  plimsoll-agent-x7k2p/0c4e9a1b5d7f2e38.9f86d081884c7d65.f00002a9.1c5e6b
-//!   machine              pod              boot             processes since
+//!   machine              pod              boot             pid ns.  started
 //! ```
 
 use std::fmt;
@@ -16,117 +16,125 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::system;
 
-/// What stands for a pod where there is none.
+/// The placeholder without a pod.
 const NO_POD: &str = "-";
-/// Digits kept of an ID that is random anyway.
-const DIGITS: usize = 16;
+/// The number of digits of shortened random IDs.
+const ID_DIGITS: usize = 16;
 
-/// The process that holds a lock, without its number.
+/// The process that holds a lock, without its PID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     machine: String,
-    /// The pod whose only container it runs in.
+    /// The UID of the pod whose only container it runs in, shortened.
     pod: Option<String>,
-    /// The machine between two starts.
+    /// The boot ID of the machine, shortened.
     boot: String,
-    /// Where its number counts: a container has numbers of its own.
-    processes: u64,
-    /// When it started, in ticks since boot: numbers are used again.
+    /// The PID namespace: each container has its own.
+    pid_namespace: u64,
+    /// The start time in ticks since boot: PIDs are reused.
     started: u64,
 }
 
-/// What this process knows about another.
+/// The state of a lock's holder, as far as this process can know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing: it is or was somewhere else.
+pub enum HolderLiveness {
+    /// Unknown: it is or was in another PID namespace.
     Unknown,
-    /// It lives.
+    /// It is running.
     Alive,
-    /// It lived where we live, and is gone.
+    /// It has ended.
     Gone,
 }
 
-/// What the system tells about a process number.
+/// The process with a PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Nobody,
-    /// Somebody who started then, if that is told.
-    Process(Option<u64>),
+enum ProcessLookup {
+    Missing,
+    /// A running process with its start time, if it is readable.
+    Running(Option<u64>),
 }
 
 impl LockHolder {
-    /// This process, in the pod with this UID if it is in one. Nothing where the system does not tell enough.
-    pub fn me(pod: Option<&str>) -> Option<Self> {
+    /// The current process, in the pod with this UID. `None` without a readable `/proc`.
+    pub fn current(pod: Option<&str>) -> Option<Self> {
         Some(Self {
             machine: system::hostname(),
-            pod: pod.map(digits).filter(|pod| !pod.is_empty()),
-            boot: Some(digits(&system::boot()?)).filter(|boot| !boot.is_empty())?,
-            processes: system::process_namespace()?,
-            started: system::started(std::process::id())?,
+            pod: pod.map(short_id).filter(|pod| !pod.is_empty()),
+            boot: Some(short_id(&system::boot_id()?)).filter(|boot| !boot.is_empty())?,
+            pid_namespace: system::pid_namespace()?,
+            started: system::start_time(std::process::id())?,
         })
     }
 
-    /// The holder, as the `hostname` of a lock names it. Nothing if that is only a machine's name, as restic's is: then it is
-    /// nobody's that we know.
+    /// Parses the `hostname` of a lock. `None` for a plain host name, as in restic's locks.
     pub fn parse(hostname: &str) -> Option<Self> {
         let (machine, unique) = hostname.split_once('/')?;
         let parts: Vec<&str> = unique.split('.').collect();
-        let &[pod, boot, processes, started] = parts.as_slice() else { return None };
+        let &[pod, boot, pid_namespace, started] = parts.as_slice() else { return None };
         let number = |text| u64::from_str_radix(text, 16).ok();
         Some(Self {
             machine: machine.to_owned(),
             pod: Some(pod).filter(|pod| *pod != NO_POD).map(ToOwned::to_owned),
             boot: Some(boot).filter(|boot| !boot.is_empty())?.to_owned(),
-            processes: number(processes)?,
+            pid_namespace: number(pid_namespace)?,
             started: number(started)?,
         })
     }
 
-    /// What can be known here, in the pod with this UID, about this holder with this number.
-    pub fn standing(&self, pid: u32, pod: Option<&str>) -> Standing {
-        Self::me(pod).map_or(Standing::Unknown, |me| self.seen_by(&me, pid, find))
+    /// The state of this holder with this PID, as seen from the pod with this UID.
+    pub fn liveness(&self, pid: u32, pod: Option<&str>) -> HolderLiveness {
+        Self::current(pod).map_or(HolderLiveness::Unknown, |current| self.liveness_from(&current, pid, look_up))
     }
 
-    fn seen_by(&self, me: &Self, pid: u32, find: impl Fn(u32) -> Option<Found>) -> Standing {
-        if self.boot != me.boot {
-            return Standing::Unknown;
+    fn liveness_from(
+        &self,
+        current: &Self,
+        pid: u32,
+        look_up: impl Fn(u32) -> Option<ProcessLookup>,
+    ) -> HolderLiveness {
+        if self.boot != current.boot {
+            return HolderLiveness::Unknown;
         }
-        if self.processes != me.processes {
-            // A container of our own pod on this same machine: it ended before ours began.
-            return if self.pod.is_some() && self.pod == me.pod { Standing::Gone } else { Standing::Unknown };
+        if self.pid_namespace != current.pid_namespace {
+            // An earlier container of this pod on the same machine.
+            return if self.pod.is_some() && self.pod == current.pod {
+                HolderLiveness::Gone
+            } else {
+                HolderLiveness::Unknown
+            };
         }
-        match find(pid) {
-            Some(Found::Process(Some(started))) if started == self.started => Standing::Alive,
-            Some(Found::Nobody | Found::Process(Some(_))) => Standing::Gone,
-            Some(Found::Process(None)) | None => Standing::Unknown,
+        match look_up(pid) {
+            Some(ProcessLookup::Running(Some(started))) if started == self.started => HolderLiveness::Alive,
+            Some(ProcessLookup::Missing | ProcessLookup::Running(Some(_))) => HolderLiveness::Gone,
+            Some(ProcessLookup::Running(None)) | None => HolderLiveness::Unknown,
         }
     }
 
-    /// Whether it was in an earlier container of the pod with this UID, which is where this process is. On another machine there may
-    /// be a copy of a pod: ask this only about what lies in the pod itself.
-    pub fn was_before(&self, pod: &str) -> bool {
-        Self::me(Some(pod)).is_some_and(|me| self.ended_before(&me))
+    /// Whether it was in an earlier container of this process's pod, which has this UID. A copied cluster may have the same pod UID
+    /// on another machine, so this is valid only for files in the pod itself.
+    pub fn is_earlier_container(&self, pod: &str) -> bool {
+        Self::current(Some(pod)).is_some_and(|current| self.ended_before(&current))
     }
 
-    fn ended_before(&self, me: &Self) -> bool {
-        let container = |holder: &Self| (holder.boot.clone(), holder.processes);
-        self.pod.is_some() && self.pod == me.pod && container(self) != container(me)
+    fn ended_before(&self, current: &Self) -> bool {
+        let container = |holder: &Self| (holder.boot.clone(), holder.pid_namespace);
+        self.pod.is_some() && self.pod == current.pod && container(self) != container(current)
     }
 
-    /// Whether it is or was in the pod with this UID, on a machine that has run since this boot ID was made.
+    /// Whether it is or was in the pod with this UID, on a machine with this boot ID.
     pub fn is_in(&self, pod: &str, boot: &str) -> bool {
-        self.pod.as_ref() == Some(&digits(pod)) && self.boot == digits(boot)
+        self.pod.as_ref() == Some(&short_id(pod)) && self.boot == short_id(boot)
     }
 }
 
 impl fmt::Display for LockHolder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, pod, boot, processes, started } = self;
-        write!(out, "{machine}/{}.{boot}.{processes:x}.{started:x}", pod.as_deref().unwrap_or(NO_POD))
+        let Self { machine, pod, boot, pid_namespace, started } = self;
+        write!(out, "{machine}/{}.{boot}.{pid_namespace:x}.{started:x}", pod.as_deref().unwrap_or(NO_POD))
     }
 }
 
-/// The machine alone, of what a lock has as its hostname: for people.
+/// The host name of a lock without the unique suffix, for messages.
 pub fn machine(hostname: &str) -> &str {
     if LockHolder::parse(hostname).is_none() {
         return hostname;
@@ -134,16 +142,16 @@ pub fn machine(hostname: &str) -> &str {
     hostname.split_once('/').map_or(hostname, |(machine, _)| machine)
 }
 
-/// The first digits of a random ID.
-fn digits(id: &str) -> String {
-    id.chars().filter(char::is_ascii_hexdigit).take(DIGITS).collect()
+/// Shortens a random ID.
+fn short_id(id: &str) -> String {
+    id.chars().filter(char::is_ascii_hexdigit).take(ID_DIGITS).collect()
 }
 
-fn find(pid: u32) -> Option<Found> {
+fn look_up(pid: u32) -> Option<ProcessLookup> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
     Some(match test_kill_process(raw) {
-        Err(Errno::SRCH) => Found::Nobody,
-        _ => Found::Process(system::started(pid)),
+        Err(Errno::SRCH) => ProcessLookup::Missing,
+        _ => ProcessLookup::Running(system::start_time(pid)),
     })
 }
 
@@ -151,82 +159,89 @@ fn find(pid: u32) -> Option<Found> {
 mod tests {
     use super::*;
 
-    fn holder(pod: Option<&str>, boot: &str, processes: u64) -> LockHolder {
+    fn holder(pod: Option<&str>, boot: &str, pid_namespace: u64) -> LockHolder {
         let machine = "plimsoll-agent".to_owned();
-        LockHolder { machine, pod: pod.map(ToOwned::to_owned), boot: boot.into(), processes, started: 100 }
+        LockHolder { machine, pod: pod.map(ToOwned::to_owned), boot: boot.into(), pid_namespace, started: 100 }
     }
 
     #[test]
-    fn a_holder_is_read_back_as_it_was_written_and_a_plain_name_is_nobody() {
+    fn a_holder_survives_a_round_trip_and_a_plain_host_name_is_not_a_holder() {
         for pod in [None, Some("0c4e9a1b5d7f2e38")] {
             let written = holder(pod, "9f86d081884c7d65", 0xf000_0123);
             assert_eq!(LockHolder::parse(&written.to_string()), Some(written.clone()));
             assert_eq!(machine(&written.to_string()), "plimsoll-agent");
         }
-        let wrong = ["", "node-1.example", "host/a", "host/-.b.c", "host/-..1.2", "host/-.b.x.2", "h/-.b.1.2.3"];
-        for name in wrong {
+        let invalid = ["", "node-1.example", "host/a", "host/-.b.c", "host/-..1.2", "host/-.b.x.2", "h/-.b.1.2.3"];
+        for name in invalid {
             assert_eq!(LockHolder::parse(name), None, "{name}");
             assert_eq!(machine(name), name);
         }
     }
 
     #[test]
-    fn only_a_process_of_the_same_boot_and_numbers_or_of_an_earlier_container_of_the_pod_is_known_to_be_gone() {
-        use Standing::{Alive, Gone, Unknown};
-        let (nobody, same) = (Some(Found::Nobody), Some(Found::Process(Some(100))));
-        let (other, untold) = (Some(Found::Process(Some(101))), Some(Found::Process(None)));
+    fn liveness_is_known_only_in_the_same_pid_namespace_or_pod() {
+        use HolderLiveness::{Alive, Gone, Unknown};
+        let (missing, same) = (Some(ProcessLookup::Missing), Some(ProcessLookup::Running(Some(100))));
+        let (other, unreadable) = (Some(ProcessLookup::Running(Some(101))), Some(ProcessLookup::Running(None)));
         let (pod, twin) = (Some("aaaa"), Some("bbbb"));
         let table = [
-            (holder(pod, "boot", 1), nobody, Gone, "no such process"),
-            (holder(pod, "boot", 1), same, Alive, "it runs"),
-            (holder(pod, "boot", 1), other, Gone, "its number is another's now"),
-            (holder(pod, "boot", 1), untold, Unknown, "somebody has its number, nobody says since when"),
-            (holder(pod, "boot", 1), None, Unknown, "not the number of a process"),
-            (holder(None, "boot", 1), nobody, Gone, "a process beside the pods"),
-            (holder(pod, "boot", 2), nobody, Gone, "the container before this one"),
-            (holder(pod, "boot", 2), same, Gone, "whatever has its number here"),
-            (holder(twin, "boot", 2), nobody, Unknown, "another pod of the machine"),
-            (holder(None, "boot", 2), nobody, Unknown, "another container of the machine"),
-            (holder(pod, "else", 1), nobody, Unknown, "an equally named machine, or this one before it started"),
-            (holder(pod, "else", 2), nobody, Unknown, "a pod of a copied cluster has the same UID"),
+            (holder(pod, "boot", 1), missing, Gone, "no such process"),
+            (holder(pod, "boot", 1), same, Alive, "it is running"),
+            (holder(pod, "boot", 1), other, Gone, "its PID was reused"),
+            (holder(pod, "boot", 1), unreadable, Unknown, "the start time is unreadable"),
+            (holder(pod, "boot", 1), None, Unknown, "an invalid PID"),
+            (holder(None, "boot", 1), missing, Gone, "a process outside of pods"),
+            (holder(pod, "boot", 2), missing, Gone, "an earlier container of the pod"),
+            (holder(pod, "boot", 2), same, Gone, "an earlier container, whose PID is in use here"),
+            (holder(twin, "boot", 2), missing, Unknown, "another pod on the machine"),
+            (holder(None, "boot", 2), missing, Unknown, "another container on the machine"),
+            (holder(pod, "else", 1), missing, Unknown, "another machine with the same name, or an earlier boot"),
+            (holder(pod, "else", 2), missing, Unknown, "a pod of a copied cluster has the same UID"),
         ];
-        let me = holder(pod, "boot", 1);
-        for (whose, found, expected, why) in table {
-            assert_eq!(whose.seen_by(&me, 7, |_| found), expected, "{why}");
+        let current = holder(pod, "boot", 1);
+        for (lock_holder, process, expected, case) in table {
+            assert_eq!(lock_holder.liveness_from(&current, 7, |_| process), expected, "{case}");
         }
-        let me = holder(None, "boot", 1);
-        assert_eq!(holder(None, "boot", 2).seen_by(&me, 7, |_| nobody), Unknown, "no pod is no common pod");
+        let current = holder(None, "boot", 1);
+        assert_eq!(
+            holder(None, "boot", 2).liveness_from(&current, 7, |_| missing),
+            Unknown,
+            "without a pod there is no common pod"
+        );
     }
 
     #[test]
-    fn what_lies_in_a_pod_and_is_of_another_container_is_of_one_before() {
-        let me = holder(Some("aaaa"), "boot", 1);
-        let ended = |pod, boot, processes| holder(pod, boot, processes).ended_before(&me);
+    fn another_container_of_the_same_pod_is_an_earlier_one() {
+        let current = holder(Some("aaaa"), "boot", 1);
+        let ended = |pod, boot, pid_namespace| holder(pod, boot, pid_namespace).ended_before(&current);
         assert!(ended(Some("aaaa"), "boot", 2) && ended(Some("aaaa"), "else", 1) && ended(Some("aaaa"), "else", 2));
-        assert!(!ended(Some("aaaa"), "boot", 1), "it may be at work");
+        assert!(!ended(Some("aaaa"), "boot", 1), "it may be running");
         assert!(!ended(Some("bbbb"), "boot", 2) && !ended(None, "boot", 2));
-        assert!(!holder(None, "boot", 2).ended_before(&holder(None, "boot", 1)), "no pod is no common pod");
+        assert!(
+            !holder(None, "boot", 2).ended_before(&holder(None, "boot", 1)),
+            "without a pod there is no common pod"
+        );
     }
 
     #[test]
-    fn this_process_lives_and_one_that_has_ended_is_gone() {
-        let me = LockHolder::me(None).expect("Linux tells");
+    fn the_current_process_is_alive_and_an_ended_one_is_gone() {
+        let current = LockHolder::current(None).expect("available on Linux");
         let own = std::process::id();
-        assert_eq!(me.standing(own, None), Standing::Alive);
-        assert_eq!(me.standing(1, None), Standing::Gone, "the first process of the machine started before this one");
+        assert_eq!(current.liveness(own, None), HolderLiveness::Alive);
+        assert_eq!(current.liveness(1, None), HolderLiveness::Gone, "the init process started before this one");
         let mut child = std::process::Command::new("true").spawn().expect("starts");
         child.wait().expect("ends");
-        assert_eq!(me.standing(child.id(), None), Standing::Gone);
-        assert_eq!(me.standing(0, None), Standing::Unknown);
-        assert_eq!(me.standing(u32::MAX, None), Standing::Unknown);
+        assert_eq!(current.liveness(child.id(), None), HolderLiveness::Gone);
+        assert_eq!(current.liveness(0, None), HolderLiveness::Unknown);
+        assert_eq!(current.liveness(u32::MAX, None), HolderLiveness::Unknown);
     }
 
     #[test]
-    fn a_pod_is_known_by_its_uid_and_the_boot_of_its_node_together() {
+    fn a_pod_is_identified_by_its_uid_and_its_nodes_boot_id() {
         let (uid, boot) = ("0c4e9a1b-5d7f-4e38-9d12-000000000001", "9f86d081-884c-4d65-8a2f-000000000002");
-        let whose = LockHolder { pod: Some(digits(uid)), boot: digits(boot), ..holder(None, "", 1) };
-        assert!(whose.is_in(uid, boot));
-        assert!(!whose.is_in(boot, boot) && !whose.is_in(uid, uid));
-        assert!(!holder(None, &digits(boot), 1).is_in("", boot), "without a pod it is in none");
+        let lock_holder = LockHolder { pod: Some(short_id(uid)), boot: short_id(boot), ..holder(None, "", 1) };
+        assert!(lock_holder.is_in(uid, boot));
+        assert!(!lock_holder.is_in(boot, boot) && !lock_holder.is_in(uid, uid));
+        assert!(!holder(None, &short_id(boot), 1).is_in("", boot), "without a pod");
     }
 }

@@ -1,13 +1,13 @@
-//! Locks as restic keeps them: a file for each running process, refreshed while it works.
+//! Locks as in restic: a file for each running process, refreshed while it works.
 //!
-//! The age of a lock is judged by the store's clock: the time the store gave to our own lock file is "now".
+//! The age of a lock is measured with the store's clock: the modification time of our own lock file is "now".
 
 mod clock;
 mod file;
 mod files;
-mod hold;
 mod holder;
-mod refusal;
+mod save_under_lock;
+mod undeletable_lock;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,38 +15,38 @@ use std::time::Duration;
 
 use clock::LockClock;
 pub use file::LockFile;
-use file::STALE;
-pub use holder::{LockHolder, Standing, machine};
+use file::STALE_AGE;
+pub use holder::{HolderLiveness, LockHolder, machine};
 
 use crate::cancel::Cancel;
 use crate::format::id::Id;
 use crate::repository::Repository;
 use crate::{RepositoryError, Result};
 
-/// Whether others may work at the same time.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Readers and backups: any number at a time.
+    /// For readers and backups: any number at the same time.
     Shared,
-    /// Whoever deletes: nobody else.
+    /// For deletions: conflicts with all other locks.
     Exclusive,
 }
 
-/// How often the lock file is replaced by a younger one.
-const REFRESH: Duration = Duration::from_mins(5);
-/// How soon that is tried again when it failed.
-const REFRESH_AGAIN: Duration = Duration::from_secs(30);
-/// After this time without a refresh nothing is written any more: at 30 minutes others may take the lock for dead.
-const GIVE_UP: Duration = Duration::from_secs(22 * 60 + 30);
-/// How long another process may need until its lock shows up in a listing.
-const SETTLE: Duration = Duration::from_millis(200);
-/// How long releasing may take before it goes on by itself.
-const RELEASE: Duration = Duration::from_secs(10);
-const RELEASE_IN_A_HURRY: Duration = Duration::from_millis(300);
-/// How often the refresher looks at the clock.
-const LOOK: Duration = Duration::from_millis(250);
+/// The interval of replacing the lock file with a new one.
+const REFRESH_INTERVAL: Duration = Duration::from_mins(5);
+/// The retry interval after a failed refresh.
+const REFRESH_RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Without a refresh for this long nothing is written any more: after 30 minutes others consider the lock stale.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(22 * 60 + 30);
+/// The time until the lock of another process appears in a listing.
+const CONFIRM_DELAY: Duration = Duration::from_millis(200);
+/// The time limits for a release, normally and after a cancel; then it continues in the background.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+const SHORT_RELEASE_TIMEOUT: Duration = Duration::from_millis(300);
+/// The interval of the refresher's checks of the clock.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A lock that is held; dropping it releases it.
+/// A lock of the repository, released on drop.
 pub struct Lock {
     shared: Arc<Shared>,
 }
@@ -56,23 +56,23 @@ struct Shared {
     kind: LockKind,
     clock: LockClock,
     written: Duration,
-    /// Nothing where the store refuses deletes: a lock that cannot be removed would only be in the way.
+    /// `None` if the store denies deletes: a lock that cannot be removed would block others.
     held: Mutex<Option<Held>>,
     released: Condvar,
     ended: AtomicBool,
-    /// Others may have worked as if it was not there: nothing makes it good again.
+    /// Set when the lock file was removed: others may have worked without respecting it.
     is_lost: AtomicBool,
-    in_a_hurry: AtomicBool,
+    is_urgent: AtomicBool,
     cancel: Cancel,
-    /// What the second look came to, until somebody has asked.
-    second_look: Mutex<Option<Result<()>>>,
-    looked: Condvar,
+    /// The result of the second check for conflicts.
+    confirmation: Mutex<Option<Result<()>>>,
+    confirmed: Condvar,
 }
 
 #[derive(Clone, Copy)]
 struct Held {
     id: Id,
-    /// By the clock of the repository.
+    /// By the repository's clock.
     refreshed: Duration,
 }
 
@@ -83,34 +83,34 @@ impl std::fmt::Debug for Lock {
 }
 
 impl Lock {
-    /// Takes a lock. Locks of processes that are known to be gone are removed on the way, which only those can be that lived where
-    /// this one does; others never, however old they are: who looks only once cannot know that nobody renews them.
+    /// Takes a lock. Removes orphaned locks, which are those of ended processes in the same PID namespace or pod. Other locks are not
+    /// removed, however old they are: a single observation cannot show that they are not refreshed.
     ///
     /// # Cancel safety
-    /// After the cancel that the repository was opened with, it returns at once, and so does a release. A lock file that is on
-    /// its way then is removed again by itself, as long as the process lives.
+    /// After the cancel of the repository's options it returns at once, and so does a release. A pending lock file is removed in the
+    /// background while the process runs.
     pub fn take(repository: &Arc<Repository>, kind: LockKind) -> Result<Self> {
-        Self::take_unless(repository, kind, &repository.options.cancel)
+        Self::take_cancellable(repository, kind, &repository.options.cancel)
     }
 
-    /// The same, no longer than until somebody asks to stop.
-    pub(crate) fn take_unless(repository: &Arc<Repository>, kind: LockKind, cancel: &Cancel) -> Result<Self> {
-        let (repository, given) = (repository.clone(), cancel.clone());
+    /// Takes a lock. Returns early after a cancel.
+    pub(crate) fn take_cancellable(repository: &Arc<Repository>, kind: LockKind, cancel: &Cancel) -> Result<Self> {
+        let (repository, lock_cancel) = (repository.clone(), cancel.clone());
         cancel.run(move || {
-            let lock = Self::write(&repository, kind, &given)?;
-            lock.shared.wait_for_second_look()?;
+            let lock = Self::write(&repository, kind, &lock_cancel)?;
+            lock.shared.wait_for_confirmation()?;
             Ok(lock)
         })
     }
 
-    /// The first half of taking a lock. Reading may begin; nothing may be relied on before [`Lock::settle_unless`]. Waits for
-    /// the store, whatever is asked meanwhile; `cancel` only hurries the release. The second look follows by itself once
-    /// another process that began at the same moment must have shown up, however long reading takes: who looks much later
-    /// misses one who has done all its work meanwhile.
+    /// Writes the lock file, the first step of taking a lock. Reading may start, but its result is valid only after
+    /// [`Lock::wait_until_confirmed`]. Blocks on the store; `cancel` only shortens the release. The second check for conflicts runs in
+    /// the background after [`CONFIRM_DELAY`], when a concurrent lock must be visible. A much later check could miss a process that has
+    /// finished meanwhile.
     pub(crate) fn write(repository: &Arc<Repository>, kind: LockKind, cancel: &Cancel) -> Result<Self> {
         ignore_hangups(repository);
         let clock = LockClock::new(repository.options.clock.clone());
-        // Its age counts from before it was written, and how long others had to see it from after that.
+        // Its age counts from before the write, and the confirm delay from after it.
         let refreshed = clock.now();
         let held = repository.acquire(kind)?.map(|id| Held { id, refreshed });
         let written = clock.now();
@@ -123,74 +123,74 @@ impl Lock {
             released: Condvar::new(),
             ended: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
-            in_a_hurry: AtomicBool::new(false),
+            is_urgent: AtomicBool::new(false),
             cancel: cancel.clone(),
-            second_look: Mutex::default(),
-            looked: Condvar::new(),
+            confirmation: Mutex::default(),
+            confirmed: Condvar::new(),
         });
         if let Some(held) = held {
-            let (refreshing, looking) = (shared.clone(), shared.clone());
-            std::thread::spawn(move || refreshing.keep_fresh(held.refreshed + REFRESH));
-            std::thread::spawn(move || looking.look_again(held.id));
+            let (refreshing, confirming) = (shared.clone(), shared.clone());
+            std::thread::spawn(move || refreshing.run_refresher(held.refreshed + REFRESH_INTERVAL));
+            std::thread::spawn(move || confirming.check_conflicts_again(held.id));
         }
         Ok(Self { shared })
     }
 
-    /// The second half, to be asked for once: waits for the second look, no longer than until somebody asks to stop.
-    pub(crate) fn settle_unless(&self, cancel: &Cancel) -> Result<()> {
+    /// Waits for the second check for conflicts, until a cancel at most. To be called once.
+    pub(crate) fn wait_until_confirmed(&self, cancel: &Cancel) -> Result<()> {
         let shared = self.shared.clone();
-        cancel.run(move || shared.wait_for_second_look())
+        cancel.run(move || shared.wait_for_confirmation())
     }
 
-    /// Releasing it may not take long: somebody waits for the end.
-    pub(crate) fn hurry(&self) {
-        self.shared.in_a_hurry.store(true, Ordering::Release);
+    /// Shortens the time limit of the release.
+    pub(crate) fn shorten_release(&self) {
+        self.shared.is_urgent.store(true, Ordering::Release);
     }
 
-    /// Ends the lock without removing its file: something that it protects may still happen, and nobody will know when.
-    fn leave_behind(&self) {
+    /// Ends the lock without removing its file, because a write that it protects may still happen.
+    fn abandon(&self) {
         self.shared.end();
     }
 
-    /// Whether there is a lock file: there is none where the store refuses deletes.
+    /// Whether there is a lock file. There is none if the store denies deletes.
     pub fn is_visible(&self) -> bool {
         self.shared.held().is_some()
     }
 
-    /// An error once the lock has gone unrefreshed for so long that others may take it for dead, or somebody removed it.
+    /// Returns an error if the lock was not refreshed in time or was removed.
     pub fn check(&self) -> Result<()> {
         let Some(held) = *self.shared.held() else { return Ok(()) };
         if self.shared.is_lost.load(Ordering::Acquire) {
-            return Err(self.shared.removed());
+            return Err(self.shared.removed_error());
         }
         let age = self.shared.clock.now().saturating_sub(held.refreshed);
-        if age <= GIVE_UP {
+        if age <= REFRESH_TIMEOUT {
             return Ok(());
         }
-        Err(self.shared.lost(format!("it could not be refreshed for {} s", age.as_secs())))
+        Err(self.shared.lost_error(format!("not refreshed for {} s", age.as_secs())))
     }
 
-    /// The same, and an error if the lock file is gone: asked before what others must not have swept away is referred to.
+    /// Returns an error also if the lock file does not exist. Called before writing references to data that a prune may have removed.
     pub(crate) fn confirm(&self, cancel: &Cancel) -> Result<()> {
         loop {
             self.check()?;
-            let Some(asked) = *self.shared.held() else { return Ok(()) };
-            if self.shared.repository.has_lock(asked.id, cancel)? {
+            let Some(checked) = *self.shared.held() else { return Ok(()) };
+            if self.shared.repository.has_lock(checked.id, cancel)? {
                 return Ok(());
             }
-            // Unless it was replaced by a younger one meanwhile.
-            let same = (*self.shared.held()).is_some_and(|held| held.id == asked.id);
-            if same {
-                return Err(self.shared.removed());
+            // It may have been refreshed meanwhile.
+            let is_unchanged = (*self.shared.held()).is_some_and(|held| held.id == checked.id);
+            if is_unchanged {
+                return Err(self.shared.removed_error());
             }
         }
     }
 
-    /// Whether the lock file is still there; true where none is kept.
-    pub(crate) async fn is_there(&self) -> Result<bool> {
+    /// Whether the lock file still exists; true if there is none by design.
+    pub(crate) async fn exists(&self) -> Result<bool> {
         let held = *self.shared.held();
         match held {
-            Some(held) => self.shared.repository.look_for_lock(held.id).await,
+            Some(held) => self.shared.repository.lock_exists(held.id).await,
             None => Ok(true),
         }
     }
@@ -199,7 +199,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if let Some(held) = self.shared.end() {
-            self.shared.repository.release_lock(held.id, || self.shared.patience());
+            self.shared.repository.release_lock(held.id, || self.shared.release_timeout());
         }
     }
 }
@@ -209,10 +209,10 @@ impl Shared {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is refreshed any more. Answers with the file that is left.
+    /// Stops the refresher and returns the current lock file.
     fn end(&self) -> Option<Held> {
         let held = {
-            // Under the lock, or the refresher could miss it between looking and waiting.
+            // With the mutex held, or the refresher could miss it between the check and the wait.
             let mut held = self.held();
             self.ended.store(true, Ordering::Release);
             held.take()
@@ -221,90 +221,91 @@ impl Shared {
         held
     }
 
-    /// How long releasing may take.
-    fn patience(&self) -> Duration {
-        let hurry = self.in_a_hurry.load(Ordering::Acquire) || self.cancel.is_cancelled();
-        if hurry { RELEASE_IN_A_HURRY } else { RELEASE }
+    /// The time limit for a release.
+    fn release_timeout(&self) -> Duration {
+        let is_short = self.is_urgent.load(Ordering::Acquire) || self.cancel.is_cancelled();
+        if is_short { SHORT_RELEASE_TIMEOUT } else { RELEASE_TIMEOUT }
     }
 
     fn location(&self) -> String {
         self.repository.store.name().to_owned()
     }
 
-    fn lost(&self, cause: String) -> RepositoryError {
+    fn lost_error(&self, cause: String) -> RepositoryError {
         RepositoryError::LockLost { location: self.location(), cause }
     }
 
-    fn removed(&self) -> RepositoryError {
-        self.lost("somebody removed its file, or may have".into())
+    fn removed_error(&self) -> RepositoryError {
+        self.lost_error("its file was removed, or may have been".into())
     }
 
-    fn look_again(&self, own: Id) {
-        std::thread::sleep(SETTLE.saturating_sub(self.clock.now().saturating_sub(self.written)));
+    fn check_conflicts_again(&self, own: Id) {
+        std::thread::sleep(CONFIRM_DELAY.saturating_sub(self.clock.now().saturating_sub(self.written)));
         if self.ended.load(Ordering::Acquire) {
-            return self.has_looked(Ok(()));
+            return self.set_confirmation(Ok(()));
         }
-        let found = self.repository.conflict(self.kind, own).and_then(|conflict| match conflict {
+        let result = self.repository.conflict(self.kind, own).and_then(|conflict| match conflict {
             None => Ok(()),
             Some(holder) => Err(RepositoryError::Locked { location: self.location(), holder }),
         });
-        self.has_looked(found);
+        self.set_confirmation(result);
     }
 
-    fn has_looked(&self, found: Result<()>) {
-        *self.second_look() = Some(found);
-        self.looked.notify_all();
+    fn set_confirmation(&self, result: Result<()>) {
+        *self.confirmation() = Some(result);
+        self.confirmed.notify_all();
     }
 
-    fn second_look(&self) -> MutexGuard<'_, Option<Result<()>>> {
-        self.second_look.lock().unwrap_or_else(PoisonError::into_inner)
+    fn confirmation(&self) -> MutexGuard<'_, Option<Result<()>>> {
+        self.confirmation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for_second_look(&self) -> Result<()> {
+    fn wait_for_confirmation(&self) -> Result<()> {
         if self.held().is_none() {
             return Ok(());
         }
-        let mut found = self.second_look();
-        while found.is_none() {
-            found = self.looked.wait(found).unwrap_or_else(PoisonError::into_inner);
+        let mut result = self.confirmation();
+        while result.is_none() {
+            result = self.confirmed.wait(result).unwrap_or_else(PoisonError::into_inner);
         }
-        found.replace(Ok(())).unwrap_or(Ok(()))
+        result.replace(Ok(())).unwrap_or(Ok(()))
     }
 
-    /// The time between two refreshes counts from the file's writing, however long that or this thread took.
-    fn keep_fresh(&self, mut due: Duration) {
+    /// Refreshes the lock until it ends. The interval counts from the start of the last write.
+    fn run_refresher(&self, mut due: Duration) {
         while !self.waits_until_released() && !self.is_lost.load(Ordering::Acquire) {
             if self.clock.now() < due {
                 continue;
             }
-            // After a failure try again soon: there is a limit to how long that may go on.
-            due = self.renew().map_or_else(|| self.clock.now() + REFRESH_AGAIN, |refreshed| refreshed + REFRESH);
+            // After a failure retry soon, because of the refresh timeout.
+            due = self
+                .refresh()
+                .map_or_else(|| self.clock.now() + REFRESH_RETRY_INTERVAL, |refreshed| refreshed + REFRESH_INTERVAL);
         }
     }
 
-    /// Waits a moment; says whether the lock is to be given up.
+    /// Waits for one poll interval. Returns whether the lock was released.
     fn waits_until_released(&self) -> bool {
         let held = self.held();
         if !self.ended.load(Ordering::Acquire) {
-            drop(self.released.wait_timeout(held, LOOK).unwrap_or_else(PoisonError::into_inner));
+            drop(self.released.wait_timeout(held, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner));
         }
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Whether the lock held until now: others remove the file of one they take for dead, and a younger file would only
-    /// hide that.
+    /// Whether the lock was valid until now. Others may have removed its file as stale, and a new file would hide that.
     fn held_until(&self, now: Duration) -> Result<bool> {
         let Some(held) = *self.held() else { return Ok(true) };
-        Ok(now.saturating_sub(held.refreshed) <= STALE && self.repository.has_lock(held.id, &Cancel::default())?)
+        Ok(now.saturating_sub(held.refreshed) <= STALE_AGE && self.repository.has_lock(held.id, &Cancel::default())?)
     }
 
-    /// Writes a younger lock file, then removes the old one: the file that is held is there at any time. Says when.
-    fn renew(&self) -> Option<Duration> {
+    /// Writes a new lock file, then removes the old one, so that one exists at any time. Returns the time of the refresh.
+    fn refresh(&self) -> Option<Duration> {
         let refreshed = self.clock.now();
-        let renewed = self
+        let refreshed_file = self
             .held_until(refreshed)
             .and_then(|held| if held { self.repository.write_lock(self.kind).map(Some) } else { Ok(None) });
-        match renewed {
+        match refreshed_file {
             Ok(None) => {
                 let ended = self.ended.load(Ordering::Acquire);
                 self.is_lost.store(!ended, Ordering::Release);
@@ -312,7 +313,7 @@ impl Shared {
             }
             Ok(Some(id)) => {
                 let mut held = self.held();
-                // Given up meanwhile: then nobody else knows the new file.
+                // The lock was released meanwhile: remove the new file.
                 let ended = self.ended.load(Ordering::Acquire);
                 let old = if ended { Some(Held { id, refreshed }) } else { held.replace(Held { id, refreshed }) };
                 drop(held);
@@ -322,19 +323,18 @@ impl Shared {
                 Some(refreshed)
             }
             Err(error) => {
-                tracing::warn!(%error, "lock not refreshed");
+                tracing::warn!(%error, "failed to refresh the lock");
                 None
             }
         }
     }
 }
 
-/// restic sends SIGHUP to the process in a lock of a machine that is called like its own, to see whether it lives. That may be
-/// another machine's lock, and our number: it must not end us. Once registered, the signal has no effect for the rest of the
-/// process.
+/// Ignores SIGHUP. restic sends it to the PID in a lock with its own host name, to see whether the process runs. That may be the
+/// lock of another machine with the same name. Once registered, the signal has no effect for the rest of the process.
 fn ignore_hangups(repository: &Repository) {
     let _runtime = repository.runtime.enter();
     if let Err(error) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {
-        tracing::warn!(%error, "SIGHUP is not ignored");
+        tracing::warn!(%error, "failed to ignore SIGHUP");
     }
 }

@@ -1,18 +1,18 @@
-//! Giving files back their owner, attributes, times and mode, in the order in which one does not undo the other.
+//! Sets owner, attributes, mode and times of restored files, in an order in which one does not change the others.
 
 use std::fs::File;
 
 use rustix::fs::{Gid, Mode, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::attributes::Bearer;
-use super::newborn::Newborn;
-use super::place::Place;
+use super::attributes::AttributeTarget;
+use super::new_file::NewFileDefaults;
+use super::target_entry::TargetEntry;
 use crate::format::mode;
 use crate::format::time::Time;
 use crate::format::tree::{Attribute, Node};
 
-/// What is set after the content.
+/// The metadata that is set after the content.
 #[derive(Clone, Debug)]
 pub(super) struct Metadata {
     mode: u32,
@@ -43,69 +43,79 @@ impl Metadata {
         self.attributes.iter().map(|attribute| attribute.name.len() + attribute.value.len()).sum()
     }
 
-    /// On an open file that was made by us, except for what it was born with. One thing that cannot be set costs it no other.
-    pub(super) fn apply_to_file(&self, file: &File, newborn: &Newborn, has_mode: bool) -> std::io::Result<()> {
-        let (bearer, mut first) = (Bearer::File(file), FirstError::default());
-        if !newborn.belongs_to(file, self.uid, self.gid) {
+    /// Sets the metadata of a new file, except for its defaults. A failure does not prevent the other steps.
+    pub(super) fn apply_to_file(
+        &self,
+        file: &File,
+        new_file_defaults: &NewFileDefaults,
+        has_mode: bool,
+    ) -> std::io::Result<()> {
+        let (target, mut first) = (AttributeTarget::File(file), FirstError::default());
+        if !new_file_defaults.belongs_to(file, self.uid, self.gid) {
             let owner = rustix::fs::fchown(file, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)));
-            first.note(allowed(owner), || NO_OWNER.into());
+            first.record(allowed(owner), || SET_OWNER.into());
         }
-        if newborn.may_inherit() {
-            // All of them, so that those that are wanted come in their own order.
-            bearer.remove_others(&[], &mut first);
+        if new_file_defaults.may_inherit() {
+            // Remove all, so that the attributes of the snapshot have their order.
+            target.remove_others(&[], &mut first);
         }
-        bearer.set(&self.attributes, &mut first);
+        target.set(&self.attributes, &mut first);
         // An ACL among the attributes changes the mode again.
         if !has_mode || !self.attributes.is_empty() {
-            first.note(done(rustix::fs::fchmod(file, self.wanted_mode())), || NO_MODE.into());
+            first.record(done(rustix::fs::fchmod(file, self.file_mode())), || SET_MODE.into());
         }
-        // The last thing: who takes up an interrupted restore knows by its time that a file is complete.
-        first.note(done(rustix::fs::futimens(file, &self.times())), || NO_TIMES.into());
+        // The last step: a resumed restore recognizes complete files by their time.
+        first.record(done(rustix::fs::futimens(file, &self.times())), || SET_TIMES.into());
         first.into_result()
     }
 
-    /// On an open directory. One thing that cannot be set costs it no other. `is_marked` says that it may have attributes already.
-    pub(super) fn apply_to_directory(&self, directory: &File, is_marked: bool) -> std::io::Result<()> {
-        let (bearer, mut first) = (Bearer::File(directory), FirstError::default());
+    /// Sets the metadata of an open directory. A failure does not prevent the other steps. `may_have_attributes` is set for a directory
+    /// that may have attributes already.
+    pub(super) fn apply_to_directory(&self, directory: &File, may_have_attributes: bool) -> std::io::Result<()> {
+        let (target, mut first) = (AttributeTarget::File(directory), FirstError::default());
         let owner = rustix::fs::fchown(directory, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)));
-        first.note(allowed(owner), || NO_OWNER.into());
-        if is_marked {
-            bearer.remove_others(&self.attributes, &mut first);
+        first.record(allowed(owner), || SET_OWNER.into());
+        if may_have_attributes {
+            target.remove_others(&self.attributes, &mut first);
         }
-        bearer.set(&self.attributes, &mut first);
-        first.note(done(rustix::fs::fchmod(directory, self.wanted_mode())), || NO_MODE.into());
-        first.note(done(rustix::fs::futimens(directory, &self.times())), || NO_TIMES.into());
+        target.set(&self.attributes, &mut first);
+        first.record(done(rustix::fs::fchmod(directory, self.file_mode())), || SET_MODE.into());
+        first.record(done(rustix::fs::futimens(directory, &self.times())), || SET_TIMES.into());
         first.into_result()
     }
 
-    /// On a file that is there already, unless it has all that can be seen at a glance. Its content and times are right.
-    pub(super) fn apply_to_kept(&self, place: &Place<'_>, existing: &Stat) -> std::io::Result<()> {
-        let has = (existing.st_mode & 0o7777, existing.st_uid, existing.st_gid);
-        let is_plain = self.attributes.is_empty() && Bearer::Place(place).has_none();
-        if has == (self.mode, self.uid, self.gid) && is_plain {
+    /// Sets the metadata of a kept file, unless mode, owner and attributes match. Its content and times are right.
+    pub(super) fn apply_to_kept(&self, entry: &TargetEntry<'_>, existing: &Stat) -> std::io::Result<()> {
+        let current = (existing.st_mode & 0o7777, existing.st_uid, existing.st_gid);
+        let has_no_attributes = self.attributes.is_empty() && AttributeTarget::Entry(entry).is_empty();
+        if current == (self.mode, self.uid, self.gid) && has_no_attributes {
             return Ok(());
         }
-        self.apply_to_place(place, false, true)
+        self.apply_to_entry(entry, false, true)
     }
 
-    /// On what is at a place, links not followed. One thing that cannot be set costs it no other. `is_marked` says that it may have
-    /// attributes already.
-    pub(super) fn apply_to_place(&self, place: &Place<'_>, is_link: bool, is_marked: bool) -> std::io::Result<()> {
-        let (bearer, mut first) = (Bearer::Place(place), FirstError::default());
-        let owner = place.set_owner(Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-        first.note(allowed(owner), || NO_OWNER.into());
-        if is_marked {
-            bearer.remove_others(&self.attributes, &mut first);
+    /// Sets the metadata of an entry, without following links. A failure does not prevent the other steps.
+    pub(super) fn apply_to_entry(
+        &self,
+        entry: &TargetEntry<'_>,
+        is_link: bool,
+        may_have_attributes: bool,
+    ) -> std::io::Result<()> {
+        let (target, mut first) = (AttributeTarget::Entry(entry), FirstError::default());
+        let owner = entry.set_owner(Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        first.record(allowed(owner), || SET_OWNER.into());
+        if may_have_attributes {
+            target.remove_others(&self.attributes, &mut first);
         }
-        bearer.set(&self.attributes, &mut first);
+        target.set(&self.attributes, &mut first);
         if !is_link {
-            first.note(done(place.set_mode(self.wanted_mode())), || NO_MODE.into());
+            first.record(done(entry.set_mode(self.file_mode())), || SET_MODE.into());
         }
-        first.note(done(place.set_times(&self.times())), || NO_TIMES.into());
+        first.record(done(entry.set_times(&self.times())), || SET_TIMES.into());
         first.into_result()
     }
 
-    fn wanted_mode(&self) -> Mode {
+    fn file_mode(&self) -> Mode {
         Mode::from_raw_mode(self.mode)
     }
 
@@ -118,17 +128,17 @@ fn timespec(time: &Time) -> Timespec {
     Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) }
 }
 
-/// What went wrong first: everything else is tried all the same.
+/// The first error of several steps.
 #[derive(Default)]
 pub(super) struct FirstError(Option<std::io::Error>);
 
 impl FirstError {
-    /// Remembers an error, in words that say what could not be done.
-    pub(super) fn note(&mut self, result: std::io::Result<()>, what: impl FnOnce() -> String) {
+    /// Records an error with the failed action.
+    pub(super) fn record(&mut self, result: std::io::Result<()>, action: impl FnOnce() -> String) {
         if let Err(error) = result
             && self.0.is_none()
         {
-            self.0 = Some(std::io::Error::new(error.kind(), format!("{}: {error}", what())));
+            self.0 = Some(std::io::Error::new(error.kind(), format!("{}: {error}", action())));
         }
     }
 
@@ -137,15 +147,15 @@ impl FirstError {
     }
 }
 
-const NO_OWNER: &str = "its owner cannot be set";
-const NO_MODE: &str = "its mode cannot be set";
-const NO_TIMES: &str = "its times cannot be set";
+const SET_OWNER: &str = "failed to set the owner";
+const SET_MODE: &str = "failed to set the mode";
+const SET_TIMES: &str = "failed to set the times";
 
 fn done(result: rustix::io::Result<()>) -> std::io::Result<()> {
     Ok(result?)
 }
 
-/// Only root may give files away; for anybody else they stay their own.
+/// Ignores permission errors without root: only root may change owners.
 pub(super) fn allowed(result: rustix::io::Result<()>) -> std::io::Result<()> {
     match result {
         Err(Errno::PERM | Errno::ACCESS) if !rustix::process::geteuid().is_root() => Ok(()),
@@ -158,17 +168,17 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
-    use super::super::place::Places;
+    use super::super::target_entry::TargetDirectories;
     use super::*;
-    use crate::beneath::Beneath;
+    use crate::confined_path::ConfinedPath;
     use crate::format::tree::NodeKind;
 
     fn attribute(name: &str, value: &[u8]) -> Attribute {
         Attribute { name: name.into(), value: value.to_vec() }
     }
 
-    /// A file's metadata whose first attribute is refused by any file system that knows access control lists.
-    fn wanted() -> Metadata {
+    /// Metadata whose first attribute is rejected by any file system with access control lists.
+    fn metadata() -> Metadata {
         let attributes =
             vec![attribute("system.posix_acl_access", b"\x02\0\0\0nonsense"), attribute("user.kept", b"value")];
         let (mtime, mode) = (Time::utc(1_000_000_000, 5), 0o640);
@@ -177,29 +187,29 @@ mod tests {
     }
 
     fn assert_has_the_rest(path: &Path, result: std::io::Result<()>) {
-        let error = result.expect_err("the list is nonsense").to_string();
-        assert!(error.starts_with("its attribute system.posix_acl_access cannot be set: "), "{error}");
-        let found = path.metadata().expect("is there");
-        assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o640, 1_000_000_000, 5));
+        let error = result.expect_err("an invalid list").to_string();
+        assert!(error.starts_with("failed to set attribute system.posix_acl_access: "), "{error}");
+        let actual = path.metadata().expect("exists");
+        assert_eq!((actual.mode() & 0o7777, actual.mtime(), actual.mtime_nsec()), (0o640, 1_000_000_000, 5));
         let mut value = [0; 10];
-        let length = rustix::fs::lgetxattr(path, "user.kept", &mut value[..]).expect("the second one is set");
+        let length = rustix::fs::lgetxattr(path, "user.kept", &mut value[..]).expect("the second attribute is set");
         assert_eq!(&value[..length], b"value");
     }
 
     #[test]
-    fn an_attribute_that_cannot_be_set_is_named_and_costs_neither_the_others_nor_mode_and_times() {
+    fn a_rejected_attribute_is_reported_and_the_other_metadata_is_set() {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("file");
         if rustix::fs::lgetxattr_query(folder.path(), "system.posix_acl_access") == Err(Errno::NOTSUP) {
             return;
         }
         let file = File::create(&path).expect("a file");
-        let target = Beneath::open(folder.path()).expect("opens");
-        let newborn = Newborn::new(&Place::top(&target).expect("opens"), false);
-        assert_has_the_rest(&path, wanted().apply_to_file(&file, &newborn, false));
+        let target = ConfinedPath::new(folder.path()).expect("opens");
+        let new_file_defaults = NewFileDefaults::new(&TargetEntry::root(&target).expect("opens"), false);
+        assert_has_the_rest(&path, metadata().apply_to_file(&file, &new_file_defaults, false));
         let other = folder.path().join("other");
         File::create(&other).expect("a file");
-        let place = Places::new(&target).at(&other).expect("is there");
-        assert_has_the_rest(&other, wanted().apply_to_place(&place, false, false));
+        let entry = TargetDirectories::new(&target).at(&other).expect("exists");
+        assert_has_the_rest(&other, metadata().apply_to_entry(&entry, false, false));
     }
 }

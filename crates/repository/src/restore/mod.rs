@@ -1,21 +1,21 @@
-//! Restoring: a walk over the trees plans files in portions; each portion's blobs are fetched pack by pack, decoded by
-//! the workers and written to every place that needs them.
+//! Restore: a walk over the trees plans files in batches; the blobs of a batch are fetched pack by pack, decoded by the workers and
+//! written to all files that need them.
 //!
 //! ```text
-//!  walk ──portion of files──▶ ranges of packs ──fetch (a few ahead)──▶ workers (open, verify, write, metadata)
+//!  walk ──batch of files──▶ ranges of packs ──read-ahead──▶ workers (decrypt, verify, write, metadata)
 //! ```
 
 mod attributes;
+mod direct_io;
 mod holes;
 mod metadata;
-mod newborn;
+mod new_file;
 mod options;
-mod place;
 mod plan;
-mod removing;
+mod remove;
 mod run;
-mod shares;
-mod uncached;
+mod target_entry;
+mod work_shares;
 mod write;
 
 pub use options::{Overwrite, RestoreOptions, RestoreOutcome};

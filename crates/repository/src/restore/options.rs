@@ -1,17 +1,17 @@
-//! What to restore, and where to.
+//! The options of a restore.
 
 use std::path::PathBuf;
 
 use crate::backup::Problem;
 use crate::format::id::Id;
 
-/// What happens to a file that is there already.
+/// What happens to an existing file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overwrite {
     /// It is replaced.
     #[default]
     Always,
-    /// It is replaced unless size and mtime are those of the snapshot: takes up an interrupted restore.
+    /// It is replaced unless size and mtime match the snapshot: resumes an interrupted restore.
     IfChanged,
     /// It is replaced if the snapshot's is newer.
     IfNewer,
@@ -19,34 +19,31 @@ pub enum Overwrite {
     Never,
 }
 
-/// What to restore, and where to.
+/// The options of a restore.
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
     /// The snapshot.
     pub snapshot: Id,
-    /// A file or directory of the snapshot; empty for all. A directory's content comes directly into the target.
+    /// A file or directory of the snapshot; empty for all. The content of a directory is restored directly into the target.
     pub path: PathBuf,
-    /// Where to; made if it is missing.
+    /// The target directory, created if it is missing.
     pub target: PathBuf,
-    /// What happens to files that are there already.
+    /// What happens to existing files.
     pub overwrite: Overwrite,
-    /// Remove what the snapshot does not have. Without it also a directory stays that is in the place of something else, unless
-    /// it is empty.
+    /// Remove files that are not in the snapshot. Without it, a non-empty directory that conflicts with another entry stays.
     pub delete: bool,
-    /// Blobs, files or further names of files that are planned before they are restored: more take memory, with fewer of them
-    /// parts of packs are read more than once.
+    /// The number of blobs, files or hard links in a batch: more take more memory, fewer read parts of packs more than once.
     pub plan_ahead: usize,
-    /// Threads that decode and write, at most as many as the memory allows; 0 means two for each processor.
+    /// The number of worker threads, limited by the memory; 0 means two for each processor.
     pub workers: usize,
-    /// Leave holes where there are only zeros.
+    /// Create holes for blocks of zeros.
     pub sparse: bool,
 }
 
-/// What is usually planned before it is restored.
-const PLAN_AHEAD: usize = 100_000;
+const DEFAULT_PLAN_AHEAD: usize = 100_000;
 
 impl RestoreOptions {
-    /// A whole snapshot into this directory.
+    /// Restores a whole snapshot into this directory.
     pub fn new(snapshot: Id, target: impl Into<PathBuf>) -> Self {
         Self {
             snapshot,
@@ -54,26 +51,26 @@ impl RestoreOptions {
             target: target.into(),
             overwrite: Overwrite::Always,
             delete: false,
-            plan_ahead: PLAN_AHEAD,
+            plan_ahead: DEFAULT_PLAN_AHEAD,
             workers: 0,
             sparse: true,
         }
     }
 }
 
-/// How a restore ended.
+/// The outcome of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct RestoreOutcome {
-    /// Files restored completely.
+    /// The number of completely restored files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that were left as they are.
+    /// The number of files that were kept.
     pub skipped: u64,
-    /// What could not be restored, or not completely: the first thousand.
+    /// The first thousand problems: files that were not restored or not completely.
     pub problems: Vec<Problem>,
-    /// How many problems there were in all.
+    /// The number of all problems.
     pub problem_count: u64,
-    /// Whether a lock file was kept: not where the store refuses deletes.
+    /// Whether a lock file was kept. There is none if the store denies deletes.
     pub locked: bool,
 }

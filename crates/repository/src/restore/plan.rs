@@ -1,4 +1,4 @@
-//! What a portion of files needs: which ranges of which packs, and where their blobs go.
+//! The plan of a batch of files: the ranges of packs to read, and the targets of their blobs.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::metadata::Metadata;
-use crate::blob_index::{BlobIndex, Place};
+use crate::blob_index::{BlobIndex, BlobLocation};
 use crate::format::blob::BlobKind;
 use crate::format::id::Id;
 
@@ -16,65 +16,65 @@ pub(super) struct PlannedFile {
     pub path: PathBuf,
     pub metadata: Metadata,
     pub size: u64,
-    /// Blobs not written yet.
+    /// The number of blobs that are not written yet.
     pub open: AtomicU32,
-    /// A part of it could not be read.
+    /// Set when a part of it could not be read.
     pub damaged: AtomicBool,
-    /// Zeros were not written: its length is to be set at the end.
+    /// Set when trailing zeros were not written: its length is set at the end.
     pub has_holes: AtomicBool,
-    /// All of it is one blob, so that it is opened only once.
-    pub is_whole: bool,
-    /// Whether it has been made.
-    pub begun: Mutex<bool>,
+    /// Whether it is a single blob, so that it is opened only once.
+    pub is_single_blob: bool,
+    /// Whether it has been created.
+    pub is_created: Mutex<bool>,
 }
 
-/// A blob and one place it is written to.
+/// A blob and one target position.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct BlobTarget {
     pub id: Id,
-    pub place: Place,
+    pub location: BlobLocation,
     pub file: u32,
     pub offset: u64,
 }
 
-/// A part of a pack to be read at once.
+/// A range of a pack to read in one request.
 pub(super) struct PackRange {
     pub pack: u32,
     pub bytes: Range<u64>,
-    /// Its blobs, in the portion's list.
-    pub wanted: Range<usize>,
+    /// Its blobs, as a range of the batch's targets.
+    pub targets: Range<usize>,
 }
 
 /// Files that are restored together.
 #[derive(Default)]
-pub(super) struct Portion {
+pub(super) struct RestoreBatch {
     pub files: Vec<PlannedFile>,
-    pub wanted: Vec<Wanted>,
-    /// What the attributes of these files take of the memory.
+    pub targets: Vec<BlobTarget>,
+    /// The memory of the files' attributes.
     attribute_bytes: usize,
 }
 
-/// A portion is restored when its files' attributes have this many bytes: few have any.
-const MOST_ATTRIBUTE_BYTES: usize = 8 * 1024 * 1024;
-/// Gaps up to this are read over.
-const GAP: u64 = 1024 * 1024;
-/// What is read at once.
-const RANGE: u64 = 4 * 1024 * 1024;
+/// The maximum memory of a batch's attributes.
+const MAX_ATTRIBUTE_BYTES: usize = 8 * 1024 * 1024;
+/// Smaller gaps between blobs are read too.
+const MAX_GAP: u64 = 1024 * 1024;
+/// The maximum size of a range.
+const MAX_RANGE_SIZE: u64 = 4 * 1024 * 1024;
 
-impl Portion {
-    /// Whether it has enough of files or blobs.
-    pub(super) fn is_full(&self, enough: usize) -> bool {
-        let most = self.wanted.len().max(self.files.len());
-        most >= enough || self.attribute_bytes >= MOST_ATTRIBUTE_BYTES
+impl RestoreBatch {
+    /// Whether the batch has enough files or blobs.
+    pub(super) fn is_full(&self, limit: usize) -> bool {
+        let count = self.targets.len().max(self.files.len());
+        count >= limit || self.attribute_bytes >= MAX_ATTRIBUTE_BYTES
     }
 
-    /// The blobs of a range, each with all places it is written to.
-    pub(super) fn blobs(&self, range: &PackRange) -> impl Iterator<Item = &[Wanted]> {
-        let wanted = &self.wanted[range.wanted.clone()];
-        wanted.chunk_by(|one, other| one.id == other.id && one.place == other.place)
+    /// The blobs of a range, each with all its targets.
+    pub(super) fn blobs(&self, range: &PackRange) -> impl Iterator<Item = &[BlobTarget]> {
+        let targets = &self.targets[range.targets.clone()];
+        targets.chunk_by(|one, other| one.id == other.id && one.location == other.location)
     }
 
-    /// Adds a file whose blobs are at these places; the error is a blob that no index file has.
+    /// Adds a file with these blobs. The error is a blob that is not in the index.
     pub(super) fn add(
         &mut self,
         path: PathBuf,
@@ -83,40 +83,49 @@ impl Portion {
         index: &BlobIndex,
     ) -> Result<u64, Id> {
         let file = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
-        let (first, mut offset) = (self.wanted.len(), 0);
+        let (first, mut offset) = (self.targets.len(), 0);
         for id in content {
-            let Some(place) = index.find(BlobKind::Data, id) else {
-                self.wanted.truncate(first);
+            let Some(location) = index.find(BlobKind::Data, id) else {
+                self.targets.truncate(first);
                 return Err(*id);
             };
-            self.wanted.push(Wanted { id: *id, place, file, offset });
-            offset += place.plain_length();
+            self.targets.push(BlobTarget { id: *id, location, file, offset });
+            offset += location.plain_length();
         }
         let open = AtomicU32::new(u32::try_from(content.len()).unwrap_or(u32::MAX));
-        let (damaged, has_holes, is_whole) = (AtomicBool::new(false), AtomicBool::new(false), content.len() < 2);
-        let begun = Mutex::new(false);
+        let (damaged, has_holes, is_single_blob) = (AtomicBool::new(false), AtomicBool::new(false), content.len() < 2);
+        let is_created = Mutex::new(false);
         self.attribute_bytes += metadata.attribute_bytes();
-        self.files.push(PlannedFile { path, metadata, size: offset, open, damaged, has_holes, is_whole, begun });
+        self.files.push(PlannedFile {
+            path,
+            metadata,
+            size: offset,
+            open,
+            damaged,
+            has_holes,
+            is_single_blob,
+            is_created,
+        });
         Ok(offset)
     }
 
-    /// Sorts what is wanted by pack, packs in the order in which files first need them, and cuts it into reads.
+    /// Sorts the targets by pack, in the order of first use, and splits them into ranges.
     pub(super) fn ranges(&mut self) -> Vec<PackRange> {
         let mut first_use = HashMap::new();
-        for (position, wanted) in self.wanted.iter().enumerate() {
-            first_use.entry(wanted.place.pack).or_insert(position);
+        for (position, target) in self.targets.iter().enumerate() {
+            first_use.entry(target.location.pack).or_insert(position);
         }
-        let order = |wanted: &Wanted| (first_use.get(&wanted.place.pack).copied(), wanted.place.offset);
-        self.wanted.sort_unstable_by_key(order);
+        let order = |target: &BlobTarget| (first_use.get(&target.location.pack).copied(), target.location.offset);
+        self.targets.sort_unstable_by_key(order);
         let mut ranges: Vec<PackRange> = Vec::new();
-        for (position, wanted) in self.wanted.iter().enumerate() {
-            let bytes = wanted.place.range();
+        for (position, target) in self.targets.iter().enumerate() {
+            let bytes = target.location.range();
             match ranges.last_mut() {
-                Some(last) if last.takes(wanted) => {
+                Some(last) if last.can_extend(target) => {
                     last.bytes.end = last.bytes.end.max(bytes.end);
-                    last.wanted.end = position + 1;
+                    last.targets.end = position + 1;
                 }
-                _ => ranges.push(PackRange { pack: wanted.place.pack, bytes, wanted: position..position + 1 }),
+                _ => ranges.push(PackRange { pack: target.location.pack, bytes, targets: position..position + 1 }),
             }
         }
         ranges
@@ -124,9 +133,11 @@ impl Portion {
 }
 
 impl PackRange {
-    fn takes(&self, next: &Wanted) -> bool {
-        let bytes = next.place.range();
-        let near = bytes.start <= self.bytes.end + GAP;
-        self.pack == next.place.pack && near && (bytes.end - self.bytes.start <= RANGE || bytes.end <= self.bytes.end)
+    fn can_extend(&self, next: &BlobTarget) -> bool {
+        let bytes = next.location.range();
+        let is_near = bytes.start <= self.bytes.end + MAX_GAP;
+        self.pack == next.location.pack
+            && is_near
+            && (bytes.end - self.bytes.start <= MAX_RANGE_SIZE || bytes.end <= self.bytes.end)
     }
 }

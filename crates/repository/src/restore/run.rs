@@ -1,4 +1,4 @@
-//! One restore from beginning to end.
+//! The execution of a restore.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -9,37 +9,36 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use plimsoll_progress::{Meter, Task, Unit};
 use rustix::fs::{FileType, Mode, OFlags};
 
+use super::direct_io::DirectIoState;
 use super::metadata::Metadata;
-use super::newborn::Newborn;
+use super::new_file::NewFileDefaults;
 use super::options::{Overwrite, RestoreOptions, RestoreOutcome};
-use super::place::{Place, Places};
-use super::plan::{PackRange, Portion};
-use super::shares::Shares;
-use super::uncached::Refused;
+use super::plan::{PackRange, RestoreBatch};
+use super::target_entry::{TargetDirectories, TargetEntry};
+use super::work_shares::WorkShares;
 use super::write::Writer;
 use crate::backup::Problem;
-use crate::beneath::Beneath;
 use crate::blob_index::BlobIndex;
 use crate::blob_read::BlobReader;
 use crate::cancel::Cancel;
+use crate::concurrently::concurrently;
+use crate::confined_path::ConfinedPath;
 use crate::format::blob::BlobKind;
 use crate::format::id::Id;
 use crate::format::snapshot::Snapshot;
 use crate::format::time::Time;
 use crate::format::tree::{Node, NodeKind};
 use crate::lock::{Lock, LockKind};
-use crate::read_ahead::{ReadAhead, Wish};
+use crate::read_ahead::{ReadAhead, ReadRequest};
 use crate::repository::Repository;
-use crate::side_by_side::side_by_side;
-use crate::waits::{say_if_not_locked, show_waits};
+use crate::store_waits::{hint_if_not_locked, show_waits};
 use crate::{RepositoryError, Result};
 
-const MOST_PROBLEMS: usize = 1000;
-/// What helps where an index file is gone.
-const FOUND_AGAIN: &str =
-    "; if its pack is there, the next backup into this repository finds it again, and so does restic repair index";
-/// Each may hold a blob of 8 MiB in three forms, or two of half that size.
-const MOST_WORKERS: usize = 4;
+const MAX_PROBLEMS: usize = 1000;
+/// The advice for a missing index file.
+const REPAIR_INDEX_ADVICE: &str = "; if its pack exists, run restic repair index or another backup to this repository";
+/// Limited by the memory: each may have a blob of 8 MiB in three forms, or two of half that size.
+const MAX_WORKERS: usize = 4;
 
 pub(super) struct Meters {
     pub task: Task,
@@ -47,7 +46,7 @@ pub(super) struct Meters {
     pub files: Meter,
 }
 
-/// What all threads of one restore share.
+/// The shared state of a restore's threads.
 pub(super) struct Run<'a> {
     pub repository: &'a Arc<Repository>,
     pub index: &'a BlobIndex,
@@ -55,13 +54,13 @@ pub(super) struct Run<'a> {
     pub cancel: &'a Cancel,
     pub reader: BlobReader<'a>,
     pub meters: Meters,
-    /// Where everything is made.
-    pub target: Beneath,
-    pub newborn: Newborn,
-    /// Whether the target takes nothing past the page cache.
-    pub uncached_refused: Refused,
+    /// The target directory.
+    pub target: ConfinedPath,
+    pub new_file_defaults: NewFileDefaults,
+    /// Whether the target supports direct I/O.
+    pub direct_io_state: DirectIoState,
     lock: &'a Lock,
-    is_settled: OnceLock<()>,
+    is_confirmed: OnceLock<()>,
     outcome: Mutex<RestoreOutcome>,
     failure: Mutex<Option<RepositoryError>>,
     stopped: AtomicBool,
@@ -73,7 +72,7 @@ impl Run<'_> {
         self.meters.task.hint(format!("{}: {}", path.display(), error.to_string()));
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         outcome.problem_count += 1;
-        if outcome.problems.len() < MOST_PROBLEMS {
+        if outcome.problems.len() < MAX_PROBLEMS {
             outcome.problems.push(Problem { path: path.display().to_string(), cause: error.to_string() });
         }
     }
@@ -108,105 +107,107 @@ impl Run<'_> {
         }
     }
 
-    /// Removes something with all that is in it, unless work should stop.
-    fn remove(&self, place: &Place<'_>) -> std::io::Result<()> {
-        place.remove(&|| self.is_stopped())
+    /// Removes an entry with its content, unless work should stop.
+    fn remove(&self, entry: &TargetEntry<'_>) -> std::io::Result<()> {
+        entry.remove(&|| self.is_stopped())
     }
 
-    /// Removes what is in the way of something else; a directory with something in it only if all is to go that the snapshot
-    /// does not have.
-    pub(super) fn clear(&self, place: &Place<'_>) -> std::io::Result<()> {
-        if self.options.delete { self.remove(place) } else { place.remove_alone() }
+    /// Removes a conflicting entry. A non-empty directory is removed only with the option `delete`.
+    pub(super) fn remove_conflict(&self, entry: &TargetEntry<'_>) -> std::io::Result<()> {
+        if self.options.delete { self.remove(entry) } else { entry.remove_if_empty() }
     }
 
     fn workers(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        // One decodes while another waits for the disk.
-        let wanted = if self.options.workers > 0 { self.options.workers } else { 2 * processors };
-        wanted.clamp(1, MOST_WORKERS)
+        // One worker decodes while another waits for the disk.
+        let requested = if self.options.workers > 0 { self.options.workers } else { 2 * processors };
+        requested.clamp(1, MAX_WORKERS)
     }
 
-    /// Fetches and writes all files of a portion.
-    fn write_portion(&self, portion: &mut Portion) -> Result<()> {
-        let ranges = portion.ranges();
+    /// Fetches and writes all files of a batch.
+    fn write_batch(&self, batch: &mut RestoreBatch) -> Result<()> {
+        let ranges = batch.ranges();
         std::thread::scope(|scope| {
-            if self.is_settled.set(()).is_ok() {
-                // All that is read is proved by its name: it need not wait until the lock is known to be good.
-                scope.spawn(|| self.settle());
+            if self.is_confirmed.set(()).is_ok() {
+                // Blobs are verified with their IDs, so reading need not wait for the confirmation of the lock.
+                scope.spawn(|| self.confirm_lock());
             }
-            if self.repository.store.file_of("config").is_some() {
-                self.write_from_files(portion, &ranges);
+            if self.repository.store.local_file("config").is_some() {
+                self.write_from_files(batch, &ranges);
             } else {
-                self.write_from_store(portion, ranges);
+                self.write_from_store(batch, ranges);
             }
         });
         self.take_failure()
     }
 
-    fn settle(&self) {
-        let settled = self.lock.settle_unless(self.cancel);
-        if let Err(error) = settled.and_then(|()| self.repository.require_unswept(self.index, self.cancel)) {
+    fn confirm_lock(&self) {
+        let confirmed = self.lock.wait_until_confirmed(self.cancel);
+        if let Err(error) = confirmed.and_then(|()| self.repository.require_not_pruned(self.index, self.cancel)) {
             self.fail(error);
         }
     }
 
-    fn write_from_store(&self, portion: &Portion, ranges: Vec<PackRange>) {
-        let wish =
-            |range: PackRange| Wish { pack: self.index.pack(range.pack), bytes: range.bytes.clone(), what: range };
-        let arriving = ReadAhead::default();
+    fn write_from_store(&self, batch: &RestoreBatch, ranges: Vec<PackRange>) {
+        let request = |range: PackRange| ReadRequest {
+            pack: self.index.pack(range.pack),
+            bytes: range.bytes.clone(),
+            context: range,
+        };
+        let read_ahead = ReadAhead::default();
         std::thread::scope(|scope| {
             for _ in 0..self.workers() {
-                scope.spawn(|| Writer::new(self, portion).work(&arriving));
+                scope.spawn(|| Writer::new(self, batch).write_fetched(&read_ahead));
             }
-            arriving.fetch_all(self.repository, ranges.into_iter().map(wish), || self.is_stopped());
+            read_ahead.fetch_all(self.repository, ranges.into_iter().map(request), || self.is_stopped());
         });
     }
 
-    /// The same where packs are files: whoever needs a range reads it.
-    fn write_from_files(&self, portion: &Portion, ranges: &[PackRange]) {
+    /// Writes from local packs: each worker reads its own ranges.
+    fn write_from_files(&self, batch: &RestoreBatch, ranges: &[PackRange]) {
         let workers = self.workers();
-        let shares = Shares::new(ranges.len(), workers);
+        let shares = WorkShares::new(ranges.len(), workers);
         std::thread::scope(|scope| {
             for worker in 0..workers {
                 let shares = &shares;
                 let next = move || ranges.get(shares.next(worker)?);
-                scope.spawn(move || Writer::new(self, portion).work_on_files(next));
+                scope.spawn(move || Writer::new(self, batch).write_local(next));
             }
         });
     }
 }
 
-/// A directory whose metadata is set after everything in it.
+/// A directory whose metadata is set after its content.
 struct Folder {
     path: PathBuf,
     metadata: Metadata,
-    /// Made by this restore, so that it has only what it inherited.
+    /// Created by this restore, so that it has inherited attributes only.
     is_new: bool,
 }
 
-/// The name by which a file that has several was met first.
+/// The first path of a hard-linked file.
 #[derive(Clone)]
-struct FirstName {
+struct FirstLink {
     path: PathBuf,
-    /// What was there stays.
+    /// An existing file is kept.
     is_kept: bool,
 }
 
-/// Walks the snapshot and plans.
+/// Walks the snapshot and plans batches.
 struct Planner<'r, 'a> {
     run: &'r Run<'a>,
-    places: Places<'r>,
-    portion: Portion,
+    directories: TargetDirectories<'r>,
+    batch: RestoreBatch,
     links: Vec<(PathBuf, PathBuf)>,
-    first_names: HashMap<(u64, u64), FirstName>,
-    /// Files that could not be restored completely.
+    first_links: HashMap<(u64, u64), FirstLink>,
+    /// Files that were not restored completely.
     damaged: HashSet<PathBuf>,
     folders: Vec<Folder>,
 }
 
 impl Planner<'_, '_> {
-    /// Restores the entries of a tree into a directory; `fresh` says that it is known to be empty.
-    fn tree(&mut self, id: &Id, path: &Path, fresh: bool) -> Result<()> {
+    /// Restores the entries of a tree into a directory, which may be known to be empty.
+    fn tree(&mut self, id: &Id, path: &Path, is_empty: bool) -> Result<()> {
         let tree = match self.run.reader.tree(id) {
             Ok(tree) => tree,
             Err(error @ RepositoryError::Corrupt { .. }) => {
@@ -216,100 +217,100 @@ impl Planner<'_, '_> {
             Err(error) => return Err(error),
         };
         self.run.meters.task.say(path.to_string_lossy());
-        if self.run.options.delete && !fresh {
+        if self.run.options.delete && !is_empty {
             self.delete_others(path, &tree.nodes.iter().map(|node| node.name.as_slice()).collect());
         }
-        let repeated = repeated(&tree.nodes);
-        for (place, node) in tree.nodes.iter().enumerate() {
+        let repeated = repeated_names(&tree.nodes);
+        for (position, node) in tree.nodes.iter().enumerate() {
             self.run.check()?;
-            // A second entry of a name would take the place of the first, a link that of a directory that is still written to.
-            if !node.has_safe_name() || repeated.contains(&place) {
+            // A second entry with the same name would replace the first, and a link would replace a directory in use.
+            if !node.has_safe_name() || repeated.contains(&position) {
                 self.run.problem(
                     path,
-                    &format!("an entry with the name {:?} is not restored", String::from_utf8_lossy(&node.name)),
+                    &format!("entry {:?} not restored: invalid or repeated name", String::from_utf8_lossy(&node.name)),
                 );
                 continue;
             }
-            self.node(node, path.join(std::ffi::OsStr::from_bytes(&node.name)), fresh)?;
+            self.node(node, path.join(std::ffi::OsStr::from_bytes(&node.name)), is_empty)?;
         }
         Ok(())
     }
 
-    fn node(&mut self, node: &Node, path: PathBuf, fresh: bool) -> Result<()> {
+    fn node(&mut self, node: &Node, path: PathBuf, is_empty: bool) -> Result<()> {
         match node.kind {
-            NodeKind::Directory => return self.directory(node, &path, fresh),
-            NodeKind::File => self.file(node, path, fresh),
+            NodeKind::Directory => return self.directory(node, &path, is_empty),
+            NodeKind::File => self.file(node, path, is_empty),
             NodeKind::Socket => {}
             _ => {
-                if let Err(error) = self.special(node, &path, fresh) {
+                if let Err(error) = self.special(node, &path, is_empty) {
                     self.run.problem(&path, &error);
                 }
             }
         }
-        let enough = self.run.options.plan_ahead;
-        if self.portion.is_full(enough) || self.links.len() >= enough { self.flush() } else { Ok(()) }
+        let limit = self.run.options.plan_ahead;
+        if self.batch.is_full(limit) || self.links.len() >= limit { self.flush() } else { Ok(()) }
     }
 
-    fn special(&mut self, node: &Node, path: &Path, fresh: bool) -> std::io::Result<()> {
-        if !fresh && self.is_kept(node, path) {
+    fn special(&mut self, node: &Node, path: &Path, is_empty: bool) -> std::io::Result<()> {
+        if !is_empty && self.is_kept(node, path) {
             return Ok(());
         }
-        let place = self.places.at(path)?;
-        if !fresh {
-            self.run.clear(&place)?;
+        let entry = self.directories.at(path)?;
+        if !is_empty {
+            self.run.remove_conflict(&entry)?;
         }
-        make_special(node, &place, self.run.newborn.may_inherit())
+        create_special(node, &entry, self.run.new_file_defaults.may_inherit())
     }
 
-    fn directory(&mut self, node: &Node, path: &Path, fresh: bool) -> Result<()> {
-        let made = match self.make_directory(path, fresh) {
-            Ok(made) => made,
+    fn directory(&mut self, node: &Node, path: &Path, is_empty: bool) -> Result<()> {
+        let is_new = match self.create_directory(path, is_empty) {
+            Ok(is_new) => is_new,
             Err(error) => {
                 self.run.problem(path, &error);
                 return Ok(());
             }
         };
-        self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node), is_new: made });
+        self.folders.push(Folder { path: path.to_owned(), metadata: Metadata::of(node), is_new });
         if let Some(subtree) = &node.subtree {
-            return self.tree(subtree, path, made);
+            return self.tree(subtree, path, is_new);
         }
-        self.run.problem(path, &"the directory has no tree");
+        self.run.problem(path, &"directory without a subtree");
         Ok(())
     }
 
-    /// Makes a directory; says whether it is new. What is in its way is removed, also a link to a directory: following it
-    /// would lead out of the target.
-    fn make_directory(&mut self, path: &Path, fresh: bool) -> std::io::Result<bool> {
-        let place = self.places.at(path)?;
-        if !fresh {
-            match place.stat() {
+    /// Creates a directory. Returns whether it is new. A conflicting entry is removed, also a link to a directory, which would lead out
+    /// of the target.
+    fn create_directory(&mut self, path: &Path, is_empty: bool) -> std::io::Result<bool> {
+        let entry = self.directories.at(path)?;
+        if !is_empty {
+            match entry.stat() {
                 Ok(existing) if FileType::from_raw_mode(existing.st_mode).is_dir() => {
-                    self.run.newborn.met(&place);
+                    self.run.new_file_defaults.check_existing(&entry);
                     return Ok(false);
                 }
                 Ok(_) if self.run.options.overwrite == Overwrite::Never => {
-                    return Err(std::io::Error::other("something that is no directory is in its place, and stays"));
+                    return Err(std::io::Error::other("an existing entry that is not a directory is kept"));
                 }
-                Ok(_) => place.remove_file()?,
+                Ok(_) => entry.remove_file()?,
                 Err(_) => {}
             }
         }
-        place.make_directory().map(|()| true)
+        entry.create_directory().map(|()| true)
     }
 
-    fn file(&mut self, node: &Node, path: PathBuf, fresh: bool) {
+    fn file(&mut self, node: &Node, path: PathBuf, is_empty: bool) {
         self.run.meters.files.grow_total(1);
         let Some(content) = &node.content else {
             self.run.meters.files.fail(1);
-            return self.run.problem(&path, &"the file has no content list");
+            return self.run.problem(&path, &"file without a content list");
         };
         let key = node.hard_link_key();
-        if let Some(first) = key.and_then(|key| self.first_names.get(&key).cloned()) {
-            return self.another_name(node, first, path, fresh);
+        if let Some(first) = key.and_then(|key| self.first_links.get(&key).cloned()) {
+            return self.additional_link(node, first, path, is_empty);
         }
-        let is_kept = !fresh && self.is_kept(node, &path);
+        let is_kept = !is_empty && self.is_kept(node, &path);
         if let Some(key) = key {
-            self.first_names.insert(key, FirstName { path: path.clone(), is_kept });
+            self.first_links.insert(key, FirstLink { path: path.clone(), is_kept });
         }
         if is_kept {
             return self.count_kept(node.size);
@@ -317,15 +318,15 @@ impl Planner<'_, '_> {
         self.plan(node, &path, content);
     }
 
-    /// A file that has a name already, perhaps from an earlier attempt that did not get as far as this one.
-    fn another_name(&mut self, node: &Node, first: FirstName, path: PathBuf, fresh: bool) {
-        if !fresh {
-            // One whose first name will be another file is so no longer.
+    /// Plans another hard link of a file, which may exist from an interrupted restore.
+    fn additional_link(&mut self, node: &Node, first: FirstLink, path: PathBuf, is_empty: bool) {
+        if !is_empty {
+            // The link is kept only if the first path is kept too.
             if first.is_kept && self.is_same_file(&first.path, &path) {
                 return self.count_kept(0);
             }
-            let whatever_it_is = self.run.options.overwrite != Overwrite::IfChanged;
-            if whatever_it_is && self.is_kept(node, &path) {
+            let is_unconditional = self.run.options.overwrite != Overwrite::IfChanged;
+            if is_unconditional && self.is_kept(node, &path) {
                 return self.count_kept(0);
             }
         }
@@ -333,7 +334,7 @@ impl Planner<'_, '_> {
     }
 
     fn is_same_file(&mut self, one: &Path, other: &Path) -> bool {
-        let (one, other) = (self.places.at(one), self.places.at(other));
+        let (one, other) = (self.directories.at(one), self.directories.at(other));
         one.is_ok_and(|one| other.is_ok_and(|other| one.is_same_file(&other)))
     }
 
@@ -345,7 +346,7 @@ impl Planner<'_, '_> {
     }
 
     fn plan(&mut self, node: &Node, path: &Path, content: &[Id]) {
-        let planned = self.portion.add(path.to_owned(), Metadata::of(node), content, self.run.index);
+        let planned = self.batch.add(path.to_owned(), Metadata::of(node), content, self.run.index);
         match planned {
             Ok(size) => {
                 self.run.meters.bytes.grow_total(size);
@@ -357,25 +358,25 @@ impl Planner<'_, '_> {
                 self.run.meters.bytes.grow_total(node.size);
                 self.run.meters.bytes.fail(node.size);
                 self.run.meters.files.fail(1);
-                self.run.problem(path, &format!("data blob {missing} is in no index file{FOUND_AGAIN}"));
+                self.run.problem(path, &format!("data blob {missing} is not in the index{REPAIR_INDEX_ADVICE}"));
                 self.damaged.insert(path.to_owned());
             }
         }
     }
 
     fn empty_file(&mut self) {
-        let Some(planned) = self.portion.files.pop() else { return };
-        let made = planned.open(self.run).and_then(|file| planned.complete(&file, &self.run.newborn));
-        if let Err(error) = &made {
+        let Some(planned) = self.batch.files.pop() else { return };
+        let created = planned.open(self.run).and_then(|file| planned.complete(&file, &self.run.new_file_defaults));
+        if let Err(error) = &created {
             self.run.problem(&planned.path, error);
         }
-        self.run.count_file(made.is_ok(), 0);
+        self.run.count_file(created.is_ok(), 0);
     }
 
-    /// Whether what is there stays. If not, it goes when there is something to put in its place.
+    /// Whether an existing entry is kept. Otherwise it is removed when the new one is created.
     fn is_kept(&mut self, node: &Node, path: &Path) -> bool {
-        let Ok(place) = self.places.at(path) else { return false };
-        let Ok(existing) = place.stat() else { return false };
+        let Ok(entry) = self.directories.at(path) else { return false };
+        let Ok(existing) = entry.stat() else { return false };
         let is_content = node.kind == NodeKind::File;
         let is_file = FileType::from_raw_mode(existing.st_mode).is_file();
         let has_size = u64::try_from(existing.st_size) == Ok(node.size);
@@ -386,10 +387,10 @@ impl Planner<'_, '_> {
             Overwrite::IfNewer => (is_file || !is_content) && mtime >= node.mtime,
             Overwrite::IfChanged => is_content && is_file && has_size && mtime.same_moment(&node.mtime),
         };
-        // An earlier attempt may have been interrupted, or somebody changed no more than that.
+        // An earlier attempt may have been interrupted before the metadata, or only the metadata changed.
         if keep
             && self.run.options.overwrite == Overwrite::IfChanged
-            && let Err(error) = Metadata::of(node).apply_to_kept(&place, &existing)
+            && let Err(error) = Metadata::of(node).apply_to_kept(&entry, &existing)
         {
             self.run.problem(path, &error);
         }
@@ -398,24 +399,24 @@ impl Planner<'_, '_> {
 
     fn delete_others(&mut self, path: &Path, keep: &HashSet<&[u8]>) {
         let run = self.run;
-        let looked = self.places.each_in(path, |name, place| {
+        let listed = self.directories.each_in(path, |name, entry| {
             if !keep.contains(name.as_bytes())
-                && let Err(error) = run.remove(place)
+                && let Err(error) = run.remove(entry)
             {
                 run.problem(&path.join(name), &error);
             }
             !run.is_stopped()
         });
-        if let Err(error) = looked {
+        if let Err(error) = listed {
             run.problem(path, &error);
         }
     }
 
-    /// Restores what is planned so far.
+    /// Restores the planned batch.
     fn flush(&mut self) -> Result<()> {
-        let mut portion = std::mem::take(&mut self.portion);
-        self.run.write_portion(&mut portion)?;
-        let damaged = portion.files.into_iter().filter(|file| file.damaged.load(Ordering::Acquire));
+        let mut batch = std::mem::take(&mut self.batch);
+        self.run.write_batch(&mut batch)?;
+        let damaged = batch.files.into_iter().filter(|file| file.damaged.load(Ordering::Acquire));
         self.damaged.extend(damaged.map(|file| file.path));
         for (first, path) in std::mem::take(&mut self.links) {
             self.run.check()?;
@@ -424,10 +425,10 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// Gives a file another name. One that could not be restored completely gets none: it would not show there.
+    /// Creates a hard link, unless the file was not restored completely.
     fn link(&mut self, first: &Path, path: &Path) {
         let linked = if self.damaged.contains(first) {
-            Err(format!("it is another name of {}, which could not be restored", first.display()))
+            Err(format!("hard link to {}, which was not restored", first.display()))
         } else {
             self.hard_link(first, path).map_err(|error| error.to_string())
         };
@@ -441,17 +442,17 @@ impl Planner<'_, '_> {
     }
 
     fn hard_link(&mut self, first: &Path, path: &Path) -> std::io::Result<()> {
-        let (first, place) = (self.places.at(first)?, self.places.at(path)?);
-        match place.make_hard_link(&first) {
+        let (first, entry) = (self.directories.at(first)?, self.directories.at(path)?);
+        match entry.create_hard_link(&first) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                self.run.clear(&place)?;
-                place.make_hard_link(&first)
+                self.run.remove_conflict(&entry)?;
+                entry.create_hard_link(&first)
             }
             linked => linked,
         }
     }
 
-    /// Metadata of directories, the deepest first: writing into a directory would change its times again.
+    /// Sets the metadata of directories, the deepest first: a write into a directory changes its times.
     fn finish(mut self) -> Result<()> {
         self.run.meters.bytes.finalize_total();
         self.flush()?;
@@ -466,70 +467,69 @@ impl Planner<'_, '_> {
     }
 
     fn finish_folder(&mut self, folder: &Folder) -> std::io::Result<()> {
-        let is_marked = !folder.is_new || self.run.newborn.may_inherit();
+        let may_have_attributes = !folder.is_new || self.run.new_file_defaults.may_inherit();
         match self.run.target.file(&folder.path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
-            Ok(directory) => folder.metadata.apply_to_directory(&directory, is_marked),
-            // One that was there before, and that is not for everybody to read.
+            Ok(directory) => folder.metadata.apply_to_directory(&directory, may_have_attributes),
+            // An existing directory that is not readable.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                folder.metadata.apply_to_place(&self.places.at(&folder.path)?, false, is_marked)
+                folder.metadata.apply_to_entry(&self.directories.at(&folder.path)?, false, may_have_attributes)
             }
             Err(error) => Err(error),
         }
     }
 }
 
-/// The places of entries whose name another one has before them. A tree that a backup made has none, and its names are sorted.
-fn repeated(nodes: &[Node]) -> HashSet<usize> {
+/// The positions of entries with a repeated name. A valid tree is sorted and has none.
+fn repeated_names(nodes: &[Node]) -> HashSet<usize> {
     if nodes.is_sorted_by(|one, next| one.name < next.name) {
         return HashSet::new();
     }
     let mut seen = HashSet::new();
-    let known = nodes.iter().enumerate().filter(|(_, node)| !seen.insert(&node.name));
-    known.map(|(place, _)| place).collect()
+    let repeated = nodes.iter().enumerate().filter(|(_, node)| !seen.insert(&node.name));
+    repeated.map(|(position, _)| position).collect()
 }
 
-fn make_special(node: &Node, place: &Place<'_>, inherits: bool) -> std::io::Result<()> {
+fn create_special(node: &Node, entry: &TargetEntry<'_>, inherits: bool) -> std::io::Result<()> {
     match node.kind {
-        NodeKind::Symlink => place.make_symlink(&node.link_target)?,
-        NodeKind::Fifo => place.make_node(FileType::Fifo, 0)?,
-        NodeKind::BlockDevice => place.make_node(FileType::BlockDevice, node.device)?,
-        NodeKind::CharacterDevice => place.make_node(FileType::CharacterDevice, node.device)?,
+        NodeKind::Symlink => entry.create_symlink(&node.link_target)?,
+        NodeKind::Fifo => entry.create_node(FileType::Fifo, 0)?,
+        NodeKind::BlockDevice => entry.create_node(FileType::BlockDevice, node.device)?,
+        NodeKind::CharacterDevice => entry.create_node(FileType::CharacterDevice, node.device)?,
         _ => return Ok(()),
     }
-    Metadata::of(node).apply_to_place(place, node.kind == NodeKind::Symlink, inherits)
+    Metadata::of(node).apply_to_entry(entry, node.kind == NodeKind::Symlink, inherits)
 }
 
-/// What a restore starts from.
-struct Beginning {
+/// The prepared state of a restore.
+struct PreparedRestore {
     lock: Lock,
     snapshot: Snapshot,
     index: BlobIndex,
     damage: Vec<RepositoryError>,
 }
 
-/// Makes the target unless it is there, and opens it; says what new files have there, and whether it has nothing in it.
-fn open_target(path: &Path) -> std::io::Result<(Beneath, Newborn, bool)> {
+/// Creates the target if it is missing and opens it. Returns the defaults of new files and whether it is empty.
+fn open_target(path: &Path) -> std::io::Result<(ConfinedPath, NewFileDefaults, bool)> {
     std::fs::create_dir_all(path)?;
-    let fresh = std::fs::read_dir(path)?.next().is_none();
-    let target = Beneath::open(path)?;
-    let newborn = Newborn::new(&Place::top(&target)?, fresh);
-    Ok((target, newborn, fresh))
+    let is_empty = std::fs::read_dir(path)?.next().is_none();
+    let target = ConfinedPath::new(path)?;
+    let new_file_defaults = NewFileDefaults::new(&TargetEntry::root(&target)?, is_empty);
+    Ok((target, new_file_defaults, is_empty))
 }
 
 impl Repository {
-    /// Restores a snapshot, or a part of it. What is damaged is named in the outcome; everything else is restored.
+    /// Restores a snapshot or a part of it. Damaged files are problems in the outcome; all others are restored.
     ///
-    /// `task` gets the meters Bytes and Files. It is the caller's to end.
+    /// `task` gets the meters Bytes and Files. The caller ends it.
     ///
     /// # Cancel safety
-    /// After a cancel the call returns within about a second; complete files stay, and [`Overwrite::IfChanged`] takes
-    /// up where it was.
+    /// After a cancel the call returns within about a second. Complete files stay, and [`Overwrite::IfChanged`] resumes the restore.
     pub fn restore(self: &Arc<Self>, options: &RestoreOptions, task: &Task, cancel: &Cancel) -> Result<RestoreOutcome> {
         let _waits = show_waits(&self.store, task);
-        let Beginning { lock, snapshot, index, damage } = self.begin_restore(options, task, cancel)?;
-        say_if_not_locked(&lock, task);
+        let PreparedRestore { lock, snapshot, index, damage } = self.prepare_restore(options, task, cancel)?;
+        hint_if_not_locked(&lock, task);
         let failed = |error| RepositoryError::local(&options.target, &error);
-        let (target, newborn, fresh) = open_target(&options.target).map_err(failed)?;
+        let (target, new_file_defaults, is_empty) = open_target(&options.target).map_err(failed)?;
         let task = task.clone();
         let (bytes, files) = (task.meter(Unit::Bytes), task.meter(Unit::Files));
         let run = Run {
@@ -540,24 +540,24 @@ impl Repository {
             reader: BlobReader::new(self, &index, cancel),
             meters: Meters { task, bytes, files },
             target,
-            newborn,
-            uncached_refused: Refused::default(),
+            new_file_defaults,
+            direct_io_state: DirectIoState::default(),
             lock: &lock,
-            is_settled: OnceLock::new(),
+            is_confirmed: OnceLock::new(),
             outcome: Mutex::default(),
             failure: Mutex::default(),
             stopped: AtomicBool::new(false),
             skipped: AtomicU64::new(0),
         };
         for error in damage {
-            run.problem(Path::new("the index"), &error);
+            run.problem(Path::new("index"), &error);
         }
         let restored = run
             .reader
             .node_at(&snapshot.tree, &options.path)
-            .and_then(|start| on_a_deep_stack(|| restore_node(&run, &snapshot.tree, start, fresh)));
+            .and_then(|start| with_large_stack(|| restore_node(&run, &snapshot.tree, start, is_empty)));
         if let Err(error) = restored {
-            lock.hurry();
+            lock.shorten_release();
             return Err(error);
         }
         let locked = lock.is_visible();
@@ -567,49 +567,54 @@ impl Repository {
         Ok(outcome)
     }
 
-    fn begin_restore(self: &Arc<Self>, options: &RestoreOptions, task: &Task, cancel: &Cancel) -> Result<Beginning> {
+    fn prepare_restore(
+        self: &Arc<Self>,
+        options: &RestoreOptions,
+        task: &Task,
+        cancel: &Cancel,
+    ) -> Result<PreparedRestore> {
         let (repository, name, task) = (self.clone(), options.snapshot.to_string(), task.clone());
         let inner = cancel.clone();
         cancel.run(move || {
-            let (found, loaded) = side_by_side(
+            let (snapshot, loaded) = concurrently(
                 || repository.find_snapshot(&name),
-                // The index after the lock: nobody deletes from then on what it names.
+                // The index after the lock: from then on its packs are not removed.
                 || {
                     let lock = Lock::write(&repository, LockKind::Shared, &inner)?;
                     repository.rescue_index(&task, &inner).map(|loaded| (lock, loaded))
                 },
             );
-            let ((_, snapshot), (lock, (mut index, damage))) = (found?, loaded?);
+            let ((_, snapshot), (lock, (mut index, damage))) = (snapshot?, loaded?);
             if !index.contains(BlobKind::Tree, &snapshot.tree) {
-                repository.add_orphans(&mut index, &inner)?;
+                repository.add_unindexed_packs(&mut index, &inner)?;
             }
-            Ok(Beginning { lock, snapshot, index, damage })
+            Ok(PreparedRestore { lock, snapshot, index, damage })
         })
     }
 }
 
-/// Directories may lie as deep in each other as a path can be long, and planning follows them down.
-fn on_a_deep_stack(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
-    let failed = |error: &dyn ToString| RepositoryError::local(Path::new("a thread"), &error.to_string());
+/// Runs planning with a large stack, because it recurses as deep as the directories.
+fn with_large_stack(work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    let failed = |error: &dyn ToString| RepositoryError::local(Path::new("worker thread"), &error.to_string());
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(64 * 1024 * 1024).spawn_scoped(scope, work);
         let ended = thread.map_err(|error| failed(&error))?.join();
-        ended.unwrap_or_else(|_| Err(failed(&"it ended without a result")))
+        ended.unwrap_or_else(|_| Err(failed(&"ended without a result")))
     })
 }
 
-fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>, fresh: bool) -> Result<()> {
+fn restore_node(run: &Run<'_>, root: &Id, start: Option<Node>, is_empty: bool) -> Result<()> {
     let target = &run.options.target;
-    let (portion, links, first_names, damaged, folders) = Default::default();
-    let places = Places::new(&run.target);
-    let mut planner = Planner { run, places, portion, links, first_names, damaged, folders };
+    let (batch, links, first_links, damaged, folders) = Default::default();
+    let directories = TargetDirectories::new(&run.target);
+    let mut planner = Planner { run, directories, batch, links, first_links, damaged, folders };
     match start {
-        None => planner.tree(root, target, fresh)?,
+        None => planner.tree(root, target, is_empty)?,
         Some(node) if node.kind == NodeKind::Directory => {
             planner.folders.push(Folder { path: target.clone(), metadata: Metadata::of(&node), is_new: false });
-            planner.tree(&node.subtree.unwrap_or_default(), target, fresh)?;
+            planner.tree(&node.subtree.unwrap_or_default(), target, is_empty)?;
         }
-        Some(node) => planner.node(&node, target.join(std::ffi::OsStr::from_bytes(&node.name)), fresh)?,
+        Some(node) => planner.node(&node, target.join(std::ffi::OsStr::from_bytes(&node.name)), is_empty)?,
     }
     planner.finish()
 }

@@ -1,36 +1,36 @@
-//! The workers: blobs of a range are decoded and written; the last blob of a file completes it.
+//! The workers: decode and write the blobs of a range. The last blob of a file completes it.
 
 use std::fs::File;
 use std::sync::atomic::Ordering;
 
+use super::direct_io::DirectWriter;
 use super::holes;
-use super::plan::{PackRange, PlannedFile, Portion, Wanted};
+use super::plan::{BlobTarget, PackRange, PlannedFile, RestoreBatch};
 use super::run::Run;
-use super::uncached::Uncached;
-use crate::blob_read::{StoredBlob, TwoDecoders};
+use crate::blob_read::{PairDecoder, StoredBlob};
 use crate::format::blob::BlobKind;
-use crate::format::chunker::LONGEST;
+use crate::format::chunker::MAX_CHUNK_SIZE;
 use crate::pack_file::PackFiles;
 use crate::read_ahead::ReadAhead;
 use crate::{RepositoryError, Result};
 
 pub(super) struct Writer<'r, 'a> {
     run: &'r Run<'a>,
-    portion: &'r Portion,
-    /// Lent to whoever decodes; there are none meanwhile.
-    decoders: Option<Box<TwoDecoders>>,
-    /// The file written to last: the next blob is often for the same one.
+    batch: &'r RestoreBatch,
+    /// Taken while blobs are decoded.
+    decoders: Option<Box<PairDecoder>>,
+    /// The file written to last: the next blob is often for the targets one.
     current: Option<(u32, File)>,
-    uncached: Uncached,
+    direct_writer: DirectWriter,
 }
 
 impl<'r, 'a> Writer<'r, 'a> {
-    pub(super) fn new(run: &'r Run<'a>, portion: &'r Portion) -> Self {
-        Self { run, portion, decoders: None, current: None, uncached: Uncached::default() }
+    pub(super) fn new(run: &'r Run<'a>, batch: &'r RestoreBatch) -> Self {
+        Self { run, batch, decoders: None, current: None, direct_writer: DirectWriter::default() }
     }
 
-    /// Works until all ranges are done, reading them from this machine's disk.
-    pub(super) fn work_on_files<'p>(mut self, next: impl Fn() -> Option<&'p PackRange>) {
+    /// Writes ranges until all are done, reading local packs.
+    pub(super) fn write_local<'p>(mut self, next: impl Fn() -> Option<&'p PackRange>) {
         let mut files = PackFiles::default();
         while let Some(range) = next() {
             if self.run.is_stopped() {
@@ -44,17 +44,17 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    /// Works until all ranges are done, as they arrive.
-    pub(super) fn work(mut self, arriving: &ReadAhead<PackRange>) {
+    /// Writes fetched ranges until all are done.
+    pub(super) fn write_fetched(mut self, read_ahead: &ReadAhead<PackRange>) {
         loop {
-            let fetched = match arriving.next(self.run.cancel) {
+            let fetched = match read_ahead.next(self.run.cancel) {
                 Ok(Some(fetched)) => fetched,
                 Ok(None) => return,
                 Err(error) => return self.run.fail(error),
             };
             let done = match fetched.content {
-                Ok(content) => self.write_range(&fetched.what, Ok(&content)),
-                Err(error) => self.write_range(&fetched.what, Err(error)),
+                Ok(content) => self.write_range(&fetched.context, Ok(&content)),
+                Err(error) => self.write_range(&fetched.context, Err(error)),
             };
             if let Err(error) = done {
                 self.run.fail(error);
@@ -74,12 +74,12 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     fn write_blobs(&mut self, range: &PackRange, content: &[u8]) -> Result<()> {
-        let portion = self.portion;
-        let mut blobs = portion.blobs(range).peekable();
+        let batch = self.batch;
+        let mut blobs = batch.blobs(range).peekable();
         while let Some(first) = blobs.next() {
             self.run.check()?;
             let second = blobs.next_if(|second| are_small(first, second));
-            let mut decoders = self.decoders.take().unwrap_or_else(|| Box::new(TwoDecoders::new()));
+            let mut decoders = self.decoders.take().unwrap_or_else(|| Box::new(PairDecoder::new()));
             let done = self.write_decoded(&mut decoders, first, second, range, content);
             self.decoders = Some(decoders);
             done?;
@@ -89,9 +89,9 @@ impl<'r, 'a> Writer<'r, 'a> {
 
     fn write_decoded(
         &mut self,
-        decoders: &mut TwoDecoders,
-        first: &[Wanted],
-        second: Option<&[Wanted]>,
+        decoders: &mut PairDecoder,
+        first: &[BlobTarget],
+        second: Option<&[BlobTarget]>,
         range: &PackRange,
         content: &[u8],
     ) -> Result<()> {
@@ -105,36 +105,36 @@ impl<'r, 'a> Writer<'r, 'a> {
         self.write_or_rescue(second, other)
     }
 
-    fn write_or_rescue(&mut self, same: &[Wanted], decoded: Result<&[u8], String>) -> Result<()> {
+    fn write_or_rescue(&mut self, targets: &[BlobTarget], decoded: Result<&[u8], String>) -> Result<()> {
         match decoded {
-            Ok(plain) => self.write_everywhere(same, plain),
-            Err(cause) => self.rescue(same, &cause),
+            Ok(plain) => self.write_to_all(targets, plain),
+            Err(cause) => self.rescue(targets, &cause),
         }
     }
 
-    /// The whole range could not be read: each of its blobs may still be found elsewhere.
+    /// Reads the blobs of an unreadable range from other copies.
     fn rescue_all(&mut self, range: &PackRange, cause: &str) -> Result<()> {
-        let portion = self.portion;
-        portion.blobs(range).try_for_each(|same| self.rescue(same, cause))
+        let batch = self.batch;
+        batch.blobs(range).try_for_each(|targets| self.rescue(targets, cause))
     }
 
-    /// Reads a blob again, from any copy; if none is good, the files that need it are named.
-    fn rescue(&mut self, same: &[Wanted], cause: &str) -> Result<()> {
-        let expected = same[0].place.plain_length();
-        let found = self.run.reader.blob(BlobKind::Data, &same[0].id).and_then(|plain| {
-            if plain.len() as u64 == expected { Ok(plain) } else { Err(misplaced(same, plain.len())) }
+    /// Reads a blob again, from any copy. If none is intact, its files are problems.
+    fn rescue(&mut self, targets: &[BlobTarget], cause: &str) -> Result<()> {
+        let expected = targets[0].location.plain_length();
+        let blob = self.run.reader.blob(BlobKind::Data, &targets[0].id).and_then(|plain| {
+            if plain.len() as u64 == expected { Ok(plain) } else { Err(length_mismatch(targets, plain.len())) }
         });
-        match found {
-            Ok(plain) => self.write_everywhere(same, &plain),
+        match blob {
+            Ok(plain) => self.write_to_all(targets, &plain),
             Err(error @ RepositoryError::Corrupt { .. }) => {
-                tracing::warn!(%error, cause, "a blob is lost");
-                for wanted in same {
-                    let file = &self.portion.files[wanted.file as usize];
+                tracing::warn!(%error, cause, "blob cannot be restored");
+                for target in targets {
+                    let file = &self.batch.files[target.file as usize];
                     if !file.damaged.swap(true, Ordering::AcqRel) {
                         self.run.problem(&file.path, &error);
                     }
-                    self.run.meters.bytes.fail(wanted.place.plain_length());
-                    self.complete(wanted.file);
+                    self.run.meters.bytes.fail(target.location.plain_length());
+                    self.complete(target.file);
                 }
                 Ok(())
             }
@@ -142,21 +142,21 @@ impl<'r, 'a> Writer<'r, 'a> {
         }
     }
 
-    fn write_everywhere(&mut self, same: &[Wanted], plain: &[u8]) -> Result<()> {
-        for wanted in same {
-            // A long run of zeros is one blob in very many places.
+    fn write_to_all(&mut self, targets: &[BlobTarget], plain: &[u8]) -> Result<()> {
+        for target in targets {
+            // A long run of zeros is one blob with very many targets.
             self.run.check()?;
-            self.write(wanted, plain)?;
+            self.write(target, plain)?;
         }
         Ok(())
     }
 
-    fn write(&mut self, wanted: &Wanted, plain: &[u8]) -> Result<()> {
-        let file = &self.portion.files[wanted.file as usize];
+    fn write(&mut self, target: &BlobTarget, plain: &[u8]) -> Result<()> {
+        let file = &self.batch.files[target.file as usize];
         if !file.damaged.load(Ordering::Acquire)
-            && let Err(error) = self.write_at(wanted, plain)
+            && let Err(error) = self.write_at(target, plain)
         {
-            // A full disk ends it; anything else is this file's own problem.
+            // A full disk ends the restore; other errors are problems of the file.
             if matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
                 return Err(RepositoryError::local(&file.path, &error));
             }
@@ -169,50 +169,51 @@ impl<'r, 'a> Writer<'r, 'a> {
         } else {
             bytes.add(length);
         }
-        self.complete(wanted.file);
+        self.complete(target.file);
         Ok(())
     }
 
-    fn write_at(&mut self, wanted: &Wanted, plain: &[u8]) -> std::io::Result<()> {
+    fn write_at(&mut self, target: &BlobTarget, plain: &[u8]) -> std::io::Result<()> {
         if !self.run.options.sparse {
-            return self.write_part(wanted.file, plain, wanted.offset);
+            return self.write_part(target.file, plain, target.offset);
         }
         let mut end = 0;
-        for part in holes::between(plain, wanted.offset) {
+        for part in holes::data_ranges(plain, target.offset) {
             end = part.end;
-            self.write_part(wanted.file, &plain[part.clone()], wanted.offset + part.start as u64)?;
+            self.write_part(target.file, &plain[part.clone()], target.offset + part.start as u64)?;
         }
         if end < plain.len() {
-            // Its last part is not written, and may be the file's.
-            self.file(wanted.file)?;
-            self.portion.files[wanted.file as usize].has_holes.store(true, Ordering::Release);
+            // The end of the blob is a hole, and may be the end of the file.
+            self.file(target.file)?;
+            self.batch.files[target.file as usize].has_holes.store(true, Ordering::Release);
         }
         Ok(())
     }
 
     fn write_part(&mut self, number: u32, part: &[u8], offset: u64) -> std::io::Result<()> {
-        let (mut uncached, size) = (std::mem::take(&mut self.uncached), self.portion.files[number as usize].size);
-        let refused = &self.run.uncached_refused;
-        let written = self.file(number).and_then(|file| uncached.write(file, part, offset, size, refused));
-        self.uncached = uncached;
+        let (mut direct_writer, size) =
+            (std::mem::take(&mut self.direct_writer), self.batch.files[number as usize].size);
+        let state = &self.run.direct_io_state;
+        let written = self.file(number).and_then(|file| direct_writer.write(file, part, offset, size, state));
+        self.direct_writer = direct_writer;
         written
     }
 
     fn file(&mut self, number: u32) -> std::io::Result<&File> {
         let file = match self.current.take() {
             Some((current, file)) if current == number => file,
-            _ => self.portion.files[number as usize].open(self.run)?,
+            _ => self.batch.files[number as usize].open(self.run)?,
         };
         Ok(&self.current.insert((number, file)).1)
     }
 
-    /// One blob of a file is settled; after the last one the file gets its size and metadata.
+    /// Completes one blob of a file. After the last one the file gets its size and metadata.
     fn complete(&mut self, number: u32) {
-        let planned = &self.portion.files[number as usize];
+        let planned = &self.batch.files[number as usize];
         if planned.open.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        let finished = !planned.damaged.load(Ordering::Acquire)
+        let is_finished = !planned.damaged.load(Ordering::Acquire)
             && match self.finish(number, planned) {
                 Ok(()) => true,
                 Err(error) => {
@@ -221,7 +222,7 @@ impl<'r, 'a> Writer<'r, 'a> {
                 }
             };
         self.current = None;
-        self.run.count_file(finished, planned.size);
+        self.run.count_file(is_finished, planned.size);
     }
 
     fn finish(&mut self, number: u32, planned: &PlannedFile) -> std::io::Result<()> {
@@ -230,25 +231,25 @@ impl<'r, 'a> Writer<'r, 'a> {
         if planned.has_holes.load(Ordering::Acquire) {
             file.set_len(planned.size)?;
         }
-        planned.complete(file, &run.newborn)
+        planned.complete(file, &run.new_file_defaults)
     }
 }
 
-/// A good copy of another length than the index has for the bad one: what follows it in its files was planned by that, and would
-/// lie at the wrong places.
-fn misplaced(same: &[Wanted], length: usize) -> RepositoryError {
-    let cause = format!("an index file says that it has {} bytes, and it has {length}", same[0].place.plain_length());
-    RepositoryError::corrupt(format!("data blob {}", same[0].id), cause)
+/// An intact copy has another length than the index records for the damaged one: the offsets of the following blobs would be wrong.
+fn length_mismatch(targets: &[BlobTarget], length: usize) -> RepositoryError {
+    let cause =
+        format!("it has {length} bytes instead of the {} bytes in the index", targets[0].location.plain_length());
+    RepositoryError::corrupt(format!("data blob {}", targets[0].id), cause)
 }
 
-fn stored<'s>(same: &'s [Wanted], range: &PackRange, content: &'s [u8]) -> StoredBlob<'s> {
-    let Wanted { place, id, .. } = &same[0];
-    let start = usize::try_from(place.range().start - range.bytes.start).unwrap_or(usize::MAX);
-    let sealed = content.get(start..start.saturating_add(place.length as usize)).unwrap_or_default();
-    StoredBlob { sealed, uncompressed: place.uncompressed, id }
+fn stored<'s>(targets: &'s [BlobTarget], range: &PackRange, content: &'s [u8]) -> StoredBlob<'s> {
+    let BlobTarget { location, id, .. } = &targets[0];
+    let start = usize::try_from(location.range().start - range.bytes.start).unwrap_or(usize::MAX);
+    let encrypted = content.get(start..start.saturating_add(location.length as usize)).unwrap_or_default();
+    StoredBlob { encrypted, uncompressed: location.uncompressed, id }
 }
 
-/// Whether two blobs may be held at the same time.
-fn are_small(one: &[Wanted], other: &[Wanted]) -> bool {
-    [one, other].iter().all(|same| same[0].place.plain_length() <= (LONGEST / 2) as u64)
+/// Whether two blobs may be decoded at the same time.
+fn are_small(one: &[BlobTarget], other: &[BlobTarget]) -> bool {
+    [one, other].iter().all(|blob| blob[0].location.plain_length() <= (MAX_CHUNK_SIZE / 2) as u64)
 }

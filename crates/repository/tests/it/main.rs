@@ -1,24 +1,24 @@
-//! The engine from outside: faithful, compatible with restic, safe when killed, honest about damage.
+//! The public interface of the engine: round trips, compatibility with restic, crash safety, damage.
 
 // The fuzz targets name their macro by this path; here it only makes functions of them.
 extern crate self as libfuzzer_sys;
 
-mod browsing;
-mod cancelling;
-mod crashing;
+mod browse;
+mod cancel;
+mod crash_safety;
 mod damage;
-mod faithful;
-mod fault;
+mod faulty_store;
 mod fuzz_targets;
-mod hostile;
 mod interop;
 mod locking;
 mod memory;
-mod overwriting;
+mod overwrite;
+mod round_trip;
 mod s3;
-mod slow_line;
-mod swapping;
-mod world;
+mod slow_connection;
+mod symlink_races;
+mod testbed;
+mod untrusted_input;
 
 macro_rules! fuzz_target {
     (|$input:ident: $kind:ty| $body:block) => {

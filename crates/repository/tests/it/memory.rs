@@ -1,4 +1,4 @@
-//! Memory: measured at the peak of a process that does nothing else.
+//! Peak memory, measured in a separate process.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,22 @@ use plimsoll_repository::{Cancel, Id, OpenOptions, ReadData, Repository};
 use plimsoll_store::Store;
 
 use crate::s3;
-use crate::world::{PASSWORD, World, noise, task};
+use crate::testbed::{PASSWORD, Testbed, random_bytes, task};
 
 const FOLDER: &str = "PLIMSOLL_TEST_MEASURED_FOLDER";
 const WORK: &str = "PLIMSOLL_TEST_MEASURED_WORK";
-/// Where the repository is on an S3 server, its port.
+/// The port of the S3 server, if the repository is on one.
 const PORT: &str = "PLIMSOLL_TEST_MEASURED_PORT";
 
-/// The promise: 200 MB and 60 bytes for each blob of the repository.
-const ALLOWED: u64 = 200_000_000;
-const EACH_BLOB: u64 = 60;
-/// What an entry of a large directory takes on top while its tree is made or compared with the parent's.
-const EACH_ENTRY: u64 = 1000;
+/// The limit: 200 MB and 60 bytes for each blob of the repository.
+const MAX_MEMORY: u64 = 200_000_000;
+const BYTES_PER_BLOB: u64 = 60;
+/// The additional memory for an entry of a large directory.
+const BYTES_PER_ENTRY: u64 = 1000;
 
 #[test]
 #[ignore = "only run by the tests below, as the process that is measured"]
-fn the_process_that_is_measured() {
+fn measured_process() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let work = std::env::var(WORK).expect("what to do");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -69,17 +69,17 @@ fn the_process_that_is_measured() {
     std::fs::write(folder.join(work), peak.trim_end_matches("kB").trim()).expect("writes");
 }
 
-/// The peak of a process that does this on a directory, in bytes.
-fn peak_of(world: &World, work: &str) -> u64 {
-    peak_on(world, work, None)
+/// The peak memory of a process with this work on a directory, in bytes.
+fn peak_of(testbed: &Testbed, work: &str) -> u64 {
+    peak_on(testbed, work, None)
 }
 
-/// The same, on an S3 server where there is one.
-fn peak_on(world: &World, work: &str, server: Option<&s3::Server>) -> u64 {
+/// The peak memory on an S3 server, if there is one.
+fn peak_on(testbed: &Testbed, work: &str, server: Option<&s3::Server>) -> u64 {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command
-        .args(["--exact", "memory::the_process_that_is_measured", "--ignored"])
-        .env(FOLDER, world.path("."))
+        .args(["--exact", "memory::measured_process", "--ignored"])
+        .env(FOLDER, testbed.path("."))
         .env(WORK, work)
         .stdin(Stdio::null());
     if let Some(server) = server {
@@ -87,29 +87,30 @@ fn peak_on(world: &World, work: &str, server: Option<&s3::Server>) -> u64 {
     }
     let output = command.output().expect("runs");
     assert!(output.status.success(), "{work}: {}", String::from_utf8_lossy(&output.stdout));
-    let kibibytes: u64 = std::fs::read_to_string(world.path(work)).expect("reads").parse().expect("a number");
+    let kibibytes: u64 = std::fs::read_to_string(testbed.path(work)).expect("reads").parse().expect("a number");
     kibibytes * 1024
 }
 
 /// Chunks of the greatest length, some that compress and some that do not, and many small files.
-fn fill(world: &World) {
-    let large = noise(1, 24 << 20);
+fn fill(testbed: &Testbed) {
+    let large = random_bytes(1, 24 << 20);
     for number in 0..4_u8 {
-        let mut file = std::fs::File::create(world.source().join(format!("large {number}"))).expect("a file");
+        let mut file = std::fs::File::create(testbed.source().join(format!("large {number}"))).expect("a file");
         for piece in large.chunks(1 << 20) {
             file.write_all(piece).expect("writes");
             file.write_all(&[number + 1; 64]).expect("writes");
         }
-        // One byte over and over is cut nowhere: chunks of 8 MiB.
+        // A repeated byte has no chunk boundary: chunks of 8 MiB.
         file.write_all(&vec![number + 1; 40 << 20]).expect("writes");
     }
     for number in 0..3000_u64 {
-        world.write(&format!("small/{}/{number}", number % 30), noise(number, 3000));
+        testbed.write(&format!("small/{}/{number}", number % 30), random_bytes(number, 3000));
     }
 }
 
-fn master_key(world: &World) -> Key {
-    let key_file = std::fs::read_dir(world.path("repository/keys")).expect("lists").next().expect("one").expect("one");
+fn master_key(testbed: &Testbed) -> Key {
+    let key_file =
+        std::fs::read_dir(testbed.path("repository/keys")).expect("lists").next().expect("one").expect("one");
     let key = KeyFile::parse(&std::fs::read(key_file.path()).expect("reads")).expect("a key");
     key.unlock(PASSWORD.as_bytes()).expect("opens")
 }
@@ -122,13 +123,13 @@ fn put(folder: &Path, content: &[u8]) -> Id {
     id
 }
 
-fn put_sealed(world: &World, folder: &str, json: &[u8], key: &Key) {
-    put(&world.path("repository").join(folder), &unpacked::seal(json, 2, key).expect("seals"));
+fn put_encrypted(testbed: &Testbed, folder: &str, json: &[u8], key: &Key) {
+    put(&testbed.path("repository").join(folder), &unpacked::encode(json, 2, key).expect("seals"));
 }
 
-/// Index files with so many blobs, and packs of this many of them, in name only.
-fn add_foreign_blobs(world: &World, blobs: u32, in_a_pack: u32) {
-    let key = master_key(world);
+/// Adds index files with this many blobs in packs that do not exist.
+fn add_foreign_blobs(testbed: &Testbed, blobs: u32, in_a_pack: u32) {
+    let key = master_key(testbed);
     for file in 0..blobs / 50_000 {
         let blob = |number: u32| PackedBlob {
             id: Id::of(&(file * 50_000 + number).to_le_bytes()),
@@ -140,9 +141,9 @@ fn add_foreign_blobs(world: &World, blobs: u32, in_a_pack: u32) {
         let numbers: Vec<_> = (0..50_000).collect();
         let packs: Vec<_> = numbers.chunks(in_a_pack as usize).map(|some| pack_of(file, some, blob)).collect();
         for pack in &packs {
-            put_pack(world, &pack.id);
+            put_pack(testbed, &pack.id);
         }
-        put_sealed(world, "index", &index::encode(&packs).expect("encodes"), &key);
+        put_encrypted(testbed, "index", &index::encode(&packs).expect("encodes"), &key);
     }
 }
 
@@ -151,103 +152,103 @@ fn pack_of(file: u32, numbers: &[u32], blob: impl Fn(u32) -> PackedBlob) -> Inde
     IndexedPack { id, blobs: numbers.iter().map(|number| blob(*number)).collect() }
 }
 
-/// It is listed by every backup, and read by none.
-fn put_pack(world: &World, id: &Id) {
+/// Creates an empty pack, which is listed but not read.
+fn put_pack(testbed: &Testbed, id: &Id) {
     let name = id.to_string();
-    let folder = world.path("repository/data").join(&name[..2]);
+    let folder = testbed.path("repository/data").join(&name[..2]);
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::File::create(folder.join(name)).expect("a file");
 }
 
-/// A directory of 4 MiB: a file with an attribute that nothing compresses.
+/// A tree of 4 MiB: a file with an incompressible attribute.
 fn large_tree(seed: u64) -> Tree {
-    let attribute = Attribute { name: b"user.noise".to_vec(), value: noise(seed, 3 << 20) };
+    let attribute = Attribute { name: b"user.random_bytes".to_vec(), value: random_bytes(seed, 3 << 20) };
     let (kind, content) = (NodeKind::File, Some(Vec::new()));
     Tree { nodes: vec![Node { name: b"file".to_vec(), kind, content, attributes: vec![attribute], ..Node::default() }] }
 }
 
 /// Writes trees into a pack of their own.
-fn put_trees(world: &World, trees: impl Iterator<Item = Tree>, key: &Key) -> IndexedPack {
+fn put_trees(testbed: &Testbed, trees: impl Iterator<Item = Tree>, key: &Key) -> IndexedPack {
     let (mut content, mut blobs) = (Vec::new(), Vec::new());
     for tree in trees {
-        let (json, mut sealed) = (tree.encode(), Vec::new());
-        key.seal(&json, &mut sealed);
-        let (offset, length) = (content.len(), sealed.len());
+        let (json, mut encrypted) = (tree.encode(), Vec::new());
+        key.encrypt(&json, &mut encrypted);
+        let (offset, length) = (content.len(), encrypted.len());
         let (offset, length) = (u32::try_from(offset).expect("small"), u32::try_from(length).expect("small"));
         blobs.push(PackedBlob { id: Id::of(&json), kind: BlobKind::Tree, offset, length, uncompressed: 0 });
-        content.extend_from_slice(&sealed);
+        content.extend_from_slice(&encrypted);
     }
     content.extend_from_slice(&pack::encode_header(&blobs, key));
-    let folder = world.path("repository/data").join(&Id::of(&content).to_string()[..2]);
+    let folder = testbed.path("repository/data").join(&Id::of(&content).to_string()[..2]);
     IndexedPack { id: put(&folder, &content), blobs }
 }
 
 /// A snapshot of a directory whose trees are spread over two packs of 128 MiB, as restic writes them if it is asked to.
-fn add_large_packs(world: &World) {
-    let key = master_key(world);
+fn add_large_packs(testbed: &Testbed) {
+    let key = master_key(testbed);
     let mut packs: Vec<_> =
-        (0..2).map(|odd| put_trees(world, (0..32).map(|n| large_tree(2 * n + odd)), &key)).collect();
+        (0..2).map(|odd| put_trees(testbed, (0..32).map(|n| large_tree(2 * n + odd)), &key)).collect();
     let mut root = Tree::default();
     for (number, blob) in packs[0].blobs.iter().zip(&packs[1].blobs).flat_map(|(one, other)| [one, other]).enumerate() {
         let (name, kind) = (format!("{number:02}").into_bytes(), NodeKind::Directory);
         root.nodes.push(Node { name, kind, subtree: Some(blob.id), ..Node::default() });
     }
-    packs.push(put_trees(world, [root].into_iter(), &key));
-    put_sealed(world, "index", &index::encode(&packs).expect("encodes"), &key);
+    packs.push(put_trees(testbed, [root].into_iter(), &key));
+    put_encrypted(testbed, "index", &index::encode(&packs).expect("encodes"), &key);
     let snapshot = format!(r#"{{"time":"2026-01-02T03:04:05Z","tree":"{}","paths":["/"]}}"#, packs[2].blobs[0].id);
-    put_sealed(world, "snapshots", snapshot.as_bytes(), &key);
+    put_encrypted(testbed, "snapshots", snapshot.as_bytes(), &key);
 }
 
 #[test]
-fn packs_that_are_as_large_as_all_the_memory_are_listed_and_checked_all_the_same() {
-    let world = World::new();
-    drop(world.init());
-    add_large_packs(&world);
+fn very_large_packs_are_listed_and_checked_within_the_memory_limit() {
+    let testbed = Testbed::new();
+    drop(testbed.init());
+    add_large_packs(&testbed);
     for work in ["list", "check"] {
-        let peak = peak_of(&world, work);
-        assert!(peak < ALLOWED, "{work} took {} MB", peak / 1_000_000);
+        let peak = peak_of(&testbed, work);
+        assert!(peak < MAX_MEMORY, "{work} took {} MB", peak / 1_000_000);
     }
 }
 
 #[test]
-fn backup_restore_and_check_stay_within_their_memory_whatever_the_data() {
-    let world = World::new();
-    fill(&world);
-    drop(world.init());
+fn backup_restore_and_check_stay_within_the_memory_limit() {
+    let testbed = Testbed::new();
+    fill(&testbed);
+    drop(testbed.init());
     for work in ["backup", "restore", "check"] {
-        let peak = peak_of(&world, work);
-        assert!(peak < ALLOWED, "{work} took {} MB", peak / 1_000_000);
+        let peak = peak_of(&testbed, work);
+        assert!(peak < MAX_MEMORY, "{work} took {} MB", peak / 1_000_000);
     }
 }
 
 #[test]
-fn on_an_s3_server_they_stay_within_the_same_memory() {
-    let world = World::new();
-    let Some(server) = s3::start(&world, &[]) else { return };
-    fill(&world);
-    let handle = world.runtime.handle().clone();
+fn the_memory_limit_holds_on_an_s3_server() {
+    let testbed = Testbed::new();
+    let Some(server) = s3::start(&testbed, &[]) else { return };
+    fill(&testbed);
+    let handle = testbed.runtime.handle().clone();
     drop(Repository::init(s3::store(server.port), handle, PASSWORD.as_bytes()).expect("initializes"));
     for work in ["backup", "restore", "check"] {
-        let peak = peak_on(&world, work, Some(&server));
-        assert!(peak < ALLOWED, "{work} took {} MB", peak / 1_000_000);
+        let peak = peak_on(&testbed, work, Some(&server));
+        assert!(peak < MAX_MEMORY, "{work} took {} MB", peak / 1_000_000);
     }
 }
 
 #[test]
-fn a_large_index_costs_sixty_bytes_a_blob_whether_packs_hold_many_or_few() {
+fn a_large_index_takes_60_bytes_per_blob() {
     for in_a_pack in [50_000, 11] {
-        let world = World::new();
+        let testbed = Testbed::new();
         for number in 0..4 {
-            world.write(&format!("file {number}"), noise(number, 8 << 20));
+            testbed.write(&format!("file {number}"), random_bytes(number, 8 << 20));
         }
-        drop(world.init());
-        let small = peak_of(&world, "backup");
+        drop(testbed.init());
+        let small = peak_of(&testbed, "backup");
         let blobs = 1_000_000;
-        add_foreign_blobs(&world, blobs, in_a_pack);
-        world.write("one more", noise(9, 30 << 20));
-        let large = peak_of(&world, "backup");
+        add_foreign_blobs(&testbed, blobs, in_a_pack);
+        testbed.write("one more", random_bytes(9, 30 << 20));
+        let large = peak_of(&testbed, "backup");
         assert!(
-            large < ALLOWED + EACH_BLOB * u64::from(blobs),
+            large < MAX_MEMORY + BYTES_PER_BLOB * u64::from(blobs),
             "{in_a_pack} in a pack: {} MB, {} MB without",
             large / 1_000_000,
             small / 1_000_000
@@ -256,15 +257,15 @@ fn a_large_index_costs_sixty_bytes_a_blob_whether_packs_hold_many_or_few() {
 }
 
 #[test]
-fn a_directory_with_very_many_entries_costs_what_is_documented() {
-    let world = World::new();
+fn a_very_large_directory_takes_the_documented_memory() {
+    let testbed = Testbed::new();
     let entries = 200_000;
     for number in 0..entries {
-        std::fs::File::create(world.source().join(format!("message {number:07}"))).expect("a file");
+        std::fs::File::create(testbed.source().join(format!("message {number:07}"))).expect("a file");
     }
-    drop(world.init());
+    drop(testbed.init());
     for work in ["backup", "backup", "restore", "check"] {
-        let peak = peak_of(&world, work);
-        assert!(peak < ALLOWED + EACH_ENTRY * entries, "{work} took {} MB", peak / 1_000_000);
+        let peak = peak_of(&testbed, work);
+        assert!(peak < MAX_MEMORY + BYTES_PER_ENTRY * entries, "{work} took {} MB", peak / 1_000_000);
     }
 }

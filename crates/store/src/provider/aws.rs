@@ -1,4 +1,4 @@
-//! S3 and what speaks its protocol, with the settings of Velero's AWS plugin.
+//! S3 and compatible servers, with the settings of Velero's AWS plugin.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::location::AwsKeys;
 use crate::store::Inner;
 use crate::{Location, Result, Store};
 
-const KNOWN: &[&str] = &[
+const KNOWN_SETTINGS: &[&str] = &[
     "region",
     "s3ForcePathStyle",
     "s3Url",
@@ -33,14 +33,14 @@ const KNOWN: &[&str] = &[
 
 pub(super) fn open(location: &Location) -> Result<Store> {
     location.require_bucket()?;
-    location.refuse_unknown(KNOWN)?;
-    refuse_unsupported(location)?;
+    location.reject_unknown_settings(KNOWN_SETTINGS)?;
+    reject_unsupported_settings(location)?;
     let client = client(location, location.flag("insecureSkipTLSVerify")?.unwrap_or(false))?;
     let observers = client.observers.clone();
     let endpoint = location.setting("s3Url");
     let public = location.setting("publicUrl").or(endpoint);
-    let signer: Arc<dyn Signer> = Arc::new(build(location, public, None)?);
-    let objects = build(location, endpoint, Some(client))?;
+    let signer: Arc<dyn Signer> = Arc::new(build_s3(location, public, None)?);
+    let objects = build_s3(location, endpoint, Some(client))?;
     let mut inner = Inner::new(Arc::new(objects), location.display_name());
     inner.signer = Some(signer);
     inner.tags = tags(location)?;
@@ -49,56 +49,56 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     Store::assemble(inner, &location.prefix)
 }
 
-fn refuse_unsupported(location: &Location) -> Result<()> {
+fn reject_unsupported_settings(location: &Location) -> Result<()> {
     if location.setting("customerKeyEncryptionSecret").is_some() {
-        return Err(location.unusable(
+        return Err(location.invalid(
             "config customerKeyEncryptionSecret is not supported: mount the key and name it in customerKeyEncryptionFile",
         ));
     }
     if !matches!(location.setting("signatureVersion"), None | Some("4")) {
-        return Err(location.unusable("config signatureVersion must be 4"));
+        return Err(location.invalid("config signatureVersion must be 4"));
     }
     if location.flag("enableSharedConfig")? == Some(true) && location.credentials.is_none() {
-        return Err(location.unusable("config enableSharedConfig is not supported without credentials"));
+        return Err(location.invalid("config enableSharedConfig is not supported without credentials"));
     }
     Ok(())
 }
 
-/// Without a client this is only good for signing.
-fn build(location: &Location, endpoint: Option<&str>, client: Option<Client>) -> Result<AmazonS3> {
+/// Without a client the result can only sign.
+fn build_s3(location: &Location, endpoint: Option<&str>, client: Option<Client>) -> Result<AmazonS3> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(&location.bucket).with_allow_http(true);
     if let Some(region) = location.setting("region") {
         builder = builder.with_region(region);
     }
-    builder = address(location, builder, endpoint)?;
-    builder = encryption(location, builder)?;
-    builder = checksum(location, builder)?;
-    builder = signature(location, builder)?;
-    builder = keys(location, builder)?;
+    builder = set_address(location, builder, endpoint)?;
+    builder = set_encryption(location, builder)?;
+    builder = set_checksum(location, builder)?;
+    builder = set_signature(location, builder)?;
+    builder = set_keys(location, builder)?;
     if let Some(client) = client {
         builder = builder.with_client_options(client.options).with_retry(client.retry);
         builder = builder.with_http_connector(client.connector);
     }
-    builder.build().map_err(|error| location.unusable(error.to_string()))
+    builder.build().map_err(|error| location.invalid(error.to_string()))
 }
 
-fn address(location: &Location, builder: AmazonS3Builder, endpoint: Option<&str>) -> Result<AmazonS3Builder> {
+fn set_address(location: &Location, builder: AmazonS3Builder, endpoint: Option<&str>) -> Result<AmazonS3Builder> {
     let path_style = location.flag("s3ForcePathStyle")?.unwrap_or(false);
     let Some(endpoint) = endpoint else { return Ok(builder.with_virtual_hosted_style_request(!path_style)) };
-    let mut url = url::Url::parse(endpoint).map_err(|_| location.unusable("config s3Url or publicUrl is not a URL"))?;
+    let mut url = url::Url::parse(endpoint).map_err(|_| location.invalid("config s3Url or publicUrl is not a URL"))?;
     if path_style {
         return Ok(builder.with_endpoint(endpoint.trim_end_matches('/')).with_virtual_hosted_style_request(false));
     }
     let host = format!("{}.{}", location.bucket, url.host_str().unwrap_or_default());
-    url.set_host(Some(&host)).map_err(|_| location.unusable("the bucket cannot be part of a host name"))?;
+    url.set_host(Some(&host)).map_err(|_| location.invalid("the bucket name is not valid in a host name"))?;
     Ok(builder.with_endpoint(url.as_str().trim_end_matches('/')).with_virtual_hosted_style_request(true))
 }
 
-fn encryption(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
+fn set_encryption(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
     if let Some(file) = location.setting("customerKeyEncryptionFile") {
-        let key = std::fs::read(file).map_err(|error| location.unusable(format!("{file}: {error}")))?;
+        let key = std::fs::read(file).map_err(|error| location.invalid(format!("{file}: {error}")))?;
         if key.len() != 32 {
-            return Err(location.unusable(format!("{file} must hold a key of exactly 32 bytes")));
+            return Err(location.invalid(format!("{file} must hold a key of exactly 32 bytes")));
         }
         return Ok(builder.with_ssec_encryption(base64::engine::general_purpose::STANDARD.encode(key)));
     }
@@ -108,25 +108,25 @@ fn encryption(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3B
     let Some(kind) = location.setting("serverSideEncryption") else { return Ok(builder) };
     let key: AmazonS3ConfigKey = "aws_server_side_encryption"
         .parse()
-        .map_err(|error: object_store::Error| location.unusable(error.to_string()))?;
+        .map_err(|error: object_store::Error| location.invalid(error.to_string()))?;
     Ok(builder.with_config(key, kind))
 }
 
-/// The algorithms that are not offered here are accepted without effect: where one of them is named, the signature covers the
-/// SHA-256 of every request body.
-fn checksum(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
+/// Algorithms that the client does not support are accepted without effect: the signature then covers the SHA-256 of every
+/// request body.
+fn set_checksum(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
     match location.setting("checksumAlgorithm") {
         None | Some("CRC32" | "CRC32C" | "SHA1") => Ok(builder),
         Some("SHA256") => Ok(builder.with_checksum_algorithm(Checksum::SHA256)),
         Some("CRC64NVME") => Ok(builder.with_checksum_algorithm(Checksum::CRC64NVME)),
-        Some(other) => Err(location.unusable(format!("config checksumAlgorithm {other:?} is not known"))),
+        Some(other) => Err(location.invalid(format!("unknown config checksumAlgorithm {other:?}"))),
     }
 }
 
 /// Hashing every body once more for its signature takes about a tenth of a backup's processor time.
-fn signature(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
+fn set_signature(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
     let is_verified = !location.flag("insecureSkipTLSVerify")?.unwrap_or(false);
-    // As the builder has it, because the environment may name one too.
+    // From the builder, because the environment may set it too.
     let endpoint = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
     let endpoint = endpoint.iter().find_map(|key| builder.get_config_value(key));
     if signs_bodies(endpoint.as_deref(), is_verified, location.setting("checksumAlgorithm")) {
@@ -135,15 +135,15 @@ fn signature(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Bu
     Ok(builder.with_unsigned_payload(true))
 }
 
-/// Whether the signature of a request covers its body. TLS guards the bytes on the way, if the server is who it says; whoever
-/// asks for a checksum gets one all the same. Without an endpoint it is AWS, over TLS.
+/// Whether the signature of a request covers its body. TLS protects the bytes in transit if the certificate is verified; a
+/// configured checksum is computed in any case. Without an endpoint it is AWS, over TLS.
 fn signs_bodies(endpoint: Option<&str>, is_verified: bool, checksum: Option<&str>) -> bool {
     let is_tls = endpoint.is_none_or(|endpoint| url::Url::parse(endpoint).is_ok_and(|url| url.scheme() == "https"));
     let is_covered_otherwise = matches!(checksum, None | Some("CRC64NVME"));
     !(is_tls && is_verified && is_covered_otherwise)
 }
 
-fn keys(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
+fn set_keys(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
     let Some(keys) = keys_of(location)? else { return Ok(builder) };
     let builder = builder.with_access_key_id(keys.id).with_secret_access_key(keys.secret.expose_secret());
     Ok(match keys.token {
@@ -152,14 +152,14 @@ fn keys(location: &Location, builder: AmazonS3Builder) -> Result<AmazonS3Builder
     })
 }
 
-/// The keys in the profile that the location names; nothing where the machine's own identity is to be used.
+/// The keys of the location's profile; `None` to use the instance identity.
 pub(crate) fn keys_of(location: &Location) -> Result<Option<AwsKeys>> {
     let profile = location.setting("profile").unwrap_or("default");
     let Some(text) = file_or_secret(location)? else { return Ok(None) };
     let section = Section { text: text.expose_secret(), name: profile };
     let (Some(id), Some(secret)) = (section.get("aws_access_key_id"), section.get("aws_secret_access_key")) else {
-        return Err(location.unusable(format!(
-            "the credentials have no aws_access_key_id and aws_secret_access_key in profile {profile:?}"
+        return Err(location.invalid(format!(
+            "no aws_access_key_id and aws_secret_access_key in profile {profile:?} of the credentials"
         )));
     };
     let token = section.get("aws_session_token").map(SecretString::from);
@@ -171,7 +171,7 @@ fn file_or_secret(location: &Location) -> Result<Option<SecretString>> {
     match (text, location.setting("credentialsFile")) {
         (None, Some(file)) => std::fs::read_to_string(file)
             .map(|text| Some(SecretString::from(text)))
-            .map_err(|error| location.unusable(format!("{file}: {error}"))),
+            .map_err(|error| location.invalid(format!("{file}: {error}"))),
         (text, _) => Ok(text),
     }
 }
@@ -180,7 +180,7 @@ fn tags(location: &Location) -> Result<TagSet> {
     let mut tags = TagSet::default();
     for (key, value) in url::form_urlencoded::parse(location.setting("tagging").unwrap_or_default().as_bytes()) {
         if key.is_empty() {
-            return Err(location.unusable("config tagging must look like key=value&other=value"));
+            return Err(location.invalid("config tagging must look like key=value&other=value"));
         }
         tags.push(&key, &value);
     }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name() {
+    fn an_unsupported_setting_is_rejected_by_name() {
         for (config, named) in [
             (("customerKeyEncryptionSecret", "x/y"), "customerKeyEncryptionSecret"),
             (("signatureVersion", "1"), "signatureVersion"),
@@ -242,7 +242,7 @@ mod tests {
             (("checksumAlgorithm", "MD4"), "checksumAlgorithm"),
             (("profile", "absent"), "absent"),
         ] {
-            let error = open(&location(&[config])).expect_err("refused");
+            let error = open(&location(&[config])).expect_err("rejected");
             assert_eq!(error.reason(), "InvalidStorageLocation");
             assert!(error.to_string().contains(named), "{error}");
             assert!(!error.to_string().contains("hush"), "{error}");
@@ -250,30 +250,30 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_signed_unless_tls_guards_them_and_nobody_asked_for_more() {
+    fn bodies_are_signed_unless_tls_protects_them_and_no_checksum_is_set() {
         let (https, http) = (Some("https://minio.example.com:9000"), Some("http://minio:9000"));
         let table = [
             (None, true, None, false, "AWS itself"),
             (https, true, None, false, "another server"),
-            (Some("HTTPS://minio"), true, None, false, "however it is written"),
-            (https, true, Some("CRC64NVME"), false, "a checksum of its own covers the body"),
-            (https, true, Some("SHA256"), true, "the hash is there anyway"),
-            (https, true, Some("CRC32"), true, "accepted, and not offered"),
-            (https, true, Some("CRC32C"), true, "accepted, and not offered"),
-            (None, true, Some("SHA1"), true, "accepted, and not offered"),
-            (https, false, None, true, "it may be anybody who answers"),
-            (http, true, None, true, "anybody can change it on the way"),
-            (http, true, Some("CRC64NVME"), true, "and its checksum with it"),
-            (Some("minio:9000"), true, None, true, "nobody knows"),
+            (Some("HTTPS://minio"), true, None, false, "the scheme in upper case"),
+            (https, true, Some("CRC64NVME"), false, "the checksum covers the body"),
+            (https, true, Some("SHA256"), true, "the hash is computed anyway"),
+            (https, true, Some("CRC32"), true, "accepted without effect"),
+            (https, true, Some("CRC32C"), true, "accepted without effect"),
+            (None, true, Some("SHA1"), true, "accepted without effect"),
+            (https, false, None, true, "the server is not verified"),
+            (http, true, None, true, "the connection is not protected"),
+            (http, true, Some("CRC64NVME"), true, "the checksum can be changed in transit"),
+            (Some("minio:9000"), true, None, true, "unknown scheme"),
         ];
-        for (endpoint, is_verified, checksum, expected, why) in table {
+        for (endpoint, is_verified, checksum, expected, case) in table {
             let signs = signs_bodies(endpoint, is_verified, checksum);
-            assert_eq!(signs, expected, "{endpoint:?} {is_verified} {checksum:?}: {why}");
+            assert_eq!(signs, expected, "{endpoint:?} {is_verified} {checksum:?}: {case}");
         }
     }
 
     #[tokio::test]
-    async fn a_signed_link_uses_the_public_address_and_the_prefix() {
+    async fn a_presigned_url_uses_the_public_address_and_the_prefix() {
         let mut location = location(&[
             ("s3Url", "http://minio.inside:9000"),
             ("publicUrl", "https://minio.example.com"),
@@ -281,7 +281,7 @@ mod tests {
             ("region", "eu-west-1"),
         ]);
         location.prefix = "cluster/one".into();
-        let store = open(&location).expect("usable");
+        let store = open(&location).expect("a valid location");
         let url = store.presign("backups/a/a.tar.gz", std::time::Duration::from_mins(10)).await;
         let url = url.expect("signs").expect("can sign");
         assert_eq!(url.host_str(), Some("minio.example.com"));

@@ -10,7 +10,7 @@ use super::{client, credentials_text};
 use crate::store::Inner;
 use crate::{AzureAccount, AzureIdentity, Location, Result, Store};
 
-const KNOWN: &[&str] = &[
+const KNOWN_SETTINGS: &[&str] = &[
     "resourceGroup",
     "storageAccount",
     "subscriptionId",
@@ -23,7 +23,7 @@ const KNOWN: &[&str] = &[
 
 pub(super) fn open(location: &Location) -> Result<Store> {
     location.require_bucket()?;
-    location.refuse_unknown(KNOWN)?;
+    location.reject_unknown_settings(KNOWN_SETTINGS)?;
     let account = account_name(location)?;
     let client = client(location, false)?;
     let mut builder = MicrosoftAzureBuilder::from_env().with_account(account).with_container_name(&location.bucket);
@@ -46,7 +46,7 @@ pub(super) fn open(location: &Location) -> Result<Store> {
         .with_retry(client.retry)
         .with_http_connector(client.connector)
         .build()
-        .map_err(|error| location.unusable(error.to_string()))?;
+        .map_err(|error| location.invalid(error.to_string()))?;
     let objects = Arc::new(objects);
     let mut inner = Inner::new(objects.clone(), location.display_name());
     inner.signer = Some(objects);
@@ -56,10 +56,10 @@ pub(super) fn open(location: &Location) -> Result<Store> {
 }
 
 fn account_name(location: &Location) -> Result<&str> {
-    location.setting("storageAccount").ok_or_else(|| location.unusable("config storageAccount is missing"))
+    location.setting("storageAccount").ok_or_else(|| location.invalid("config storageAccount is missing"))
 }
 
-/// The account as other programs know it.
+/// The account as external movers address it.
 pub(crate) fn account(location: &Location) -> Result<AzureAccount> {
     let name = account_name(location)?;
     let domain = match location.setting("storageAccountURI") {
@@ -67,8 +67,8 @@ pub(crate) fn account(location: &Location) -> Result<AzureAccount> {
         Some(address) => {
             let domain = address.strip_prefix("https://").and_then(|rest| rest.strip_prefix(name)?.strip_prefix('.'));
             let domain = domain.map(|domain| domain.trim_end_matches('/')).filter(|domain| !domain.contains('/'));
-            let wrong = || location.unusable(format!("config storageAccountURI is not https://{name}.DOMAIN"));
-            Some(domain.ok_or_else(wrong)?.to_owned())
+            let invalid = || location.invalid(format!("config storageAccountURI is not https://{name}.DOMAIN"));
+            Some(domain.ok_or_else(invalid)?.to_owned())
         }
     };
     Ok(AzureAccount { name: name.to_owned(), domain, identity: identity(location)? })
@@ -81,10 +81,10 @@ fn identity(location: &Location) -> Result<AzureIdentity> {
     if matches!(value("AZURE_CLOUD_NAME"), Some(cloud) if cloud != "AzurePublicCloud")
         && location.setting("storageAccountURI").is_none()
     {
-        return Err(location.unusable("another cloud than AzurePublicCloud needs config storageAccountURI"));
+        return Err(location.invalid("clouds other than AzurePublicCloud require config storageAccountURI"));
     }
     if let Some(variable) = location.setting("storageAccountKeyEnvVar") {
-        let key = value(variable).ok_or_else(|| location.unusable(format!("the credentials have no {variable}")))?;
+        let key = value(variable).ok_or_else(|| location.invalid(format!("no {variable} in the credentials")))?;
         return Ok(AzureIdentity::Key(key.into()));
     }
     match (value("AZURE_TENANT_ID"), value("AZURE_CLIENT_ID"), value("AZURE_CLIENT_SECRET")) {

@@ -11,10 +11,10 @@ use crate::{Location, Result, Store};
 
 pub(super) fn open(location: &Location) -> Result<Store> {
     location.require_bucket()?;
-    location.refuse_unknown(&["serviceAccount", "kmsKeyName", "storeEndpoint", "universeDomain"])?;
+    location.reject_unknown_settings(&["serviceAccount", "kmsKeyName", "storeEndpoint", "universeDomain"])?;
     for key in ["kmsKeyName", "universeDomain"] {
         if location.setting(key).is_some() {
-            return Err(location.unusable(format!("config {key} is not supported")));
+            return Err(location.invalid(format!("config {key} is not supported")));
         }
     }
     let client = client(location, false)?;
@@ -31,7 +31,7 @@ pub(super) fn open(location: &Location) -> Result<Store> {
         .with_retry(client.retry)
         .with_http_connector(client.connector)
         .build()
-        .map_err(|error| location.unusable(error.to_string()))?;
+        .map_err(|error| location.invalid(error.to_string()))?;
     let objects = Arc::new(objects);
     let mut inner = Inner::new(objects.clone(), location.display_name());
     inner.signer = Some(objects);
@@ -40,7 +40,7 @@ pub(super) fn open(location: &Location) -> Result<Store> {
     Store::assemble(inner, &location.prefix)
 }
 
-/// The key in the credentials; nothing where the machine's own identity is to be used.
+/// The service account key of the credentials; `None` to use the instance identity.
 pub(crate) fn key(location: &Location) -> Result<Option<SecretString>> {
     let Some(text) = credentials_text(location)? else { return Ok(None) };
     require_service_account(location, text.expose_secret())?;
@@ -52,7 +52,7 @@ fn require_service_account(location: &Location, text: &str) -> Result<()> {
         serde_json::from_str::<serde_json::Value>(text).ok().and_then(|key| Some(key["type"].as_str()?.to_owned()));
     match kind.as_deref() {
         Some("service_account") => Ok(()),
-        Some(other) => Err(location.unusable(format!("credentials of type {other:?} are not supported"))),
-        None => Err(location.unusable("the credentials are not a service account key")),
+        Some(other) => Err(location.invalid(format!("credentials of type {other:?} are not supported"))),
+        None => Err(location.invalid("the credentials are not a service account key")),
     }
 }

@@ -1,4 +1,4 @@
-//! Azure by the emulator that its own maker tests with. (For Google there is none that speaks the protocol we use.)
+//! Azure, tested with its vendor's emulator. (Google has no emulator for the protocol we use.)
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use plimsoll_store::{Location, Store};
 use crate::conformance;
 use crate::s3::program;
 
-/// The account that every Azurite has, with the key that is printed in its documentation.
+/// The default account of Azurite, with the key from its documentation.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
@@ -34,7 +34,7 @@ fn start(name: &str, arguments: impl FnOnce(&mut Command, u16, &std::path::Path)
     let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let mut emulator = Emulator { process, port, _folder: folder };
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(emulator.process.try_wait().expect("asks").is_none(), "{name} ended");
+        assert!(emulator.process.try_wait().expect("a status").is_none(), "{name} ended");
         std::thread::sleep(Duration::from_millis(20));
     }
     Some(emulator)
@@ -56,7 +56,7 @@ fn azure(emulator: &Emulator, key: &str) -> Location {
     location
 }
 
-/// Stores do not make buckets, their owners do. Signed as Azure wants it: there is no other way in.
+/// Stores do not create buckets, so the test does, with a signed request.
 fn create_container(emulator: &Emulator) {
     let script = format!(
         r#"date=$(TZ=GMT date '+%a, %d %b %Y %H:%M:%S GMT')
@@ -73,21 +73,21 @@ fn create_container(emulator: &Emulator) {
 }
 
 #[tokio::test]
-async fn azure_does_what_every_store_must_do() {
+async fn azure_conforms() {
     let Some(emulator) = azurite() else { return };
     create_container(&emulator);
     let store = Store::open(&azure(&emulator, KEY)).expect("opens");
     conformance::run(&store).await;
-    signed_links_work(&store).await;
-    let wrong = Store::open(&azure(&emulator, "d3Jvbmc=")).expect("opens");
-    let error = wrong.get("x").await.expect_err("refused");
+    presigned_urls_work(&store).await;
+    let with_wrong_key = Store::open(&azure(&emulator, "d3Jvbmc=")).expect("opens");
+    let error = with_wrong_key.get("x").await.expect_err("rejected");
     assert!(!error.is_retryable() && !error.to_string().contains("d3Jvbmc="), "{error}");
 }
 
-/// Whoever has the link can read, without any key.
-async fn signed_links_work(store: &Store) {
-    store.put("signed", "for everybody").await.expect("puts");
-    let link = store.presign("signed", Duration::from_mins(1)).await.expect("signs").expect("can sign");
-    let read = Command::new("curl").args(["--silent", "--fail", link.as_str()]).output().expect("curl runs");
-    assert_eq!(String::from_utf8_lossy(&read.stdout), "for everybody", "{link}");
+/// A presigned URL can be read without a key.
+async fn presigned_urls_work(store: &Store) {
+    store.put("signed", "public content").await.expect("puts");
+    let url = store.presign("signed", Duration::from_mins(1)).await.expect("signs").expect("can sign");
+    let read = Command::new("curl").args(["--silent", "--fail", url.as_str()]).output().expect("curl runs");
+    assert_eq!(String::from_utf8_lossy(&read.stdout), "public content", "{url}");
 }

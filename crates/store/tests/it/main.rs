@@ -1,9 +1,8 @@
-//! One conformance suite for every kind of store, and what only one of them can show.
+//! One conformance suite for every provider, and tests of single providers.
 
-mod again;
 mod azure;
 mod conformance;
 mod directory;
-
+mod retry;
 mod s3;
 mod watchdog;

@@ -1,4 +1,4 @@
-//! Real S3 servers, where they are installed.
+//! S3 servers, if they are installed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,8 +12,8 @@ use crate::conformance;
 
 const ACCESS: &str = "test-access-key";
 const SECRET: &str = "test-secret-key";
-/// A name that only a proxy knows the way to.
-const ELSEWHERE: &str = "s3.elsewhere.test";
+/// A host name that only the proxy resolves.
+const PROXIED_HOST: &str = "s3.proxied.test";
 
 /// A server that ends with the test.
 struct Server {
@@ -29,17 +29,17 @@ impl Drop for Server {
     }
 }
 
-/// A server's program. Where `CI` is `true` it must be there.
+/// The path of a server's program. With `CI=true` it must be installed.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn program(name: &str) -> Option<PathBuf> {
     let in_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/plimsoll"));
     let cache = std::env::var_os("PLIMSOLL_CACHE").map(PathBuf::from).or_else(in_home)?;
-    let found = Some(cache.join("bin").join(name)).filter(|program| program.is_file());
-    if found.is_none() {
+    let installed = Some(cache.join("bin").join(name)).filter(|program| program.is_file());
+    if installed.is_none() {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{name} is not installed");
         eprintln!("SKIPPED: {name} is not installed");
     }
-    found
+    installed
 }
 
 fn start() -> Option<Server> {
@@ -58,7 +58,7 @@ fn start_with(options: &[&std::ffi::OsStr]) -> Option<Server> {
     let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let mut server = Server { process, port, _folder: folder };
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(server.process.try_wait().expect("asks").is_none(), "versitygw ended");
+        assert!(server.process.try_wait().expect("a status").is_none(), "versitygw ended");
         std::thread::yield_now();
     }
     Some(server)
@@ -79,7 +79,7 @@ fn location_at(port: u16, secret: &str) -> Location {
 }
 
 #[tokio::test]
-async fn versitygw_does_what_every_store_must_do() {
+async fn versitygw_conforms() {
     let Some(server) = start() else { return };
     conformance::run(&Store::open(&location(&server, SECRET)).expect("opens")).await;
     let mut deeper = location(&server, SECRET);
@@ -88,16 +88,16 @@ async fn versitygw_does_what_every_store_must_do() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_named_without_being_told() {
+async fn an_error_for_wrong_credentials_does_not_contain_them() {
     let Some(server) = start() else { return };
     let store = Store::open(&location(&server, "not-the-secret")).expect("opens");
-    let error = store.get("x").await.expect_err("refused");
+    let error = store.get("x").await.expect_err("rejected");
     assert!(!error.to_string().contains("not-the-secret"), "{error}");
     assert!(!error.is_retryable(), "{error}");
 }
 
-/// A server that has one answer for every request.
-fn answering(answer: &'static str) -> u16 {
+/// A server with one response to every request.
+fn serve_response(response: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
@@ -112,32 +112,32 @@ fn answering(answer: &'static str) -> u16 {
                 header.clear();
             }
             let _ = lines.read_exact(&mut vec![0; length]);
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", answer.len());
-            let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(answer.as_bytes()));
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", response.len());
+            let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(response.as_bytes()));
         }
     });
     port
 }
 
-/// Every delete is sent as one of many keys, so that the whole succeeds and the key's own answer is within.
+/// Every delete is sent as a bulk delete: the request succeeds and its response contains the error of the key.
 #[tokio::test]
-async fn a_delete_that_s3_refuses_for_a_key_is_a_refusal_and_no_outage() {
-    let port = answering(
+async fn a_denied_delete_in_a_bulk_response_is_access_denied() {
+    let port = serve_response(
         "<DeleteResult><Error><Key>locks/1</Key><Code>AccessDenied</Code><Message>Access Denied</Message></Error>\
          </DeleteResult>",
     );
     let store = Store::open(&location_at(port, SECRET)).expect("opens");
-    let error = store.delete("locks/1").await.expect_err("refused");
+    let error = store.delete("locks/1").await.expect_err("rejected");
     assert_eq!((error.reason(), error.is_retryable()), ("StoreAccessDenied", false), "{error}");
 }
 
-/// A certificate for this machine by an authority that nobody knows: the authority's, and files with the server's.
+/// A certificate for this machine by an unknown authority: the authority's PEM, and files with the server's certificate and key.
 fn certificate(folder: &std::path::Path) -> (String, PathBuf, PathBuf) {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "an authority of this test");
+    params.distinguished_name.push(DnType::CommonName, "test authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
-    let mut params = CertificateParams::new(["localhost".to_owned(), ELSEWHERE.to_owned()]).expect("a name");
+    let mut params = CertificateParams::new(["localhost".to_owned(), PROXIED_HOST.to_owned()]).expect("a name");
     params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
     let key = KeyPair::generate().expect("a key");
     let (at, key_at) = (folder.join("server.crt"), folder.join("server.key"));
@@ -147,33 +147,33 @@ fn certificate(folder: &std::path::Path) -> (String, PathBuf, PathBuf) {
 }
 
 #[tokio::test]
-async fn a_server_of_an_unknown_authority_is_refused_by_that_name_and_trusted_with_its_certificate() {
+async fn a_server_with_an_unknown_authority_is_rejected_and_trusted_with_its_certificate() {
     let folder = tempfile::tempdir().expect("a directory");
     let (authority, certificate, key) = certificate(folder.path());
     let options = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
     let Some(server) = start_with(&options) else { return };
     let mut location = location(&server, SECRET);
     location.config.insert("s3Url".into(), format!("https://127.0.0.1:{}", server.port));
-    let impatient = Tuning { retries: 0, ..Tuning::default() };
-    location.tuning = impatient;
+    let no_retries = Tuning { max_retries: 0, ..Tuning::default() };
+    location.tuning = no_retries;
 
-    let error = Store::open(&location).expect("opens").put("x", "1").await.expect_err("nobody vouches for it");
+    let error = Store::open(&location).expect("opens").put("x", "1").await.expect_err("an unknown authority");
     assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");
 
     let trusting = Location { ca_cert: Some(authority.into_bytes()), ..location.clone() };
-    Store::open(&trusting).expect("opens").put("x", "1").await.expect("its authority is known");
+    Store::open(&trusting).expect("opens").put("x", "1").await.expect("a known authority");
 
     location.config.insert("insecureSkipTLSVerify".into(), "true".into());
-    Store::open(&location).expect("opens").put("x", "2").await.expect("nobody asks");
+    Store::open(&location).expect("opens").put("x", "2").await.expect("no verification");
 
     let broken = Location { ca_cert: Some(b"no certificate".to_vec()), ..location };
-    let error = Store::open(&broken).expect_err("it cannot be read");
-    assert!(error.to_string().contains("CA certificate is not PEM"), "{error}");
+    let error = Store::open(&broken).expect_err("invalid PEM");
+    assert!(error.to_string().contains("CA certificate is not valid PEM"), "{error}");
 }
 
-/// Bodies are not signed there, so everything that has one is tried.
+/// Bodies are not signed over TLS, so the whole suite runs again.
 #[tokio::test]
-async fn versitygw_does_what_every_store_must_do_over_tls() {
+async fn versitygw_conforms_over_tls() {
     let folder = tempfile::tempdir().expect("a directory");
     let (authority, certificate, key) = certificate(folder.path());
     let options = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
@@ -187,21 +187,21 @@ async fn versitygw_does_what_every_store_must_do_over_tls() {
     }
 }
 
-/// A proxy that leads every tunnel to this port of this machine; says what was asked for.
+/// A proxy that connects every tunnel to this local port and reports the CONNECT requests.
 fn proxy(port: u16) -> (u16, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("an address").port();
-    let (asked, asked_for) = std::sync::mpsc::channel();
+    let (sender, requests) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let asked = asked.clone();
-            std::thread::spawn(move || tunnel(client, port, &asked));
+            let sender = sender.clone();
+            std::thread::spawn(move || tunnel(client, port, &sender));
         }
     });
-    (at, asked_for)
+    (at, requests)
 }
 
-fn tunnel(mut client: TcpStream, port: u16, asked: &std::sync::mpsc::Sender<String>) {
+fn tunnel(mut client: TcpStream, port: u16, sender: &std::sync::mpsc::Sender<String>) {
     let mut lines = BufReader::new(client.try_clone().expect("a second handle"));
     let mut request = String::new();
     lines.read_line(&mut request).expect("a request");
@@ -209,8 +209,8 @@ fn tunnel(mut client: TcpStream, port: u16, asked: &std::sync::mpsc::Sender<Stri
     while lines.read_line(&mut header).expect("a header") > 2 {
         header.clear();
     }
-    let _ = asked.send(request.trim_end().to_owned());
-    client.write_all(b"HTTP/1.1 200 go on\r\n\r\n").expect("answers");
+    let _ = sender.send(request.trim_end().to_owned());
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").expect("sent");
     let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
     let (mut back, mut to_client) = (server.try_clone().expect("a second handle"), client);
     std::thread::spawn(move || std::io::copy(&mut back, &mut to_client));
@@ -225,7 +225,7 @@ fn a_store_behind_a_proxy_is_reached_through_it() {
     let Some(server) = start_with(&options) else { return };
     let authority_at = folder.path().join("authority.crt");
     std::fs::write(&authority_at, authority).expect("writes");
-    let (at, asked_for) = proxy(server.port);
+    let (at, requests) = proxy(server.port);
 
     // Proxies are a matter of a process's environment, so this takes a process of its own.
     let status = Command::new(std::env::current_exe().expect("this program"))
@@ -235,7 +235,7 @@ fn a_store_behind_a_proxy_is_reached_through_it() {
         .status()
         .expect("starts");
     assert!(status.success());
-    assert_eq!(asked_for.try_recv().as_deref(), Ok(format!("CONNECT {ELSEWHERE}:443 HTTP/1.1").as_str()));
+    assert_eq!(requests.try_recv().as_deref(), Ok(format!("CONNECT {PROXIED_HOST}:443 HTTP/1.1").as_str()));
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn the_process_behind_a_proxy() {
         provider: "aws".into(),
         bucket: "bucket".into(),
         ca_cert: Some(std::fs::read(authority).expect("reads")),
-        config: [("region", "us-east-1"), ("s3ForcePathStyle", "true"), ("s3Url", &format!("https://{ELSEWHERE}"))]
+        config: [("region", "us-east-1"), ("s3ForcePathStyle", "true"), ("s3Url", &format!("https://{PROXIED_HOST}"))]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
         credentials: Some(keys.into_bytes().into()),

@@ -196,10 +196,10 @@ impl Bench<'_> {
             let line: Value = serde_json::from_str(&line?)?;
             // There is a line every second.
             memory = memory.max(peak_of(process.id()));
-            if let Some(failure) = line.get("failure") {
+            if let Some(failure) = line.get("error") {
                 bail!("{}: {failure}", self.kind);
             }
-            if let Some(outcome) = line.get("verdict") {
+            if let Some(outcome) = line.get("outcome") {
                 verdict = outcome.clone();
             }
         }

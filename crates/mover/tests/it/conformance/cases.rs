@@ -1,4 +1,4 @@
-//! The cases. None of them knows which mover it runs, beyond what the mover says of itself.
+//! The test cases. They depend on the mover only through its [`Fidelity`].
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_mover::{
-    BackupOutcome, Fidelity, Holder, Kind, LockInfo, LockWatch, MoverError, Outcome, Restore, RestoreOutcome,
-    SnapshotInfo, Standing, Work, mover,
+    BackupOutcome, Fidelity, HolderLiveness, LockHolderStatus, LockInfo, MoverError, MoverKind, Outcome, Restore,
+    RestoreOutcome, SnapshotInfo, StaleLockDetector, Work, mover,
 };
 use plimsoll_testkit::process::Process;
 use rustix::process::{Pid, Signal};
 
-use crate::bed::{Bed, Which};
-use crate::volume::{assert_same, fill, fill_much, fingerprint, noise};
+use crate::testbed::{TestMover, Testbed};
+use crate::volume::{assert_same, fill, fill_large, fingerprint, random_bytes};
 
-fn fidelity(bed: &Bed) -> Fidelity {
-    mover(bed.which.kind()).fidelity()
+fn fidelity(bed: &Testbed) -> Fidelity {
+    mover(bed.mover_kind.kind()).fidelity()
 }
 
-/// The bytes of the files below a directory: for each of their names, and for each file once.
+/// The bytes of the files below a directory: with every hard link, and with each file once.
 fn bytes_of(root: &Path) -> (u64, u64) {
     let (mut by_name, mut by_file, mut seen) = (0, 0, HashSet::new());
     let mut folders = vec![root.to_owned()];
@@ -40,36 +40,36 @@ fn bytes_of(root: &Path) -> (u64, u64) {
     (by_name, by_file)
 }
 
-/// A backup reads a file by each of its names, holes and all; a restore writes it once, if it keeps the names together.
-/// What else is in the target counts for nothing.
-fn assert_counted(bed: &Bed, backup: &BackupOutcome, restored: &RestoreOutcome) {
+/// A backup reads every hard link of a file, including holes; a restore writes the file once, if it preserves hard links. Other
+/// files in the target do not count.
+fn assert_counted(bed: &Testbed, backup: &BackupOutcome, restored: &RestoreOutcome) {
     let (by_name, by_file) = bytes_of(&bed.source());
     assert_eq!(backup.bytes, by_name);
     assert_eq!(restored.bytes, if fidelity(bed).hard_links { by_file } else { by_name });
 }
 
-pub fn everything_comes_back_as_it_was(bed: &Bed) {
+pub fn all_properties_are_restored(bed: &Testbed) {
     fill(&bed.source());
     let before = fingerprint(&bed.source(), fidelity(bed));
     let outcome = bed.back_up();
-    let named: Vec<_> = outcome.problems.named.iter().map(|problem| problem.path.as_str()).collect();
-    // What a mover does not keep, it names.
-    assert!(!named.contains(&"socket"), "{named:?}");
-    let warned = outcome.warnings.iter().any(|warning| warning.contains("1 files with several names"));
+    let reported: Vec<_> = outcome.problems.named.iter().map(|problem| problem.path.as_str()).collect();
+    // A mover reports what it does not preserve.
+    assert!(!reported.contains(&"socket"), "{reported:?}");
+    let warned = outcome.warnings.iter().any(|warning| warning.contains("1 hard-linked files"));
     assert_eq!(warned, !fidelity(bed).hard_links, "{:?}", outcome.warnings);
-    assert_eq!(named.contains(&"pipe"), !fidelity(bed).special_files, "{named:?}");
-    assert_eq!(named.iter().any(|path| path.starts_with("strange")), !fidelity(bed).any_name, "{named:?}");
+    assert_eq!(reported.contains(&"pipe"), !fidelity(bed).special_files, "{reported:?}");
+    assert_eq!(reported.iter().any(|path| path.starts_with("strange")), !fidelity(bed).any_name, "{reported:?}");
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
     assert_eq!(restored.problems.named, []);
     assert_counted(bed, &outcome, &restored);
     assert_same(&before, &bed.target(), fidelity(bed));
-    // The old restic fills holes.
+    // The old restic does not create sparse files.
     let blocks = bed.target().join("sparse").metadata().unwrap().blocks();
-    assert!(bed.which == Which::OldRestic || blocks * 512 < 1 << 20, "{blocks} blocks");
-    bed.assert_sound();
+    assert!(bed.mover_kind == TestMover::OldRestic || blocks * 512 < 1 << 20, "{blocks} blocks");
+    bed.assert_intact();
 }
 
-pub fn files_are_moved_side_by_side_and_filled_up_where_somebody_wants_it(bed: &Bed) {
+pub fn parallelism_and_sparse_files_can_be_configured(bed: &Testbed) {
     fill(&bed.source());
     let before = fingerprint(&bed.source(), fidelity(bed));
     let Work::Backup(mut backup) = bed.backup_work() else { panic!("a backup") };
@@ -83,19 +83,19 @@ pub fn files_are_moved_side_by_side_and_filled_up_where_somebody_wants_it(bed: &
     assert!(sparse.blocks() * 512 >= sparse.len(), "{} blocks for {} bytes", sparse.blocks(), sparse.len());
 }
 
-pub fn a_second_backup_compares_with_the_first_and_stores_only_what_changed(bed: &Bed) {
+pub fn a_second_backup_stores_only_changes(bed: &Testbed) {
     fill(&bed.source());
-    fs::write(bed.source().join("bulk"), noise(3, 8 << 20)).unwrap();
+    fs::write(bed.source().join("bulk"), random_bytes(3, 8 << 20)).unwrap();
     let first = bed.back_up();
     let stored = bed.stored_bytes();
-    // Another pod: the same volume at another path.
-    fs::rename(bed.source(), bed.path("elsewhere")).unwrap();
-    fs::write(bed.path("elsewhere").join("a/new"), "new").unwrap();
-    fs::write(bed.path("elsewhere").join("a/b/small-9"), "changed").unwrap();
-    fs::remove_file(bed.path("elsewhere").join("a/b/small-10")).unwrap();
-    let before = fingerprint(&bed.path("elsewhere"), fidelity(bed));
+    // Another pod: the same volume with another path.
+    fs::rename(bed.source(), bed.path("other_path")).unwrap();
+    fs::write(bed.path("other_path").join("a/new"), "new").unwrap();
+    fs::write(bed.path("other_path").join("a/b/small-9"), "changed").unwrap();
+    fs::remove_file(bed.path("other_path").join("a/b/small-10")).unwrap();
+    let before = fingerprint(&bed.path("other_path"), fidelity(bed));
     let Work::Backup(mut backup) = bed.backup_work() else { panic!("a backup") };
-    backup.directory = bed.path("elsewhere");
+    backup.directory = bed.path("other_path");
     backup.source = "shop/db-1/data".into();
     let Outcome::Backup(second) = bed.run(Work::Backup(backup)).unwrap() else { panic!("a backup") };
     let full_id = first.snapshot.clone().unwrap();
@@ -107,89 +107,89 @@ pub fn a_second_backup_compares_with_the_first_and_stores_only_what_changed(bed:
     let snapshots = bed.snapshots();
     assert_eq!(snapshots.len(), 2);
     assert!(snapshots.iter().all(|snapshot| snapshot.tags["pvc-uid"] == "1234"), "{snapshots:?}");
-    // The old restic writes down only when it began.
-    let says_when = |snapshot: &SnapshotInfo| snapshot.ended.is_some_and(|ended| ended >= snapshot.time);
-    assert!(bed.which == Which::OldRestic || snapshots.iter().all(says_when), "{snapshots:?}");
+    // The old restic does not record the end.
+    let has_end = |snapshot: &SnapshotInfo| snapshot.ended.is_some_and(|ended| ended >= snapshot.time);
+    assert!(bed.mover_kind == TestMover::OldRestic || snapshots.iter().all(has_end), "{snapshots:?}");
 }
 
-pub fn a_restore_into_a_volume_that_is_not_empty_replaces_what_differs_and_leaves_the_rest(bed: &Bed) {
+pub fn a_restore_replaces_different_files_and_leaves_the_rest(bed: &Testbed) {
     fill(&bed.source());
-    let kept = fidelity(bed);
-    let mut expected = fingerprint(&bed.source(), kept);
+    let fidelity = fidelity(bed);
+    let mut expected = fingerprint(&bed.source(), fidelity);
     let outcome = bed.back_up();
     fs::create_dir_all(bed.target().join("a/b")).unwrap();
-    fs::write(bed.target().join("a/b/small-20"), noise(9, 5 << 20)).unwrap();
-    if bed.which != Which::OldRestic {
-        // The old restic removes the second name of a file where it finds it, and says nothing.
-        fs::write(bed.target().join("a/large"), noise(9, 5 << 20)).unwrap();
+    fs::write(bed.target().join("a/b/small-20"), random_bytes(9, 5 << 20)).unwrap();
+    if bed.mover_kind != TestMover::OldRestic {
+        // The old restic silently removes an existing second hard link.
+        fs::write(bed.target().join("a/large"), random_bytes(9, 5 << 20)).unwrap();
     }
-    if !matches!(bed.which, Which::OldRestic | Which::Kopia) {
-        // Neither kopia nor the old restic puts a link where a file is.
+    if !matches!(bed.mover_kind, TestMover::OldRestic | TestMover::Kopia) {
+        // Neither kopia nor the old restic replaces a file with a link.
         fs::write(bed.target().join("link"), "was a file").unwrap();
     }
-    // One that looks the same from outside.
+    // A file with the same size and time.
     let (same, alike) = (bed.source().join("a/b/small-30"), bed.target().join("a/b/small-30"));
     fs::write(&alike, vec![0; fs::read(&same).unwrap().len()]).unwrap();
     let modified = same.metadata().unwrap().modified().unwrap();
     fs::File::options().write(true).open(&alike).unwrap().set_modified(modified).unwrap();
-    fs::write(bed.target().join("not-in-the-backup"), noise(1, 1 << 20)).unwrap();
-    let mine = fingerprint(&bed.target(), kept);
+    fs::write(bed.target().join("not-in-the-backup"), random_bytes(1, 1 << 20)).unwrap();
+    let existing = fingerprint(&bed.target(), fidelity);
     let restored = bed.restore(outcome.snapshot.as_deref().unwrap());
     assert_eq!(restored.problems.named, []);
     assert_counted(bed, &outcome, &restored);
     let other = std::path::PathBuf::from("not-in-the-backup");
-    expected.insert(other.clone(), mine[&other].clone());
-    assert_same(&expected, &bed.target(), kept);
+    expected.insert(other.clone(), existing[&other].clone());
+    assert_same(&expected, &bed.target(), fidelity);
 }
 
-pub fn a_link_in_a_volume_that_leads_out_of_it_is_not_followed(bed: &Bed) {
+pub fn a_link_out_of_the_volume_is_not_followed(bed: &Testbed) {
     fs::create_dir(bed.source().join("folder")).unwrap();
-    fs::write(bed.source().join("folder/planted"), noise(1, 1 << 20)).unwrap();
-    fs::write(bed.source().join("file"), noise(2, 1 << 20)).unwrap();
+    fs::write(bed.source().join("folder/planted"), random_bytes(1, 1 << 20)).unwrap();
+    fs::write(bed.source().join("file"), random_bytes(2, 1 << 20)).unwrap();
     let outcome = bed.back_up();
-    let elsewhere = tempfile::tempdir().unwrap();
-    fs::write(elsewhere.path().join("theirs"), "theirs").unwrap();
-    std::os::unix::fs::symlink(elsewhere.path(), bed.target().join("folder")).unwrap();
-    std::os::unix::fs::symlink(elsewhere.path().join("theirs"), bed.target().join("file")).unwrap();
-    // It may be replaced, or refused.
+    let other_path = tempfile::tempdir().unwrap();
+    fs::write(other_path.path().join("theirs"), "theirs").unwrap();
+    std::os::unix::fs::symlink(other_path.path(), bed.target().join("folder")).unwrap();
+    std::os::unix::fs::symlink(other_path.path().join("theirs"), bed.target().join("file")).unwrap();
+    // The link may be replaced, or the restore may fail.
     let restore = Restore::new(outcome.snapshot.unwrap(), bed.target());
     let _ = bed.watch(&bed.job(Work::Restore(restore)), |_| {});
-    let left: Vec<_> = elsewhere.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["theirs"]);
-    assert_eq!(fs::read_to_string(elsewhere.path().join("theirs")).unwrap(), "theirs");
+    let remaining: Vec<_> = other_path.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(remaining, ["theirs"]);
+    assert_eq!(fs::read_to_string(other_path.path().join("theirs")).unwrap(), "theirs");
 }
 
-/// Cancels once bytes have moved, and checks how long the end took.
-fn cancel_in_the_middle(bed: &Bed, work: Work) {
-    let mut asked = None;
+/// Cancels once bytes have moved, and checks the time until the end.
+fn cancel_during(bed: &Testbed, work: Work) {
+    let mut cancelled_at = None;
     let result = bed.watch(&bed.job(work), |sample| {
-        if asked.is_none() && sample.bytes() > 0 {
+        if cancelled_at.is_none() && sample.bytes() > 0 {
             sample.canceller.cancel();
-            asked = Some(Instant::now());
+            cancelled_at = Some(Instant::now());
         }
     });
     assert_eq!(result, Err(MoverError::Cancelled));
-    assert!(asked.unwrap().elapsed() < Duration::from_secs(5), "{:?}", asked.unwrap().elapsed());
+    assert!(cancelled_at.unwrap().elapsed() < Duration::from_secs(5), "{:?}", cancelled_at.unwrap().elapsed());
 }
 
-pub fn a_backup_that_is_cancelled_in_the_middle_ends_within_five_seconds_and_can_be_done_again(bed: &Bed) {
-    fill_much(&bed.source());
-    cancel_in_the_middle(bed, bed.backup_work());
+pub fn a_cancelled_backup_ends_within_five_seconds_and_can_be_repeated(bed: &Testbed) {
+    fill_large(&bed.source());
+    cancel_during(bed, bed.backup_work());
     assert_eq!(bed.locks(), [], "a cancelled backup leaves no lock");
     round_trip(bed);
 }
 
-pub fn a_restore_that_is_cancelled_in_the_middle_ends_within_five_seconds_and_can_be_done_again(bed: &Bed) {
-    fill_much(&bed.source());
+pub fn a_cancelled_restore_ends_within_five_seconds_and_can_be_repeated(bed: &Testbed) {
+    fill_large(&bed.source());
     let before = fingerprint(&bed.source(), fidelity(bed));
     let snapshot = bed.back_up().snapshot.unwrap();
-    cancel_in_the_middle(bed, bed.restore_work(&snapshot));
+    cancel_during(bed, bed.restore_work(&snapshot));
     bed.restore(&snapshot);
     assert_same(&before, &bed.target(), fidelity(bed));
 }
 
-/// Kills the mover's process once bytes have moved; what it started must be gone too.
-fn kill_in_the_middle(bed: &Bed, work: Work) {
+/// Kills the mover process once bytes have moved. Its child processes must end too.
+fn kill_during(bed: &Testbed, work: Work) {
     let mut children = None;
     let result = bed.watch(&bed.job(work), |sample| {
         if children.is_none() && sample.bytes() > 0 {
@@ -201,16 +201,16 @@ fn kill_in_the_middle(bed: &Bed, work: Work) {
     let error = result.unwrap_err();
     assert_eq!((error.reason(), error.is_retryable()), ("MoverDied", true), "{error}");
     for child in children.unwrap() {
-        let gone = || (!child.is_alive()).then_some(());
-        plimsoll_testkit::wait::until_blocking("the program's end", Duration::from_secs(5), gone).unwrap();
+        let ended = || (!child.is_alive()).then_some(());
+        plimsoll_testkit::wait::until_blocking("the program's end", Duration::from_secs(5), ended).unwrap();
     }
 }
 
-fn holder(lock: &LockInfo) -> Holder {
-    match lock.standing(None) {
-        Standing::Alive => Holder::OursAlive,
-        Standing::Gone => Holder::OursGone,
-        Standing::Unknown => Holder::Unknown,
+fn holder(lock: &LockInfo) -> LockHolderStatus {
+    match lock.liveness(None) {
+        HolderLiveness::Alive => LockHolderStatus::OursAlive,
+        HolderLiveness::Gone => LockHolderStatus::OursGone,
+        HolderLiveness::Unknown => LockHolderStatus::Unknown,
     }
 }
 
@@ -218,17 +218,17 @@ fn in_minutes(minutes: i64) -> jiff::Timestamp {
     jiff::Timestamp::now() + jiff::SignedDuration::from_mins(minutes)
 }
 
-pub fn a_backup_that_is_killed_in_the_middle_leaves_a_sound_repository_and_is_taken_up_again(bed: &Bed) {
-    fill_much(&bed.source());
-    kill_in_the_middle(bed, bed.backup_work());
+pub fn a_killed_backup_leaves_an_intact_repository_and_can_be_repeated(bed: &Testbed) {
+    fill_large(&bed.source());
+    kill_during(bed, bed.backup_work());
     let locks = bed.locks();
-    assert_eq!(locks.is_empty(), bed.which.kind() == Kind::Kopia, "{locks:?}");
-    let mut watch = LockWatch::default();
-    let mut removable = |minutes| watch.observe(&locks, in_minutes(minutes), holder);
-    if bed.which.kind() == Kind::BuiltIn {
-        assert_eq!(removable(0).len(), locks.len(), "ours, and its holder is gone");
+    assert_eq!(locks.is_empty(), bed.mover_kind.kind() == MoverKind::Kopia, "{locks:?}");
+    let mut detector = StaleLockDetector::default();
+    let mut removable = |minutes| detector.observe(&locks, in_minutes(minutes), holder);
+    if bed.mover_kind.kind() == MoverKind::BuiltIn {
+        assert_eq!(removable(0).len(), locks.len(), "of this cluster, and its holder has ended");
     } else {
-        // restic names a machine and a number, which another cluster's process may have too.
+        // restic records a host name and a PID, which a process of another cluster may have too.
         assert!(removable(31).is_empty() && removable(38).is_empty(), "{locks:?}");
         round_trip(bed);
         assert_eq!(removable(45).len(), locks.len(), "old, and unchanged twice");
@@ -236,21 +236,21 @@ pub fn a_backup_that_is_killed_in_the_middle_leaves_a_sound_repository_and_is_ta
     bed.run(Work::Unlock { locks: locks.iter().map(|lock| lock.id.clone()).collect() }).unwrap();
     assert_eq!(bed.locks(), []);
     round_trip(bed);
-    bed.assert_sound();
+    bed.assert_intact();
 }
 
-pub fn a_restore_that_is_killed_in_the_middle_is_taken_up_again(bed: &Bed) {
-    fill_much(&bed.source());
+pub fn a_killed_restore_can_be_resumed(bed: &Testbed) {
+    fill_large(&bed.source());
     let before = fingerprint(&bed.source(), fidelity(bed));
     let snapshot = bed.back_up().snapshot.unwrap();
-    kill_in_the_middle(bed, bed.restore_work(&snapshot));
+    kill_during(bed, bed.restore_work(&snapshot));
     let Work::Restore(mut again) = bed.restore_work(&snapshot) else { panic!("a restore") };
     again.resumed = true;
     bed.run(Work::Restore(again)).unwrap();
     assert_same(&before, &bed.target(), fidelity(bed));
 }
 
-fn round_trip(bed: &Bed) {
+fn round_trip(bed: &Testbed) {
     let before = fingerprint(&bed.source(), fidelity(bed));
     let outcome = bed.back_up();
     bed.fresh_target();
@@ -258,52 +258,53 @@ fn round_trip(bed: &Bed) {
     assert_same(&before, &bed.target(), fidelity(bed));
 }
 
-/// Raises a flag at the end, however that comes.
-struct Raise<'f>(&'f AtomicBool);
+/// Sets a flag on drop.
+struct SetOnDrop<'f>(&'f AtomicBool);
 
-impl Drop for Raise<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-pub fn a_source_that_changes_while_it_is_read_is_backed_up_all_the_same(bed: &Bed) {
-    fill_much(&bed.source());
+pub fn a_changing_source_is_backed_up(bed: &Testbed) {
+    fill_large(&bed.source());
     let still = bed.source().join("a");
     let before = fingerprint(&still, fidelity(bed));
     fs::create_dir(bed.source().join("busy")).unwrap();
-    let over = AtomicBool::new(false);
+    let is_finished = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut round = 0_u64;
-            while !over.load(Ordering::Acquire) {
+            while !is_finished.load(Ordering::Acquire) {
                 round += 1;
                 let path = bed.source().join(format!("busy/file-{}", round % 50));
-                let _ = fs::write(&path, noise(round, 10_000 + usize::try_from(round % 7).unwrap() * 5000));
+                let _ = fs::write(&path, random_bytes(round, 10_000 + usize::try_from(round % 7).unwrap() * 5000));
                 let _ = fs::remove_file(bed.source().join(format!("busy/file-{}", (round + 25) % 50)));
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        let _over = Raise(&over);
+        let _finish = SetOnDrop(&is_finished);
         bed.back_up()
     });
-    // A file that was gone when its turn came may be named; one that stayed may not.
+    // A file that was removed during the backup may be reported; one that stayed may not.
     assert!(outcome.problems.named.iter().all(|problem| !problem.path.starts_with("a/")), "{:?}", outcome.problems);
     bed.restore(outcome.snapshot.as_deref().unwrap());
     assert_same(&before, &bed.target().join("a"), fidelity(bed));
-    bed.assert_sound();
+    bed.assert_intact();
 }
 
-pub fn files_that_cannot_be_read_are_named_and_the_rest_is_backed_up(bed: &Bed) {
+pub fn unreadable_files_are_problems_and_the_rest_is_backed_up(bed: &Testbed) {
     fill(&bed.source());
     fs::set_permissions(bed.source().join("a/b/small-7"), fs::Permissions::from_mode(0o0)).unwrap();
-    // Root without the right to read everything.
-    let mut weak = Bed::bare(bed.which, crate::bed::Where::Directory).unwrap();
-    let program = std::mem::replace(&mut weak.launch.program, "setpriv".into());
-    let rights = "--bounding-set=-dac_override,-dac_read_search";
-    weak.launch.arguments = vec![rights.into(), "--inh-caps=-dac_override,-dac_read_search".into(), program.into()];
-    weak.place = bed.place.clone();
-    let Outcome::Backup(outcome) = weak.run(bed.backup_work()).unwrap() else { panic!("a backup") };
+    // Root without the capability to read all files.
+    let mut unprivileged = Testbed::without_repository(bed.mover_kind, crate::testbed::StoreKind::Directory).unwrap();
+    let program = std::mem::replace(&mut unprivileged.command.program, "setpriv".into());
+    let capabilities = "--bounding-set=-dac_override,-dac_read_search";
+    unprivileged.command.arguments =
+        vec![capabilities.into(), "--inh-caps=-dac_override,-dac_read_search".into(), program.into()];
+    unprivileged.location = bed.location.clone();
+    let Outcome::Backup(outcome) = unprivileged.run(bed.backup_work()).unwrap() else { panic!("a backup") };
     let unreadable: Vec<_> = outcome.problems.named.iter().filter(|problem| problem.path == "a/b/small-7").collect();
     assert_eq!(unreadable.len(), 1, "{:?}", outcome.problems);
     assert!(unreadable[0].cause.to_lowercase().contains("permission denied"), "{unreadable:?}");
@@ -313,7 +314,7 @@ pub fn files_that_cannot_be_read_are_named_and_the_rest_is_backed_up(bed: &Bed) 
     assert_same(&expected, &bed.target(), fidelity(bed));
 }
 
-pub fn an_empty_volume_is_no_error(bed: &Bed) {
+pub fn an_empty_volume_is_not_an_error(bed: &Testbed) {
     let outcome = bed.back_up();
     assert_eq!((outcome.bytes, outcome.files), (0, 0));
     assert_eq!(outcome.snapshot.is_some(), fidelity(bed).empty_snapshots);

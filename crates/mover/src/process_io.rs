@@ -1,0 +1,116 @@
+//! The I/O of a process as a sign of progress that no meter shows.
+//!
+//! Every mover counts the bytes it has read, and reads ahead of its uploads: a small volume completely, long before the last
+//! byte is stored. The I/O of its process shows that it does not hang.
+
+/// Less I/O than this is overhead: frames, status lines, keep-alives.
+const MIN_PROGRESS: u64 = 256 << 10;
+
+/// The I/O counters of a process.
+#[derive(Debug)]
+pub(crate) struct ProcessIo {
+    file: String,
+    counted: u64,
+    /// Whether it is this process, whose reads of the counters count too.
+    is_own: bool,
+}
+
+impl ProcessIo {
+    /// The I/O of this process.
+    pub(crate) fn of_this_process() -> Self {
+        Self::of("self", true)
+    }
+
+    /// The I/O of another process.
+    pub(crate) fn of_process(process: u32) -> Self {
+        Self::of(&process.to_string(), false)
+    }
+
+    fn of(process: &str, is_own: bool) -> Self {
+        let mut io = Self { file: format!("/proc/{process}/io"), counted: 0, is_own };
+        io.counted = io.read().map_or(0, |sample| sample.bytes.saturating_add(sample.cost));
+        io
+    }
+
+    /// Whether more than overhead was read or written since the last progress. Always `false` without `/proc`.
+    pub(crate) fn has_progressed(&mut self) -> bool {
+        let Some(Sample { bytes, cost }) = self.read() else { return false };
+        let has_progressed = bytes >= self.counted.saturating_add(MIN_PROGRESS);
+        if has_progressed {
+            self.counted = bytes;
+        }
+        self.counted = self.counted.saturating_add(cost);
+        has_progressed
+    }
+
+    /// Excludes bytes that are known to be overhead: the frames of every second would add up to progress.
+    pub(crate) fn ignore(&mut self, overhead: usize) {
+        self.counted = self.counted.saturating_add(overhead as u64);
+    }
+
+    fn read(&self) -> Option<Sample> {
+        let text = std::fs::read_to_string(&self.file).ok()?;
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let bytes = field("rchar:")?.saturating_add(field("wchar:")?);
+        Some(Sample { bytes, cost: if self.is_own { text.len() as u64 } else { 0 } })
+    }
+}
+
+struct Sample {
+    /// All bytes read and written so far, including sockets.
+    bytes: u64,
+    /// The bytes that this sample itself reads, which the next sample includes.
+    cost: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_counts_once_and_overhead_never() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let set_counters = |read: u64, written: u64| {
+            std::fs::write(file.path(), format!("rchar: {read}\nwchar: {written}\nsyscr: 7\n")).expect("written");
+        };
+        let mut io = ProcessIo { file: file.path().display().to_string(), counted: 5000, is_own: false };
+        set_counters(3000, 2000);
+        assert!(!io.has_progressed(), "nothing");
+        set_counters(3000, 60_000);
+        assert!(!io.has_progressed(), "overhead");
+        set_counters(200_000, 70_000);
+        assert!(io.has_progressed(), "progress, in small steps");
+        assert!(!io.has_progressed(), "no more progress");
+    }
+
+    #[test]
+    fn ignored_bytes_never_add_up_to_progress() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut io = ProcessIo { file: file.path().display().to_string(), counted: 0, is_own: false };
+        for second in 1..=3600_u64 {
+            std::fs::write(file.path(), format!("rchar: 0\nwchar: {}\n", second * 1000)).expect("written");
+            io.ignore(1000);
+            assert!(!io.has_progressed(), "after {second} s");
+        }
+    }
+
+    #[test]
+    fn samples_of_the_own_process_never_add_up_to_progress() {
+        // Other tests run in this process, but not in this thread.
+        let mut io = ProcessIo::of("thread-self", true);
+        for sample in 1..=10_000 {
+            assert!(!io.has_progressed(), "at sample {sample}");
+        }
+    }
+
+    #[test]
+    fn reads_of_this_process_are_progress() {
+        let mut io = ProcessIo::of_this_process();
+        std::io::copy(
+            &mut std::io::Read::take(std::fs::File::open("/dev/zero").expect("zeros"), 1 << 20),
+            &mut std::io::sink(),
+        )
+        .expect("read");
+        assert!(io.has_progressed());
+    }
+}

@@ -1,0 +1,442 @@
+//! External programs: reads their output line by line, maps their exit status, and stops them with the mover.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::interrupt::Interrupt;
+use crate::mover::Session;
+use crate::process_io::ProcessIo;
+use crate::version::Version;
+use crate::{MoverError, Result};
+
+/// The output stream of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+/// A program and its version.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub name: &'static str,
+    pub path: PathBuf,
+    pub version: Version,
+    strip_progress: StripProgress,
+}
+
+/// Returns a line of a program's standard error without progress output.
+pub(crate) type StripProgress = fn(&str) -> &str;
+
+/// The exit of a program.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    pub status: ExitStatus,
+    /// The end of its standard error, without progress output.
+    pub stderr_tail: String,
+}
+
+impl Exit {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+}
+
+/// Describes an exit code or signal.
+pub(crate) fn describe_status(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(9)) => "killed by signal 9, possibly out of memory".into(),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "unknown exit status".into(),
+    }
+}
+
+/// Environment variables that programs inherit. None contains a secret.
+const INHERITED_VARIABLES: &[&str] = &[
+    "PATH",
+    "LANG",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "GOMAXPROCS",
+    "GOMEMLIMIT",
+    "GOGC",
+];
+/// Environment variables of the pod's identity, inherited if the location has no credentials.
+const IDENTITY_VARIABLES: &[&str] = &[
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "AZURE_CLIENT_ID",
+    "AZURE_TENANT_ID",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_AUTHORITY_HOST",
+];
+
+/// Longer lines are truncated. A list of snapshots may be one long line.
+const MAX_LINE_LENGTH: usize = 256 << 20;
+const MAX_STDERR_TAIL: usize = 16 << 10;
+
+impl Program {
+    /// Finds a program and rejects a version that is too old.
+    pub(crate) fn find(
+        name: &'static str,
+        version_argument: &str,
+        minimum: Version,
+        strip_progress: StripProgress,
+        session: &Session,
+    ) -> Result<Self> {
+        let path = session.program.clone().unwrap_or_else(|| PathBuf::from(name));
+        let path = look_up(&path).map_err(|cause| MoverError::ProgramNotFound { program: name.into(), cause })?;
+        let unchecked = Self { name, path, version: minimum, strip_progress };
+        let (output, exit) = unchecked.capture(unchecked.command(session, [version_argument]), session)?;
+        let version = Version::find(&output).ok_or_else(|| MoverError::UnexpectedOutput {
+            program: name.into(),
+            output: format!("{} {}", truncate(&output), truncate(&exit.stderr_tail)),
+        })?;
+        if version < minimum {
+            let (version, minimum) = (version.to_string(), minimum.to_string());
+            return Err(MoverError::ProgramTooOld { program: name.into(), version, minimum });
+        }
+        Ok(Self { version, ..unchecked })
+    }
+
+    /// A command with a clean environment that is killed when this thread ends.
+    pub(crate) fn command<I: AsRef<OsStr>>(
+        &self,
+        session: &Session,
+        arguments: impl IntoIterator<Item = I>,
+    ) -> Command {
+        let mut command = guarded(session, &self.path);
+        command.args(arguments).env_clear();
+        let identity: &[&str] =
+            if session.repository.location.credentials.is_none() { IDENTITY_VARIABLES } else { &[] };
+        for name in INHERITED_VARIABLES.iter().chain(identity) {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command.env("HOME", session.private.path()).env("TMPDIR", session.scratch.path());
+        command
+    }
+
+    /// Runs a command and returns its standard output.
+    pub(crate) fn capture(&self, command: Command, session: &Session) -> Result<(String, Exit)> {
+        self.capture_with_input(command, session, &[])
+    }
+
+    /// Runs a command with `input` on its standard input and returns its standard output.
+    pub(crate) fn capture_with_input(
+        &self,
+        command: Command,
+        session: &Session,
+        input: &[u8],
+    ) -> Result<(String, Exit)> {
+        let mut output = String::new();
+        let on_line = &mut |stream: Stream, line: &str| {
+            if stream == Stream::Out {
+                output.push_str(line);
+                output.push('\n');
+            }
+        };
+        let exit = self.run(command, session, input, on_line, &mut |_| {})?;
+        Ok((output, exit))
+    }
+
+    /// Runs a command, passes each line to `on_line`, and calls `on_tick` with its process ID once in every interval. Only its
+    /// I/O counts as progress: a program may print the same progress every second.
+    pub(crate) fn run(
+        &self,
+        mut command: Command,
+        session: &Session,
+        input: &[u8],
+        on_line: &mut dyn FnMut(Stream, &str),
+        on_tick: &mut dyn FnMut(u32),
+    ) -> Result<Exit> {
+        session.check_cancel()?;
+        command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| self.not_found(&error))?;
+        if let Some(mut pipe) = child.stdin.take() {
+            let _ = pipe.write_all(input);
+        }
+        let lines = spawn_readers(&mut child);
+        let mut tail = Tail::default();
+        let mut interrupt = Interrupt::default();
+        let mut next = Instant::now() + session.interval;
+        let mut io = ProcessIo::of_process(child.id());
+        loop {
+            match lines.recv_timeout(POLL_INTERVAL) {
+                Ok((stream, line)) => {
+                    io.ignore(line.len() + 1);
+                    if stream == Stream::Err {
+                        tail.add((self.strip_progress)(&line));
+                    }
+                    on_line(stream, &line);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if session.cancel.is_cancelled() {
+                interrupt.signal(&child);
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + session.interval;
+                on_tick(child.id());
+                if io.has_progressed() {
+                    session.task.touch();
+                }
+            }
+        }
+        let status = child.wait().map_err(|error| MoverError::local(format!("wait for {}", self.name), &error))?;
+        session.check_cancel()?;
+        Ok(Exit { status, stderr_tail: tail.0 })
+    }
+
+    fn not_found(&self, error: &std::io::Error) -> MoverError {
+        MoverError::ProgramNotFound { program: self.name.into(), cause: error.to_string() }
+    }
+
+    pub(crate) fn error(&self, exit: &Exit) -> MoverError {
+        let message = truncate_front(&without_stack(&exit.stderr_tail));
+        MoverError::ProgramFailed { program: self.name.into(), status: describe_status(exit.status), message }
+    }
+}
+
+/// The maximum delay before a cancel is handled.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Finds a program in `PATH` or at a path.
+fn look_up(program: &Path) -> std::result::Result<PathBuf, String> {
+    if program.components().count() > 1 {
+        return if program.is_file() {
+            Ok(program.into())
+        } else {
+            Err(format!("{} does not exist", program.display()))
+        };
+    }
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::split_paths(&search).map(|folder| folder.join(program)).find(|path| path.is_file());
+    path.ok_or_else(|| format!("{} not found in PATH", program.display()))
+}
+
+/// Starts the program through [`crate::guard`], which sets its death signal and its writable paths.
+fn guarded(session: &Session, program: &Path) -> Command {
+    let Some((shim, arguments)) = session.guard.split_first() else { return Command::new(program) };
+    let mut command = Command::new(shim);
+    command.args(arguments).arg("--guard").arg(std::process::id().to_string());
+    for path in &session.writable_paths {
+        command.arg("--writes").arg(path);
+    }
+    command.arg("--").arg(program);
+    command
+}
+
+fn spawn_readers(child: &mut Child) -> Receiver<(Stream, String)> {
+    let (to, from) = sync_channel(1024);
+    if let Some(out) = child.stdout.take() {
+        read_lines(out, Stream::Out, to.clone());
+    }
+    if let Some(err) = child.stderr.take() {
+        read_lines(err, Stream::Err, to);
+    }
+    from
+}
+
+fn read_lines(mut from: impl Read + Send + 'static, stream: Stream, to: SyncSender<(Stream, String)>) {
+    std::thread::spawn(move || {
+        let mut lines = LineSplitter::default();
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            for line in lines.add(&buffer[..length]) {
+                if to.send((stream, line)).is_err() {
+                    return;
+                }
+            }
+        }
+        if let Some(rest) = lines.rest() {
+            let _ = to.send((stream, rest));
+        }
+    });
+}
+
+/// Splits at line breaks and at carriage returns: kopia overwrites its progress line.
+#[derive(Debug, Default)]
+struct LineSplitter(Vec<u8>);
+
+impl LineSplitter {
+    fn add(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut complete = Vec::new();
+        let mut pieces = bytes.split(|byte| matches!(byte, b'\n' | b'\r')).peekable();
+        while let Some(piece) = pieces.next() {
+            let room = MAX_LINE_LENGTH.saturating_sub(self.0.len()).min(piece.len());
+            self.0.extend_from_slice(&piece[..room]);
+            if pieces.peek().is_some() {
+                complete.extend(self.rest());
+            }
+        }
+        complete
+    }
+
+    fn rest(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.0);
+        (!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned())
+    }
+}
+
+/// The bounded end of a text.
+#[derive(Debug, Default)]
+struct Tail(String);
+
+impl Tail {
+    fn add(&mut self, line: &str) {
+        if line.is_empty() {
+            return;
+        }
+        self.0.push_str(line);
+        self.0.push('\n');
+        if self.0.len() > MAX_STDERR_TAIL {
+            let from = self.0.ceil_char_boundary(self.0.len() - MAX_STDERR_TAIL / 2);
+            self.0.drain(..from);
+        }
+    }
+}
+
+/// The maximum length of a program's text in a message.
+const MAX_TEXT_LENGTH: usize = 400;
+
+/// Truncates a text to one line of limited length, for messages.
+pub(crate) fn truncate(text: &str) -> String {
+    let one_line = one_line(text);
+    match one_line.char_indices().nth(MAX_TEXT_LENGTH) {
+        Some((end, _)) => format!("{}…", &one_line[..end]),
+        None => one_line,
+    }
+}
+
+/// Truncates the front: the cause of a failure is at the end of a program's output.
+fn truncate_front(text: &str) -> String {
+    let one_line = one_line(text);
+    match one_line.char_indices().nth_back(MAX_TEXT_LENGTH) {
+        Some((before, dropped)) => format!("…{}", &one_line[before + dropped.len_utf8()..]),
+        None => one_line,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Removes Go stack traces: lines with a function, each followed by a line with a source position, which starts with a tab.
+fn without_stack(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_position = |line: Option<&&str>| line.is_some_and(|line| line.starts_with('\t'));
+    let is_kept = |at: usize| !is_position(lines.get(at)) && !is_position(lines.get(at + 1));
+    (0..lines.len()).filter(|at| is_kept(*at)).map(|at| lines[at]).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_progress::{Operation, Stall, VirtualClock};
+    use plimsoll_testkit::wait::until_blocking;
+
+    use super::*;
+    use crate::job::{Job, MoverKind, Repository, Work};
+    use crate::{Cancel, RepositoryLocation, Secret};
+
+    /// The stall of a command, measured with a fast virtual clock.
+    fn stall_of(script: &str) -> Option<Stall> {
+        let (clock, cancel) = (VirtualClock::new(), Cancel::default());
+        let operation = Operation::new("transfer", clock.clock());
+        let repository =
+            Repository { location: RepositoryLocation::directory("/nowhere", "r"), password: Secret::new("p") };
+        let mut job = Job::new("transfer", MoverKind::Restic, repository, Work::Locks);
+        job.interval = 50;
+        let session = Session::new(&job, operation.root(), cancel.clone(), Vec::new()).expect("a session");
+        let program =
+            Program { name: "bash", path: "/bin/bash".into(), version: Version(1, 0, 0), strip_progress: |line| line };
+        std::thread::scope(|scope| {
+            let command = program.command(&session, ["-c", script]);
+            let running = scope.spawn(|| program.capture(command, &session));
+            let stall = until_blocking("a stall", Duration::from_secs(5), || {
+                clock.advance(Duration::from_secs(1));
+                operation.snapshot().stall
+            });
+            cancel.cancel();
+            let ended = running.join().expect("no panic");
+            assert!(matches!(ended, Err(MoverError::Cancelled)), "{ended:?}");
+            stall.ok()
+        })
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_a_stall() {
+        assert!(stall_of("exec sleep 1000").is_some());
+    }
+
+    /// A command that writes a megabyte a second to `to`. It waits without a child process, whose reads would count as its own.
+    fn writing(to: &str) -> String {
+        format!("exec 3<> <(:); line=$(printf '%16000s' x); while :; do echo \"$line\" {to}; read -t 0.01 -u 3; done")
+    }
+
+    #[test]
+    fn a_command_that_only_prints_is_a_stall() {
+        assert!(stall_of(&writing("")).is_some());
+        assert!(stall_of(&writing(">&2")).is_some());
+    }
+
+    #[test]
+    fn a_command_that_moves_data_is_not_a_stall() {
+        assert!(stall_of(&writing("> /dev/null")).is_none());
+    }
+
+    #[test]
+    fn lines_end_at_line_breaks_and_carriage_returns_across_reads() {
+        let mut lines = LineSplitter::default();
+        assert_eq!(lines.add(b"\r / 1 hash"), Vec::<String>::new());
+        assert_eq!(lines.add(b"ing\r - 2\nlast"), [" / 1 hashing", " - 2"]);
+        assert_eq!(lines.rest().as_deref(), Some("last"));
+        assert_eq!(lines.rest(), None);
+    }
+
+    #[test]
+    fn the_end_of_a_long_output_is_kept() {
+        let text = "a long log line\n".repeat(100) + "the actual error";
+        let kept = truncate_front(&text);
+        assert!(kept.starts_with('…') && kept.ends_with("the actual error"), "{kept}");
+        assert_eq!(kept.chars().count(), MAX_TEXT_LENGTH + 1);
+        assert_eq!(truncate_front(" one\n two "), "one two");
+    }
+
+    #[test]
+    fn a_stack_trace_is_removed() {
+        let text = "Access Denied.\nclient.PutObject\nmain.Save\n\t/build/s3.go:307\nruntime.goexit\n\t/go/asm.s:1594\n\
+                     unable to create lock in backend\n";
+        assert_eq!(without_stack(text), "Access Denied.\nclient.PutObject\nunable to create lock in backend");
+    }
+
+    #[test]
+    fn a_missing_program_is_reported() {
+        assert!(look_up(Path::new("no-such-program-anywhere")).is_err_and(|cause| cause.contains("PATH")));
+        assert!(look_up(Path::new("/no/such/program")).is_err());
+        assert!(look_up(Path::new("sh")).is_ok());
+    }
+}
