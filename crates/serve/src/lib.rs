@@ -14,7 +14,6 @@
 //! token. It must never change the cluster unless it was allowed to, send text as markup, or hold up the work it shows.
 
 mod agents;
-mod answer;
 mod board;
 mod changes;
 mod error;
@@ -25,6 +24,7 @@ pub mod metrics;
 mod model;
 mod page;
 mod remote;
+mod response;
 mod routes;
 mod sections;
 mod shelf;

@@ -1,15 +1,13 @@
 //! The listener.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use hyper::body::Incoming;
+use axum::Router;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use kube::Client;
 use plimsoll_observe::{Gatherer, Scope};
 use plimsoll_progress::Trees;
@@ -22,13 +20,14 @@ use crate::board::Board;
 use crate::error::Error;
 use crate::feed::{Due, Memory, SAMPLE_EVERY, feed, sample};
 use crate::remote::Leader;
-use crate::routes::Routes;
+use crate::routes::{AppState, agent_router, dashboard_router};
 use crate::token::Token;
 
-/// So many connections at the same time.
-const MOST_CONNECTIONS: usize = 256;
-/// A client must have asked by then.
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
+/// Connections that are open at the same time; further ones are closed.
+const MAX_CONNECTIONS: usize = 256;
+/// A client must have sent its request headers by then.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How the dashboard is served.
 #[derive(Clone, Debug)]
@@ -110,7 +109,7 @@ impl Dashboard {
             let sampling = sample(self.memory.trees.clone(), Arc::clone(&board), SAMPLE_EVERY);
             work.push(AbortOnDropHandle::new(tokio::spawn(sampling)));
         }
-        let routes = Routes {
+        let state = Arc::new(AppState {
             settings: self.settings,
             client: self.client,
             trees: self.memory.trees,
@@ -119,48 +118,46 @@ impl Dashboard {
             // Grows from one process to the next, like an epoch.
             epoch: u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0),
             only_trees: self.only_trees,
-            servers_token: OnceCell::new(),
-        };
-        work.push(AbortOnDropHandle::new(tokio::spawn(accept(listener, Arc::new(routes)))));
+            server_token: OnceCell::new(),
+        });
+        let router = if state.only_trees { agent_router(&state) } else { dashboard_router(&state) };
+        work.push(AbortOnDropHandle::new(tokio::spawn(accept(listener, router))));
         Ok(Listening { address, _work: work })
     }
 }
 
-async fn accept(listener: TcpListener, routes: Arc<Routes>) {
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+async fn accept(listener: TcpListener, router: Router) {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut open = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
             Some(_) = open.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
-                    let routes = Arc::clone(&routes);
+                    let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+                    let router = router.clone();
                     open.spawn(async move {
-                        serve(stream, routes).await;
-                        drop(place);
+                        serve(stream, router).await;
+                        drop(permit);
                     });
                 }
                 Err(error) => {
-                    warn!("cannot accept a connection for the dashboard: {error}");
-                    // Out of file descriptors, most likely: others must close first.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    warn!("failed to accept a connection to the dashboard: {error}");
+                    // Out of file descriptors, most likely: other connections must close first.
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             }
         }
     }
 }
 
-async fn serve(stream: TcpStream, routes: Arc<Routes>) {
-    // Small pieces, each of which somebody waits for.
+/// Serves one connection. Not `axum::serve`, which has neither a time limit for headers nor a limit for connections.
+async fn serve(stream: TcpStream, router: Router) {
+    // Events are small, and each of them is waited for.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let routes = Arc::clone(&routes);
-        async move { Ok::<_, Infallible>(routes.answer(request).await) }
-    });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        debug!("a connection to the dashboard ended badly: {error}");
+    server.timer(TokioTimer::new()).header_read_timeout(HEADER_READ_TIMEOUT);
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await {
+        debug!("connection to the dashboard failed: {error}");
     }
 }

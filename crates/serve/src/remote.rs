@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{Method, Request};
@@ -14,7 +16,7 @@ use plimsoll_progress::{Clock, Frame, Replica, Shown, Trees};
 use serde::Deserialize;
 use tracing::debug;
 
-use crate::answer::{Answer, OURS, answer};
+use crate::response::SERVER_HEADER;
 use crate::token::Token;
 
 /// The Service that leads to the leader.
@@ -23,6 +25,8 @@ pub const SERVICE: &str = "plimsoll";
 const PORT: &str = "dashboard";
 /// Carries our token: the proxy keeps `Authorization` for itself.
 pub const HEADER: &str = "x-plimsoll-token";
+/// The last event that a reader who comes back has seen.
+pub(crate) const LAST_EVENT_ID: &str = "last-event-id";
 /// Trees that were not heard of for this long are no longer fresher than what the cluster says.
 const SILENCE: Duration = Duration::from_secs(12);
 /// A leader that is gone is looked for again after this; one that was never found, less and less often.
@@ -66,35 +70,29 @@ impl Leader {
         let uri = format!("/api/v1/namespaces/{}/services/http:{SERVICE}:{PORT}/proxy{path}", self.namespace);
         let mut request = Request::builder().method(method).uri(uri).header(HEADER, self.token.reveal());
         if let Some(place) = place {
-            request = request.header("last-event-id", place);
+            request = request.header(LAST_EVENT_ID, place);
         }
         let request = request.body(kube::client::Body::empty()).map_err(kube::Error::HttpError)?;
         self.client.send(request).await
     }
 
-    /// Gives a request on, and its answer back; nothing if no server answers.
-    pub(crate) async fn forward(&self, parts: &http::request::Parts) -> Option<Answer> {
-        let path = parts.uri.path_and_query().map_or(parts.uri.path(), |path| path.as_str());
-        let asked = self.ask(&parts.method, path, parts.headers.get("last-event-id"));
-        let response = match tokio::time::timeout(ANSWER_WITHIN, asked).await {
-            Ok(Ok(response)) if response.headers().contains_key(OURS) => response,
+    /// Forwards a read to the server and returns its response; nothing if no server answers.
+    pub(crate) async fn forward(&self, path: &str, last_event: Option<&http::HeaderValue>) -> Option<Response> {
+        let response = match tokio::time::timeout(ANSWER_WITHIN, self.ask(&Method::GET, path, last_event)).await {
+            Ok(Ok(response)) if response.headers().contains_key(SERVER_HEADER) => response,
             Ok(Ok(response)) => {
-                debug!("the API server does not lead to the server: {}", response.status());
+                debug!("the API server's proxy does not reach the server: {}", response.status());
                 return None;
             }
             Ok(Err(error)) => {
-                debug!("the server cannot be reached: {error}");
+                debug!("the server is unreachable: {error}");
                 return None;
             }
             Err(_) => return None,
         };
-        let stream = is_stream(response.headers());
-        let (status, kind) = (response.status(), if stream { "text/event-stream" } else { "application/json" });
-        // A connection that breaks ends the answer; a reader of events comes back by itself.
-        let pieces = response.into_body().into_data_stream().take_while(|piece| std::future::ready(piece.is_ok()));
-        let frames = pieces.filter_map(|piece| std::future::ready(piece.ok()));
-        let frames = frames.map(|piece| Ok(hyper::body::Frame::data(piece)));
-        Some(answer(status, kind, http_body_util::StreamBody::new(frames).boxed_unsync()))
+        let content_type = if is_stream(response.headers()) { "text/event-stream" } else { "application/json" };
+        let (status, body) = (response.status(), Body::new(response.into_body()));
+        Some((status, [(http::header::CONTENT_TYPE, content_type)], body).into_response())
     }
 }
 
