@@ -13,9 +13,9 @@
 //! Nobody looks, nothing is watched: the cluster is read only while somebody asks; what is in memory is noted all the time, for charts. Everything but the page and `/healthz` is behind a
 //! token. It must never change the cluster unless it was allowed to, send text as markup, or hold up the work it shows.
 
+mod actions;
 mod agents;
 mod board;
-mod changes;
 mod error;
 mod events;
 mod feed;

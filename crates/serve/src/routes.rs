@@ -24,7 +24,7 @@ use crate::listen::Settings;
 use crate::remote::{HEADER, LAST_EVENT_ID, Leader};
 use crate::response::{Problem, add_standard_headers, event_stream};
 use crate::token::Token;
-use crate::{changes, events, page};
+use crate::{actions, events, page};
 
 /// Event streams of the page that are open at the same time.
 const MAX_STREAMS: usize = 128;
@@ -235,7 +235,7 @@ async fn cancel(State(state): Shared, path: OperationPath) -> Result<Json<Value>
     state.require_fresh().await?;
     state.require_changes_allowed()?;
     let (line, object) = state.board.object(&key(path)).ok_or_else(operation_not_found)?;
-    let message = changes::cancel(&state.client, &line, &object).await.map_err(conflict)?;
+    let message = actions::cancel(&state.client, &line, &object).await.map_err(conflict)?;
     Ok(Json(json!({ "message": message })))
 }
 
@@ -243,7 +243,7 @@ async fn retry(State(state): Shared, path: OperationPath) -> Result<Json<Value>,
     state.require_fresh().await?;
     state.require_changes_allowed()?;
     let (line, object) = state.board.object(&key(path)).ok_or_else(operation_not_found)?;
-    let message = changes::retry(&state.client, &line, &object).await.map_err(conflict)?;
+    let message = actions::retry(&state.client, &line, &object).await.map_err(conflict)?;
     Ok(Json(json!({ "message": message })))
 }
 

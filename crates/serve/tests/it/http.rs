@@ -165,7 +165,7 @@ async fn where_it_is_allowed_what_runs_is_cancelled_and_what_failed_is_done_agai
     let (status, text) = post("broken/retry").await;
     assert_eq!(status, StatusCode::OK, "{text}");
     let names = bed.names(Kind::Backup).await;
-    let again = names.iter().find(|name| name.starts_with("broken-again-")).unwrap_or_else(|| panic!("{names:?}"));
+    let again = names.iter().find(|name| name.starts_with("broken-retry-")).unwrap_or_else(|| panic!("{names:?}"));
     assert_eq!(bed.get(Kind::Backup, again).await["spec"]["includedNamespaces"], json!(["shop"]));
     let (status, text) = post("running/cancel").await;
     assert_eq!(status, StatusCode::OK, "{text}");
