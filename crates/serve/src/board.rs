@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
 use crate::feed::Due;
-use crate::metrics::{self, Tally};
+use crate::metrics::{self, Totals};
 use crate::model::{self, Detail, Row};
 use crate::sections::sections;
 use crate::shelf::Shelf;
@@ -48,7 +48,7 @@ struct State {
     lines: HashMap<String, Line>,
     trails: Trails,
     throughput: Recent,
-    tally: Tally,
+    totals: Totals,
     world: Option<Arc<World>>,
 }
 
@@ -149,7 +149,7 @@ impl Board {
         state.sequence += 1;
         state.now = world.now.as_millisecond();
         state.drawn = Some(Instant::now());
-        state.tally.see(&lines, &objects);
+        state.totals.see(&lines, &objects);
         state.follow(&lines, &rows, Timestamp::now());
         let sequence = state.sequence;
         state.rows.put(sequence, rows.into_iter().map(|row| (row.key.clone(), row)));
@@ -221,7 +221,7 @@ impl Board {
         let state = self.lock();
         let Some(world) = &state.world else { return String::new() };
         let lines: Vec<&Line> = state.lines.values().collect();
-        metrics::text(&lines, world, &state.tally, due)
+        metrics::text(&lines, world, &state.totals, due)
     }
 
     /// Where a reader is, in words that another process does not mistake for its own.

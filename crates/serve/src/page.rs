@@ -1,6 +1,8 @@
 //! The page: plain files, inside the binary.
 
-use crate::answer::{Answer, whole};
+use axum::Router;
+use axum::routing::get;
+use http::header::CONTENT_TYPE;
 
 /// Path, content type, content.
 const FILES: &[(&str, &str, &str)] = &[
@@ -17,11 +19,12 @@ const FILES: &[(&str, &str, &str)] = &[
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// The file at a path.
-pub fn file(path: &str) -> Option<Answer> {
-    let path = if path == "/index.html" { "/" } else { path };
-    let (_, kind, content) = FILES.iter().find(|(known, ..)| *known == path)?;
-    Some(whole(kind, *content))
+/// A route for each file.
+pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let index = ("/index.html", FILES[0].1, FILES[0].2);
+    FILES.iter().copied().chain([index]).fold(Router::new(), |router, (path, content_type, content)| {
+        router.route(path, get(move || async move { ([(CONTENT_TYPE, content_type)], content) }))
+    })
 }
 
 #[cfg(test)]

@@ -1,227 +1,248 @@
-//! Who gets what.
+//! The routes of the dashboard.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::middleware::{Next, from_fn_with_state, map_response};
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use futures::{Stream, StreamExt};
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, Method, Request, StatusCode};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use kube::Client;
 use plimsoll_progress::Trees;
-use serde_json::json;
-use tokio::sync::OnceCell;
+use plimsoll_progress_stream::{
+    LAST_EVENT_ID, LeaderClient, Problem, SERVER_HEADER, TreeSource, add_standard_headers, event_stream,
+    is_event_stream, presents_token, process_epoch, stream_trees,
+};
+use serde_json::{Value, json};
+use tracing::debug;
 
-use crate::answer::{Answer, events as event_stream, json as value, problem, whole};
 use crate::board::Board;
 use crate::listen::Settings;
-use crate::remote::{HEADER, Leader};
-use crate::token::Token;
-use crate::{changes, events, page};
+use crate::{actions, events, page};
 
-/// So many streams at the same time.
-const MOST_STREAMS: usize = 128;
-/// How long this process answers in the place of a server that cannot be reached, before that is asked again.
-const STAND_IN: Duration = Duration::from_mins(1);
-/// How often trees are looked at for whoever follows them.
-const LEADERS_TREES_EVERY: Duration = Duration::from_millis(500);
-const AGENTS_TREES_EVERY: Duration = Duration::from_millis(200);
-/// Where a reader that comes back was.
-const LAST_EVENT: &str = "last-event-id";
+/// Event streams of the page that are open at the same time.
+const MAX_STREAMS: usize = 128;
+/// An overview of the leader is never larger.
+const MAX_OVERVIEW_BYTES: usize = 256 << 20;
+/// This process serves in place of an unreachable leader for this long; then clients reconnect and the leader is tried again.
+const FALLBACK_PERIOD: Duration = Duration::from_mins(1);
+/// How often trees are compared with what a client has.
+const TREE_INTERVAL: Duration = Duration::from_millis(500);
+/// A leader that has not begun to respond by then is treated as unreachable.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Everything that can be asked for.
-pub struct Routes {
+/// What the handlers share.
+pub struct AppState {
     pub settings: Settings,
     pub client: Client,
-    pub trees: Trees,
-    pub leader: Option<Leader>,
+    pub leader: Option<LeaderClient>,
     pub board: Arc<Board>,
-    pub epoch: u64,
-    /// An agent has nothing else to tell.
-    pub only_trees: bool,
-    /// The server's token, once it was found.
-    pub servers_token: OnceCell<Token>,
 }
 
-impl Routes {
-    /// Answers a request.
-    pub async fn answer(&self, request: Request<Incoming>) -> Answer {
-        let (parts, _) = request.into_parts();
-        let path = parts.uri.path().to_owned();
-        let get = parts.method == Method::GET;
-        if get && path == "/healthz" {
-            return whole("text/plain; charset=utf-8", "ok\n");
-        }
-        if get
-            && !self.only_trees
-            && let Some(file) = page::file(&path)
-        {
-            return file;
-        }
-        let open = path == "/metrics" && self.settings.open_metrics;
-        if !open && !self.is_allowed(&parts.headers).await {
-            return problem(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong");
-        }
-        // Of this process, whoever answers the rest; and without a look at the cluster, which may not answer yet.
-        if get && path == "/api/facts" && !self.only_trees {
-            return value(StatusCode::OK, &self.facts());
-        }
-        // Only questions go on: what is to be changed is changed here, with the rights of whoever started this, or not at all.
-        if let Some(leader) = self.leader.as_ref().filter(|_| get && path.starts_with("/api/"))
-            && let Some(answer) = self.ask_leader(leader, &parts).await
-        {
-            return answer;
-        }
-        match (get, path.as_str()) {
-            (true, "/api/trees") => self.own_trees(parts.uri.query()),
-            _ if self.only_trees => nothing(),
-            (true, "/metrics") => self.metrics().await,
-            (true, "/api/overview") => self.overview().await,
-            (true, "/api/events") => self.events(&parts.headers).await,
-            (_, path) => match path.strip_prefix("/api/operations/") {
-                Some(rest) => self.operation(&parts.method, rest).await,
-                None => problem(StatusCode::NOT_FOUND, "NotFound", "there is nothing here"),
-            },
+type Shared = State<Arc<AppState>>;
+
+/// The routes of the dashboard: the page and `/healthz` are open, everything else needs the token.
+pub fn router(state: &Arc<AppState>, trees: Trees) -> Router {
+    let trees = TreeSource { trees, epoch: process_epoch(), interval: TREE_INTERVAL };
+    let metrics_route = Router::new().route("/metrics", get(metrics));
+    let (open, closed) =
+        if state.settings.open_metrics { (metrics_route, Router::new()) } else { (Router::new(), metrics_route) };
+    let operation = "/api/operations/{kind}/{namespace}/{name}";
+    let leader_first = Router::new()
+        .route("/api/overview", get(overview))
+        .route("/api/events", get(overview_events))
+        .route("/api/trees", get(stream_trees).with_state(Arc::new(trees)))
+        .route(operation, get(operation_detail))
+        .route(&format!("{operation}/events"), get(operation_events))
+        .route_layer(from_fn_with_state(Arc::clone(state), ask_leader_first));
+    let own = Router::new()
+        .route("/api/facts", get(facts))
+        .route(&format!("{operation}/cancel"), post(cancel))
+        .route(&format!("{operation}/retry"), post(retry));
+    let open = open.merge(page::router()).route("/healthz", get(health));
+    finish(open, closed.merge(leader_first).merge(own), state)
+}
+
+/// Puts the token in front of the closed routes and of unknown paths, and the standard headers on everything.
+fn finish(open: Router<Arc<AppState>>, closed: Router<Arc<AppState>>, state: &Arc<AppState>) -> Router {
+    let closed = closed
+        .fallback(path_not_found)
+        .method_not_allowed_fallback(path_not_found)
+        .layer(from_fn_with_state(Arc::clone(state), require_token));
+    open.method_not_allowed_fallback(path_not_found)
+        .merge(closed)
+        .layer(map_response(add_standard_headers))
+        .with_state(Arc::clone(state))
+}
+
+async fn require_token(State(state): Shared, request: Request, next: Next) -> Response {
+    if presents_token(request.headers(), &state.settings.token) {
+        return next.run(request).await;
+    }
+    Problem::new(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong").into_response()
+}
+
+/// Forwards a request to the leader; where that does not answer, this process does. Only reads are forwarded: changes are made by this
+/// process, with its own rights, or not at all.
+async fn ask_leader_first(State(state): Shared, request: Request, next: Next) -> Response {
+    if let Some(leader) = state.leader.as_ref().filter(|_| request.method() == Method::GET) {
+        let uri = request.uri();
+        let path = uri.path_and_query().map_or(uri.path(), |path| path.as_str()).to_owned();
+        let last_event = request.headers().get(LAST_EVENT_ID).cloned();
+        if let Some(response) = state.forward(leader, &path, last_event).await {
+            return response;
         }
     }
+    next.run(request).await
+}
 
-    /// The leader's answer, if it gives one. Whether anything may be changed is for this process to say.
-    async fn ask_leader(&self, leader: &Leader, parts: &http::request::Parts) -> Option<Answer> {
-        let answer = leader.forward(parts).await?;
-        if parts.uri.path() != "/api/overview" || !answer.status().is_success() {
-            return Some(answer);
+impl AppState {
+    /// The leader's response, if it gives one. Whether changes are allowed is decided by this process.
+    async fn forward(&self, leader: &LeaderClient, path: &str, last_event: Option<HeaderValue>) -> Option<Response> {
+        let response = forward(leader, path, last_event.as_ref()).await?;
+        if path.split('?').next() != Some("/api/overview") || !response.status().is_success() {
+            return Some(response);
         }
-        let status = answer.status();
-        let Ok(bytes) = answer.into_body().collect().await;
-        let mut told: serde_json::Value = serde_json::from_slice(&bytes.to_bytes()).ok()?;
-        told.get_mut("facts")?.as_object_mut()?.insert("mayChange".to_owned(), json!(self.settings.may_change));
-        Some(value(status, &told))
-    }
-
-    async fn is_allowed(&self, headers: &HeaderMap) -> bool {
-        let own = headers.get(HEADER).map(http::HeaderValue::as_bytes);
-        let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        let Some(token) = self.token().await else { return false };
-        [own, bearer].into_iter().flatten().any(|offered| token.is(offered))
-    }
-
-    /// An agent's is the server's, which may make it after the agent has begun.
-    async fn token(&self) -> Option<&Token> {
-        if !self.only_trees {
-            return Some(&self.settings.token);
-        }
-        let find = || async { Token::find(&self.client, &self.settings.namespace).await.ok().flatten().ok_or(()) };
-        self.servers_token.get_or_try_init(find).await.ok()
-    }
-
-    async fn metrics(&self) -> Answer {
-        if !self.board.fresh().await {
-            return late();
-        }
-        whole("text/plain; version=0.0.4; charset=utf-8", self.board.metrics(self.settings.due))
-    }
-
-    async fn overview(&self) -> Answer {
-        if !self.board.fresh().await {
-            return late();
-        }
-        let news = self.board.since(None);
-        value(StatusCode::OK, &json!({ "facts": self.facts(), "news": news }))
+        let bytes = to_bytes(response.into_body(), MAX_OVERVIEW_BYTES).await.ok()?;
+        let mut overview: Value = serde_json::from_slice(&bytes).ok()?;
+        overview.get_mut("facts")?.as_object_mut()?.insert("mayChange".to_owned(), json!(self.settings.may_change));
+        Some(Json(overview).into_response())
     }
 
     /// What does not change while the page is open.
-    fn facts(&self) -> serde_json::Value {
+    fn facts(&self) -> Value {
         json!({
             "namespace": self.settings.namespace, "mayChange": self.settings.may_change,
             "version": env!("CARGO_PKG_VERSION"),
         })
     }
 
-    async fn events(&self, headers: &HeaderMap) -> Answer {
-        let Some(reader) = self.board.read(MOST_STREAMS) else { return crowded() };
-        if !self.board.fresh().await {
-            return late();
-        }
-        let place = headers.get(LAST_EVENT).and_then(|place| place.to_str().ok());
-        let place = place.and_then(|place| self.board.find_place(place));
-        event_stream(stand_in(self.leader.is_some(), events::overview(Arc::clone(&self.board), reader, place)))
-    }
-
-    fn own_trees(&self, query: Option<&str>) -> Answer {
-        let only = query.and_then(|query| query.strip_prefix("subject=")).map(str::to_owned);
-        // What an agent tells goes through other hands before anybody sees it.
-        let every = if self.only_trees { AGENTS_TREES_EVERY } else { LEADERS_TREES_EVERY };
-        event_stream(events::trees(self.trees.clone(), only, self.epoch, every))
-    }
-
-    /// `KIND/NAMESPACE/NAME`, and what to do with it.
-    async fn operation(&self, method: &Method, rest: &str) -> Answer {
-        let parts: Vec<&str> = rest.split('/').collect();
-        let (key, deed) = match parts.as_slice() {
-            [kind, namespace, name] => (format!("{kind}/{namespace}/{name}"), ""),
-            [kind, namespace, name, deed] => (format!("{kind}/{namespace}/{name}"), *deed),
-            _ => return nothing(),
+    /// Waits for a recent view of the cluster.
+    async fn require_fresh(&self) -> Result<(), Problem> {
+        let late = || {
+            let message = "the cluster has not answered yet: try again";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "NothingSeen", message)
         };
-        if !self.board.fresh().await {
-            return late();
-        }
-        match (method, deed) {
-            (&Method::GET, "") => match self.board.detail(&key) {
-                Some(detail) => value(StatusCode::OK, &detail),
-                None => nothing(),
-            },
-            (&Method::GET, "events") => match self.board.read(MOST_STREAMS) {
-                Some(reader) => {
-                    let events = events::operation(Arc::clone(&self.board), reader, key);
-                    event_stream(stand_in(self.leader.is_some(), events))
-                }
-                None => crowded(),
-            },
-            (&Method::POST, "cancel" | "retry") => self.change(&key, deed).await,
-            _ => nothing(),
-        }
+        if self.board.fresh().await { Ok(()) } else { Err(late()) }
     }
 
-    async fn change(&self, key: &str, deed: &str) -> Answer {
-        if !self.settings.may_change {
-            let how = "this dashboard only shows: `--allow-changes` lets it cancel and retry";
-            return problem(StatusCode::FORBIDDEN, "ReadOnly", how);
+    /// Events of this process. In place of the leader they end after a while, so that clients reconnect and find it again.
+    fn stream<S>(&self, events: S) -> Response
+    where
+        S: Stream<Item = Result<Event, axum::Error>> + Send + 'static,
+    {
+        if self.leader.is_some() {
+            return event_stream(events.take_until(tokio::time::sleep(FALLBACK_PERIOD)));
         }
-        let Some((line, object)) = self.board.object(key) else { return nothing() };
-        let done = match deed {
-            "cancel" => changes::cancel(&self.client, &line, &object).await,
-            _ => changes::retry(&self.client, &line, &object).await,
-        };
-        match done {
-            Ok(said) => value(StatusCode::OK, &json!({ "message": said })),
-            Err(error) => problem(StatusCode::CONFLICT, error.reason(), &error.to_string()),
-        }
+        event_stream(events)
+    }
+
+    fn require_changes_allowed(&self) -> Result<(), Problem> {
+        let message = "this dashboard is read-only: `--allow-changes` allows cancel and retry";
+        let allowed = self.settings.may_change;
+        allowed.then_some(()).ok_or_else(|| Problem::new(StatusCode::FORBIDDEN, "ReadOnly", message))
     }
 }
 
-/// Events of this process. In the place of a server that does not answer they end after a while, so that readers who come back
-/// find that one again.
-fn stand_in<S: Stream<Item = Bytes>>(for_another: bool, events: S) -> impl Stream<Item = Bytes> {
-    let over = async move {
-        if for_another {
-            tokio::time::sleep(STAND_IN).await;
-        } else {
-            std::future::pending::<()>().await;
+/// Sends a read to the leader and returns its response; nothing if no leader responds.
+async fn forward(leader: &LeaderClient, path: &str, last_event: Option<&HeaderValue>) -> Option<Response> {
+    let response = match tokio::time::timeout(LEADER_TIMEOUT, leader.get(path, last_event)).await {
+        Ok(Ok(response)) if response.headers().contains_key(SERVER_HEADER) => response,
+        Ok(Ok(response)) => {
+            debug!("the API server's proxy does not reach the leader: {}", response.status());
+            return None;
         }
+        Ok(Err(error)) => {
+            debug!("the leader is unreachable: {error}");
+            return None;
+        }
+        Err(_) => return None,
     };
-    events.take_until(over)
+    let content_type = if is_event_stream(response.headers()) { "text/event-stream" } else { "application/json" };
+    let (status, body) = (response.status(), Body::new(response.into_body()));
+    Some((status, [(CONTENT_TYPE, content_type)], body).into_response())
 }
 
-fn nothing() -> Answer {
-    problem(StatusCode::NOT_FOUND, "NotFound", "there is no such operation")
+async fn health() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/plain; charset=utf-8")], "ok\n")
 }
 
-fn late() -> Answer {
-    problem(StatusCode::SERVICE_UNAVAILABLE, "NothingSeen", "the cluster has not answered yet: try again")
+async fn facts(State(state): Shared) -> Json<Value> {
+    Json(state.facts())
 }
 
-fn crowded() -> Answer {
-    problem(StatusCode::SERVICE_UNAVAILABLE, "TooManyReaders", "too many others are looking on: close some pages")
+async fn metrics(State(state): Shared) -> Result<impl IntoResponse, Problem> {
+    state.require_fresh().await?;
+    let text = state.board.metrics(state.settings.due);
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
+async fn overview(State(state): Shared) -> Result<Json<Value>, Problem> {
+    state.require_fresh().await?;
+    Ok(Json(json!({ "facts": state.facts(), "news": state.board.since(None) })))
+}
+
+async fn overview_events(State(state): Shared, headers: HeaderMap) -> Result<Response, Problem> {
+    let reader = state.board.read(MAX_STREAMS).ok_or_else(too_many_readers)?;
+    state.require_fresh().await?;
+    let place = headers.get(LAST_EVENT_ID).and_then(|place| place.to_str().ok());
+    let place = place.and_then(|place| state.board.find_place(place));
+    Ok(state.stream(events::overview(Arc::clone(&state.board), reader, place)))
+}
+
+type OperationPath = Path<(String, String, String)>;
+
+fn key(Path((kind, namespace, name)): OperationPath) -> String {
+    format!("{kind}/{namespace}/{name}")
+}
+
+async fn operation_detail(State(state): Shared, path: OperationPath) -> Result<impl IntoResponse, Problem> {
+    state.require_fresh().await?;
+    state.board.detail(&key(path)).map(Json).ok_or_else(operation_not_found)
+}
+
+async fn operation_events(State(state): Shared, path: OperationPath) -> Result<Response, Problem> {
+    state.require_fresh().await?;
+    let reader = state.board.read(MAX_STREAMS).ok_or_else(too_many_readers)?;
+    Ok(state.stream(events::operation(Arc::clone(&state.board), reader, key(path))))
+}
+
+async fn cancel(State(state): Shared, path: OperationPath) -> Result<Json<Value>, Problem> {
+    state.require_fresh().await?;
+    state.require_changes_allowed()?;
+    let (line, object) = state.board.object(&key(path)).ok_or_else(operation_not_found)?;
+    let message = actions::cancel(&state.client, &line, &object).await.map_err(conflict)?;
+    Ok(Json(json!({ "message": message })))
+}
+
+async fn retry(State(state): Shared, path: OperationPath) -> Result<Json<Value>, Problem> {
+    state.require_fresh().await?;
+    state.require_changes_allowed()?;
+    let (line, object) = state.board.object(&key(path)).ok_or_else(operation_not_found)?;
+    let message = actions::retry(&state.client, &line, &object).await.map_err(conflict)?;
+    Ok(Json(json!({ "message": message })))
+}
+
+async fn path_not_found() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "NotFound", "path not found")
+}
+
+fn operation_not_found() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "NotFound", "operation not found")
+}
+
+fn too_many_readers() -> Problem {
+    let message = "too many pages are open on this dashboard: close some of them";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "TooManyReaders", message)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "used as the function of map_err")]
+fn conflict(error: crate::Error) -> Problem {
+    Problem::new(StatusCode::CONFLICT, error.reason(), error.to_string())
 }

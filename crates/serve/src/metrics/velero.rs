@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use plimsoll_api::labels;
 use plimsoll_observe::{Kind, Object, World, operation_of};
 
-use super::MOST_SERIES;
-use super::format::{Page, number};
-use super::tally::{BackupSums, Tally, end};
+use super::MAX_SERIES;
+use super::exposition::{Exposition, to_sample};
+use super::totals::{BackupSums, Totals, end};
 
 /// A counter, the kind it counts, and the endings it counts.
 type Counter = (&'static str, Kind, &'static [&'static str], &'static str);
@@ -40,72 +40,73 @@ const SUMS: [Sum; 4] = [
 ];
 
 /// Everything of Velero's.
-pub fn write(page: &mut Page, world: &World, tally: &Tally) {
+pub fn write(exposition: &mut Exposition, world: &World, totals: &Totals) {
     for (name, kind, endings, help) in COUNTERS {
-        counter(page, world, tally, (name, kind, endings, help));
+        counter(exposition, world, totals, (name, kind, endings, help));
     }
     for (name, pick, help) in SUMS {
         let mut sums = from_zero(world);
-        for (schedule, backups) in &tally.backups {
+        for (schedule, backups) in &totals.backups {
             *sums.entry(schedule).or_default() += pick(backups);
         }
-        by_schedule(page, name, help, sums);
+        by_schedule(exposition, name, help, sums);
     }
-    csi_snapshots(page, world);
-    let mut durations = page.family("velero_backup_duration_seconds", "histogram", "How long good backups took.");
-    for (schedule, histogram) in &tally.backup_durations {
-        durations.histogram(&[("schedule", schedule)], histogram);
+    csi_snapshots(exposition, world);
+    let mut durations = exposition.family("velero_backup_duration_seconds", "histogram", "How long good backups took.");
+    for (schedule, histogram) in &totals.backup_durations {
+        durations.add_histogram(&[("schedule", schedule)], histogram);
     }
-    page.family("velero_backup_total", "gauge", "Backups there are.").add(&[], count(world, Kind::Backup));
-    page.family("velero_restore_total", "gauge", "Restores there are.").add(&[], count(world, Kind::Restore));
-    latest(page, world);
-    let mut status = page.family("velero_backup_location_status_gauge", "gauge", "1 if the location is available.");
-    for location in world.all(Kind::Location).iter().take(MOST_SERIES) {
+    exposition.family("velero_backup_total", "gauge", "Backups there are.").add(&[], count(world, Kind::Backup));
+    exposition.family("velero_restore_total", "gauge", "Restores there are.").add(&[], count(world, Kind::Restore));
+    latest(exposition, world);
+    let mut status =
+        exposition.family("velero_backup_location_status_gauge", "gauge", "1 if the location is available.");
+    for location in world.all(Kind::Location).iter().take(MAX_SERIES) {
         let available = location.phase() == "Available";
         status.add(&[("backup_location_name", location.name())], f64::from(u8::from(available)));
     }
 }
 
 fn count(world: &World, kind: Kind) -> f64 {
-    number(world.all(kind).len() as u64)
+    to_sample(world.all(kind).len() as u64)
 }
 
 /// Every schedule has its counters from the beginning: a rate needs a zero to start from.
 fn from_zero(world: &World) -> BTreeMap<&str, u64> {
-    let schedules = world.all(Kind::Schedule).iter().take(MOST_SERIES);
+    let schedules = world.all(Kind::Schedule).iter().take(MAX_SERIES);
     schedules.map(Object::name).chain([""]).map(|schedule| (schedule, 0)).collect()
 }
 
-fn counter(page: &mut Page, world: &World, tally: &Tally, (name, kind, endings, help): Counter) {
+fn counter(exposition: &mut Exposition, world: &World, totals: &Totals, (name, kind, endings, help): Counter) {
     let mut sums = if kind == Kind::DeleteBackupRequest { BTreeMap::from([("", 0)]) } else { from_zero(world) };
-    for ((counted, schedule, how), number) in &tally.ended {
+    for ((counted, schedule, how), number) in &totals.ended {
         if *counted == kind && endings.contains(how) {
             *sums.entry(schedule).or_default() += number;
         }
     }
-    by_schedule(page, name, help, sums);
+    by_schedule(exposition, name, help, sums);
 }
 
-fn by_schedule(page: &mut Page, name: &'static str, help: &str, sums: BTreeMap<&str, u64>) {
-    let mut family = page.family(name, "counter", help);
+fn by_schedule(exposition: &mut Exposition, name: &'static str, help: &str, sums: BTreeMap<&str, u64>) {
+    let mut family = exposition.family(name, "counter", help);
     for (schedule, sum) in sums {
-        family.add(&[("schedule", schedule)], number(sum));
+        family.add(&[("schedule", schedule)], to_sample(sum));
     }
 }
 
 /// Velero names the backup here: the newest that there are stand for themselves, and their numbers do not change any more.
-fn csi_snapshots(page: &mut Page, world: &World) {
+fn csi_snapshots(exposition: &mut Exposition, world: &World) {
     let attempted = |backup: &Object| backup.number("/status/csiVolumeSnapshotsAttempted").unwrap_or(0);
     let completed = |backup: &Object| backup.number("/status/csiVolumeSnapshotsCompleted").unwrap_or(0);
     let asked = world.all(Kind::Backup).iter().filter(|backup| is_ended(backup) && attempted(backup) > 0);
     let mut newest: Vec<&Object> = asked.collect();
     newest.sort_by_key(|backup| std::cmp::Reverse(end(backup)));
-    newest.truncate(MOST_SERIES);
+    newest.truncate(MAX_SERIES);
     let mut counter = |name: &'static str, help: &str, pick: &dyn Fn(&Object) -> u64| {
-        let mut family = page.family(name, "counter", help);
+        let mut family = exposition.family(name, "counter", help);
         for backup in &newest {
             let labels = [("schedule", backup.label(labels::SCHEDULE_NAME)), ("backupName", backup.name())];
-            family.add(&labels, number(pick(backup)));
+            family.add(&labels, to_sample(pick(backup)));
         }
     };
     counter("velero_csi_snapshot_attempt_total", "CSI snapshots that were asked for.", &attempted);
@@ -126,11 +127,11 @@ fn tarball_bytes(backup: &Object, world: &World) -> Option<f64> {
     }
     let stages = operation_of(backup, world)?.list("/status/stages");
     let reading = stages.iter().find(|stage| stage["name"] == "reading")?;
-    reading["bytes"].as_u64().filter(|bytes| *bytes > 0).map(number)
+    reading["bytes"].as_u64().filter(|bytes| *bytes > 0).map(to_sample)
 }
 
 /// The latest backup of each schedule.
-fn latest(page: &mut Page, world: &World) {
+fn latest(exposition: &mut Exposition, world: &World) {
     let (mut last, mut good): (BTreeMap<&str, &Object>, BTreeMap<&str, &Object>) = (BTreeMap::new(), BTreeMap::new());
     for backup in world.all(Kind::Backup).iter().filter(|backup| is_ended(backup)) {
         let schedule = backup.label(labels::SCHEDULE_NAME);
@@ -143,35 +144,35 @@ fn latest(page: &mut Page, world: &World) {
         }
     }
     gauge(
-        page,
+        exposition,
         "velero_backup_last_successful_timestamp",
         "When the last good backup ended, in seconds since 1970.",
         &good,
-        |backup| end(backup).map(|end| number(u64::try_from(end.as_second()).unwrap_or(0))),
+        |backup| end(backup).map(|end| to_sample(u64::try_from(end.as_second()).unwrap_or(0))),
     );
-    gauge(page, "velero_backup_last_status", "1 if the latest backup is good.", &last, |backup| {
+    gauge(exposition, "velero_backup_last_status", "1 if the latest backup is good.", &last, |backup| {
         Some(f64::from(u8::from(backup.phase() == "Completed")))
     });
-    gauge(page, "velero_backup_items_total", "Items in the latest backup.", &last, |backup| {
-        backup.number("/status/progress/totalItems").map(number)
+    gauge(exposition, "velero_backup_items_total", "Items in the latest backup.", &last, |backup| {
+        backup.number("/status/progress/totalItems").map(to_sample)
     });
-    gauge(page, "velero_backup_items_errors", "Errors in the latest backup.", &last, |backup| {
-        Some(number(backup.number("/status/errors").unwrap_or(0)))
+    gauge(exposition, "velero_backup_items_errors", "Errors in the latest backup.", &last, |backup| {
+        Some(to_sample(backup.number("/status/errors").unwrap_or(0)))
     });
-    gauge(page, "velero_backup_tarball_size_bytes", "Size of the latest backup's tarball.", &last, |backup| {
+    gauge(exposition, "velero_backup_tarball_size_bytes", "Size of the latest backup's tarball.", &last, |backup| {
         tarball_bytes(backup, world)
     });
 }
 
 fn gauge(
-    page: &mut Page,
+    exposition: &mut Exposition,
     name: &'static str,
     help: &str,
     backups: &BTreeMap<&str, &Object>,
     pick: impl Fn(&Object) -> Option<f64>,
 ) {
-    let mut family = page.family(name, "gauge", help);
-    for (schedule, backup) in backups.iter().take(MOST_SERIES) {
+    let mut family = exposition.family(name, "gauge", help);
+    for (schedule, backup) in backups.iter().take(MAX_SERIES) {
         if let Some(value) = pick(backup) {
             family.add(&[("schedule", schedule)], value);
         }

@@ -1,4 +1,4 @@
-// State, addresses, and what is where. Everything that is shown came over one stream of events.
+// State, routes and views. Everything that is shown arrives on one stream of events.
 import { el, say, put, bytes, ago, short, command } from "./dom.js";
 import { stream } from "./stream.js";
 import { list } from "./list.js";
@@ -9,14 +9,14 @@ import * as views from "./views.js";
 const main = document.getElementById("main");
 const state = { rows: new Map(), volumes: new Map(), sections: {}, throughput: [], facts: null, ahead: 0, filter: "", seen: false };
 let token = null, shown = null, live = null, asked = 0;
-// An hour of them.
-const MOST_POINTS = 1200;
+// One hour of samples.
+const MAX_POINTS = 1200;
 
 const now = () => Date.now() + state.ahead;
 const address = (key) => `#/operation/${key.split("/").map(encodeURIComponent).join("/")}`;
 const facts = () => state.facts || {};
 
-// --- the token: from the address once, then only in this tab -------------------------------------------------------------
+// --- token: read from the address once, then kept in this tab only -------------------------------------------------------------
 function findToken() {
   const given = location.hash.match(/^#token=([^&]+)/);
   if (given) {
@@ -34,31 +34,31 @@ function askForToken(wrong) {
     event.preventDefault();
     sessionStorage.setItem("plimsoll-token", field.value.trim());
     begin();
-  } }, el("h1", {}, wrong ? "That token is not the right one" : "A token opens this page"),
+  } }, el("h1", {}, wrong ? "Invalid token" : "Enter the access token"),
     el("label", { for: "token" }, "Token"), field,
-    el("p", { id: "token-help" }, "This prints an address with the token in it:"), command("plimsoll ui"),
+    el("p", { id: "token-help" }, "This command prints an address that contains the token:"), command("plimsoll ui"),
     el("button", { type: "submit" }, "Open")));
   field.focus();
 }
 
-// --- the stream -------------------------------------------------------------------------------------------------------------
+// --- stream -------------------------------------------------------------------------------------------------------------
 async function begin() {
   token = sessionStorage.getItem("plimsoll-token");
   if (live) live.stop();
   leave();
-  main.replaceChildren(el("p", { class: "empty" }, "Looking at the cluster…"));
-  if (!(await learn())) return;
+  main.replaceChildren(el("p", { class: "empty" }, "Loading…"));
+  if (!(await fetchFacts())) return;
   live = stream("api/events", token, { refused: () => askForToken(true), state: link, event: take });
   route();
 }
-// What may be done here, and where this is. Until that is known it is asked again and again: without it there are no buttons.
-async function learn() {
+// Fetches the namespace and whether changes are allowed. Retried until it succeeds: without it there are no buttons.
+async function fetchFacts() {
   asked = Date.now();
   try {
     const response = await fetch("api/facts", { headers: { "X-Plimsoll-Token": token }, cache: "no-store" });
     if (response.status === 401) { askForToken(true); return false; }
     if (response.ok) { state.facts = await response.json(); say(document.getElementById("where"), state.facts.namespace); }
-  } catch { /* the stream will say so */ }
+  } catch { /* the stream reports the connection state */ }
   return true;
 }
 function link(how, pause) {
@@ -68,18 +68,18 @@ function link(how, pause) {
 }
 function take(name, news) {
   if (name !== "news") return;
-  if (!state.facts && Date.now() - asked > 2000) learn();
+  if (!state.facts && Date.now() - asked > 2000) fetchFacts();
   if (news.full) { state.rows.clear(); state.volumes.clear(); state.throughput = []; }
   state.ahead = news.now - Date.now();
   const before = state.seen ? stuckKeys() : null;
   for (const row of news.rows) state.rows.set(row.key, row);
   for (const key of news.removed) state.rows.delete(key);
-  // A server of an older version tells nothing of them.
+  // A server of an older version sends none.
   for (const volume of news.volumes || []) state.volumes.set(volume.key, volume);
   for (const key of news.removedVolumes || []) state.volumes.delete(key);
   Object.assign(state.sections, news.sections);
   for (const point of news.throughput) if (!state.throughput.length || point.at > state.throughput[state.throughput.length - 1].at) state.throughput.push(point);
-  state.throughput.splice(0, state.throughput.length - MOST_POINTS);
+  state.throughput.splice(0, state.throughput.length - MAX_POINTS);
   state.seen = true;
   if (before) announce(before);
   draw();
@@ -91,7 +91,7 @@ function announce(before) {
   if (fresh.length) say(spoken, fresh.slice(0, 3).map((row) => `${row.kind} ${row.name} is stuck: ${row.doing}`).join(". "));
 }
 
-// --- what is where -------------------------------------------------------------------------------------------------------------
+// --- routes -------------------------------------------------------------------------------------------------------------
 function leave() { if (shown && shown.stop) shown.stop(); shown = null; }
 function route() {
   if (!token) return;
@@ -100,7 +100,7 @@ function route() {
   const chosen = path.startsWith("/operation/") ? path.slice(11).split("/").map(decodeURIComponent).join("/") : null;
   const plain = VIEWS[path];
   document.title = chosen ? `${chosen.split("/").filter((_, i) => i !== 1).join("/")} · Plimsoll` : "Plimsoll";
-  // The list stays when one of it is opened or closed: where it was scrolled to, and where one was in it.
+  // The list is kept when an operation is opened or closed, with its scroll position and focus.
   if (plain || !shown || !shown.choose) {
     leave();
     shown = plain ? table(...plain) : operations();
@@ -110,12 +110,12 @@ function route() {
   if (!plain) shown.choose(chosen);
   draw();
 }
-// Each with how often it is drawn at most, in milliseconds: volumes move, the others hardly ever.
+// Each with its minimum interval between two drawings, in milliseconds: volumes change often, the others rarely.
 const VIEWS = { "/history": [views.history, 900], "/volumes": [views.volumes, 250], "/schedules": [views.schedules, 900], "/locations": [views.locations, 900] };
 function table(view, pace) {
   const holder = el("div", {});
   let last = 0, later = null;
-  // Tables are made anew: not more often than eyes can follow, and never under a hand that selects.
+  // Tables are rebuilt: at most once per interval, and not while text in them is selected.
   return { nodes: [holder], draw() {
     if (last && String(getSelection())) return;
     if (Date.now() - last < pace) { later = later || setTimeout(() => { later = null; draw(); }, pace); return; }
@@ -144,7 +144,7 @@ function operations() {
   }
   return {
     nodes: [left], field, step: rows.step, stop: close,
-    // Whoever uses keys goes along: into what was opened, and back to where it was opened from.
+    // The keyboard focus follows: into the opened operation, and back to its row.
     choose(key) {
       const before = chosen;
       close();
@@ -162,18 +162,18 @@ function operations() {
       say(count, words.length ? `${wanted.length} of ${all.length}` : `${all.length} operation${all.length === 1 ? "" : "s"}`);
       empty.hidden = wanted.length > 0 || !state.seen;
       rows.node.hidden = wanted.length === 0;
-      if (!empty.hidden) empty.replaceChildren(...(all.length ? ["Nothing is called that."] : [el("p", {}, "There are no backups, restores or actions yet."), command("plimsoll backup create first --wait")]));
+      if (!empty.hidden) empty.replaceChildren(...(all.length ? ["No operation matches the filter."] : [el("p", {}, "There are no backups, restores or actions yet."), command("plimsoll backup create first --wait")]));
       rows.show(wanted, now());
     },
   };
 }
-// As in every other view: what is stuck, what is at work, what waits, what has ended.
+// The same order as in every other view: stuck, running, waiting, ended.
 const RANK = { Stuck: 0, Quiet: 1, Moving: 1, Waiting: 2 };
 function sorted() {
   return [...state.rows.values()].sort((a, b) => (RANK[a.verdict] ?? 3) - (RANK[b.verdict] ?? 3) || (b.ended || 0) - (a.ended || 0) || a.created - b.created || (a.key < b.key ? -1 : 1));
 }
 function makeUnseen() {
-  const items = el("ul", {}), node = el("details", { class: "unseen-list", hidden: true }, el("summary", {}, "Not everything could be looked at"), items);
+  const items = el("ul", {}), node = el("details", { class: "unseen-list", hidden: true }, el("summary", {}, "Some resources could not be read"), items);
   let drawn = null;
   return { node, show() {
     const all = state.sections.unseen || [];
@@ -198,14 +198,14 @@ function makeTiles() {
       put(stuck.node, "class", `tile ${stuckNow ? "bad" : "calm"}`);
       put(failed.node, "class", `tile ${failedNow ? "warn" : "calm"}`);
       say(stuck.number, String(stuckNow));
-      say(stuck.more, stuckNow ? "needs somebody" : "nothing stands still");
+      say(stuck.more, stuckNow ? "needs attention" : "no stalled operations");
       say(running.number, String(many((row) => row.verdict === "Moving" || row.verdict === "Quiet")));
       say(running.more, waiting ? `${waiting} waiting` : "none waiting");
       say(failed.number, String(failedNow));
       say(failed.more, failedNow ? "in 24 hours" : "none in 24 hours");
       const last = rows.reduce((most, row) => (row.kind === "backup" && row.verdict === "Fine" && row.ended > most ? row.ended : most), 0);
       say(good.number, last ? ago(last, at) : "–");
-      say(good.more, last ? new Date(last).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit" }) : "no good one seen");
+      say(good.more, last ? new Date(last).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit" }) : "no successful backup");
       const rate = rows.reduce((sum, row) => sum + row.bytesRate, 0);
       say(flow.number, rate ? `${bytes(rate)}/s` : "–");
       say(flow.more, "");
@@ -220,15 +220,15 @@ function draw() {
   requestAnimationFrame(() => { due = false; if (shown && state.seen) shown.draw(); });
 }
 
-// --- what may be changed, if it may ----------------------------------------------------------------------------------------
-async function act(key, deed) {
+// --- actions, where they are allowed ----------------------------------------------------------------------------------------
+async function act(key, action) {
   const name = key.split("/").pop();
-  if (!confirm(deed === "cancel" ? `Cancel ${name}?` : `Do ${name} again?`)) return;
+  if (!confirm(action === "cancel" ? `Cancel ${name}?` : `Retry ${name}?`)) return;
   let text;
   try {
-    const response = await fetch(`api/operations/${key.split("/").map(encodeURIComponent).join("/")}/${deed}`, { method: "POST", headers: { "X-Plimsoll-Token": token } });
+    const response = await fetch(`api/operations/${key.split("/").map(encodeURIComponent).join("/")}/${action}`, { method: "POST", headers: { "X-Plimsoll-Token": token } });
     text = (await response.json()).message;
-  } catch { text = "the server cannot be reached"; }
+  } catch { text = "the server is unreachable"; }
   const toast = document.getElementById("toast");
   say(toast, text);
   toast.hidden = false;
@@ -236,10 +236,10 @@ async function act(key, deed) {
 }
 
 // --- colours and keys --------------------------------------------------------------------------------------------------------
-const THEMES = { auto: ["◐", "as the system has them"], light: ["☀", "light"], dark: ["☾", "dark"] };
+const THEMES = { auto: ["◐", "system"], light: ["☀", "light"], dark: ["☾", "dark"] };
 function theme(next) {
   const name = THEMES[next] ? next : "auto";
-  try { localStorage.setItem("plimsoll-theme", name); } catch { /* only for this visit, then */ }
+  try { localStorage.setItem("plimsoll-theme", name); } catch { /* not stored: the choice is lost when the tab closes */ }
   put(document.documentElement, "data-theme", name === "auto" ? null : name);
   const button = document.getElementById("theme");
   say(button, THEMES[name][0]);
@@ -248,13 +248,13 @@ function theme(next) {
   return name;
 }
 let colours = "auto";
-try { colours = localStorage.getItem("plimsoll-theme") || "auto"; } catch { /* none kept */ }
+try { colours = localStorage.getItem("plimsoll-theme") || "auto"; } catch { /* storage is unavailable */ }
 colours = theme(colours);
 document.getElementById("theme").addEventListener("click", () => { colours = theme({ auto: "light", light: "dark", dark: "auto" }[colours]); });
 addEventListener("keydown", (event) => {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
   if (event.key === "/" && !typing && shown && shown.field) { event.preventDefault(); shown.field.focus(); }
-  // Nobody has gone anywhere yet: keys mean the list.
+  // Nothing has the focus yet: keys move in the list.
   if ([document.body, main].includes(document.activeElement) && shown && shown.step) shown.step(event);
   if (event.key === "Escape" && location.hash.startsWith("#/operation/")) location.hash = "#/";
 });
@@ -262,7 +262,7 @@ document.querySelector(".skip").addEventListener("click", (event) => { event.pre
 addEventListener("hashchange", () => { if (location.hash.startsWith("#token=")) { findToken(); begin(); } else route(); });
 addEventListener("online", () => live && live.nudge());
 document.addEventListener("visibilitychange", () => { if (!document.hidden && live) live.nudge(); });
-// Ages grow by themselves.
+// Ages change without events.
 setInterval(draw, 1000);
 
 if (findToken()) begin(); else askForToken(false);

@@ -1,4 +1,4 @@
-// Two kinds of charts, drawn by hand: a line over time with an optional band, and bars.
+// Two kinds of charts as SVG: a line over time with an optional band, and bars.
 import { svg, el } from "./dom.js";
 
 const W = 440, H = 160, LEFT = 78, RIGHT = 8, TOP = 12, BOTTOM = 26;
@@ -16,17 +16,17 @@ function niceBytes(most) {
   return nice(most / unit) * unit;
 }
 
-// For time they are those of a clock.
+// For time the steps are those of a clock.
 const CLOCK = [10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400];
 const niceSeconds = (most) => CLOCK.find((step) => most <= step) || Math.ceil(most / 172800) * 172800;
 const NICE = { bytes: niceBytes, seconds: niceSeconds };
 
 export function lineChart({ title, points, value, band, format, axis, unit, empty, now }) {
   const known = points.filter((p) => value(p) !== null && value(p) !== undefined);
-  // What is not known now was known once; that is no number of now.
+  // Without a current value the caption stays empty: an old value is not the current one.
   const latest = known.length && known[known.length - 1] === points[points.length - 1] ? format(value(known[known.length - 1])) : "";
   const figure = el("figure", { class: "chart" }, el("figcaption", {}, el("span", {}, title), el("b", {}, latest)));
-  if (known.length < 2) { figure.append(el("p", { class: "empty small" }, (!known.length && empty) || "Not enough seen yet.")); return figure; }
+  if (known.length < 2) { figure.append(el("p", { class: "empty small" }, (!known.length && empty) || "Not enough samples yet.")); return figure; }
   const from = points[0].at, to = Math.max(points[points.length - 1].at, from + 1000);
   const most = Math.max(...known.map((p) => (band ? Math.max(...band(p)) : value(p))), 0);
   const high = (NICE[unit] || nice)(most);
@@ -54,7 +54,7 @@ export function lineChart({ title, points, value, band, format, axis, unit, empt
 
 export function barChart({ title, items, format, axis, unit, empty }) {
   const figure = el("figure", { class: "chart" }, el("figcaption", {}, el("span", {}, title)));
-  if (!items.length) { figure.append(el("p", { class: "empty small" }, empty || "Nothing yet.")); return figure; }
+  if (!items.length) { figure.append(el("p", { class: "empty small" }, empty || "No data.")); return figure; }
   const high = (NICE[unit] || nice)(Math.max(...items.map((i) => i.value), 1));
   const y = (v) => H - BOTTOM - (v / high) * (H - TOP - BOTTOM);
   const step = (W - LEFT - RIGHT) / Math.max(items.length, 14), width = Math.max(2, Math.min(26, step - 3));

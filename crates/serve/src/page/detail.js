@@ -1,10 +1,10 @@
-// One operation: what it is doing, why it does not go on, its tree, its speed and its time left.
+// One operation: its state, why it is stuck, its tasks, its speed and its time left.
 import { el, say, put, bar, sign, tone, word, chip, command, duration, short, bytes, roundBytes, when, TONES } from "./dom.js";
 import { lineChart } from "./chart.js";
 import { stream } from "./stream.js";
 
 export function detail(key, { token, refused, facts, act, back }) {
-  const body = el("div", { class: "inside" }, el("p", { class: "empty" }, "Looking…"));
+  const body = el("div", { class: "inside" }, el("p", { class: "empty" }, "Loading…"));
   const node = el("section", { class: "detail", "aria-label": key, tabindex: "-1" }, body);
   const tree = makeTree();
   let drawn = null, last = null;
@@ -12,7 +12,7 @@ export function detail(key, { token, refused, facts, act, back }) {
   const live = stream(`api/operations/${key.split("/").map(encodeURIComponent).join("/")}/events`, token, {
     refused, state() {},
     event(name, data) {
-      if (name === "gone") { body.replaceChildren(el("p", { class: "empty" }, "It is not there any more."), back()); drawn = null; return; }
+      if (name === "gone") { body.replaceChildren(el("p", { class: "empty" }, "This operation no longer exists."), back()); drawn = null; return; }
       if (name === "operation") { last = data; draw(); }
     },
   });
@@ -28,7 +28,7 @@ export function detail(key, { token, refused, facts, act, back }) {
     const took = row.ended !== null ? (row.ended - (row.started || row.created)) / 1000 : null;
     const facts_ = [
       ["Done", row.bytes || row.counts], ["Items", row.bytes ? row.counts : ""], ["Speed", row.rate], ["Time left", row.left],
-      ["Took", took !== null ? duration(took) : ""], ["Begun", when(row.started || row.created)], ["Ended", when(row.ended)],
+      ["Duration", took !== null ? duration(took) : ""], ["Started", when(row.started || row.created)], ["Ended", when(row.ended)],
       ["Phase", row.phase], ["Schedule", row.schedule], ["Namespace", row.namespace],
     ].filter(([, text]) => text);
     drawn.facts.replaceChildren(...facts_.map(([word, text]) => el("div", {}, el("dt", {}, word), el("dd", {}, text))));
@@ -39,13 +39,13 @@ export function detail(key, { token, refused, facts, act, back }) {
     const format = last.unit === "bytes" ? (v) => `${bytes(Math.round(v))}/s` : (v) => `${round(v)} ${last.unit}/s`;
     drawn.charts.replaceChildren(
       lineChart({ title: "Speed", points, value: (p) => p.rate, format, axis: last.unit === "bytes" ? roundBytes : (v) => String(round(v)), unit: last.unit, now: !ended,
-        empty: ended ? "Nobody noted it while it ran." : "Speed is known after two looks." }),
+        empty: ended ? "No samples recorded." : "Speed needs two samples." }),
       lineChart({ title: "Time left", points, value: (p) => (p.left ? (p.left[0] + p.left[1]) / 2 : null), band: (p) => p.left, format: duration, axis: short, unit: "seconds", now: !ended,
-        empty: ended ? "Nobody noted it while it ran." : "Nothing honest can be said yet." }));
+        empty: ended ? "No samples recorded." : "No estimate yet." }));
     drawn.charts.hidden = ended && points.length < 2;
   }
 
-  // What may be done here may become known after what there is to do it with.
+  // Whether changes are allowed may be known later than the operation.
   function buttons() {
     if (!drawn) return;
     put(drawn.cancel, "hidden", facts().mayChange && last.row.canCancel ? null : "");
@@ -62,26 +62,26 @@ function frame(row, facts, act, back) {
     chip: el("span", {}), headline: el("p", { class: "headline" }), bar: bar(row.name), percent: el("b", { class: "percent" }),
     facts: el("dl", { class: "facts" }), causes: el("div", { class: "causes" }), tree: el("div", {}), charts: el("div", { class: "charts" }),
     cancel: el("button", { type: "button", class: "danger", hidden: "", onclick: () => act(row.key, "cancel") }, "Cancel"),
-    retry: el("button", { type: "button", hidden: "", onclick: () => act(row.key, "retry") }, "Do it again"),
+    retry: el("button", { type: "button", hidden: "", onclick: () => act(row.key, "retry") }, "Retry"),
   };
   part.nodes = [
     el("header", {}, back(), el("h1", {}, el("span", { class: "kind" }, row.kind), row.name), part.chip, el("span", { class: "spring" }), part.retry, part.cancel),
     part.headline, el("div", { class: "measure big" }, part.bar.node, part.percent), part.causes, part.facts,
-    el("h2", {}, "What it does"), part.tree, part.charts,
+    el("h2", {}, "Tasks"), part.tree, part.charts,
   ];
   return part;
 }
 
-const SURE = { certain: "Cause", likely: "Likely", possible: "Maybe" };
-function causes(node, told) {
-  // What would keep it from going on is of no interest while it does.
-  const shown = told.row.verdict === "Moving" || told.row.verdict === "Fine" ? [] : told.causes;
+const CERTAINTY = { certain: "Cause", likely: "Likely", possible: "Possible" };
+function causes(node, detail) {
+  // Possible obstacles are not shown while the operation advances.
+  const shown = detail.row.verdict === "Moving" || detail.row.verdict === "Fine" ? [] : detail.causes;
   const text = JSON.stringify(shown);
   if (node.dataset.shown === text) return;
   node.dataset.shown = text;
-  const bad = TONES[told.row.verdict] === "bad" || TONES[told.row.verdict] === "warn";
-  node.replaceChildren(...shown.map((cause) => el("article", { class: `cause ${bad && !cause.orderly ? TONES[told.row.verdict] : "wait"}` },
-    el("h3", {}, el("span", {}, cause.orderly ? "In order" : SURE[cause.certainty] || cause.certainty), el("code", {}, cause.reason)),
+  const bad = TONES[detail.row.verdict] === "bad" || TONES[detail.row.verdict] === "warn";
+  node.replaceChildren(...shown.map((cause) => el("article", { class: `cause ${bad && !cause.orderly ? TONES[detail.row.verdict] : "wait"}` },
+    el("h3", {}, el("span", {}, cause.orderly ? "Expected" : CERTAINTY[cause.certainty] || cause.certainty), el("code", {}, cause.reason)),
     el("p", {}, cause.text),
     cause.evidence.length ? el("ul", {}, cause.evidence.map((line) => el("li", {}, line))) : null,
     cause.next.map((line) => command(line)))));
@@ -89,7 +89,7 @@ function causes(node, told) {
 
 // The tree keeps its rows from one drawing to the next.
 function makeTree() {
-  const node = el("div", { class: "tree", role: "list", "aria-label": "What it does, step by step" });
+  const node = el("div", { class: "tree", role: "list", "aria-label": "Tasks of the operation" });
   const made = new Map();
   return {
     node,
@@ -110,7 +110,7 @@ function makeTree() {
 function makeLine(first) {
   const icon = el("span", { class: "sign", "aria-hidden": "true" }), name = el("span", { class: "name" }), text = el("span", { class: "doing" });
   const gauge = bar(first.label), percent = el("span", { class: "percent" }), numbers = el("span", { class: "numbers" }), left = el("span", { class: "left" });
-  // Signs and colours are for eyes; the word is for everybody else.
+  // Screen readers get the state as a word, not as a sign and a colour.
   const state = el("span", { class: "unseen" });
   const node = el("div", { role: "listitem", class: "line" }, icon, state, el("span", { class: "what" }, name, text),
     el("span", { class: "far" }, el("span", { class: "measure" }, gauge.node, percent), numbers), left);

@@ -1,4 +1,4 @@
-// Making elements and words. Text goes in as text: whatever a cluster says is never markup.
+// Elements and text. Text from the cluster is set as text, never as markup.
 
 export function el(tag, attributes, ...children) {
   const node = document.createElement(tag);
@@ -20,7 +20,7 @@ export function svg(tag, attributes, ...children) {
   return node;
 }
 
-// Sets text only where it has changed: what is selected stays selected, and nothing is laid out anew.
+// Sets text only where it has changed: keeps the selection and avoids a new layout.
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -55,10 +55,10 @@ export function bytes(count) {
   if (count === null || count === undefined) return "";
   let value = count, unit = 0;
   while (value >= 1024 && unit < UNITS.length - 1) { value /= 1024; unit += 1; }
-  // Cut, not rounded, as the server does it.
+  // Truncated, not rounded, as the server does it.
   return `${unit === 0 ? Math.floor(value) : (Math.floor(value * 10) / 10).toFixed(1)} ${UNITS[unit]}`;
 }
-// For the marks of a chart, where there is little room.
+// For the axis of a chart, where there is little room.
 export const roundBytes = (count) => (count ? bytes(count).replace(/\.0 /, " ") : "0");
 export function when(milliseconds) {
   return milliseconds ? new Date(milliseconds).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }) : "";
@@ -80,10 +80,10 @@ const LOOKS = {
   stalled: "bad", failed: "bad", cancelled: "dim", quiet: "run", waiting: "wait", running: "run", done: "good", pending: "dim",
   skipped: "dim", takenOver: "wait", interrupted: "bad", unknown: "dim",
 };
-// As they are read out.
+// Words for screen readers.
 const SPOKEN = {
   stalled: "Stuck", failed: "Failed", cancelled: "Cancelled", quiet: "No signal", waiting: "Waiting", running: "Running", done: "Done",
-  pending: "Not begun", skipped: "Skipped", takenOver: "Taken over", interrupted: "Interrupted", unknown: "Unknown",
+  pending: "Not started", skipped: "Skipped", takenOver: "Taken over", interrupted: "Interrupted", unknown: "Unknown",
 };
 export const word = (look) => SPOKEN[look] || "Unknown";
 export const sign = (look) => SIGNS[look] || "?";
@@ -101,7 +101,7 @@ export function bar(name) {
     set(fraction, text, colour) {
       put(node, "class", `bar ${colour || ""}${fraction === null || fraction === undefined ? " unknown" : ""}`);
       put(node, "aria-valuenow", fraction === null || fraction === undefined ? null : Math.floor(fraction * 100));
-      put(node, "aria-valuetext", text || "not known yet");
+      put(node, "aria-valuetext", text || "unknown");
       const width = `${Math.min(100, (fraction || 0) * 100).toFixed(2)}%`;
       if (fill.style.width !== width) fill.style.width = width;
     },

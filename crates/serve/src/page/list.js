@@ -1,11 +1,11 @@
-// A list of any length: only what can be seen is in the page, and a row that has not changed is not touched.
+// A list of any length: only visible rows are in the page, and an unchanged row is not touched.
 import { el, say, put, chip, bar, sign, tone, TONES, WORDS, duration, ago } from "./dom.js";
 
 const HEIGHT = 68, SPARE = 6;
 
 export function list({ href, current }) {
   const inner = el("div", { class: "rows", role: "list", "aria-label": "Operations" });
-  const node = el("div", { class: "list", tabindex: "0", role: "region", "aria-label": "Operations, the ones that need somebody first" }, inner);
+  const node = el("div", { class: "list", tabindex: "0", role: "region", "aria-label": "Operations, stuck ones first" }, inner);
   const made = new Map();
   let items = [], now = Date.now(), queued = false;
 
@@ -50,7 +50,7 @@ export function list({ href, current }) {
     if (row) row.node.querySelector("a").focus({ preventScroll: true });
   }
   new ResizeObserver(queue).observe(node);
-  // To the row of this key; to the list itself if it is gone.
+  // Focuses the row of this key, or the list itself if the row is gone.
   function focus(key) {
     const place = items.findIndex((item) => item.key === key);
     if (place < 0) node.focus({ preventScroll: true }); else reveal(place);
@@ -103,7 +103,7 @@ function make(item, href) {
 
 function time(row, now) {
   if (row.ended !== null) return ago(row.ended, now);
-  if (row.verdict === "Stuck") return row.since ? `still for ${duration((now - row.since) / 1000)}` : `for ${duration((now - row.created) / 1000)}`;
+  if (row.verdict === "Stuck") return row.since ? `stalled for ${duration((now - row.since) / 1000)}` : `for ${duration((now - row.created) / 1000)}`;
   if (row.left) return `${row.left} left`;
   return duration((now - (row.started || row.created)) / 1000);
 }

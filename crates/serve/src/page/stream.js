@@ -1,15 +1,15 @@
-// Events over fetch: unlike EventSource it can carry the token in a header, so the token is in no address and in no log.
-// A stream that ends, fails or falls silent is opened again, from where it was.
+// Server-sent events over fetch: unlike EventSource it can send the token in a header, so the token is in no address and no log.
+// A stream that ends, fails or sends nothing is opened again, from its last event.
 
-const SILENCE = 15000;
-const PAUSES = [250, 500, 1000, 2000, 4000, 8000];
+const READ_TIMEOUT = 15000;
+const RETRY_INTERVALS = [250, 500, 1000, 2000, 4000, 8000];
 
 export function stream(path, token, handlers) {
   let stopped = false, place = null, failures = 0, abort = null, wake = null;
 
   async function once() {
     abort = new AbortController();
-    let watchdog = setTimeout(() => abort.abort(), SILENCE);
+    let watchdog = setTimeout(() => abort.abort(), READ_TIMEOUT);
     const headers = { "X-Plimsoll-Token": token, Accept: "text/event-stream" };
     if (place) headers["Last-Event-ID"] = place;
     try {
@@ -22,7 +22,7 @@ export function stream(path, token, handlers) {
         const { value, done } = await reader.read();
         if (done) throw new Error("the stream ended");
         clearTimeout(watchdog);
-        watchdog = setTimeout(() => abort.abort(), SILENCE);
+        watchdog = setTimeout(() => abort.abort(), READ_TIMEOUT);
         const parts = (rest + value).split("\n\n");
         rest = parts.pop();
         for (const part of parts) take(part);
@@ -46,9 +46,9 @@ export function stream(path, token, handlers) {
 
   (async () => {
     while (!stopped) {
-      try { await once(); } catch { /* tried again below */ }
+      try { await once(); } catch { /* retried below */ }
       if (stopped) return;
-      const pause = PAUSES[Math.min(failures, PAUSES.length - 1)];
+      const pause = RETRY_INTERVALS[Math.min(failures, RETRY_INTERVALS.length - 1)];
       failures += 1;
       handlers.state("lost", pause);
       await new Promise((done) => { wake = done; setTimeout(done, pause); });

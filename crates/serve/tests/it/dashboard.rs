@@ -77,7 +77,7 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
     page.until("document.querySelector('.tree')?.textContent.includes('data-db-0')").await;
     let heard = page.heard().await;
     let says = |role: &str, name: &str| heard.iter().any(|(r, n)| r == role && n == name);
-    assert!(says("list", "What it does, step by step") && says("StaticText", "Running"), "{heard:?}");
+    assert!(says("list", "Tasks of the operation") && says("StaticText", "Running"), "{heard:?}");
     assert!(!heard.iter().any(|(role, _)| role == "treeitem"), "an item of a tree that no key reaches: {heard:?}");
 
     // It stands still: the page says so, first, and to those who listen.
@@ -168,15 +168,15 @@ async fn where_it_is_allowed_a_click_does_a_failed_backup_of_a_schedule_again_fo
     page.until("document.querySelector('.row')").await;
     page.eval("location.hash = '#/operation/backup/velero/daily-1'").await;
     page.until("document.querySelector('.detail h1')?.textContent.includes('daily-1')").await;
-    let button = "[...document.querySelectorAll('.detail button')].find(b => b.textContent === 'Do it again')";
+    let button = "[...document.querySelectorAll('.detail button')].find(b => b.textContent === 'Retry')";
     assert_eq!(page.eval(&format!("{button}.hidden")).await, json!(true), "nobody has said yet that it is allowed");
     page.call("Network.setBlockedURLs", json!({ "urls": [] })).await;
     page.until(&format!("!{button}.hidden")).await;
     page.eval("window.confirm = () => true").await;
     page.eval(&format!("{button}.click()")).await;
-    page.until("document.getElementById('toast').textContent.includes('does it again')").await;
+    page.until("document.getElementById('toast').textContent.includes('created')").await;
     let names = bed.names(Kind::Backup).await;
-    let again = names.iter().find(|name| name.starts_with("daily-1-again-")).unwrap_or_else(|| panic!("{names:?}"));
+    let again = names.iter().find(|name| name.starts_with("daily-1-retry-")).unwrap_or_else(|| panic!("{names:?}"));
     let again = bed.get(Kind::Backup, again).await;
     assert_eq!(again["metadata"]["labels"], labels);
     assert_eq!(again["spec"]["includedNamespaces"], json!(["shop"]));
@@ -191,7 +191,7 @@ async fn without_the_token_a_browser_gets_a_door_and_nothing_else() {
     page.visit(&bed.url("/")).await;
     page.until("document.querySelector('#token')").await;
     page.eval("document.querySelector('#token').value = 'wrong'; document.querySelector('form').requestSubmit()").await;
-    page.until("document.querySelector('h1')?.textContent.includes('not the right one')").await;
+    page.until("document.querySelector('h1')?.textContent.includes('Invalid token')").await;
     assert!(!page.text().await.contains("nightly"));
     let right = format!(
         "document.querySelector('#token').value = '{}'; document.querySelector('form').requestSubmit()",

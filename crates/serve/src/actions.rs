@@ -1,4 +1,4 @@
-//! The two things that may be changed from here, if it was allowed: asking for an end, and doing it again.
+//! The two changes that the dashboard makes where they are allowed: cancel and retry.
 
 use jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -12,21 +12,25 @@ fn api(client: &Client, kind: Kind, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &kind.resource())
 }
 
-/// Asks for the end of an operation of ours, or of a single transfer.
+/// Requests the cancellation of an operation that this product runs, or of a single transfer.
 pub async fn cancel(client: &Client, line: &Line, object: &Object) -> Result<String, Error> {
     let reference = &line.reference;
     if line.told.verdict.is_ended() {
-        return Err(Error::Refused(format!("{reference} has ended already: {}", line.told.phase)));
+        return Err(Error::Refused(format!("{reference} has already ended: {}", line.told.phase)));
     }
     let (kind, name) = match operation_name(reference.kind, object) {
         Some(name) if line.ours => (Kind::Operation, name),
         _ if reference.kind.is_transfer() => (reference.kind, reference.name.clone()),
-        _ => return Err(Error::Refused(format!("{reference} is not ours, and its program has no way to cancel it"))),
+        _ => {
+            return Err(Error::Refused(format!(
+                "cannot cancel {reference}: it is run by another program, which has no way to cancel it"
+            )));
+        }
     };
     let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
     let answer = api(client, kind, &reference.namespace).patch(&name, &PatchParams::default(), &patch).await;
     answer.map_err(|error| Error::api(format!("cancel {reference}"), error))?;
-    Ok(format!("{reference} is asked to end"))
+    Ok(format!("cancellation of {reference} requested"))
 }
 
 fn operation_name(kind: Kind, object: &Object) -> Option<String> {
@@ -40,30 +44,31 @@ fn operation_name(kind: Kind, object: &Object) -> Option<String> {
     Some(format!("{verb}-{}", object.name()))
 }
 
-/// Asks for the same again, under a name of its own.
+/// Creates a copy of a failed operation under a new name.
 pub async fn retry(client: &Client, line: &Line, object: &Object) -> Result<String, Error> {
     let reference = &line.reference;
-    let ended_badly = matches!(line.told.verdict, Verdict::Failed | Verdict::PartiallyFailed | Verdict::Cancelled);
-    if !ended_badly || !matches!(reference.kind, Kind::Backup | Kind::Restore | Kind::ActionSet) {
-        return Err(Error::Refused(format!("{reference} has not failed: there is nothing to do again")));
+    let failed = matches!(line.told.verdict, Verdict::Failed | Verdict::PartiallyFailed | Verdict::Cancelled);
+    if !failed || !matches!(reference.kind, Kind::Backup | Kind::Restore | Kind::ActionSet) {
+        return Err(Error::Refused(format!("cannot retry {reference}: it has not failed")));
     }
-    let name = again(&reference.name, Timestamp::now());
+    let name = retry_name(&reference.name, Timestamp::now());
     let mut next = DynamicObject::new(&name, &reference.kind.resource()).within(&reference.namespace);
-    // A schedule knows its backups by them, and has its success if this one succeeds.
+    // A schedule finds its backups by their labels: a successful retry counts as the schedule's success.
     next.metadata.labels = object.at("/metadata/labels").and_then(|labels| serde_json::from_value(labels.clone()).ok());
     next.metadata.annotations = Some([("plimsoll.dev/retry-of".to_owned(), reference.name.clone())].into());
     next.data = json!({ "spec": object.at("/spec").cloned().unwrap_or_else(|| json!({})) });
     let answer = api(client, reference.kind, &reference.namespace).create(&PostParams::default(), &next).await;
-    answer.map_err(|error| Error::api(format!("do {reference} again"), error))?;
-    Ok(format!("{}/{name} does it again", reference.kind.word()))
+    answer.map_err(|error| Error::api(format!("retry {reference}"), error))?;
+    Ok(format!("{}/{name} created", reference.kind.word()))
 }
 
-/// A name for the next attempt: the old one, without the mark of an earlier attempt, and the time.
-fn again(name: &str, now: Timestamp) -> String {
-    const MARK: &str = "-again-";
-    let base = name.rfind(MARK).map_or(name, |at| &name[..at]);
-    let base = &base[..base.floor_char_boundary(200)];
-    format!("{base}{MARK}{}", now.strftime("%Y%m%d%H%M%S"))
+/// The name of the next attempt: the original name and the time, without the suffix of an earlier retry.
+fn retry_name(name: &str, now: Timestamp) -> String {
+    const SUFFIX: &str = "-retry-";
+    const MAX_BASE_BYTES: usize = 200;
+    let base = name.rfind(SUFFIX).map_or(name, |at| &name[..at]);
+    let base = &base[..base.floor_char_boundary(MAX_BASE_BYTES)];
+    format!("{base}{SUFFIX}{}", now.strftime("%Y%m%d%H%M%S"))
 }
 
 #[cfg(test)]
@@ -71,9 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_at_an_attempt_does_not_grow_its_name() {
+    fn a_retry_of_a_retry_does_not_grow_its_name() {
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
-        assert_eq!(again("nightly", now), "nightly-again-20260102030405");
-        assert_eq!(again("nightly-again-20250101000000", now), "nightly-again-20260102030405");
+        assert_eq!(retry_name("nightly", now), "nightly-retry-20260102030405");
+        assert_eq!(retry_name("nightly-retry-20250101000000", now), "nightly-retry-20260102030405");
     }
 }

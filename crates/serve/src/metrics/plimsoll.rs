@@ -7,35 +7,36 @@ use plimsoll_observe::{Kind, Line, Object, Verdict, World};
 use plimsoll_progress::view::unit_word;
 use plimsoll_progress::{Counts, Snapshot, Unit};
 
-use super::format::{Page, number};
-use super::tally::{Tally, end, outcome};
-use super::{MOST_NAMED, MOST_SERIES};
+use super::exposition::{Exposition, to_sample};
+use super::totals::{Totals, end, outcome};
+use super::{MAX_NAMED_OPERATIONS, MAX_SERIES};
 use crate::feed::Due;
 use crate::sections::turn;
 
 /// Everything of ours.
-pub fn write(page: &mut Page, lines: &[&Line], world: &World, tally: &Tally, due: Due) {
-    counts(page, lines);
+pub fn write(exposition: &mut Exposition, lines: &[&Line], world: &World, totals: &Totals, due: Due) {
+    counts(exposition, lines);
     let mut named: Vec<&Line> = lines.iter().copied().filter(|line| !line.told.verdict.is_ended()).collect();
     named.sort_by_key(|line| (line.told.verdict, std::cmp::Reverse(line.age)));
-    let left_out = named.len().saturating_sub(MOST_NAMED);
-    named.truncate(MOST_NAMED);
-    operations(page, &named);
-    page.family("plimsoll_operations_left_out", "gauge", "Running operations beyond those that are named one by one.")
-        .add(&[], number(left_out as u64));
-    last_success(page, world);
-    schedules(page, world, due);
-    let mut durations = page.family(
+    let left_out = named.len().saturating_sub(MAX_NAMED_OPERATIONS);
+    named.truncate(MAX_NAMED_OPERATIONS);
+    operations(exposition, &named);
+    exposition
+        .family("plimsoll_operations_left_out", "gauge", "Running operations beyond those that are named one by one.")
+        .add(&[], to_sample(left_out as u64));
+    last_success(exposition, world);
+    schedules(exposition, world, due);
+    let mut durations = exposition.family(
         "plimsoll_operation_duration_seconds",
         "histogram",
         "How long operations took that ended, since the server began.",
     );
-    for ((kind, outcome), histogram) in &tally.durations {
-        durations.histogram(&[("kind", kind), ("outcome", outcome)], histogram);
+    for ((kind, outcome), histogram) in &totals.durations {
+        durations.add_histogram(&[("kind", kind), ("outcome", outcome)], histogram);
     }
 }
 
-fn counts(page: &mut Page, lines: &[&Line]) {
+fn counts(exposition: &mut Exposition, lines: &[&Line]) {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for kind in [Kind::Backup, Kind::Restore, Kind::ActionSet] {
         for verdict in [Verdict::Stuck, Verdict::Moving, Verdict::Waiting, Verdict::Quiet] {
@@ -46,9 +47,9 @@ fn counts(page: &mut Page, lines: &[&Line]) {
         *counts.entry((line.reference.kind.word(), outcome(line.told.verdict))).or_default() += 1;
     }
     let mut family =
-        page.family("plimsoll_operations", "gauge", "Operations there are, by kind and how they are doing.");
+        exposition.family("plimsoll_operations", "gauge", "Operations there are, by kind and how they are doing.");
     for ((kind, state), count) in counts {
-        family.add(&[("kind", kind), ("state", state)], number(count));
+        family.add(&[("kind", kind), ("state", state)], to_sample(count));
     }
 }
 
@@ -64,12 +65,12 @@ type Gauge = (&'static str, &'static str, fn(&Line) -> Option<f64>);
 
 const GAUGES: [Gauge; 6] = [
     ("plimsoll_operation_done", "What is done, in bytes or whatever else the operation counts.", |line| {
-        counted(&line.told.tree).map(|counts| number(counts.settled()))
+        counted(&line.told.tree).map(|counts| to_sample(counts.settled()))
     }),
     ("plimsoll_operation_total", "What there is to do, once that is known.", |line| {
-        counted(&line.told.tree).and_then(|counts| counts.total.value()).map(number)
+        counted(&line.told.tree).and_then(|counts| counts.total.value()).map(to_sample)
     }),
-    (RATE, "What is done in a second.", |line| line.told.tree.speed().rate.map(number)),
+    (RATE, "What is done in a second.", |line| line.told.tree.speed().rate.map(to_sample)),
     ("plimsoll_operation_progress_ratio", "How far it is, from 0 to 1, as it is shown everywhere.", |line| {
         line.told.tree.percent().map(plimsoll_progress::Percent::fraction)
     }),
@@ -79,9 +80,9 @@ const GAUGES: [Gauge; 6] = [
     ("plimsoll_operation_age_seconds", "How long ago it was asked for.", |line| Some(line.age.as_secs_f64())),
 ];
 
-fn operations(page: &mut Page, named: &[&Line]) {
+fn operations(exposition: &mut Exposition, named: &[&Line]) {
     for (name, help, pick) in GAUGES {
-        let mut family = page.family(name, "gauge", help);
+        let mut family = exposition.family(name, "gauge", help);
         for line in named {
             let Some(value) = pick(line) else { continue };
             let tree = &line.told.tree;
@@ -92,11 +93,11 @@ fn operations(page: &mut Page, named: &[&Line]) {
         }
     }
     let mut left =
-        page.family("plimsoll_operation_seconds_left", "gauge", "How long it will take, at least and at most.");
+        exposition.family("plimsoll_operation_seconds_left", "gauge", "How long it will take, at least and at most.");
     for line in named {
         let Some(known) = line.told.tree.speed().left else { continue };
         for (bound, seconds) in [("low", known.low), ("high", known.high)] {
-            left.add(&[identity(line).as_slice(), &[("bound", bound)]].concat(), number(seconds));
+            left.add(&[identity(line).as_slice(), &[("bound", bound)]].concat(), to_sample(seconds));
         }
     }
 }
@@ -115,7 +116,7 @@ fn series(object: &Object) -> &str {
     }
 }
 
-fn last_success(page: &mut Page, world: &World) {
+fn last_success(exposition: &mut Exposition, world: &World) {
     let mut latest = BTreeMap::new();
     for kind in [Kind::Backup, Kind::Restore, Kind::ActionSet] {
         let good = |object: &&Object| object.phase() == "Completed" || object.text("/status/state") == "complete";
@@ -126,15 +127,15 @@ fn last_success(page: &mut Page, world: &World) {
         }
     }
     let help = "How long ago the last one ended well, by kind and schedule or blueprint.";
-    let mut family = page.family("plimsoll_last_success_age_seconds", "gauge", help);
-    for ((kind, name), end) in latest.iter().take(MOST_SERIES) {
+    let mut family = exposition.family("plimsoll_last_success_age_seconds", "gauge", help);
+    for ((kind, name), end) in latest.iter().take(MAX_SERIES) {
         family.add(&[("kind", kind), ("name", name)], world.age(*end).as_secs_f64());
     }
 }
 
-fn schedules(page: &mut Page, world: &World, due: Due) {
-    let known: Vec<_> = world.all(Kind::Schedule).iter().take(MOST_SERIES).collect();
-    let mut family = page.family(
+fn schedules(exposition: &mut Exposition, world: &World, due: Due) {
+    let known: Vec<_> = world.all(Kind::Schedule).iter().take(MAX_SERIES).collect();
+    let mut family = exposition.family(
         "plimsoll_schedule_overdue_seconds",
         "gauge",
         "How long ago a schedule should have made a backup that it has not made; 0 if all is well or it is paused.",
@@ -144,7 +145,7 @@ fn schedules(page: &mut Page, world: &World, due: Due) {
         family.add(&[("schedule", schedule.name())], missed.map_or(0.0, |missed| world.age(missed).as_secs_f64()));
     }
     let help = "How long ago a schedule was made; none for one that is paused.";
-    let mut family = page.family("plimsoll_schedule_age_seconds", "gauge", help);
+    let mut family = exposition.family("plimsoll_schedule_age_seconds", "gauge", help);
     for schedule in known.into_iter().filter(|schedule| !schedule.flag("/spec/paused")) {
         let age = schedule.created().map(|then| world.age(then)).unwrap_or_default();
         family.add(&[("schedule", schedule.name())], age.as_secs_f64());
@@ -173,9 +174,9 @@ mod tests {
             world.add(Object::new(kind, object));
         }
         let lines = Overview::default().look(&world);
-        let mut page = Page::default();
-        write(&mut page, &lines.iter().collect::<Vec<_>>(), &world, &Tally::default(), hourly);
-        page.finish()
+        let mut exposition = Exposition::default();
+        write(&mut exposition, &lines.iter().collect::<Vec<_>>(), &world, &Totals::default(), hourly);
+        exposition.finish()
     }
 
     fn schedule(name: &str, paused: bool, status: &Value) -> (Kind, Value) {

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_observe::{Kind, Line, Object, Verdict};
 
-use super::MOST_SERIES;
-use super::format::Histogram;
+use super::MAX_SERIES;
+use super::exposition::Histogram;
 
 /// From a second to a day.
 const DURATIONS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0];
@@ -16,7 +16,7 @@ const VELERO_DURATIONS: &[f64] = &[60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 72
 
 /// Counts what has ended, each thing once.
 #[derive(Debug)]
-pub struct Tally {
+pub struct Totals {
     since: Timestamp,
     counted: HashSet<String>,
     /// How long operations took, by kind and how they ended.
@@ -54,7 +54,7 @@ impl BackupSums {
     }
 }
 
-impl Default for Tally {
+impl Default for Totals {
     fn default() -> Self {
         Self {
             // Ends are told in whole seconds.
@@ -85,7 +85,7 @@ pub fn outcome(verdict: Verdict) -> &'static str {
 
 type Index<'w> = HashMap<(Kind, &'w str, &'w str), &'w Object>;
 
-impl Tally {
+impl Totals {
     /// Counts what has ended since the last look.
     pub fn see(&mut self, lines: &[Line], objects: &Index<'_>) {
         let mut there = HashSet::new();
@@ -103,16 +103,16 @@ impl Tally {
     fn count(&mut self, line: &Line, object: &Object) {
         let (kind, how) = (line.reference.kind, outcome(line.told.verdict));
         let schedule = object.label(labels::SCHEDULE_NAME).to_owned();
-        if self.ended.len() < MOST_SERIES || self.ended.contains_key(&(kind, schedule.clone(), how)) {
+        if self.ended.len() < MAX_SERIES || self.ended.contains_key(&(kind, schedule.clone(), how)) {
             *self.ended.entry((kind, schedule.clone(), how)).or_default() += 1;
         }
-        let room = self.backups.len() < MOST_SERIES || self.backups.contains_key(&schedule);
+        let room = self.backups.len() < MAX_SERIES || self.backups.contains_key(&schedule);
         if kind == Kind::Backup && room {
             self.backups.entry(schedule.clone()).or_default().add(object);
         }
         let Some(took) = took(object) else { return };
         self.durations.entry((kind.word(), how)).or_insert_with(|| Histogram::new(DURATIONS)).observe(took);
-        let room = self.backup_durations.len() < MOST_SERIES || self.backup_durations.contains_key(&schedule);
+        let room = self.backup_durations.len() < MAX_SERIES || self.backup_durations.contains_key(&schedule);
         if kind == Kind::Backup && how == "succeeded" && room {
             let histogram = self.backup_durations.entry(schedule);
             histogram.or_insert_with(|| Histogram::new(VELERO_DURATIONS)).observe(took);
