@@ -111,7 +111,7 @@ impl RemainingObject {
         let chunk = chunks.try_next().await?;
         if let Some(chunk) = &chunk {
             self.offset += chunk.len() as u64;
-            self.transfer.keep();
+            self.transfer.reset();
         }
         self.chunks = Some(chunks);
         Ok(chunk)

@@ -112,7 +112,7 @@ impl EncryptedBlob<'_> {
         pack.update(&encrypted.iv);
         match verifier {
             Some(verifier) => {
-                verifier.verify_plain(key, *encrypted, id, &mut pack).map_err(|cause| verify_error(id, cause))?
+                verifier.verify_plain(key, *encrypted, id, &mut pack).map_err(|cause| verify_error(id, cause))?;
             }
             None => pack.update(encrypted.text),
         }

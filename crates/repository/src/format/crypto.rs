@@ -112,7 +112,7 @@ impl Key {
 
     fn encrypt_text(&self, iv: &[u8; IV_SIZE], text: &mut [u8]) -> [u8; MAC_SIZE] {
         self.keystream(iv).apply(text);
-        self.tag(iv, text)
+        self.mac(iv, text)
     }
 
     /// Decrypts into `out`, replacing its content, after the MAC was verified.

@@ -72,7 +72,7 @@ impl PlannedFile {
         let create = || run.target.file(&self.path, flags, Mode::from_raw_mode(mode));
         let created = match create() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                run.clear(&TargetDirectories::new(&run.target).at(&self.path)?)?;
+                run.remove_conflict(&TargetDirectories::new(&run.target).at(&self.path)?)?;
                 create()
             }
             created => created,
@@ -87,7 +87,7 @@ impl PlannedFile {
     }
 
     fn is_created_with_mode(&self, new_file_defaults: &NewFileDefaults) -> bool {
-        self.is_whole && new_file_defaults.allows_mode(self.metadata.mode())
+        self.is_single_blob && new_file_defaults.allows_mode(self.metadata.mode())
     }
 }
 

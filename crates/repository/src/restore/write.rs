@@ -19,14 +19,14 @@ pub(super) struct Writer<'r, 'a> {
     batch: &'r RestoreBatch,
     /// Taken while blobs are decoded.
     decoders: Option<Box<PairDecoder>>,
-    /// The file written to last: the next blob is often for the targets one.
+    /// The file written to last: the next blob is often for the same file.
     current: Option<(u32, File)>,
-    direct_writer: DirectWriter,
+    direct: DirectWriter,
 }
 
 impl<'r, 'a> Writer<'r, 'a> {
     pub(super) fn new(run: &'r Run<'a>, batch: &'r RestoreBatch) -> Self {
-        Self { run, batch, decoders: None, current: None, direct_writer: DirectWriter::default() }
+        Self { run, batch, decoders: None, current: None, direct: DirectWriter::default() }
     }
 
     /// Writes ranges until all are done, reading local packs.
@@ -191,11 +191,11 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     fn write_part(&mut self, number: u32, part: &[u8], offset: u64) -> std::io::Result<()> {
-        let (mut direct_writer, size) =
-            (std::mem::take(&mut self.direct_writer), self.batch.files[number as usize].size);
+        let (mut direct, size) =
+            (std::mem::take(&mut self.direct), self.batch.files[number as usize].size);
         let state = &self.run.direct_io_state;
-        let written = self.file(number).and_then(|file| direct_writer.write(file, part, offset, size, state));
-        self.direct_writer = direct_writer;
+        let written = self.file(number).and_then(|file| direct.write(file, part, offset, size, state));
+        self.direct = direct;
         written
     }
 

@@ -211,9 +211,9 @@ fn measure(transfers: usize) -> (Seen, [f64; 3]) {
     let (_shown, tasks, _backup) = leader.run(backup_of(Arc::clone(&bed), uids));
     let copies = Trees::default();
     let (client, busy) = (bed.client.clone(), bed.trees.clone());
-    let agents =
+    let discovery =
         AgentDiscovery { client, namespace: NAMESPACE.to_owned(), address_annotation: labels::PROGRESS_ADDRESS };
-    leader.runtime.spawn(follow_agents(agents, busy, copies.clone()));
+    leader.runtime.spawn(follow_agents(discovery, busy, copies.clone()));
     leader.runtime.spawn(lead(copies, tasks));
     let (begun, before) = (Instant::now(), parts.each_ref().map(Part::cpu));
     agents.runtime.spawn(transfer_all(simulated, begun));

@@ -282,7 +282,9 @@ fn report(results: &[SuiteResult], parts: &[(String, f64)]) -> ExitCode {
     let broken: Vec<_> = results.iter().filter(|suite| !suite.succeeded).map(|suite| &suite.name).collect();
     if !broken.is_empty() {
         println!("\n== failed: {}", broken.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "));
-        failed.iter().for_each(|name| println!("           {name}"));
+        for name in failed {
+            println!("           {name}");
+        }
     }
     let sum = |count: fn(&SuiteResult) -> usize| results.iter().map(count).sum::<usize>();
     println!("\n{} passed, {} failed, {} skipped", sum(|s| s.passed), sum(|s| s.failed), sum(|s| s.ignored));
