@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_mover::{Job, Launch, Outcome, Secret, Work, spawn, spawn_at};
 use plimsoll_progress::{Clock, Operation, StallReason, State, VirtualClock};
 use plimsoll_testkit::process::Process;
-use plimsoll_testkit::require;
-use plimsoll_testkit::wait::until_blocking;
+use plimsoll_testkit::wait::{WAIT_TIMEOUT, until_blocking};
+use plimsoll_testkit::{Stopwatch, require};
 use rustix::process::Signal;
 
 use crate::bed::{Bed, Where, Which};
@@ -63,7 +63,7 @@ fn a_process_that_ignores_a_cancel_is_killed_within_five_seconds() {
     let result = bed.watch(&bed.job(bed.backup_work()), |sample| {
         asked.get_or_insert_with(|| {
             sample.canceller.cancel();
-            Instant::now()
+            Stopwatch::start()
         });
     });
     assert_eq!(result.unwrap_err().reason(), "Cancelled");
@@ -168,7 +168,7 @@ fn a_parent_that_is_killed_takes_the_mover_and_its_program_along_and_leaves_no_s
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (mover, program) = until_blocking("the program at work", Duration::from_secs(20), || {
+        let (mover, program) = until_blocking("the program at work", WAIT_TIMEOUT, || {
             let mover = Process::find(parent.id())?.children().into_iter().next()?;
             let program = mover.children().into_iter().find(|one| runs(*one, "sleep"))?;
             Some((mover, program))
@@ -178,7 +178,7 @@ fn a_parent_that_is_killed_takes_the_mover_and_its_program_along_and_leaves_no_s
         parent.kill().unwrap();
         parent.wait().unwrap();
         let gone = || (!mover.is_alive() && !program.is_alive()).then_some(());
-        until_blocking("their end", Duration::from_secs(5), gone).unwrap();
+        until_blocking("their end", WAIT_TIMEOUT, gone).unwrap();
         assert_eq!(secrets_of(mover), Vec::<String>::new());
     }
 }
@@ -200,7 +200,7 @@ fn a_mover_that_is_killed_takes_its_program_along_and_its_secrets_are_swept() {
     });
     assert_eq!(result.unwrap_err().reason(), "MoverDied");
     let (mover, program) = found.unwrap();
-    until_blocking("its end", Duration::from_secs(5), || (!program.is_alive()).then_some(())).unwrap();
+    until_blocking("its end", WAIT_TIMEOUT, || (!program.is_alive()).then_some(())).unwrap();
     assert_eq!(secrets_of(mover), Vec::<String>::new());
 }
 

@@ -1,5 +1,7 @@
 //! Real S3 servers, where they are installed.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -32,13 +34,22 @@ impl Drop for Server {
 /// A server's program. Where `CI` is `true` it must be there.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn program(name: &str) -> Option<PathBuf> {
-    let home = std::env::var_os("HOME")?;
-    let found = Some(PathBuf::from(home).join(".cache/plimsoll/bin").join(name)).filter(|program| program.is_file());
+    let own = std::env::var_os("PLIMSOLL_CACHE").map(PathBuf::from);
+    let cache = own.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/plimsoll")))?;
+    let found = Some(cache.join("bin").join(name)).filter(|program| program.is_file());
     if found.is_none() {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{name} is not installed");
         eprintln!("SKIPPED: {name} is not installed");
     }
     found
+}
+
+/// A port that nobody listens on. It lies below the ports that the kernel gives to outgoing connections, so none of them takes it
+/// before the server does that it is meant for.
+pub fn free_port() -> u16 {
+    let candidate = || 10_000 + u16::try_from(RandomState::new().build_hasher().finish() % 20_000).expect("small");
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(candidate).find(is_free).expect("some port is free")
 }
 
 fn start(name: &str) -> Option<Server> {
@@ -49,7 +60,7 @@ fn start_with(name: &str, options: &[&std::ffi::OsStr]) -> Option<Server> {
     let program = program(name)?;
     let folder = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(folder.path().join("bucket")).expect("a bucket");
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let port = free_port();
     let mut command = Command::new(program);
     command.args(options);
     match name {

@@ -4,14 +4,13 @@ use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{free_port, own_directory};
 use crate::cache;
 use crate::keeper::Kept;
-use crate::wait::until_blocking;
+use crate::wait::{WAIT_TIMEOUT, until_blocking};
 
 /// The access key of every server started here.
 pub const ACCESS_KEY: &str = "plimsolltestaccess";
@@ -37,14 +36,22 @@ pub struct S3Server {
 impl S3Server {
     /// Starts one on an address of this machine: `127.0.0.1`, or the one that pods can reach. It takes a port of its own.
     pub fn start(program: S3Program, address: &str) -> Result<Self> {
+        let started = || Self::start_once(program, address);
+        // Another process may have taken its port meanwhile.
+        started().or_else(|_| started())
+    }
+
+    fn start_once(program: S3Program, address: &str) -> Result<Self> {
         let directory = own_directory("s3");
         let buckets = directory.join("buckets");
         fs::create_dir_all(&buckets)?;
         let port = free_port(address)?;
         let command = program.command(address, port, &buckets)?;
-        let server = Self { process: Kept::start(command, directory)?, endpoint: format!("http://{address}:{port}") };
-        let listens = || TcpStream::connect((address, port)).is_ok().then_some(());
-        until_blocking("the S3 server", Duration::from_secs(20), listens).with_context(|| server.process.log())?;
+        let mut server =
+            Self { process: Kept::start(command, directory)?, endpoint: format!("http://{address}:{port}") };
+        let listens = || (server.process.has_ended() || TcpStream::connect((address, port)).is_ok()).then_some(());
+        until_blocking("the S3 server", WAIT_TIMEOUT, listens).with_context(|| server.process.log())?;
+        ensure!(!server.process.has_ended(), "the S3 server has ended: {}", server.process.log());
         Ok(server)
     }
 

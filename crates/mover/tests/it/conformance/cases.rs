@@ -5,13 +5,15 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_mover::{
     BackupOutcome, Fidelity, Holder, Kind, LockInfo, LockWatch, MoverError, Outcome, Restore, RestoreOutcome,
     SnapshotInfo, Standing, Work, mover,
 };
+use plimsoll_testkit::Stopwatch;
 use plimsoll_testkit::process::Process;
+use plimsoll_testkit::wait::{WAIT_TIMEOUT, until_blocking};
 use rustix::process::{Pid, Signal};
 
 use crate::bed::{Bed, Which};
@@ -165,7 +167,7 @@ fn cancel_in_the_middle(bed: &Bed, work: Work) {
     let result = bed.watch(&bed.job(work), |sample| {
         if asked.is_none() && sample.bytes() > 0 {
             sample.canceller.cancel();
-            asked = Some(Instant::now());
+            asked = Some(Stopwatch::start());
         }
     });
     assert_eq!(result, Err(MoverError::Cancelled));
@@ -202,7 +204,7 @@ fn kill_in_the_middle(bed: &Bed, work: Work) {
     assert_eq!((error.reason(), error.is_retryable()), ("MoverDied", true), "{error}");
     for child in children.unwrap() {
         let gone = || (!child.is_alive()).then_some(());
-        plimsoll_testkit::wait::until_blocking("the program's end", Duration::from_secs(5), gone).unwrap();
+        until_blocking("the program's end", WAIT_TIMEOUT, gone).unwrap();
     }
 }
 
