@@ -24,11 +24,16 @@ pub fn text(text: &str) {
     }
 }
 
+/// What is logged if nobody says otherwise. The client library logs every answer with an error before it returns it, without saying
+/// what was asked; whoever asked says that.
+const USUAL_LOG: &str =
+    "warn,plimsoll=info,plimsoll_controllers=info,plimsoll_plugin=info,kube_client::client::builder=off";
+
 /// Sends the log to standard error, so that standard output stays for results.
 ///
 /// A program that draws on the whole terminal asks for silence: whatever is logged there would be drawn over the picture.
 pub fn log_to_stderr(global: &Global, silent: bool) {
-    let usual = if silent { "off" } else { "warn,plimsoll=info,plimsoll_controllers=info,plimsoll_plugin=info" };
+    let usual = if silent { "off" } else { USUAL_LOG };
     let filter = global.log.as_deref().unwrap_or(usual);
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()

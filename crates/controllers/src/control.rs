@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use crate::context::Context;
+use crate::watch_backoff::WatchBackoff;
 
 /// A kind that a small controller can watch.
 pub trait Watched:
@@ -49,6 +50,7 @@ where
     F: Future<Output = Result<Action, Error>> + Send + 'static,
 {
     Controller::new(api::<K>(&context), watcher::Config::default())
+        .trigger_backoff(WatchBackoff::default())
         .with_config(Config::default().concurrency(10))
         .run(reconcile, retry, context)
         .for_each(|_| async {})

@@ -47,6 +47,7 @@ mod subjects;
 mod sync;
 pub mod transfer;
 mod volumes;
+mod watch_backoff;
 mod writes;
 
 pub use actionsets::FINALIZER as ACTION_SET_FINALIZER;

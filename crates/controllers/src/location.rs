@@ -22,6 +22,7 @@ use tracing::warn;
 use crate::context::Context;
 use crate::events::Gravity;
 use crate::plugins;
+use crate::watch_backoff::WatchBackoff;
 
 const CHECK_EVERY: Duration = Duration::from_mins(1);
 /// Where Velero's install keeps the credentials of locations that name none.
@@ -32,6 +33,7 @@ const DEFAULT_KEY: &str = "cloud";
 pub async fn control(context: Arc<Context>) {
     let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
     Controller::new(api, watcher::Config::default())
+        .trigger_backoff(WatchBackoff::default())
         .run(
             reconcile,
             |_, error, _| {
@@ -50,7 +52,8 @@ async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) 
     let due = status.last_validation_time.as_ref().is_none_or(|last| is_due(last.0, every));
     // Its own status write wakes this up again: a check that has just been made is not made anew.
     if due || status.phase.is_none() {
-        write_verdict(&location, &context, check(&location, &context).await).await?;
+        let verdict = check(&location, &context).await?;
+        write_verdict(&location, &context, verdict).await?;
     }
     Ok(if every.is_zero() { Action::await_change() } else { Action::requeue(every) })
 }
@@ -60,11 +63,17 @@ fn is_due(last: Timestamp, every: Duration) -> bool {
     !every.is_zero() && Duration::try_from(age).is_ok_and(|age| age + Duration::from_secs(1) >= every)
 }
 
-/// Opens the location and looks at it. `Err` is what its user should know.
-async fn check(location: &BackupStorageLocation, context: &Context) -> Result<(), String> {
-    let store = open_hastily(location, context).await.map_err(|e| e.to_string())?;
-    let directories = store.list_directories("").await.map_err(|e| e.to_string())?;
-    layout::check_top_level(directories.iter().map(String::as_str)).map_err(|e| e.to_string())
+/// Opens the location and looks at it; the inner error is what its user should know. An API server that does not answer says
+/// nothing about the location: what is known of it stays.
+async fn check(location: &BackupStorageLocation, context: &Context) -> Result<Result<(), String>, Error> {
+    let store = match open_hastily(location, context).await {
+        Err(error @ Error::Api { .. }) if error.is_retryable() => return Err(error),
+        Err(error) => return Ok(Err(error.to_string())),
+        Ok(store) => store,
+    };
+    let directories = store.list_directories("").await.map_err(|e| e.to_string());
+    Ok(directories
+        .and_then(|found| layout::check_top_level(found.iter().map(String::as_str)).map_err(|e| e.to_string())))
 }
 
 async fn write_verdict(

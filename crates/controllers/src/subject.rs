@@ -36,6 +36,7 @@ use crate::history;
 use crate::journal::{self, Address, ConfigMapJournal, Known};
 use crate::operation::{self, Record, Subject, operation_name};
 use crate::report::{Projection, Reporter, Reporting};
+use crate::watch_backoff::WatchBackoff;
 use crate::{plugins, project};
 
 /// What differs between the kinds of subject.
@@ -199,6 +200,14 @@ impl<K: Kind> Job<K> {
         Stages(stages.iter().map(plan).collect())
     }
 
+    /// Reads something of the cluster, and waits for an API server that does not answer.
+    pub async fn read<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        Patience::default().run(&self.tree.root(), attempt).await
+    }
+
     /// Changes the subject by a merge patch, and waits for an API server that does not answer. Returns the subject.
     pub async fn write(&self, patch: &Value) -> Result<Value, Error> {
         self.record.effect()?;
@@ -234,6 +243,7 @@ pub async fn control<K: Kind>(context: Arc<Context>) {
     let endings = BroadcastStream::new(context.runs.endings()).map(|_| ());
     Controller::new_with(api, watcher::Config::default(), api_resource)
         .owns(operations, watcher::Config::default())
+        .trigger_backoff(WatchBackoff::default())
         .reconcile_all_on(endings)
         .run(reconcile::<K>, retry, context)
         .for_each(|_| async {})

@@ -1,6 +1,7 @@
 //! What a request is about: its path and its query.
 
 use crate::failure::Failure;
+use jiff::{SignedDuration, Timestamp};
 
 /// A path below `/api` or `/apis`, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +78,7 @@ pub(crate) struct Query {
     pub container: String,
     pub command: Vec<String>,
     pub tail: Option<usize>,
+    pub since: Option<Timestamp>,
     /// The parameters that were given as true.
     pub flags: Vec<String>,
 }
@@ -119,7 +121,8 @@ impl Query {
             "container" => self.container = value,
             "command" => self.command.push(value),
             "tailLines" => self.tail = Some(number(name, &value)?),
-            "sinceTime" | "sinceSeconds" => self.flags.push(name.to_owned()),
+            "sinceTime" => self.since = Some(time(name, &value)?),
+            "sinceSeconds" => self.since = Some(before_now(number(name, &value)?)),
             _ if matches!(value.as_str(), "true" | "1") => self.flags.push(name.to_owned()),
             _ => {}
         }
@@ -175,4 +178,12 @@ fn number<T: std::str::FromStr + Default>(name: &str, value: &str) -> Result<T, 
         return Ok(T::default());
     }
     value.parse().map_err(|_| Failure::bad_request(format!("parameter {name} is not a number: {value:?}")))
+}
+
+fn time(name: &str, value: &str) -> Result<Timestamp, Failure> {
+    value.parse().map_err(|_| Failure::bad_request(format!("parameter {name} is not a time: {value:?}")))
+}
+
+fn before_now(seconds: u32) -> Timestamp {
+    Timestamp::now().checked_sub(SignedDuration::from_secs(seconds.into())).unwrap_or(Timestamp::MIN)
 }

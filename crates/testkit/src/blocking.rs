@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 pub fn run(request: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(5), request).await? })
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), request).await? })
     };
     std::thread::spawn(work).join().map_err(|_| anyhow!("the request panicked"))?
 }

@@ -15,12 +15,11 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::process::Process;
-use crate::wait::until_blocking;
+use crate::wait::{WAIT_TIMEOUT, until_blocking};
 
 const REAPER: &str = include_str!("enclosure/reaper.sh");
 const INIT: &str = include_str!("enclosure/init.sh");
@@ -100,7 +99,7 @@ impl Enclosure {
             reaper.wait()?;
         }
         let lock = lock_file(self.slot)?;
-        until_blocking("the last run to be cleaned up", Duration::from_secs(30), || lock.try_lock().ok())
+        until_blocking("the last run to be cleaned up", WAIT_TIMEOUT, || lock.try_lock().ok())
     }
 
     fn connect(&self) -> Result<()> {
@@ -214,7 +213,7 @@ fn spawn_reaper(slot: u8, lock: File, lifetime: Lifetime) -> Result<Child> {
 fn find_init(slot: u8, reaper: &mut Child) -> Result<Process> {
     let up = directory_of(slot).join("up");
     let probe = || (up.exists() || reaper.try_wait().is_ok_and(|ended| ended.is_some())).then_some(());
-    until_blocking("the namespaces", Duration::from_secs(20), probe)?;
+    until_blocking("the namespaces", WAIT_TIMEOUT, probe)?;
     let only_child = |process: Process| process.children().into_iter().next();
     Process::find(reaper.id()).and_then(only_child).and_then(only_child).with_context(|| {
         format!("the namespaces could not be made; see {}", runs().join(format!("{slot}.lock")).display())

@@ -30,6 +30,7 @@ pub mod process;
 pub mod proxy;
 pub mod shape;
 pub mod skip;
+pub mod stopwatch;
 pub mod volume;
 pub mod wait;
 pub mod webhook;
@@ -44,6 +45,7 @@ pub use pod::Pod;
 pub use proxy::Proxy;
 pub use shape::Shape;
 pub use skip::Unavailable;
+pub use stopwatch::Stopwatch;
 pub use volume::Volume;
 pub use webhook::Webhook;
 

@@ -1,7 +1,5 @@
 //! A Kubernetes namespace for one test.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Namespace as KubernetesNamespace, ServiceAccount};
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
@@ -26,7 +24,7 @@ impl Namespace {
         let namespace = Self { name: created.metadata.name.unwrap_or_default(), config };
         // Without its default account, the API server refuses pods.
         let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace.name);
-        wait::until("the default account", Duration::from_secs(30), || accounts.get_opt("default")).await?;
+        wait::until("the default account", wait::WAIT_TIMEOUT, || accounts.get_opt("default")).await?;
         Ok(namespace)
     }
 

@@ -10,10 +10,11 @@ pub use s3::S3Server;
 pub use velero::Velero;
 pub use velero_pods::VeleroInPods;
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 /// A directory name below the cache that no other process of these tests uses.
 pub(crate) fn own_directory(of: &str) -> PathBuf {
@@ -22,7 +23,19 @@ pub(crate) fn own_directory(of: &str) -> PathBuf {
     crate::cache::directory().join("run").join(format!("{of}-{}-{number}", std::process::id()))
 }
 
-/// A port that was free a moment ago.
-fn free_port(address: &str) -> Result<u16> {
-    Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
+/// The first port of the range that [`free_port`] chooses from.
+const FIRST_PORT: u16 = 10_000;
+
+/// A port that nobody listens on. It lies below the ports that the kernel gives to outgoing connections, of which there are many
+/// while tests run: none of them takes it before the server does that it is meant for.
+pub fn free_port(address: &str) -> Result<u16> {
+    let is_free = |port: &u16| TcpListener::bind((address, *port)).is_ok();
+    let candidates = std::iter::repeat_with(|| rand::random_range(FIRST_PORT..first_outgoing_port())).take(100);
+    candidates.into_iter().find(is_free).with_context(|| format!("no port of {address} is free"))
+}
+
+fn first_outgoing_port() -> u16 {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first = range.split_whitespace().next().and_then(|first| first.parse().ok());
+    first.filter(|first| *first > FIRST_PORT).unwrap_or(32_768)
 }

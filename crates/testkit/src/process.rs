@@ -1,10 +1,11 @@
 //! Processes seen from outside: their children, whether they live, and the signals that tests send them.
 
 use std::fs;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::{WAIT_TIMEOUT, until_blocking};
 
 /// A process by its number on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -48,7 +49,7 @@ impl Process {
             self.signal(Signal::KILL)?;
         }
         let gone = || (!self.is_alive()).then_some(());
-        crate::wait::until_blocking(format!("the end of process {}", self.id), Duration::from_secs(10), gone)
+        until_blocking(format!("the end of process {}", self.id), WAIT_TIMEOUT, gone)
     }
 
     /// Its direct children.

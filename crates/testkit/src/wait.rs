@@ -8,6 +8,9 @@ use anyhow::{Result, bail};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
+/// How long a test waits for what must come. Only a test that fails waits for so long, and a busy machine takes its time.
+pub const WAIT_TIMEOUT: Duration = Duration::from_mins(3);
+
 /// Asks until there is an answer. Fails, naming `what` and the last word of the probe, once `limit` has passed.
 pub async fn until<T, E, F, Fut>(what: impl Display, limit: Duration, mut probe: F) -> Result<T>
 where

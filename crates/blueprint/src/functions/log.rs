@@ -12,25 +12,6 @@ use crate::Error;
 /// No time of a line is longer than this.
 const LONGEST_TIME: usize = 40;
 
-/// How a log that is opened again is gone on with.
-pub enum Reading {
-    /// From the time of the last line.
-    ByTime(Heard),
-    /// After so many bytes, where the times of lines are not known: there no log is ever begun anew.
-    ByBytes(u64),
-}
-
-impl Default for Reading {
-    fn default() -> Self {
-        Self::ByTime(Heard::default())
-    }
-}
-
-/// A log from its start, and on.
-pub fn following(container: &str) -> LogParams {
-    LogParams { container: Some(container.to_owned()), follow: true, ..LogParams::default() }
-}
-
 /// Hands on a stream piece by piece, until it ends or is cut.
 pub async fn each_piece(stream: impl AsyncRead, mut take: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
     let (mut stream, mut piece) = (Box::pin(stream), vec![0; 32 << 10]);
@@ -52,9 +33,16 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// From when on there may be lines that were not heard.
-    pub fn since(&self) -> Option<Timestamp> {
-        self.last
+    /// Asks for what may not have been heard of a container's log, and for what is yet to come.
+    pub fn parameters(&self, container: &str) -> LogParams {
+        LogParams {
+            container: Some(container.to_owned()),
+            follow: true,
+            timestamps: true,
+            // Sent as whole seconds, rounded: one that lies after the last line would leave out the lines between.
+            since_time: self.last.and_then(|last| Timestamp::from_second(last.as_second()).ok()),
+            ..LogParams::default()
+        }
     }
 
     /// The log is opened, once more or for the first time.
@@ -197,6 +185,14 @@ mod tests {
                 assert_eq!(heard(&logs, size), "a\nb b\nagain\nc\n\n", "{name}, in pieces of {size}");
             }
         }
+    }
+
+    #[test]
+    fn no_line_falls_between_the_last_one_and_the_second_from_which_the_log_is_opened_again() {
+        let mut position = Heard::default();
+        assert_eq!(position.parameters("c").since_time, None);
+        position.open().take(b"2026-01-01T00:00:02.7Z a\n");
+        assert_eq!(position.parameters("c").since_time, Some("2026-01-01T00:00:02Z".parse().unwrap()));
     }
 
     #[test]

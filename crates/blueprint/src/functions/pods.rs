@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_select::strategic::{self, Hint};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::call::{Call, Tools};
-use super::log::{Reading, each_piece, following};
+use super::log::{Heard, each_piece};
 use super::talk::Talk;
 use crate::Error;
 use crate::board::Outputs;
@@ -231,7 +231,7 @@ impl Call {
     pub async fn listen(&self, made: &Made, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
         let api = self.pods_of(&made.namespace);
         let mut talk = Talk::new(self, container);
-        let mut heard = Reading::default();
+        let mut heard = Heard::default();
         let pod = loop {
             let before = self.look(&api, made).await?;
             self.follow(&api, made, container, &mut heard, &mut talk).await?;
@@ -255,39 +255,18 @@ impl Call {
         api: &Api<Pod>,
         made: &Made,
         container: &str,
-        heard: &mut Reading,
+        heard: &mut Heard,
         talk: &mut Talk<'_>,
     ) -> Result<(), Error> {
-        if let Reading::ByTime(known) = heard {
-            let parameters = LogParams { timestamps: true, since_time: known.since(), ..following(container) };
-            match api.log_stream(&made.name, &parameters).await {
-                Ok(stream) => {
-                    let mut lines = known.open();
-                    return each_piece(stream, |piece| {
-                        let news = lines.take(piece);
-                        if news.afresh {
-                            talk.forget_line();
-                        }
-                        talk.take(&news.text)
-                    })
-                    .await;
-                }
-                Err(kube::Error::Api(status)) if status.code == 501 => *heard = Reading::ByBytes(0),
-                // The container has not started yet, or the node does not answer: the pod is looked at again.
-                Err(_) => return Ok(()),
-            }
-        }
-        let (Reading::ByBytes(known), Ok(stream)) = (heard, api.log_stream(&made.name, &following(container)).await)
-        else {
-            return Ok(());
-        };
-        let mut skip = *known;
+        // The container has not started yet, or the node does not answer: the pod is looked at again.
+        let Ok(stream) = api.log_stream(&made.name, &heard.parameters(container)).await else { return Ok(()) };
+        let mut lines = heard.open();
         each_piece(stream, |piece| {
-            let old = skip.min(piece.len() as u64);
-            skip -= old;
-            let fresh = &piece[usize::try_from(old).unwrap_or(piece.len())..];
-            *known += fresh.len() as u64;
-            talk.take(fresh)
+            let news = lines.take(piece);
+            if news.afresh {
+                talk.forget_line();
+            }
+            talk.take(&news.text)
         })
         .await
     }

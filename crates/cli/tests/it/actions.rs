@@ -91,6 +91,11 @@ pub fn shell(line: &str) -> Value {
     json!(["sh", "-c", line])
 }
 
+/// Where a container looks for programs. Those of this machine lie in its pods too: an installed `plimsoll` would be used.
+pub fn search_path(path: &str) -> Value {
+    json!([{ "name": "PATH", "value": path }])
+}
+
 pub fn output(key: &str, value: &str) -> String {
     format!("echo '###Phase-output###: {{\"key\":\"{key}\",\"value\":\"{value}\"}}'")
 }
@@ -383,7 +388,7 @@ pub async fn time_logger(home: &Home<'_>, image: &str) {
         "template": { "metadata": { "labels": { "app": "time-logger" } }, "spec": {
             "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "time-log" } }],
             "terminationGracePeriodSeconds": 1,
-            "containers": [{ "name": "test-container", "image": image, "command": shell(line),
+            "containers": [{ "name": "test-container", "image": image, "command": shell(line), "env": search_path("/usr/bin:/bin"),
                 "volumeMounts": [{ "name": "data", "mountPath": "/timelog" }] }],
         } },
     } }),

@@ -5,6 +5,7 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use plimsoll_testkit::csi::{self, CLASS, DRIVER, REFUSED, RETAINED, SLOW};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use plimsoll_testkit::{Csi, Pod, require};
 use serde_json::{Value, json};
 
@@ -187,7 +188,7 @@ async fn a_snapshot_whose_server_is_killed_is_taken_once() {
         let set = format!("set-{number}");
         ask(&home, &set, "backup", json!({ "class": CLASS }), &json!({})).await;
         let mut mortal = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
-        let died = tokio::time::timeout(std::time::Duration::from_mins(1), mortal.wait()).await;
+        let died = tokio::time::timeout(WAIT_TIMEOUT, mortal.wait()).await;
         died.unwrap_or_else(|_| panic!("not killed at {point}\n{}", home.log())).unwrap();
         let next = home.mortal_server(&[]);
         let ended = ended(&home, &set, &mut Seen::default()).await;

@@ -11,9 +11,10 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config, ResourceExt};
-use plimsoll_testkit::Cluster;
 use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
+use plimsoll_testkit::{Cluster, Stopwatch};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -299,19 +300,25 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Waits for a condition; fails by its name after a minute.
+/// Waits for a condition; fails by its name after a minute, or later on a machine that is busy with other things.
 pub async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
     within(Duration::from_mins(1), what, holds).await;
 }
 
 /// The same with another limit.
 pub async fn within(limit: Duration, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Stopwatch::start();
     let wait = async {
-        while !holds().await {
+        while begun.elapsed() < limit {
+            if holds().await {
+                return true;
+            }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
+        false
     };
-    tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| panic!("not within {limit:?}: {what}"));
+    let held = tokio::time::timeout(limit * 5, wait).await.unwrap_or(false);
+    assert!(held, "not within {limit:?}: {what}");
 }
 
 /// The keys of the S3 server, with this secret, as Amazon's programs read them.
@@ -515,7 +522,7 @@ impl Home<'_> {
 pub async fn dismiss(mut server: Child) {
     let process = rustix::process::Pid::from_raw(i32::try_from(server.id().unwrap()).unwrap()).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    let status = tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+    let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
     assert!(status.success(), "a server that is asked to go ends well: {status}");
 }
 

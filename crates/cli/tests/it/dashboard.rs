@@ -204,10 +204,10 @@ mod real {
         assert!(waiting.child.wait().await.unwrap().success());
         assert!(watching.child.wait().await.unwrap().success());
         let kubectl = |line: &str| cluster.kubectl(line.split(' ').chain(["-n", home.namespace.as_str()])).unwrap();
-        kubectl("wait --for=condition=Complete --timeout=60s backups.velero.io/b");
-        kubectl("wait --for=condition=Stalled=False --timeout=60s backups.velero.io/b");
-        kubectl("wait --for=condition=Progressing=False --timeout=60s backups.velero.io/b");
-        kubectl("wait --for=condition=Complete --timeout=60s operations.plimsoll.dev/backup-b");
+        kubectl("wait --for=condition=Complete --timeout=180s backups.velero.io/b");
+        kubectl("wait --for=condition=Stalled=False --timeout=180s backups.velero.io/b");
+        kubectl("wait --for=condition=Progressing=False --timeout=180s backups.velero.io/b");
+        kubectl("wait --for=condition=Complete --timeout=180s operations.plimsoll.dev/backup-b");
         let shown = kubectl("get backups.velero.io b");
         assert!(shown.contains("PROGRESS") && shown.contains("100.00"), "{shown}");
         eventually("its Events are there", async || {
@@ -216,9 +216,9 @@ mod real {
         })
         .await;
         home.restore("r", json!({ "backupName": "b" })).await;
-        kubectl("wait --for=condition=Complete --timeout=60s restores.velero.io/r");
-        kubectl("wait --for=condition=Progressing=False --timeout=60s restores.velero.io/r");
-        kubectl("wait --for=condition=Complete --timeout=60s operations.plimsoll.dev/restore-r");
+        kubectl("wait --for=condition=Complete --timeout=180s restores.velero.io/r");
+        kubectl("wait --for=condition=Progressing=False --timeout=180s restores.velero.io/r");
+        kubectl("wait --for=condition=Complete --timeout=180s operations.plimsoll.dev/restore-r");
         let restore = home.get("Restore", "r").await;
         assert_eq!(phase(&restore), "Completed", "{restore:#}\n{}", ours.logs());
         bed.clear().await;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use futures::{StreamExt, stream};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::json;
 
 use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
@@ -119,7 +120,7 @@ async fn a_deletion_killed_at_any_point_goes_on(bed: &Bed) {
             let home = filled(bed, &name_of(&point), &format!("copy-{}", name_of(&point))).await;
             ask_to_delete(&home, "d", "b").await;
             let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", &point)]);
-            let status = tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await;
+            let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await;
             assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
             let next = home.mortal_server(&[]);
             eventually(&format!("the deletion goes on after {point}"), async || is_gone(&home).await).await;

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use crate::bed::{eventually, plimsoll};
 
@@ -22,8 +22,13 @@ async fn rows(base: &str, token: &str) -> Option<Vec<serde_json::Value>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hangs() {
     let mut command = plimsoll();
-    command.args(["demo", "--objects", "60", "--megabytes", "48"]).stdout(Stdio::piped());
+    command.args(["demo", "--objects", "60", "--megabytes", "48"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut demo = command.spawn().unwrap();
+    let mut stderr = demo.stderr.take().unwrap();
+    let logged = tokio::spawn(async move {
+        let mut logged = String::new();
+        stderr.read_to_string(&mut logged).await.map(|_| logged)
+    });
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     let mut text = String::new();
     while let Some(line) = lines.next_line().await.unwrap() {
@@ -40,7 +45,11 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
         }
         text += &format!("{line}\n");
     }
-    assert_eq!(demo.wait().await.unwrap().code(), Some(0), "{text}");
+    let logged = logged.await.unwrap().unwrap();
+    assert_eq!(demo.wait().await.unwrap().code(), Some(0), "{text}\n{logged}");
+    // Nothing goes wrong that is not part of the story, in our own words or in those of a library.
+    let stray: Vec<_> = logged.lines().filter(|line| line.contains(" ERROR ") || line.contains(" WARN ")).collect();
+    assert_eq!(stray, Vec::<&str>::new(), "{text}");
     let addresses = text.lines().filter_map(|line| line.trim().strip_prefix("dashboard: "));
     let is_whole = |url: &str| url.starts_with("http://127.0.0.1:") && url.contains("/#token=");
     assert_eq!(addresses.map(is_whole).collect::<Vec<_>>(), [true], "one address, for a browser:\n{text}");

@@ -4,9 +4,9 @@
 //! at each of them, another one is started, and the ends are compared.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, is_ended, on_both_clusters, phase};
@@ -254,7 +254,7 @@ async fn a_lost_journal_ends_the_operation_and_nothing_is_guessed(bed: &Bed) {
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
-    tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
     for map in home.list("ConfigMap").await {
         home.delete("ConfigMap", map.metadata.name.as_deref().unwrap()).await;
     }
@@ -270,7 +270,7 @@ async fn a_lost_operation_is_made_anew_and_the_work_goes_on(bed: &Bed) {
     bed.application("shop", 9).await;
     home.backup("b", json!({ "includedNamespaces": [bed.ns("shop")] })).await;
     let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", "backup.part.before")]);
-    tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+    tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
     home.delete("Operation", "backup-b").await;
     let _next = home.server();
     assert_eq!(phase(&home.ended("Backup", "b").await), "Completed", "{}", home.log());

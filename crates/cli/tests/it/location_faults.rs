@@ -42,6 +42,24 @@ async fn a_location_that_fails_is_unavailable_until_it_answers_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_does_not_answer_says_nothing_about_a_location() {
+    let bed = Bed::local().await;
+    let home = bed.home("home").await;
+    home.patch("BackupStorageLocation", "default", json!({ "spec": { "validationFrequency": "1s" } })).await;
+    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", "1m"], &[]);
+    location(&home, "it is available", |location| phase(location) == "Available").await;
+    let secrets = Requests::with_method(Method::GET).containing("/secrets/cloud-credentials");
+    let refused = proxy.inject(secrets, Fault::Status(503));
+    // What came of the first check stands there before the second one begins.
+    eventually("the location is checked twice", async || refused.hits() > 1).await;
+    let known = home.get("BackupStorageLocation", "default").await;
+    assert_eq!((phase(&known), message(&known)), ("Available", ""), "{known:#}");
+    let (hits, log) = (refused.hits(), home.log());
+    assert!(log.contains("cloud-credentials"), "{hits}: nobody said why it was not checked: {log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sync_and_a_deletion_survive_object_storage_that_fails_on_the_way() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use plimsoll_testkit::{Unavailable, cache, require};
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -137,7 +138,7 @@ async fn a_backup_killed_while_it_waits_for_plugins_ends_the_old_work_and_begins
         let home = bed.home(&point.replace('.', "-")).await;
         home.backup("b", json!({ "includedNamespaces": [shop] })).await;
         let mut killed = server(&home, &directory, &[("PLIMSOLL_KILL_AT", point)]);
-        tokio::time::timeout(std::time::Duration::from_mins(1), killed.wait()).await.unwrap().unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, killed.wait()).await.unwrap().unwrap();
         let next = server(&home, &directory, &[]);
         let backup = home.ended("Backup", "b").await;
         assert_eq!(phase(&backup), "Completed", "{point}: {backup:#}\n{}", home.log());

@@ -4,6 +4,7 @@ use http::Method;
 use plimsoll_testkit::Proxy;
 use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::json;
 
 use crate::bed::{Bed, eventually, on_both_clusters, phase};
@@ -75,7 +76,7 @@ async fn a_backup_whose_server_dies_as_it_leaves_the_queue_runs(bed: &Bed) {
         }
         home.patch("Backup", "two", json!({ "status": { "phase": "Queued", "queuePosition": 1 } })).await;
         let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
-        tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
         let _next = home.mortal_server(&[]);
         for name in ["one", "two"] {
             let backup = home.ended("Backup", name).await;

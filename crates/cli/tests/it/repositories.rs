@@ -16,6 +16,7 @@ use plimsoll_repository::format::time::Time;
 use plimsoll_repository::format::unpacked;
 use plimsoll_repository::{Cancel, Id, LockFile, LockHolder, OpenOptions};
 use plimsoll_store::{Location, Store};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
@@ -375,7 +376,7 @@ async fn a_server_killed_at_any_point_leaves_a_repository_that_opens() {
             let home = bed.home(&name_of(&point)).await;
             let name = ask_for(&home, "restic").await;
             let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", &point)]);
-            let status = tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await;
+            let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await;
             assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
             let next = home.mortal_server(&[]);
             becomes(&home, &name, "Ready", "").await;
@@ -389,7 +390,7 @@ async fn a_server_killed_at_any_point_leaves_a_repository_that_opens() {
         let (home, [mine, others, _]) = filled(bed, &name_of(point), "restic", MoverKind::BuiltIn).await;
         ask_to_delete(&home, "b").await;
         let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
-        let status = tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await;
+        let status = tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await;
         assert!(!status.unwrap_or_else(|_| panic!("{point} was not passed")).unwrap().success());
         let next = home.mortal_server(&[]);
         eventually("the backup is deleted", async || home.find("Backup", "b").await.is_none()).await;

@@ -1,5 +1,6 @@
 //! Commands and containers that a restore adds to pods, in real containers.
 
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use plimsoll_testkit::{image, require};
 use serde_json::{Value, json};
 
@@ -115,7 +116,7 @@ async fn a_command_runs_at_most_once_whenever_the_server_dies() {
             .await;
         home.restore("r", json!({ "backupName": "b" })).await;
         let mut first = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
-        let died = tokio::time::timeout(std::time::Duration::from_mins(1), first.wait()).await.unwrap().unwrap();
+        let died = tokio::time::timeout(WAIT_TIMEOUT, first.wait()).await.unwrap().unwrap();
         assert!(!died.success());
         let second = home.mortal_server(&[]);
         let restore = home.ended("Restore", "r").await;

@@ -1,6 +1,7 @@
 //! Schedules: backups that make themselves.
 
 use jiff::{SignedDuration, Timestamp};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
@@ -115,7 +116,7 @@ async fn a_submission_killed_at_any_point_is_made_once(bed: &Bed) {
         create(&home, "s", json!({ "schedule": "@every 1h", "template": template })).await;
         home.patch("Schedule", "s", long_ago()).await;
         let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
-        tokio::time::timeout(std::time::Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
         let _next = home.mortal_server(&[]);
         eventually(&format!("the backup has been made after {point}"), async || {
             let made = backups(&home, "s").await;

@@ -1,9 +1,9 @@
 //! Backups that come and go in the location: synced, collected, and never lost by mistake.
 
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, on_both_clusters, phase};
@@ -176,7 +176,7 @@ async fn a_sync_killed_at_any_point_goes_on(bed: &Bed) {
         pod_volume_backups(&here.bucket.join("backups/b"), "Completed");
         sync_often(&here).await;
         let mut server = here.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
-        tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
         let _next = here.mortal_server(&[]);
         eventually(&format!("the sync is complete after {point}"), async || {
             let backup = here.find("Backup", "b").await;
@@ -194,7 +194,7 @@ async fn a_collection_killed_at_any_point_goes_on(bed: &Bed) {
         let home = origin(bed, &point.replace('.', "-")).await;
         home.patch("Backup", "b", json!({ "status": { "expiration": past } })).await;
         let mut server = home.mortal_server(&[("PLIMSOLL_KILL_AT", point)]);
-        tokio::time::timeout(Duration::from_mins(1), server.wait()).await.unwrap().unwrap();
+        tokio::time::timeout(WAIT_TIMEOUT, server.wait()).await.unwrap().unwrap();
         let _next = home.mortal_server(&[]);
         eventually(&format!("it is deleted after {point}"), async || {
             home.find("Backup", "b").await.is_none() && home.list("DeleteBackupRequest").await.is_empty()

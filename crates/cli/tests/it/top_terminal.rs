@@ -46,7 +46,7 @@ impl Terminal {
 
     /// Waits until the screen shows this; returns it.
     pub async fn shows(&self, text: &str) -> String {
-        for _ in 0..1200 {
+        for _ in 0..3600 {
             let screen = self.screen();
             if screen.contains(text) {
                 return screen;

@@ -1,10 +1,10 @@
 //! Who moves the volumes of which pods: one agent at a time, and every claim by a pod that can bring it.
 
-use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use serde_json::json;
 
 use crate::bed::{Bed, dismiss, eventually, phase};
@@ -46,7 +46,7 @@ async fn an_agent_beside_veleros_node_agents_looks_on_and_works_once_they_are_go
     assert_eq!(phase(&backup), "Completed", "{}\n{}", home.messages("alone", "errors"), agent_log(&home));
 
     start_node_agents(&node_agents).await;
-    let ended = tokio::time::timeout(Duration::from_mins(1), agent.wait()).await.unwrap().unwrap();
+    let ended = tokio::time::timeout(WAIT_TIMEOUT, agent.wait()).await.unwrap().unwrap();
     let words = "(daemonset node-agent, which has a ready pod) serves namespace home now";
     assert!(!ended.success() && agent_log(&home).contains(words), "{ended}: {}", agent_log(&home));
 }

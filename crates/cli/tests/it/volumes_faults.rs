@@ -2,14 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use plimsoll_repository::{Lock, LockKind, OpenOptions, Repository};
 use plimsoll_store::Store;
 use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Proxy, cache, require};
+use plimsoll_testkit::{Proxy, Stopwatch, cache, require};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within
     })
     .await;
     agent.kill().await.unwrap();
-    let killed = Instant::now();
+    let killed = Stopwatch::start();
     let words = "NodeAgentSilent: the agent of node local has not been heard of for";
     for one in transfers().await {
         let failed = home.ended("PodVolumeBackup", one["metadata"]["name"].as_str().unwrap()).await;
@@ -183,7 +183,7 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     })
     .await;
     let name = found["metadata"]["name"].as_str().unwrap().to_owned();
-    let asked = Instant::now();
+    let asked = Stopwatch::start();
     home.patch("PodVolumeBackup", &name, json!({ "spec": { "cancel": true } })).await;
     let ended = home.ended("PodVolumeBackup", &name).await;
     let took = asked.elapsed();

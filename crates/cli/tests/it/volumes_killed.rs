@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -39,7 +40,7 @@ async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), wait).await.unwrap_or_else(|_| panic!("not within a minute: {what}"));
+    tokio::time::timeout(WAIT_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("not within {WAIT_TIMEOUT:?}: {what}"));
 }
 
 async fn attempts(home: &Home<'_>, kind: &str) -> u64 {

@@ -1,12 +1,13 @@
 //! What people see of volumes on their way: percent, words and files, and an end that comes soon when they ask for it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Proxy, cache, require};
+use plimsoll_testkit::wait::WAIT_TIMEOUT;
+use plimsoll_testkit::{Proxy, Stopwatch, cache, require};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, phase};
@@ -52,7 +53,7 @@ async fn watched(home: &Home<'_>, words: &str) -> String {
             }
         }
     };
-    let _ = tokio::time::timeout(Duration::from_secs(20), listen).await;
+    let _ = tokio::time::timeout(WAIT_TIMEOUT, listen).await;
     said
 }
 
@@ -159,7 +160,7 @@ async fn a_volume_on_its_way_back_shows_percent_and_stops_soon_when_asked() {
     let text = printed(&home, &["volume", "describe", "--restore", "r"]).await;
     assert!(text.contains("InProgress") && text.contains("Bytes:"), "{text}");
 
-    let asked = Instant::now();
+    let asked = Stopwatch::start();
     home.patch("Operation", "restore-r", json!({ "spec": { "cancel": true } })).await;
     let restore = home.ended("Restore", "r").await;
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}\n{}", asked.elapsed(), agent_log(&home));

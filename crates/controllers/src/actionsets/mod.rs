@@ -143,7 +143,7 @@ async fn planned(job: &Job<ActionSet>) -> Result<Result<Vec<Planned>, String>, E
     if let Some(planned) = plan::remembered(&job.known) {
         return Ok(Ok(planned));
     }
-    let planned = plan::load(&job.subject, &job.context.client, &job.id.namespace).await?;
+    let planned = job.read(|| plan::load(&job.subject, &job.context.client, &job.id.namespace)).await?;
     if let Some(note) = planned.as_ref().ok().and_then(|planned| plan::note(planned)) {
         job.journal.intend(note).await?;
     }

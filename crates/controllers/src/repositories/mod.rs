@@ -43,6 +43,7 @@ pub(crate) use self::required::Required;
 use self::ensure::{Known, bearings};
 use crate::context::Context;
 use crate::control::api;
+use crate::watch_backoff::WatchBackoff;
 
 /// How many repositories are looked at side by side: each look is a process.
 const AT_ONCE: u16 = 2;
@@ -94,6 +95,7 @@ pub async fn control(context: Arc<Context>) {
             all.into_iter().map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
         })
         .with_config(Config::default().concurrency(AT_ONCE))
+        .trigger_backoff(WatchBackoff::default())
         .run(
             reconcile,
             |repository, error, _| {

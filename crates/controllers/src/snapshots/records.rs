@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::context::Context;
+use crate::watch_backoff::WatchBackoff;
 
 /// Which way the data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +154,7 @@ impl Records {
 }
 
 async fn drive(api: Api<DynamicObject>, seen: Seen) {
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(api, watcher::Config::default()).backoff(WatchBackoff::default()).boxed();
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Apply(record) | watcher::Event::InitApply(record)) => {

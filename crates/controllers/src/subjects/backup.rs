@@ -110,7 +110,7 @@ impl Kind for Backup {
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
         let stages = job.plan_stages(&STAGES);
         let problems = close_hooks(job).await;
-        let (location, store) = open_location(job).await?;
+        let (location, store) = job.read(|| open_location(job)).await?;
         let begun = begin(job, &location).await?;
         if let Standing::Committed(metadata) = job.unless_cancelled(clear(job, &store)).await? {
             release_snapshots(job).await;
@@ -389,7 +389,8 @@ async fn run(
 ) -> Result<(BackedUp, Helpers), Error> {
     let planning = stages.begin("planning");
     let spec = &job.subject.spec;
-    let policies = policy::policies(&job.context, spec.resource_policy.as_ref()).await?.map_err(Error::Selection)?;
+    let policies = || policy::policies(&job.context, spec.resource_policy.as_ref());
+    let policies = job.read(policies).await?.map_err(Error::Selection)?;
     let plan = backup::plan(
         &job.context.cluster,
         |resources, namespaces| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces),

@@ -103,8 +103,11 @@ impl Kind for DeleteBackupRequest {
         let stages = job.plan_stages(&STAGES);
         drop_other_requests(job).await?;
         let name = job.subject.spec.backup_name.clone().unwrap_or_default();
-        let found = api::<Backup>(&job.context).get_opt(&name).await;
-        let Some(backup) = found.map_err(|e| Error::api(format!("read backup {name}"), e))? else {
+        let find = || async {
+            let found = api::<Backup>(&job.context).get_opt(&name).await;
+            found.map_err(|e| Error::api(format!("read backup {name}"), e))
+        };
+        let Some(backup) = job.read(find).await? else {
             // An earlier attempt came that far: the backup is the last thing to go.
             return Ok(done());
         };
@@ -186,9 +189,10 @@ async fn earlier_request(request: &DeleteBackupRequest, context: &Context) -> Re
 }
 
 async fn drop_other_requests(job: &Job<DeleteBackupRequest>) -> Result<(), Error> {
-    for other in requests(&job.subject, &job.context).await? {
+    for other in job.read(|| requests(&job.subject, &job.context)).await? {
         kill::point("deletion.other.before");
-        remove(&api::<DeleteBackupRequest>(&job.context), &other.name_any(), &job.context).await?;
+        let (requests, name) = (api::<DeleteBackupRequest>(&job.context), other.name_any());
+        job.read(|| remove(&requests, &name, &job.context)).await?;
     }
     Ok(())
 }
@@ -339,7 +343,8 @@ async fn remove_restores(job: &Job<DeleteBackupRequest>, backup: &Backup, task: 
     let list = || restores_of(job, backup);
     for restore in Patience::default().run(task, list).await? {
         kill::point("deletion.restore.before");
-        remove(&api::<Restore>(&job.context), &restore, &job.context).await?;
+        let restores = api::<Restore>(&job.context);
+        Patience::default().run(task, || remove(&restores, &restore, &job.context)).await?;
         kill::point("deletion.restore.after");
     }
     let deadline = tokio::time::Instant::now() + RESTORES_LIMIT;

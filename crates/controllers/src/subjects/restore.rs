@@ -105,9 +105,10 @@ impl Kind for Restore {
 
     async fn work(job: &Job<Self>) -> Result<Finished, Error> {
         let stages = job.plan_stages(&STAGES);
-        let mut backup = find_backup(&job.context, &job.subject).await?.map_err(Error::Selection)?;
+        let backup = job.read(|| find_backup(&job.context, &job.subject)).await?;
+        let mut backup = backup.map_err(Error::Selection)?;
         let begun = begin(job, &backup).await?;
-        let (location, store) = open_location(job, &backup).await?;
+        let (location, store) = job.read(|| open_location(job, &backup)).await?;
         // One that is left to the default has a name from here on.
         backup.spec.storage_location = Some(location);
         let recorder = Arc::new(Recorder::create(job.scratch.path())?);
@@ -229,11 +230,11 @@ async fn prepare(
     let _waits = show_waits(store, &planning);
     planning.say("discovering resources");
     let spec = &job.subject.spec;
-    let told = Told::read(&job.context, spec).await?.map_err(Error::Selection)?;
+    let told = job.read(|| Told::read(&job.context, spec)).await?.map_err(Error::Selection)?;
     let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
     let selecting = Arc::new(Selecting::for_restore(spec, told.policies.as_ref(), &discovered.resources)?);
     let hooks = Arc::new(told.hooks);
-    let mut actions = built_ins(job, &hooks, &selecting).await?;
+    let mut actions = job.read(|| built_ins(job, &hooks, &selecting)).await?;
     let csi = csi::register_restore(restoring(job, backup, stages), &mut actions, selecting.catalog())?;
     let _ = plugins.csi.set(Arc::clone(&csi));
     plugins.add(job, &mut actions, &selecting, begun).await?;

@@ -22,6 +22,7 @@ use super::error::TransferError;
 use super::handshake::{Mark, cannot_wait, has_waited};
 use super::kind::RESTORE_WAIT;
 use crate::Error;
+use crate::watch_backoff::WatchBackoff;
 
 /// Where the container that waits has its volumes.
 const MOUNTS: &str = "/restores/";
@@ -33,7 +34,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(10);
 /// Watches the pods of this node. Ends only with whoever drops it.
 pub(super) async fn let_go_on(agent: &Agent) {
     let here = watcher::Config::default().fields(&format!("spec.nodeName={}", agent.settings.node));
-    let pods = watcher(Api::<Pod>::all(agent.client.clone()), here).default_backoff();
+    let pods = watcher(Api::<Pod>::all(agent.client.clone()), here).backoff(WatchBackoff::default());
     let mut pods = std::pin::pin!(pods);
     let mut known = Known::default();
     let mut ticks = tokio::time::interval(LOOK_EVERY);

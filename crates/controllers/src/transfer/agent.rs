@@ -32,6 +32,7 @@ use super::report::Running;
 use super::run::{end_unbegun, run, vain_attempts};
 use crate::events::Events;
 use crate::peers::Side;
+use crate::watch_backoff::WatchBackoff;
 use crate::{Error, peers};
 
 /// How often a transfer of this node that has not ended is looked at, whatever is heard of it.
@@ -153,6 +154,7 @@ impl Agent {
         };
         controller
             .watches(Api::<Pod>::all(self.client.clone()), here, of_pod)
+            .trigger_backoff(WatchBackoff::default())
             .run(
                 move |object, agent| reconcile(object, agent, store.clone()),
                 |_, error, _| {

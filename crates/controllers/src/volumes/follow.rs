@@ -24,6 +24,7 @@ use crate::control::api;
 use crate::transfer::kind::Transfer;
 use crate::transfer::report;
 use crate::transfer::write::Record;
+use crate::watch_backoff::WatchBackoff;
 
 /// The agent is closer and knows why: it has said so by then, if it can say anything. Silence is judged here only afterwards.
 const AGENT_FIRST: Duration = Duration::from_secs(34);
@@ -266,7 +267,7 @@ async fn drive<T: Obstructed>(context: Arc<Context>, selector: String, entries: 
 
 async fn watch<T: Obstructed>(context: &Context, selector: &str, entries: &Entries<T>) {
     let config = watcher::Config::default().labels(selector);
-    let mut events = watcher(api::<T>(context), config).default_backoff().boxed();
+    let mut events = watcher(api::<T>(context), config).backoff(WatchBackoff::default()).boxed();
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
         match event {

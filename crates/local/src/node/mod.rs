@@ -6,6 +6,7 @@
 //! A pass looks at everything and does what is missing, so a change that is seen twice, or late, does no harm.
 
 mod claim;
+mod log;
 mod pod;
 mod sandbox;
 mod snapshot;

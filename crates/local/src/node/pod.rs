@@ -2,6 +2,7 @@
 
 use super::{
     conditions, lock,
+    log::View,
     sandbox::{Cell, NO_PROGRAM, Plan, Refused},
     volume,
 };
@@ -242,7 +243,7 @@ pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item 
 
 /// The end of a container's log, as much of it as the kubelet takes.
 fn last_words(log: &std::path::Path) -> String {
-    let log = std::fs::read(log).unwrap_or_default();
+    let log = View::new(false, None).show(&std::fs::read(log).unwrap_or_default());
     String::from_utf8_lossy(&log[log.len().saturating_sub(LAST_WORDS)..]).into_owned()
 }
 

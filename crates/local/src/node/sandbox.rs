@@ -4,6 +4,7 @@
 //! first process of the tree is a shell that waits for two things: the end of the container, and the end of its standard
 //! input. That is a pipe from us; when we go, however we go, it ends and with the shell the kernel kills the tree.
 
+use super::log;
 use std::{
     collections::BTreeSet,
     ffi::OsString,
@@ -15,6 +16,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, Command},
+    task::JoinHandle,
 };
 
 /// Directories that are the container's own; the rest is the host's, read-only.
@@ -58,6 +60,8 @@ pub(super) const NO_PROGRAM: i32 = 128;
 pub(super) struct Cell {
     child: Child,
     lifeline: Option<ChildStdin>,
+    /// Writes its log. Ends with the last of its processes.
+    log: Option<JoinHandle<()>>,
 }
 
 impl Cell {
@@ -69,11 +73,7 @@ impl Cell {
         }
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", INIT, "init"]);
         // Where somebody else's mounts are locked together they can only be bound together.
-        command.arg(if is_root() { "--bind" } else { "--rbind" }).args([
-            &plan.root,
-            &plan.log,
-            &resolve(Path::new(&plan.work)),
-        ]);
+        command.arg(if is_root() { "--bind" } else { "--rbind" }).args([&plan.root, &resolve(Path::new(&plan.work))]);
         let this = std::env::current_exe().ok().filter(|program| program.exists());
         command.args(steps(plan, this.as_deref())).arg("--").args(&plan.command);
         command.env_clear().envs(plan.environment.iter().map(|(name, value)| (name, value)));
@@ -82,10 +82,13 @@ impl Cell {
         let mut child = command.spawn().map_err(unable)?;
         let (lifeline, mut said) = (child.stdin.take(), String::new());
         if let Some(out) = child.stdout.take() {
-            let _ = BufReader::new(out).read_line(&mut said).await;
-        }
-        if said.trim() == "ready" {
-            return Ok(Self { child, lifeline });
+            let mut out = BufReader::new(out);
+            let _ = out.read_line(&mut said).await;
+            if said.trim() == "ready" {
+                let path = plan.log.clone();
+                let log = tokio::spawn(async move { log::keep(out, &path).await });
+                return Ok(Self { child, lifeline, log: Some(log) });
+            }
         }
         let mut why = String::new();
         if let Some(mut err) = child.stderr.take() {
@@ -101,9 +104,14 @@ impl Cell {
         self.child.id()
     }
 
-    /// Its exit code, once it has ended.
+    /// Its exit code, once it has ended and its log is whole.
     pub async fn wait(&mut self) -> i32 {
-        self.child.wait().await.ok().and_then(|status| status.code()).unwrap_or(137)
+        let code = self.child.wait().await.ok().and_then(|status| status.code()).unwrap_or(137);
+        if let Some(log) = &mut self.log {
+            let _ = log.await;
+            self.log = None;
+        }
+        code
     }
 
     /// Asks it to end, and after a while no longer asks.

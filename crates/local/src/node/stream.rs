@@ -1,6 +1,6 @@
 //! `pods/log` and `pods/exec`.
 
-use super::{lock, pod::items, sandbox};
+use super::{lock, log::View, pod::items, sandbox};
 use crate::{
     Core,
     answer::{self, Body},
@@ -62,9 +62,6 @@ impl Core {
     pub async fn log(self: &Arc<Self>, key: &Key, query: &Query) -> Result<Response<Body>, Failure> {
         let pod = self.pod(key)?;
         let node = self.node.get().ok_or_else(|| Failure::not_implemented("pods/log without --run-pods"))?;
-        if ["timestamps", "sinceTime", "sinceSeconds"].iter().any(|flag| query.is(flag)) {
-            return Err(Failure::not_implemented("the time of a line of a log"));
-        }
         let container = container(&pod, &query.container)?;
         let count = status(&pod, &container)["restartCount"].as_u64().unwrap_or_default();
         let run = count.checked_sub(u64::from(query.is("previous")));
@@ -75,14 +72,15 @@ impl Core {
         let mut file = open.map_err(absent)?;
         let mut first = Vec::new();
         file.read_to_end(&mut first).await.map_err(|error| Failure::internal(error.to_string()))?;
-        let first = tail(&first, query.tail);
+        let mut view = View::new(query.is("timestamps"), query.since);
+        let first = tail(&view.show(&first), query.tail);
         let (core, key) = (Arc::clone(self), key.clone());
         let runs = move || {
             let now = core.pod(&key).unwrap_or_default();
             let now = status(&now, &container);
             now["restartCount"].as_u64() == run && now["state"]["terminated"].is_null()
         };
-        let rest = stream::unfold((file, runs, query.is("follow")), follow);
+        let rest = stream::unfold((file, view, runs, query.is("follow")), follow);
         let mut response = answer::stream(stream::iter([first]).chain(rest));
         response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
         Ok(response)
@@ -130,15 +128,18 @@ fn tail(log: &[u8], lines: Option<usize>) -> Bytes {
     all[all.len().saturating_sub(lines)..].concat().into()
 }
 
+/// A log that is read: its file, how it is shown, whether its container runs, and whether its end is waited for.
+type Open<R> = (File, View, R, bool);
+
 /// The next piece of a log. What was written before the end of the container is read after it.
-async fn follow<R: Fn() -> bool>((mut file, runs, goes_on): (File, R, bool)) -> Option<(Bytes, (File, R, bool))> {
+async fn follow<R: Fn() -> bool>((mut file, mut view, runs, goes_on): Open<R>) -> Option<(Bytes, Open<R>)> {
     let mut piece = vec![0; 32 * 1024];
     loop {
         let alive = runs();
         let read = file.read(&mut piece).await.ok()?;
         if read > 0 {
-            piece.truncate(read);
-            return Some((piece.into(), (file, runs, goes_on)));
+            let shown = view.show(&piece[..read]);
+            return Some((shown, (file, view, runs, goes_on)));
         }
         if !goes_on || !alive {
             return None;

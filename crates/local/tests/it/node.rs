@@ -5,6 +5,7 @@ use crate::{
     embedded::Embedded,
     kubectl::{Kubectl, find, skip, text, write},
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plimsoll_local::{Api, Served};
 use serde_json::{Value, json};
@@ -138,7 +139,7 @@ async fn a_pod_gets_its_volumes_environment_and_order() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     cluster.apply(RICH).await;
-    kubectl.run("wait --for=condition=Ready pod/rich --timeout=60s").await;
+    kubectl.run("wait --for=condition=Ready pod/rich --timeout=180s").await;
     let exec = |line: &'static str| async move { kubectl.run(&format!("exec rich -c main -- {line}")).await };
     assert_eq!(exec("cat /scratch/order").await, "one\ntwo\n");
     assert_eq!(exec("cat /etc/app/deep/colour").await, "red");
@@ -189,7 +190,7 @@ async fn claims_become_directories_that_outlive_pods_and_go_with_the_claim() {
     let holder = pod("holder", using, SLEEP)
         .replace("image: any,", "image: any, volumeMounts: [{name: data, mountPath: /data}],");
     cluster.apply(&holder).await;
-    kubectl.run("wait --for=condition=Ready pod/holder --timeout=60s").await;
+    kubectl.run("wait --for=condition=Ready pod/holder --timeout=180s").await;
     kubectl.run("delete pvc data --wait=false").await;
     assert_eq!(kubectl.run("exec holder -- cat /data/file").await, "precious\n");
     kubectl.run("delete pod holder writer --timeout=30s").await;
@@ -262,7 +263,7 @@ async fn what_cannot_be_run_is_refused_by_name() {
     assert!(described.contains("volume me: the local node has no downwardAPI volumes"), "{described}");
     // What was missing may come.
     cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: later}, data: {LATE: 'yes'}}").await;
-    kubectl.run("wait --for=condition=Ready pod/env --timeout=60s").await;
+    kubectl.run("wait --for=condition=Ready pod/env --timeout=180s").await;
     assert_eq!(kubectl.run("exec env -- printenv LATE").await, "yes\n");
     cluster.end().await;
 }
@@ -279,10 +280,24 @@ async fn logs_exec_and_cp_work_as_on_any_cluster() {
         )
         .await;
     cluster.apply(&pod("idle", "", SLEEP)).await;
-    kubectl.run("wait --for=condition=Ready pod/idle --timeout=60s").await;
+    kubectl.run("wait --for=condition=Ready pod/idle --timeout=180s").await;
     cluster.until("pod/busy", "{.status.phase}", "Succeeded").await;
     assert_eq!(kubectl.run("logs busy").await, "line 1\nline 2\nline 3\nend\n");
     assert_eq!(kubectl.run("logs -f busy --tail=2").await, "line 3\nend\n");
+    let timed = kubectl.run("logs busy --timestamps").await;
+    let times: Vec<(Timestamp, &str)> = timed
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(time, text)| (time.parse().unwrap(), text))
+        .collect();
+    assert!(times.is_sorted_by_key(|(time, _)| *time), "{timed}");
+    assert_eq!(
+        times.iter().map(|(_, text)| *text).collect::<Vec<_>>(),
+        ["line 1", "line 2", "line 3", "end"],
+        "{timed}"
+    );
+    assert_eq!(kubectl.run("logs busy --since=1h --tail=1").await, "end\n");
+    assert_eq!(kubectl.run("logs busy --since-time=2999-01-01T00:00:00Z").await, "");
     // A log that is followed shows lines as they come and ends with the container.
     cluster
         .apply(
@@ -291,7 +306,7 @@ async fn logs_exec_and_cp_work_as_on_any_cluster() {
                 .replace("while", "echo begin; while"),
         )
         .await;
-    kubectl.run("wait --for=condition=Ready pod/talker --timeout=60s").await;
+    kubectl.run("wait --for=condition=Ready pod/talker --timeout=180s").await;
     let mut following = kubectl.command("logs -f talker").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
     assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("begin"));
@@ -336,10 +351,10 @@ async fn deployments_keep_their_pods_scale_and_roll() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     cluster.apply(DEPLOYMENT).await;
-    kubectl.run("rollout status deployment/web --timeout=60s").await;
+    kubectl.run("rollout status deployment/web --timeout=180s").await;
     assert!(kubectl.run("get deploy web").await.contains("2/2"));
     kubectl.run("scale deployment web --replicas=3").await;
-    kubectl.run("rollout status deployment/web --timeout=60s").await;
+    kubectl.run("rollout status deployment/web --timeout=180s").await;
     let pods = cluster.json("pods").await;
     assert_eq!(pods["items"].as_array().unwrap().len(), 3);
     // One that is deleted is replaced.
@@ -347,7 +362,7 @@ async fn deployments_keep_their_pods_scale_and_roll() {
     kubectl.run(&format!("delete pod {name} --timeout=30s")).await;
     cluster.until("deployment/web", "{.status.readyReplicas}", "3").await;
     kubectl.run("set image deployment/web main=web:2").await;
-    kubectl.run("rollout status deployment/web --timeout=60s").await;
+    kubectl.run("rollout status deployment/web --timeout=180s").await;
     let settled = || async {
         let pods = cluster.json("pods").await;
         let pods = pods["items"].as_array().unwrap();
@@ -395,7 +410,7 @@ async fn members_of_stateful_sets_have_stable_names_and_keep_their_volumes() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     cluster.apply(STATEFUL).await;
-    kubectl.run("rollout status statefulset/db --timeout=60s").await;
+    kubectl.run("rollout status statefulset/db --timeout=180s").await;
     assert_eq!(kubectl.run("get pods -o name").await, "pod/db-0\npod/db-1\n");
     kubectl.run("delete pod db-1 --timeout=30s").await;
     cluster.until("statefulset/db", "{.status.readyReplicas}", "2").await;
@@ -411,7 +426,7 @@ async fn jobs_run_to_completion_and_daemon_sets_have_one_pod() {
     let Some(cluster) = Cluster::start().await else { return };
     let spec = "restartPolicy: Never, containers: [{name: main, image: any, command: [sh, -c, exit 0]}]";
     cluster.apply(&format!("{{apiVersion: batch/v1, kind: Job, metadata: {{name: work}}, spec: {{completions: 2, template: {{spec: {{{spec}}}}}}}}}")).await;
-    cluster.kubectl.run("wait --for=condition=Complete job/work --timeout=60s").await;
+    cluster.kubectl.run("wait --for=condition=Complete job/work --timeout=180s").await;
     assert_eq!(cluster.json("job work").await["status"]["succeeded"], 2);
     let daemon = DEPLOYMENT.replace("Deployment", "DaemonSet").replace("  replicas: 2\n", "");
     cluster.apply(&daemon).await;
@@ -435,7 +450,7 @@ async fn deleting_asks_then_kills_the_whole_tree() {
     let deaf =
         pod("deaf", "terminationGracePeriodSeconds: 1,", "trap \"\" TERM; sleep 1234.5 & echo; wait; sleep 1000");
     cluster.apply(&deaf).await;
-    kubectl.run("wait --for=condition=Ready pod/polite pod/deaf --timeout=60s").await;
+    kubectl.run("wait --for=condition=Ready pod/polite pod/deaf --timeout=180s").await;
     for name in ["polite", "deaf"] {
         let said = || async { (!kubectl.run(&format!("logs {name}")).await.is_empty()).then_some(()) };
         eventually("it has set its trap", said).await;
@@ -458,12 +473,12 @@ async fn pods_end_with_the_api_and_start_again_with_it() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.apply(&pod("lasting", "", "exec sleep 4321.5")).await;
     cluster.apply(&pod("once", "restartPolicy: Never,", "exec sleep 4322.5")).await;
-    cluster.kubectl.run("wait --for=condition=Ready pod/lasting pod/once --timeout=60s").await;
+    cluster.kubectl.run("wait --for=condition=Ready pod/lasting pod/once --timeout=180s").await;
     assert!(runs("4321.5"));
     let cluster = cluster.restart().await;
     cluster.until("pod/lasting", "{.status.containerStatuses[0].restartCount}", "1").await;
     cluster.until("pod/once", "{.status.phase}", "Failed").await;
-    cluster.kubectl.run("wait --for=condition=Ready pod/lasting --timeout=60s").await;
+    cluster.kubectl.run("wait --for=condition=Ready pod/lasting --timeout=180s").await;
     cluster.end().await;
     eventually("everything ends", || async { (!runs("4321.5") && !runs("4322.5")).then_some(()) }).await;
 }

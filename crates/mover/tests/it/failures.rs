@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use plimsoll_mover::{MoverCommand, MoverError, Outcome, Secret, Work};
@@ -12,7 +12,7 @@ use plimsoll_repository::{Lock, LockKind, OpenOptions};
 use plimsoll_store::Store;
 use plimsoll_testkit::peers::s3::ACCESS_KEY;
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Proxy, Unavailable, require};
+use plimsoll_testkit::{Proxy, Stopwatch, Unavailable, require};
 
 use crate::testbed::{PASSWORD, StoreKind, TestMover, Testbed};
 use crate::volume::{fill, random_bytes};
@@ -149,7 +149,7 @@ fn an_unreachable_store_is_reported_within_half_a_minute() {
         let mut bed = require!(Testbed::new(mover_kind, StoreKind::S3));
         fill(&bed.source());
         drop(bed.server.take());
-        let started = Instant::now();
+        let started = Stopwatch::start();
         let error = bed.run(bed.backup_work()).unwrap_err();
         assert_eq!((error.reason(), error.is_retryable()), ("RepositoryUnreachable", true), "{error}");
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_mover::{Job, MoverCommand, Outcome, Secret, Work, spawn, spawn_at};
 use plimsoll_progress::{Clock, Operation, StallReason, State, VirtualClock};
 use plimsoll_testkit::process::Process;
-use plimsoll_testkit::require;
-use plimsoll_testkit::wait::until_blocking;
+use plimsoll_testkit::wait::{WAIT_TIMEOUT, until_blocking};
+use plimsoll_testkit::{Stopwatch, require};
 use rustix::process::Signal;
 
 use crate::testbed::{StoreKind, TestMover, Testbed};
@@ -63,7 +63,7 @@ fn a_process_that_ignores_a_cancel_is_killed_within_five_seconds() {
     let result = bed.watch(&bed.job(bed.backup_work()), |sample| {
         cancelled_at.get_or_insert_with(|| {
             sample.canceller.cancel();
-            Instant::now()
+            Stopwatch::start()
         });
     });
     assert_eq!(result.unwrap_err().reason(), "Cancelled");
@@ -168,7 +168,7 @@ fn mover_and_program_die_with_their_parent_and_leave_no_secrets() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let (mover, program) = until_blocking("the running program", Duration::from_secs(20), || {
+        let (mover, program) = until_blocking("the running program", WAIT_TIMEOUT, || {
             let mover = Process::find(parent.id())?.children().into_iter().next()?;
             let program = mover.children().into_iter().find(|one| runs(*one, "sleep"))?;
             Some((mover, program))
@@ -178,7 +178,7 @@ fn mover_and_program_die_with_their_parent_and_leave_no_secrets() {
         parent.kill().unwrap();
         parent.wait().unwrap();
         let ended = || (!mover.is_alive() && !program.is_alive()).then_some(());
-        until_blocking("their end", Duration::from_secs(5), ended).unwrap();
+        until_blocking("their end", WAIT_TIMEOUT, ended).unwrap();
         assert_eq!(secrets_of(mover), Vec::<String>::new());
     }
 }
@@ -200,7 +200,7 @@ fn a_program_dies_with_its_mover_and_its_secrets_are_removed() {
     });
     assert_eq!(result.unwrap_err().reason(), "MoverDied");
     let (mover, program) = processes.unwrap();
-    until_blocking("its end", Duration::from_secs(5), || (!program.is_alive()).then_some(())).unwrap();
+    until_blocking("its end", WAIT_TIMEOUT, || (!program.is_alive()).then_some(())).unwrap();
     assert_eq!(secrets_of(mover), Vec::<String>::new());
 }
 

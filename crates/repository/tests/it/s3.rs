@@ -1,7 +1,7 @@
 //! A repository on an S3 server, if one is installed, also read by restic.
 
 use std::ffi::OsStr;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub fn start(testbed: &Testbed, options: &[&OsStr]) -> Option<Server> {
         return None;
     };
     std::fs::create_dir_all(testbed.path("s3/bucket")).expect("a bucket");
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let port = plimsoll_testkit::peers::free_port("127.0.0.1").expect("a port");
     let process = Command::new(program)
         .args(options)
         .args(["--access", ACCESS, "--secret", SECRET, "--port", &format!("127.0.0.1:{port}"), "posix"])

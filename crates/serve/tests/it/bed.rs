@@ -16,6 +16,7 @@ use plimsoll_observe::Kind;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AccessToken, LeaderClient};
 use plimsoll_serve::{Dashboard, Listening, Settings};
+use plimsoll_testkit::Stopwatch;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
@@ -211,11 +212,12 @@ impl Wire {
 
 /// Waits for a condition.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..1200 {
+    let (begun, limit) = (Stopwatch::start(), Duration::from_mins(1));
+    while begun.elapsed() < limit {
         if holds().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("never happened: {what}");
+    panic!("not within {limit:?}: {what}");
 }

@@ -1,5 +1,7 @@
 //! S3 servers, if they are installed.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -42,6 +44,14 @@ pub fn program(name: &str) -> Option<PathBuf> {
     installed
 }
 
+/// A port that is free. It lies below the ports that the kernel gives to outgoing connections, so none of them takes it
+/// before the server does that it is meant for.
+pub fn free_port() -> u16 {
+    let candidate = || 10_000 + u16::try_from(RandomState::new().build_hasher().finish() % 20_000).expect("small");
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(candidate).find(is_free).expect("some port is free")
+}
+
 fn start() -> Option<Server> {
     start_with(&[])
 }
@@ -50,7 +60,7 @@ fn start_with(options: &[&std::ffi::OsStr]) -> Option<Server> {
     let program = program("versitygw")?;
     let folder = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(folder.path().join("bucket")).expect("a bucket");
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let port = free_port();
     let mut command = Command::new(program);
     command.args(options);
     command.args(["--access", ACCESS, "--secret", SECRET]);

@@ -19,7 +19,7 @@ use crate::cache;
 use crate::enclosure::{Addresses, Enclosure, Lifetime, run};
 use crate::image::{self, Image};
 use crate::process::Process;
-use crate::wait::{until, until_blocking};
+use crate::wait::{WAIT_TIMEOUT, until, until_blocking};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -118,7 +118,7 @@ impl Machine {
             command.spawn().with_context(|| format!("failed to enter the namespaces for {}", component.name()))?;
         let parent = Process::find(entry.id()).context("nsenter ended at once")?;
         let what = format!("the process of {}", component.name());
-        let child = until_blocking(what, Duration::from_secs(10), || parent.children().into_iter().next());
+        let child = until_blocking(what, WAIT_TIMEOUT, || parent.children().into_iter().next());
         // Somebody has to wait for it, or it would stay a zombie after the component has been killed.
         std::thread::spawn(move || entry.wait());
         fs::write(self.process_file(component), serde_json::to_vec(&child?)?)?;
@@ -136,7 +136,7 @@ impl Machine {
         let process = self.process(component)?;
         process.signal(Signal::STOP)?;
         let what = format!("{} to stop", component.name());
-        until_blocking(what, Duration::from_secs(5), || process.is_stopped().then_some(()))?;
+        until_blocking(what, WAIT_TIMEOUT, || process.is_stopped().then_some(()))?;
         Ok(Paused(process))
     }
 

@@ -4,14 +4,13 @@ use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{free_port, own_directory};
 use crate::cache;
 use crate::keeper::Kept;
-use crate::wait::until_blocking;
+use crate::wait::{WAIT_TIMEOUT, until_blocking};
 
 /// The access key of every server started here.
 pub const ACCESS_KEY: &str = "plimsolltestaccess";

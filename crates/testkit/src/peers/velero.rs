@@ -174,7 +174,7 @@ pub(super) async fn create_location(
     let location: DynamicObject = serde_json::from_value(location)?;
     let parameters = PostParams::default();
     // A CRD is served a moment after it is established.
-    wait::until("the backup location to be accepted", Duration::from_secs(30), || async {
+    wait::until("the backup location to be accepted", wait::WAIT_TIMEOUT, || async {
         locations.create(&parameters, &location).await.map(Some)
     })
     .await?;

@@ -32,6 +32,7 @@ pub struct Requests {
     method: Option<Method>,
     fragments: Vec<String>,
     limit: Option<usize>,
+    every: Option<usize>,
 }
 
 impl Requests {
@@ -59,6 +60,13 @@ impl Requests {
         self
     }
 
+    /// Only each so manieth of them.
+    #[must_use]
+    pub fn every(mut self, number: usize) -> Self {
+        self.every = Some(number);
+        self
+    }
+
     fn contains(&self, method: &Method, uri: &str) -> bool {
         self.method.as_ref().is_none_or(|wanted| wanted == method)
             && self.fragments.iter().all(|f| uri.contains(f.as_str()))
@@ -83,7 +91,21 @@ struct Rule {
     id: u64,
     requests: Requests,
     fault: Fault,
+    met: usize,
     hits: usize,
+}
+
+impl Rule {
+    /// Whether the fault is for this request, which is counted.
+    fn applies(&mut self, method: &Method, uri: &str) -> bool {
+        if !self.requests.contains(method, uri) || self.requests.limit.is_some_and(|limit| self.hits >= limit) {
+            return false;
+        }
+        self.met += 1;
+        let applies = self.requests.every.is_none_or(|every| self.met.is_multiple_of(every));
+        self.hits += usize::from(applies);
+        applies
+    }
 }
 
 impl Rules {
@@ -91,7 +113,7 @@ impl Rules {
         let mut inner = lock(&self.inner);
         inner.next += 1;
         let id = inner.next;
-        inner.rules.push(Rule { id, requests, fault, hits: 0 });
+        inner.rules.push(Rule { id, requests, fault, met: 0, hits: 0 });
         Active { id, rules: Arc::downgrade(&self.inner) }
     }
 
@@ -99,13 +121,7 @@ impl Rules {
     pub(super) fn meet(&self, method: &Method, uri: &Uri) -> Option<Fault> {
         let uri = uri.to_string();
         let mut inner = lock(&self.inner);
-        let applies = |rule: &&mut Rule| {
-            rule.requests.contains(method, &uri) && rule.requests.limit.is_none_or(|limit| rule.hits < limit)
-        };
-        let fault = inner.rules.iter_mut().rev().find(applies).map(|rule| {
-            rule.hits += 1;
-            rule.fault
-        });
+        let fault = inner.rules.iter_mut().rev().find_map(|rule| rule.applies(method, &uri).then_some(rule.fault));
         inner.seen.push((method.clone(), uri));
         fault
     }

@@ -4,13 +4,12 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::keeper::Kept;
 use plimsoll_testkit::pod::Pod;
 use plimsoll_testkit::process::{Process, mentioning};
-use plimsoll_testkit::wait::until_blocking;
+use plimsoll_testkit::wait::{WAIT_TIMEOUT, until_blocking};
 use plimsoll_testkit::{Cluster, require};
 
 /// Everything by which a cluster could be noticed after its end.
@@ -36,8 +35,7 @@ fn control_groups(slot: &str) -> Vec<String> {
 }
 
 pub fn vanishes(state: &Path) {
-    let gone =
-        until_blocking("the cluster to vanish", Duration::from_secs(30), || traces(state).is_empty().then_some(()));
+    let gone = until_blocking("the cluster to vanish", WAIT_TIMEOUT, || traces(state).is_empty().then_some(()));
     gone.unwrap_or_else(|_| panic!("still there: {:#?}", traces(state)));
 }
 
@@ -76,10 +74,10 @@ fn a_kept_process_and_its_children_and_files_end_with_the_guard() {
     let mut command = Command::new("bash");
     command.args(["-c", "sleep 1000 & echo $!; wait"]);
     let kept = Kept::start(command, directory.clone()).unwrap();
-    let child = until_blocking("the child", Duration::from_secs(10), || kept.log().trim().parse().ok()).unwrap();
+    let child = until_blocking("the child", WAIT_TIMEOUT, || kept.log().trim().parse().ok()).unwrap();
     let child = Process::find(child).unwrap();
     drop(kept);
-    until_blocking("its end", Duration::from_secs(10), || (!child.is_alive()).then_some(())).unwrap();
+    until_blocking("its end", WAIT_TIMEOUT, || (!child.is_alive()).then_some(())).unwrap();
     assert!(!directory.exists());
 }
 
@@ -96,5 +94,5 @@ fn a_kept_process_ends_with_a_test_process_that_is_killed() {
     holder.kill().unwrap();
     holder.wait().unwrap();
     let gone = || (!kept.is_alive() && !directory.exists()).then_some(());
-    until_blocking("the kept process to end", Duration::from_secs(10), gone).unwrap();
+    until_blocking("the kept process to end", WAIT_TIMEOUT, gone).unwrap();
 }

@@ -6,8 +6,8 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use plimsoll_testkit::peers::{S3Server, Velero, VeleroInPods};
 use plimsoll_testkit::proxy::{Fault, Requests};
+use plimsoll_testkit::wait::{WAIT_TIMEOUT, until_blocking};
 use plimsoll_testkit::{Pod, Proxy, Shape, cache, cluster, require};
-use std::time::Duration;
 
 #[tokio::test]
 async fn velero_backs_up_through_a_faulty_proxy_to_an_s3_server_and_restores_what_was_deleted() {
@@ -69,8 +69,7 @@ fn the_s3_server_starts_and_ends() {
     let process = plimsoll_testkit::process::Process::find(server.process().id()).unwrap();
     assert!(server.create_bucket("bucket").unwrap().is_dir());
     drop(server);
-    plimsoll_testkit::wait::until_blocking("its end", Duration::from_secs(30), || (!process.is_alive()).then_some(()))
-        .unwrap();
+    until_blocking("its end", WAIT_TIMEOUT, || (!process.is_alive()).then_some(())).unwrap();
 }
 
 #[test]

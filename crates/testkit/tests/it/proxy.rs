@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::ListParams;
 use plimsoll_testkit::proxy::{Fault, Requests};
-use plimsoll_testkit::{Pod, Proxy, cluster, require};
+use plimsoll_testkit::wait::{WAIT_TIMEOUT, until};
+use plimsoll_testkit::{Pod, Proxy, Stopwatch, cluster, require};
 use tokio::net::{TcpListener, TcpStream};
 
 const ANSWER: usize = 100_000;
@@ -108,7 +109,7 @@ async fn without_faults_it_changes_nothing() {
 async fn latency_delays_the_matching_request_and_no_other() {
     let (_server, proxy) = both().await;
     let fault = proxy.inject(Requests::all().containing("/slow"), Fault::Latency(SOON));
-    let started = Instant::now();
+    let started = Stopwatch::start();
     read(get(&proxy, "/fast").await.unwrap()).await;
     assert!(started.elapsed() < SOON);
     let started = Instant::now();
@@ -127,6 +128,20 @@ async fn a_status_is_answered_as_often_as_asked_and_the_server_never_sees_the_re
     assert_eq!(server.requests(), 0);
     assert_eq!(get(&proxy, "/").await.unwrap().status(), StatusCode::OK);
     assert_eq!(fault.hits(), 2);
+}
+
+#[tokio::test]
+async fn each_so_manieth_request_meets_a_fault_and_the_others_do_not() {
+    let (_server, proxy) = both().await;
+    let fault = proxy.inject(Requests::all().containing("/some").every(3), Fault::Status(503));
+    let mut refused = Vec::new();
+    for number in 1..=7 {
+        assert_eq!(get(&proxy, "/other").await.unwrap().status(), StatusCode::OK);
+        if get(&proxy, "/some").await.unwrap().status() == StatusCode::SERVICE_UNAVAILABLE {
+            refused.push(number);
+        }
+    }
+    assert_eq!((refused, fault.hits()), (vec![3, 6], 2));
 }
 
 #[tokio::test]
@@ -182,7 +197,7 @@ async fn a_cut_request_reaches_the_server_in_part() {
     let _fault = proxy.inject(Requests::all(), Fault::CutRequest(1234));
     assert!(send(&proxy, Method::PUT, "/", &[1; 5000]).await.is_err());
     let received = || async { Ok::<_, Infallible>((server.received.load(Ordering::SeqCst) == 1234).then_some(())) };
-    plimsoll_testkit::wait::until("the part", Duration::from_secs(5), received).await.unwrap();
+    until("the part", WAIT_TIMEOUT, received).await.unwrap();
 }
 
 #[tokio::test]
@@ -205,12 +220,12 @@ async fn a_slow_line_is_shared_by_all_connections_until_it_is_fast_again() {
     assert_eq!(tokio::join!(one(), one()), ((ANSWER, true), (ANSWER, true)));
     assert!(begun.elapsed() >= Duration::from_millis(800), "{:?}", begun.elapsed());
     proxy.slow_down(None);
-    let fast = tokio::time::timeout(Duration::from_secs(20), async {
-        for _ in 0..100 {
+    let fast = tokio::time::timeout(Duration::from_mins(1), async {
+        for _ in 0..300 {
             one().await;
         }
     });
-    fast.await.expect("it would take 40 seconds on the slow line");
+    fast.await.expect("it would take two minutes on the slow line");
 }
 
 #[tokio::test]

@@ -181,7 +181,9 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut questi
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), asking).await.unwrap_or_else(|_| panic!("{what}: not within a minute"))
+    tokio::time::timeout(Duration::from_mins(3), asking)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: not within 3 minutes"))
 }
 
 pub async fn gone(api: &Api<ConfigMap>, name: &str) {

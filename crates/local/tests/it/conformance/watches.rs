@@ -29,7 +29,7 @@ async fn next(events: &mut Events) -> (&'static str, String) {
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), reading).await.expect("an event within half a minute")
+    tokio::time::timeout(Duration::from_mins(2), reading).await.expect("an event within two minutes")
 }
 
 async fn expect(events: &mut Events, expected: &[(&'static str, &str)]) {
@@ -78,7 +78,7 @@ pub async fn initial_events_end_with_a_bookmark(scope: &Scope) {
     let parameters = WatchParams::default().initial_events().fields("metadata.name=there");
     let mut events = watch(&api, &parameters, "0").await;
     expect(&mut events, &[("ADDED", "there")]).await;
-    let bookmark = tokio::time::timeout(Duration::from_secs(30), events.try_next()).await.unwrap().unwrap();
+    let bookmark = tokio::time::timeout(Duration::from_mins(2), events.try_next()).await.unwrap().unwrap();
     let Some(WatchEvent::Bookmark(bookmark)) = bookmark else { panic!("expected a bookmark, not {bookmark:?}") };
     assert_eq!(bookmark.metadata.annotations["k8s.io/initial-events-end"], "true");
     assert!(!bookmark.metadata.resource_version.is_empty());
@@ -88,6 +88,6 @@ pub async fn a_watch_ends_at_its_timeout(scope: &Scope) {
     let api = scope.config_maps();
     let since = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let events = watch(&api, &WatchParams::default().timeout(1), &since).await;
-    let counted = tokio::time::timeout(Duration::from_secs(30), events.count()).await;
+    let counted = tokio::time::timeout(Duration::from_mins(2), events.count()).await;
     assert!(counted.is_ok(), "the watch was to end after a second");
 }

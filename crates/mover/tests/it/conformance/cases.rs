@@ -5,13 +5,15 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_mover::{
     BackupOutcome, Fidelity, HolderLiveness, LockHolderStatus, LockInfo, MoverError, MoverKind, Outcome, Restore,
     RestoreOutcome, SnapshotInfo, StaleLockDetector, Work, mover,
 };
+use plimsoll_testkit::Stopwatch;
 use plimsoll_testkit::process::Process;
+use plimsoll_testkit::wait::{WAIT_TIMEOUT, until_blocking};
 use rustix::process::{Pid, Signal};
 
 use crate::testbed::{TestMover, Testbed};
@@ -165,7 +167,7 @@ fn cancel_during(bed: &Testbed, work: Work) {
     let result = bed.watch(&bed.job(work), |sample| {
         if cancelled_at.is_none() && sample.bytes() > 0 {
             sample.canceller.cancel();
-            cancelled_at = Some(Instant::now());
+            cancelled_at = Some(Stopwatch::start());
         }
     });
     assert_eq!(result, Err(MoverError::Cancelled));
@@ -202,7 +204,7 @@ fn kill_during(bed: &Testbed, work: Work) {
     assert_eq!((error.reason(), error.is_retryable()), ("MoverDied", true), "{error}");
     for child in children.unwrap() {
         let ended = || (!child.is_alive()).then_some(());
-        plimsoll_testkit::wait::until_blocking("the program's end", Duration::from_secs(5), ended).unwrap();
+        until_blocking("the program's end", WAIT_TIMEOUT, ended).unwrap();
     }
 }
 
