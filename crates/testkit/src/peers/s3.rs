@@ -18,7 +18,6 @@ pub const ACCESS_KEY: &str = "plimsolltestaccess";
 pub const SECRET_KEY: &str = "plimsolltestsecret";
 
 const START_ATTEMPTS: usize = 3;
-const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A running S3 server; it and its buckets are gone when this is dropped.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl S3Server {
         command.args(["--access", ACCESS_KEY, "--secret", SECRET_KEY]);
         command.args(["--port", &format!("{address}:{port}"), "posix"]).arg(&buckets);
         let mut process = Kept::start(command, directory)?;
-        let started = until_blocking("the S3 server", START_TIMEOUT, || {
+        let started = until_blocking("the S3 server", WAIT_TIMEOUT, || {
             let connected = TcpStream::connect((address, port)).is_ok();
             (connected || process.has_ended()).then_some(())
         });
