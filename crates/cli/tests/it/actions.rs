@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, holds};

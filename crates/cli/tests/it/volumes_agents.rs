@@ -1,6 +1,5 @@
 //! Who moves the volumes of which pods: one agent at a time, and every claim by a pod that can bring it.
 
-
 use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};

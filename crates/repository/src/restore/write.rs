@@ -191,8 +191,7 @@ impl<'r, 'a> Writer<'r, 'a> {
     }
 
     fn write_part(&mut self, number: u32, part: &[u8], offset: u64) -> std::io::Result<()> {
-        let (mut direct, size) =
-            (std::mem::take(&mut self.direct), self.batch.files[number as usize].size);
+        let (mut direct, size) = (std::mem::take(&mut self.direct), self.batch.files[number as usize].size);
         let state = &self.run.direct_io_state;
         let written = self.file(number).and_then(|file| direct.write(file, part, offset, size, state));
         self.direct = direct;
