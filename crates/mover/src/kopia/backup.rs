@@ -14,7 +14,7 @@ use crate::{MoverError, Result, volume_scan};
 pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome> {
     require_directory(&backup.directory)?;
     client.require_repository()?;
-    repository::require_single(client)?;
+    repository::require_single_init(client)?;
     let losses = volume_scan::LossReport::scan(backup.directory.clone(), client.session.cancel.clone());
     let parent = find_parent(client, backup)?;
     // kopia uses the last snapshot of the same source as parent, so the source keeps the name of the volume's first pod.

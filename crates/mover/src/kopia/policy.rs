@@ -19,19 +19,19 @@ fn impossible_file_name() -> String {
 
 /// The options of `policy set` for the global policy of a new repository, which has kopia's defaults.
 pub(super) fn disable_ignores_arguments() -> Vec<String> {
-    Files { ignore_files: vec![".kopiaignore".into()], ..Files::default() }.missing()
+    FilesPolicy { ignore_files: vec![".kopiaignore".into()], ..FilesPolicy::default() }.missing()
 }
 
 /// The effective policy of a source.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Policy {
-    files: Files,
+    files: FilesPolicy,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Files {
+struct FilesPolicy {
     /// The names of ignore files.
     #[serde(rename = "ignoreDotFiles")]
     ignore_files: Vec<String>,
@@ -41,7 +41,7 @@ struct Files {
     one_file_system: bool,
 }
 
-impl Files {
+impl FilesPolicy {
     /// The options that are not set yet.
     fn missing(&self) -> Vec<String> {
         let own = impossible_file_name();
@@ -105,7 +105,7 @@ fn try_disable_ignores(client: &Client<'_>, path: &str) -> Result<EffectivePolic
 mod tests {
     use super::*;
 
-    fn files(json: &str) -> Files {
+    fn files(json: &str) -> FilesPolicy {
         serde_json::from_str::<Policy>(json).expect("a policy").files
     }
 

@@ -86,15 +86,6 @@ fn min_size(text: &str) -> Option<u64> {
     Some(size(text)?.saturating_sub(scale(unit.trim())? / 20))
 }
 
-/// Parses `! Error when processing "d/f7": reason`, the error of a skipped file.
-pub(super) fn parse_file_error(line: &str) -> Option<(String, String)> {
-    let rest = line.trim_start().trim_start_matches("! ");
-    let rest =
-        rest.strip_prefix("Ignored error when processing \"").or(rest.strip_prefix("Error when processing \""))?;
-    let (path, cause) = rest.split_once("\": ")?;
-    Some((path.to_owned(), cause.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,11 +130,5 @@ mod tests {
             assert_eq!(strip_progress(&format!("{progress}{error}")), error, "{progress}");
         }
         assert_eq!(strip_progress(error), error);
-    }
-
-    #[test]
-    fn an_error_of_a_file_is_parsed() {
-        let line = " ! Error when processing \"d/f7\": unable to open file: permission denied";
-        assert_eq!(parse_file_error(line), Some(("d/f7".into(), "unable to open file: permission denied".into())));
     }
 }

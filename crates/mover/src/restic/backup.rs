@@ -11,7 +11,7 @@ use crate::meters::Meters;
 use crate::mover::require_directory;
 use crate::outcome::{BackupOutcome, Problems};
 use crate::program::{Exit, Stream};
-use crate::{MoverError, Result, root, volume_scan};
+use crate::{MoverError, Result, volume_root, volume_scan};
 
 pub(super) fn run(client: &Client<'_>, backup: &Backup) -> Result<BackupOutcome> {
     require_directory(&backup.directory)?;

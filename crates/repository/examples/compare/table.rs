@@ -30,7 +30,7 @@ impl Table {
     /// Prints a Markdown table. Targets apply to the standard data.
     pub fn print(&self, title: &str, with_targets: bool) {
         println!("\n### {title}\n");
-        let distant = self.0.values().flatten().any(|sample| sample.server_column > 0.0);
+        let distant = self.0.values().flatten().any(|sample| sample.server_seconds > 0.0);
         let server_column = |of: &str| if distant { format!(" {of} |") } else { String::new() };
         println!(
             "| work | program | wall s | CPU s |{} peak MB | wall / ours | CPU / ours | target |",
@@ -46,7 +46,7 @@ impl Table {
             let verdict = target.map_or(String::new(), |(_, _, least)| {
                 format!("{least:.1}: {}", if wall_ratio >= *least { "reached" } else { "missed" })
             });
-            let (step, memory, served) = (step.name(), of(name, |s| s.memory), of(name, |s| s.server_column));
+            let (step, memory, served) = (step.name(), of(name, |s| s.memory), of(name, |s| s.server_seconds));
             let served = server_column(&format!("{served:.2}"));
             println!(
                 "| {step} | {name} | {wall:.2} | {cpu:.2} |{served} {memory:.0} | {wall_ratio:.2} | {cpu_ratio:.2} | {verdict} |"

@@ -323,7 +323,7 @@ fn a_lock_written_after_a_cancel_of_unlock_is_removed() {
     let (cancel, holding) = (Cancel::default(), BlockedWrites::of("locks"));
     let options = OpenOptions { cancel: cancel.clone(), ..OpenOptions::default() };
     let repository = open_with_fault(&testbed, holding.clone(), options);
-    cancelled_by(&cancel, |_| repository.unlock(false).map(drop), || holding.waits());
+    cancelled_by(&cancel, |_| repository.unlock(false).map(drop), || holding.is_blocking());
     holding.release();
     // Pending work keeps a reference to the repository.
     until("what was on its way has ended", || Arc::strong_count(&repository) == 1);

@@ -47,7 +47,7 @@ impl FaultyStore {
 }
 
 pub fn refused(message: &'static str) -> object_store::Error {
-    object_store::Error::Generic { store: "FaultyStore", source: why.into() }
+    object_store::Error::Generic { store: "FaultyStore", source: message.into() }
 }
 
 pub fn denied(path: &Path) -> object_store::Error {

@@ -119,7 +119,7 @@ pub fn each_restic(test: impl Fn(&Testbed, &Restic<'_>)) {
 /// Runs a test with every installed restic and a filled source.
 fn each(test: impl Fn(&Testbed, &Restic<'_>)) {
     each_restic(|testbed, restic| {
-        faithful::fill(testbed);
+        round_trip::fill(testbed);
         if !restic.supports_raw_links() {
             std::fs::remove_file(testbed.source().join("odd link")).expect("removes");
         }

@@ -440,7 +440,7 @@ fn the_lock_stays_after_a_cancel_until_pending_writes_have_ended() {
             let running = scope.spawn(|| repository.backup(&testbed.options(), &task("backup"), &cancel));
             until("it is being written", || {
                 assert!(!running.is_finished(), "it ended before it was held");
-                holding.waits()
+                holding.is_blocking()
             });
             cancel.cancel();
             running.join().expect("no panic").expect_err("cancelled")

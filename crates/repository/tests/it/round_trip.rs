@@ -300,7 +300,7 @@ fn new_bytes_count_when_they_are_stored_and_existing_ones_at_once() {
         let running = scope.spawn(|| repository.backup(&testbed.options(), &operation.root(), &Cancel::default()));
         until("its packs are on their way", || {
             assert!(!running.is_finished(), "it ended before it was held");
-            holding.waits()
+            holding.is_blocking()
         });
         let counts = bytes.counts();
         holding.release();

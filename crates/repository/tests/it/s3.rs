@@ -75,7 +75,7 @@ fn store_of(port: u16, access: &str, secret: &str) -> Store {
 fn restic_reads_a_repository_on_s3() {
     let testbed = Testbed::new();
     let Some(server) = start(&testbed, &[]) else { return };
-    faithful::fill(&testbed);
+    round_trip::fill(&testbed);
     let made = Repository::init(store(server.port), testbed.runtime.handle().clone(), PASSWORD.as_bytes());
     let repository = Arc::new(made.expect("initializes"));
     let outcome = testbed.backup(&repository);
@@ -136,7 +136,7 @@ fn a_bucket_policy_without_deletes_leads_to_no_lock_files_and_a_hint() {
         format!(r#"{{"Effect":"Allow","Principal":{{"AWS":["{user}"]}},"Action":{allowed},"Resource":{resources}}}"#);
     set_on_bucket(&testbed, "policy", &format!(r#"{{"Version":"2012-10-17","Statement":[{statement}]}}"#));
 
-    faithful::fill(&testbed);
+    round_trip::fill(&testbed);
     let store = store_of(server.port, user, secret);
     let handle = testbed.runtime.handle();
     let made = Repository::init(store.clone(), handle.clone(), PASSWORD.as_bytes());
@@ -145,7 +145,7 @@ fn a_bucket_policy_without_deletes_leads_to_no_lock_files_and_a_hint() {
     assert_eq!(refused.reason(), "StoreAccessDenied", "{refused}");
 
     let (outcome, hint) = backup_and_hint(&testbed, &repository);
-    assert!(!outcome.locked && repository.refuses_deletes().expect("asks"));
+    assert!(!outcome.locked && repository.denies_deletes().expect("asks"));
     assert!(hint.as_ref().is_some_and(|hint| hint.contains("does not allow deletes")), "{hint:?}");
     assert_restorable_and_intact(&testbed, &repository, &outcome);
     assert_eq!(repository.unlock(true).expect("asks"), 0);
@@ -161,7 +161,7 @@ fn a_bucket_with_retention_keeps_one_lock_file_and_leads_to_a_hint() {
     let lock = format!(r#"{{"Enabled":true,"DefaultRetention":{retention},"CreatedAt":"{since}"}}"#);
     set_on_bucket(&testbed, "bucket-lock", &lock);
 
-    faithful::fill(&testbed);
+    round_trip::fill(&testbed);
     let made = Repository::init(store(server.port), testbed.runtime.handle().clone(), PASSWORD.as_bytes());
     drop(made.expect("initializes"));
     let cache: &Path = &testbed.path("cache");

@@ -47,7 +47,7 @@ proptest! {
     #[test]
     fn no_encrypted_bytes_make_a_decoder_panic(plain in vec(any::<u8>(), 0..300), size in any::<u64>()) {
         let mut encrypted = Vec::new();
-        key().seal(&plain, &mut encrypted);
+        key().encrypt(&plain, &mut encrypted);
         let _ = unpacked::decode(&encrypted, &key());
         let length = u32::try_from(encrypted.len()).expect("small");
         encrypted.extend_from_slice(&length.to_le_bytes());
