@@ -48,12 +48,12 @@ mod tests {
 
     use super::*;
 
-    /// Two watches of one controller, the second of which hears of an error only when it is looked at again.
+    /// As the watches of one controller, which fail one after the other.
     #[tokio::test(start_paused = true)]
     async fn after_an_outage_of_minutes_the_watches_are_open_again_within_seconds() {
         let back = Instant::now() + Duration::from_mins(5);
         let watch = || stream::repeat_with(move || if Instant::now() < back { Err("away") } else { Ok(()) });
-        let mut events = StreamBackoff::new(stream::select(watch(), watch()), WatchBackoff::default());
+        let mut events = StreamBackoff::new(stream::select(watch(), watch()), WatchBackoff::default()).boxed();
         while events.next().await.unwrap().is_err() {}
         assert!(back.elapsed() <= LONGEST_PAUSE.mul_f64(1.5), "{:?}", back.elapsed());
     }
