@@ -69,11 +69,11 @@ pub(super) struct Cell {
 impl Cell {
     /// Starts a container; the error says what was refused.
     pub async fn start(plan: &Plan) -> Result<Self, Refused> {
-        let mut command = Command::new("unshare");
+        let mut command = Command::new(host_program("unshare"));
         if !is_root() {
             command.args(["--user", "--map-root-user"]);
         }
-        command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", INIT, "init"]);
+        command.args(["--mount", "--pid", "--fork", "--kill-child"]).arg(host_program("sh")).args(["-c", INIT, "init"]);
         // Where somebody else's mounts are locked together they can only be bound together.
         command.arg(if is_root() { "--bind" } else { "--rbind" }).args([&plan.root, &resolve(Path::new(&plan.work))]);
         command.args(steps(plan, &programs(plan))).arg("--").args(&plan.command);
@@ -132,15 +132,22 @@ impl Cell {
 /// A further command in a running container.
 pub(super) fn enter(plan: &Plan, process: u32, words: &[String]) -> Command {
     let of = |namespace: &str| format!("/proc/{process}/ns/{namespace}");
-    let mut command = Command::new("nsenter");
+    let mut command = Command::new(host_program("nsenter"));
     if !is_root() {
         command.arg(format!("--user={}", of("user"))).arg("--preserve-credentials");
     }
     command.arg(format!("--mount={}", of("mnt"))).arg(format!("--pid={}", of("pid_for_children"))).arg("--");
-    command.arg("chroot").arg(&plan.root).args(["/usr/bin/env", "-C", &plan.work, "--"]).args(words);
+    command.arg(host_program("chroot")).arg(&plan.root).args(["/usr/bin/env", "-C", &plan.work, "--"]).args(words);
     command.env_clear().envs(plan.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
+}
+
+/// A program of the host. A container's own `PATH`, with which it is started, need not contain the host's directories.
+fn host_program(name: &str) -> PathBuf {
+    let directories = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    let installed = directories.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file());
+    installed.unwrap_or_else(|| name.into())
 }
 
 fn is_root() -> bool {
