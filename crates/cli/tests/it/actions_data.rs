@@ -3,11 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use plimsoll_testkit::peers::S3Server;
 use plimsoll_testkit::peers::s3::SECRET_KEY;
+use plimsoll_testkit::peers::S3Server;
 use serde_json::{Value, json};
 
-use crate::actions::{Seen, claim, ended, make, message, profile, search_path, shell, state, volume_of};
+use crate::actions::{Seen, claim, ended, make, message, profile, shell, state, volume_of};
 use crate::bed::{Bed, Home, eventually};
 
 const KEY: &str = "a key of its own";
@@ -24,7 +24,7 @@ async fn prepare(home: &Home<'_>) {
         "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } }],
         "template": { "metadata": { "labels": { "app": "db" } }, "spec": { "containers": [
-            { "name": "db", "image": "any", "env": search_path("/usr/bin:/bin"), "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            { "name": "db", "image": "any", "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
               "command": shell("seq 5000 > /data/numbers; echo $HOSTNAME > /data/name; exec sleep 10000") }] } } } }),
     )
     .await;
@@ -167,7 +167,6 @@ async fn the_data_of_several_pods_and_of_a_lone_claim_comes_back_and_its_backups
 
 /// A restic that takes its time and foretells nonsense; it ends well once a file is there. What it was called with is kept.
 const SLOW: &str = r#"#!/bin/sh
-PATH=/usr/bin:/bin
 { tr '\0' ' ' < /proc/$$/cmdline; echo; [ -z "$AWS_SECRET_ACCESS_KEY" ] || echo it has the key; } >> /app/calls
 case "$*" in *backup*) ;; *) exit 0 ;; esac
 sent=0
@@ -179,33 +178,35 @@ done
 echo '{"message_type":"summary","snapshot_id":"0123456789","total_files_processed":1,"total_bytes_processed":9000000,"data_added":5}'
 "#;
 
-/// Where the containers of [`bare_pod`] look for programs, and nowhere else.
-const PROGRAMS: &str = "/programs";
-
 /// One pod with one claim: a container that has our program, one that has nothing, one that has a slow restic.
 pub async fn bare_pod(home: &Home<'_>) {
     claim(home, "data").await;
-    let slow = home.bed.directory.path().join("slow");
+    let directory = home.bed.directory.path();
+    let (nothing, slow) = (directory.join("nothing"), directory.join("slow"));
+    std::fs::write(&nothing, "").unwrap();
     if !slow.exists() {
         std::fs::write(&slow, SLOW).unwrap();
         std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     let file = |name: &str, path: &Path| json!({ "name": name, "hostPath": { "path": path } });
-    let container = |name: &str, program: Option<&str>| {
-        let data = json!({ "name": "data", "mountPath": "/app", "subPath": "sub" });
-        let program = program.map(|program| json!({ "name": program, "mountPath": format!("{PROGRAMS}/{program}") }));
-        let mounts: Vec<Value> = std::iter::once(data).chain(program).collect();
-        json!({ "name": name, "image": "any", "env": search_path(PROGRAMS), "volumeMounts": mounts,
-            "command": ["/bin/sh", "-c", "exec /bin/sleep 10000"] })
+    let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+    let container = |name: &str, files: [Value; 2]| {
+        let mounts = [vec![json!({ "name": "data", "mountPath": "/app", "subPath": "sub" })], files.to_vec()].concat();
+        json!({ "name": name, "image": "any", "command": shell("exec sleep 10000"), "volumeMounts": mounts })
     };
+    let hidden = || mount("nothing", "/usr/local/bin/restic");
     make(
         home,
         "Pod",
         "app",
         json!({ "spec": {
-        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
-            file("restic", &slow), file("plimsoll", Path::new(env!("CARGO_BIN_EXE_plimsoll")))],
-        "containers": [container("own", Some("plimsoll")), container("bare", None), container("slow", Some("restic"))],
+        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }, file("nothing", &nothing),
+            file("slow", &slow), file("own", Path::new(env!("CARGO_BIN_EXE_plimsoll")))],
+        "containers": [
+            container("own", [mount("nothing", "/usr/bin/restic"), mount("own", "/usr/local/bin/plimsoll")]),
+            container("bare", [mount("nothing", "/usr/bin/restic"), hidden()]),
+            container("slow", [mount("slow", "/usr/bin/restic"), hidden()]),
+        ],
     } }),
     )
     .await;
