@@ -236,7 +236,7 @@ mod tests {
         std::thread::scope(|scope| {
             let (job, operation) = (&job, &operation);
             scope.spawn(move || report(job, operation, &mut std::io::sink(), &result));
-            let stall = until_blocking("a stall", Duration::from_secs(5), || {
+            let stall = until_blocking("a stall", Duration::from_mins(1), || {
                 std::fs::read("/proc/self/exe").expect("readable");
                 clock.advance(Duration::from_secs(1));
                 operation.snapshot().stall

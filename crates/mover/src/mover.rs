@@ -35,7 +35,7 @@ pub struct Fidelity {
 /// caller's to end.
 ///
 /// # Cancel safety
-/// After [`Session::cancel`] was set a call returns [`MoverError::Cancelled`] within five seconds. Stored data stays and is
+/// After `Session::cancel` was set a call returns [`MoverError::Cancelled`] within five seconds. Stored data stays and is
 /// used by the next backup; an interrupted restore is resumed by running it again.
 pub trait Mover: std::fmt::Debug + Send + Sync {
     /// The kind of this mover.

@@ -130,8 +130,7 @@ async fn wrong_keys_make_the_location_unavailable_and_name_the_reason() {
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
     let home = bed.home_on_s3("home", &store, store.endpoint()).await;
-    let keys =
-        json!({ "stringData": { "cloud": "[default]\naws_access_key_id=nobody\naws_secret_access_key=nothing\n" } });
+    let keys = json!({ "stringData": { "cloud": s3_keys("nothing") } });
     home.patch("Secret", "keys", keys).await;
     let _server = home.server();
     let location = location(&home, "Unavailable").await;
