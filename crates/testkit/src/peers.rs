@@ -1,4 +1,4 @@
-//! The programs of others that our tests run beside: an S3 server, Velero; and our own, installed.
+//! The programs of others that our tests run beside: S3 servers, Velero; and our own, installed.
 
 pub mod plimsoll_pods;
 pub mod s3;
@@ -6,7 +6,7 @@ pub mod velero;
 pub mod velero_pods;
 
 pub use plimsoll_pods::PlimsollInPods;
-pub use s3::S3Server;
+pub use s3::{S3Program, S3Server};
 pub use velero::Velero;
 pub use velero_pods::VeleroInPods;
 

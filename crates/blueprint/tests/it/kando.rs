@@ -7,7 +7,7 @@ use plimsoll_blueprint::kando::protocol::{Output, progress_line};
 use plimsoll_blueprint::kando::{Kando, KandoError, Moved};
 use plimsoll_blueprint::place::Place;
 use plimsoll_progress::{Frame, State};
-use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Program, S3Server, SECRET_KEY};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ struct Bed {
 
 impl Bed {
     fn start() -> Self {
-        let server = S3Server::start("127.0.0.1").unwrap();
+        let server = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
         let bucket = server.create_bucket("data").unwrap();
         Self { server, bucket }
     }

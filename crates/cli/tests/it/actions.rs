@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, holds};
@@ -471,7 +471,7 @@ pub async fn files_come_back(home: &Home<'_>, bucket: &Path, volume: &Path) {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
     let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let bucket = s3.create_bucket("kanister").unwrap();
     let home = bed.home("home").await;
     let _server = home.server();

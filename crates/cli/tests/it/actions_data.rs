@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use plimsoll_testkit::peers::s3::SECRET_KEY;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
 use crate::actions::{Seen, claim, ended, make, message, profile, shell, state, volume_of};
@@ -91,7 +91,7 @@ async fn run(home: &Home<'_>, action: &str, artifacts: &Value) -> (Value, Value)
 #[tokio::test(flavor = "multi_thread")]
 async fn the_data_of_several_pods_and_of_a_lone_claim_comes_back_and_its_backups_are_looked_after() {
     let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let bucket = s3.create_bucket("data").unwrap();
     let home = bed.home("home").await;
     let _server = home.server();
@@ -273,7 +273,7 @@ async fn logs(home: &Home<'_>, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_restic_our_own_program_backs_up_or_the_node_s_agent_or_it_is_refused_by_name() {
     let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     s3.create_bucket("data").unwrap();
     let home = bed.home("home").await;
     let _server = home.server();

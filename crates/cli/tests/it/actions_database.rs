@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use plimsoll_testkit::cache::system_program;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::require;
 use serde_json::{Value, json};
 
@@ -126,7 +126,7 @@ pub async fn rows_come_back(home: &Home<'_>, bucket: &Path, volume: &Path) {
 async fn a_database_comes_back_from_its_dump() {
     require!(system_program("mariadbd").and(system_program("mysqldump")));
     let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let bucket = s3.create_bucket("dumps").unwrap();
     let home = bed.home("home").await;
     let arguments = ["--lease-duration", "15s", "--tools-image", "plimsoll"];

@@ -1,7 +1,7 @@
 //! ActionSets whose server is killed at every effect of a phase, and on.
 
 use futures::{StreamExt, stream};
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
 use crate::actions::{Seen, ask, claim, ended, is_ended, make, message, output, profile, shell, state, time_logger};
@@ -233,7 +233,7 @@ const TERM: &str = "6s";
 #[tokio::test(flavor = "multi_thread")]
 async fn data_whose_server_is_killed_while_it_is_moved_is_moved_all_the_same() {
     let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let points = ["backup.after", "restore.after", "forget.after", "location.after"];
     let (bed, s3) = (&bed, &s3);
     stream::iter(points)
@@ -260,7 +260,7 @@ async fn data_whose_server_is_killed_while_it_is_moved_is_moved_all_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_an_agent_moves_is_found_under_its_tag_though_the_server_is_killed() {
     let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let (bed, s3) = (&bed, &s3);
     stream::iter(["transfer.before", "transfer.after"])
         .map(|point| async move {

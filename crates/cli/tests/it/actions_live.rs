@@ -1,6 +1,6 @@
 //! What is seen of a phase whose command moves its own data, and what the command line makes of `kanctl`'s flags.
 
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
 use crate::actions::{Seen, ended, make, message, profile, shell, state};
@@ -30,7 +30,7 @@ fn blueprint(home: &Home<'_>) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_a_pipe_in_a_pod_moves_are_seen_while_they_move() {
     let bed = Bed::local_with_pods().await;
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     s3.create_bucket("live").unwrap();
     let home = bed.home("home").await;
     let arguments = ["--lease-duration", "15s", "--tools-image", "plimsoll"];

@@ -6,7 +6,7 @@ use std::process::Command;
 use plimsoll_testkit::cache::{program, system_program};
 use plimsoll_testkit::cluster::Machine;
 use plimsoll_testkit::image::Image;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::require;
 use serde_json::json;
 
@@ -58,7 +58,7 @@ async fn files_and_a_database_come_back_through_blueprints() {
     require!(system_program("mariadbd").and(system_program("mariadb-dump")));
     let bed = Bed::real(cluster).await;
     load_images(machine, bed.directory.path());
-    let s3 = S3Server::start(&machine.addresses().host()).unwrap();
+    let s3 = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
     let bucket = s3.create_bucket("kanister").unwrap();
     let home = bed.home("home").await;
     let arguments = ["--lease-duration", "15s", "--tools-image", TOOLS];

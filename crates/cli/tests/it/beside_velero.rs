@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use plimsoll_testkit::peers::{S3Server, VeleroInPods};
+use plimsoll_testkit::peers::{S3Program, S3Server, VeleroInPods};
 use plimsoll_testkit::{cache, require};
 use serde_json::json;
 
@@ -16,7 +16,7 @@ async fn a_server_beside_a_working_velero_observes_and_leads_once_it_is_gone() {
     require!(VeleroInPods::preflight());
     require!(cache::program("versitygw"));
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start(&machine.addresses().host()).unwrap();
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
     let bucket = store.create_bucket("beside").unwrap();
     let velero = VeleroInPods::install(cluster, store.endpoint(), "beside").await.unwrap();
     let home = Home { bed: &bed, namespace: velero.namespace().to_owned(), bucket };

@@ -1,7 +1,7 @@
 //! What the command line fetches: logs, contents, lists of items; and what it asks the server to do.
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn a_download_is_the_file_in_the_location_and_never_half_of_it() {
 async fn a_download_that_is_cut_goes_on_where_it_was() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = home.server();

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -114,8 +114,8 @@ async fn a_server_killed_around_data_that_is_moved_moves_it_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;

@@ -2,7 +2,7 @@
 
 use http::Method;
 use kube::api::{Patch, PatchParams};
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -176,8 +176,8 @@ async fn check_backup(home: &Home<'_>, claim: &CsiClaim<'_>, backup: &Value, mov
 #[tokio::test(flavor = "multi_thread")]
 async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_bytes() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
@@ -196,8 +196,8 @@ async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_by
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
@@ -226,8 +226,8 @@ async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_restore_stops_the_data_that_comes_back_and_nothing_stays() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;

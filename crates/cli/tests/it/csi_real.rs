@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, api::ApiResource};
 use plimsoll_testkit::csi::{self, CLASS};
-use plimsoll_testkit::peers::{PlimsollInPods, S3Server};
+use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server};
 use plimsoll_testkit::{Csi, cache, require};
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ async fn snapshots_and_moved_data_come_back_through_an_installed_server_and_agen
     let csi = require!(cluster.csi().await);
     require!(cache::program("versitygw").and(cache::program("kopia")));
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start(&machine.addresses().host()).unwrap();
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
     let bucket = store.create_bucket("csi").unwrap();
     let ours = PlimsollInPods::install(cluster, program(), store.endpoint(), "csi", &[]).await.unwrap();
     let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use plimsoll_testkit::Proxy;
-use plimsoll_testkit::peers::{PlimsollInPods, S3Server};
+use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ mod real {
         require!(cache::system_program("tmux"));
         let host = machine.addresses().host();
         let bed = Bed::real(cluster).await;
-        let store = S3Server::start(&host).unwrap();
+        let store = S3Server::start(S3Program::Versity, &host).unwrap();
         let bucket = store.create_bucket("seen").unwrap();
         let line = Proxy::before(&format!("{host}:0"), store.endpoint()).await.unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_plimsoll"));

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Active, Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -28,9 +28,9 @@ async fn location(home: &Home<'_>, phase: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_storage_that_refuses_hangs_or_cuts_streams_is_waited_for_visibly() {
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);
@@ -59,9 +59,9 @@ async fn object_storage_that_refuses_hangs_or_cuts_streams_is_waited_for_visibly
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_storage_that_does_not_allow_writing_fails_the_backup_by_name() {
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = home.server();
@@ -126,9 +126,9 @@ async fn a_full_location_fails_the_backup_by_name_and_leaves_no_half_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_keys_make_the_location_unavailable_and_name_the_reason() {
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let home = bed.home_on_s3("home", &store, store.endpoint()).await;
     let keys =
         json!({ "stringData": { "cloud": "[default]\naws_access_key_id=nobody\naws_secret_access_key=nothing\n" } });

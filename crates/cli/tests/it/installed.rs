@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use plimsoll_testkit::peers::{PlimsollInPods, S3Server};
+use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server};
 use plimsoll_testkit::{cache, require};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ async fn an_installed_server_backs_up_and_restores_under_the_rights_that_the_ins
     let machine = require!(cluster.machine());
     require!(cache::program("versitygw"));
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start(&machine.addresses().host()).unwrap();
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
     let bucket = store.create_bucket("installed").unwrap();
     let ours = PlimsollInPods::install(cluster, program(), store.endpoint(), "installed", &["--use-node-agent=false"]);
     let ours = ours.await.unwrap();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, S
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use plimsoll_testkit::cluster::NODE;
-use plimsoll_testkit::peers::{PlimsollInPods, S3Server, VeleroInPods};
+use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server, VeleroInPods};
 use plimsoll_testkit::pod::Running;
 use plimsoll_testkit::{cache, require};
 use rustix::process::{Pid, Signal, kill_process};
@@ -83,7 +83,7 @@ async fn volumes_come_back_with_every_byte_from_our_agents_and_from_veleros() {
         require!(cache::program(program));
     }
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start(&machine.addresses().host()).unwrap();
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
     let bucket = store.create_bucket("volumes").unwrap();
     let shop = bed.ns("shop");
     create_namespace(&bed.client, &shop).await;
@@ -216,7 +216,7 @@ async fn a_volume_comes_back_by_way_of_the_program_restic_and_a_bucket() {
         require!(cache::program(program));
     }
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start(&machine.addresses().host()).unwrap();
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
     let bucket = store.create_bucket("restic").unwrap();
     let shop = bed.ns("shop");
     create_namespace(&bed.client, &shop).await;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use plimsoll_progress::Frame;
-use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Program, S3Server, SECRET_KEY};
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -62,7 +62,7 @@ fn frames(log: &str) -> Vec<Frame> {
 #[tokio::test(flavor = "multi_thread")]
 async fn data_goes_through_pipes_unchanged_and_progress_goes_beside_it() {
     require!(cache::program("versitygw"));
-    let server = S3Server::start("127.0.0.1").unwrap();
+    let server = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let bucket = server.create_bucket("data").unwrap();
     let shell = Shell::new(server.endpoint());
     let push =

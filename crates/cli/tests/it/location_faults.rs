@@ -1,7 +1,7 @@
 //! Object storage that fails while a location is checked, synced or emptied: retried, and shown.
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -20,9 +20,9 @@ fn message(location: &Value) -> &str {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_location_that_fails_is_unavailable_until_it_answers_again() {
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "validationFrequency": "1s" } })).await;
@@ -43,9 +43,9 @@ async fn a_location_that_fails_is_unavailable_until_it_answers_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sync_and_a_deletion_survive_object_storage_that_fails_on_the_way() {
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let bed = Bed::local().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "backupSyncPeriod": "1s" } })).await;

@@ -13,7 +13,7 @@ use plimsoll_testkit::cluster::NODE;
 use plimsoll_testkit::csi::{self, CLASS, Csi, DRIVER};
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::image::BUSYBOX;
-use plimsoll_testkit::peers::{S3Server, VeleroInPods};
+use plimsoll_testkit::peers::{S3Program, S3Server, VeleroInPods};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy, cache, require};
 use rustix::process::{Pid, Signal, kill_process};
@@ -336,7 +336,7 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
     require!(cache::program("versitygw"));
     let cluster = tokio::task::spawn_blocking(|| Cluster::start(Lifetime::Bound).unwrap()).await.unwrap();
     let host = cluster.machine().unwrap().addresses().host();
-    let store = S3Server::start(&host).unwrap();
+    let store = S3Server::start(S3Program::Versity, &host).unwrap();
     store.create_bucket("observed").unwrap();
     let way = Proxy::before(&format!("{host}:0"), store.endpoint()).await.unwrap();
     require!(cluster.csi().await);

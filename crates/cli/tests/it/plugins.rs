@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::{Unavailable, cache, require};
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -152,7 +152,7 @@ async fn a_location_behind_the_plugin_for_aws_takes_a_backup_and_gives_it_back()
     let bed = Bed::local().await;
     let directory = require!(directory_with(&bed, &["velero-plugin-for-aws"]));
     require!(cache::program("versitygw"));
-    let s3 = S3Server::start("127.0.0.1").unwrap();
+    let s3 = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let home = bed.home_on_s3("home", &s3, s3.endpoint()).await;
     let config = json!({ "plimsoll.dev/object-store-plugin": "true" });
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "config": config } })).await;

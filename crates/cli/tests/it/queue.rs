@@ -2,7 +2,7 @@
 
 use http::Method;
 use plimsoll_testkit::Proxy;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use serde_json::json;
 
@@ -15,8 +15,8 @@ on_both_clusters! {
 }
 
 async fn backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them(bed: &Bed) {
-    plimsoll_testkit::require!(plimsoll_testkit::cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    plimsoll_testkit::require!(plimsoll_testkit::cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (shop, mill) = (bed.application("shop", 6).await, bed.application("mill", 6).await);

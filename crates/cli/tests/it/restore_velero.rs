@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use kube::api::ListParams;
-use plimsoll_testkit::peers::{S3Server, Velero};
+use plimsoll_testkit::peers::{S3Program, S3Server, Velero};
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
@@ -169,7 +169,7 @@ async fn we_restore_a_real_veleros_backup_as_it_restores_its_own() {
     require!(Velero::preflight());
     require!(cache::program("versitygw"));
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let home = bed.home_on_s3("home", &store, store.endpoint()).await;
     let bucket = home.bucket.file_name().unwrap().to_str().unwrap().to_owned();
     let velero = Velero::start(cluster, store.endpoint(), &bucket).await.unwrap();

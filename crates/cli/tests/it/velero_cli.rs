@@ -1,6 +1,6 @@
 //! The real `velero` command line against our server.
 
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::json;
 
 use crate::bed::{Bed, Home, eventually, on_both_clusters, phase};
@@ -50,7 +50,7 @@ async fn velero_reads_a_backup_from_a_directory(bed: &Bed) {
 
 async fn velero_reads_a_backup_from_an_object_store(bed: &Bed) {
     plimsoll_testkit::require!(plimsoll_testkit::cache::program("velero"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     read_everything(bed, &bed.home_on_s3_by_default("home", &store).await).await;
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use plimsoll_testkit::peers::{S3Server, Velero};
+use plimsoll_testkit::peers::{S3Program, S3Server, Velero};
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ async fn a_real_velero_restores_our_backup_as_it_restores_its_own() {
     require!(Velero::preflight());
     require!(cache::program("versitygw"));
     let bed = Bed::real(cluster).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let home = bed.home_on_s3("home", &store, store.endpoint()).await;
     let _server = home.server();
     let bucket = home.bucket.file_name().unwrap().to_str().unwrap().to_owned();

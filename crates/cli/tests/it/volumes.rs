@@ -1,7 +1,7 @@
 //! The data of volumes, there and back: real pods write real files, and every one of them comes back as it was.
 
 use plimsoll_testkit::peers::s3::SECRET_KEY;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, phase};
@@ -97,7 +97,7 @@ async fn check_logs(home: &Home<'_>, mover: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_file_of_a_volume_comes_back_as_it_was_whoever_moves_it() {
     let bed = Bed::local_with_pods().await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let first = async {
         let (home, application) = (bed.home("home-a").await, Application::start(&bed, "built-in", 3_000_000).await);
         round_trip(&home, &application, "built-in").await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use plimsoll_repository::{Lock, LockKind, OpenOptions, Repository};
 use plimsoll_store::Store;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use rustix::process::{Pid, Signal, kill_process};
@@ -131,9 +131,9 @@ async fn a_backup_and_a_restore_say_themselves_how_long_a_volume_may_take() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within_a_minute() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let application = Application::start(&bed, "shop", 3_000_000).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     // The store takes no pack, so that no transfer can end before its agent does.
@@ -166,8 +166,8 @@ async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within
 async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 96 << 20).await;
-    require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    require!(cache::program("s3s-fs"));
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     // The store takes no pack, so that no transfer can end before it is cancelled.
@@ -476,9 +476,9 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_store_stands_in_the_transfers_own_status_until_it_is_back() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let application = Application::start(&bed, "shop", 100_000).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));

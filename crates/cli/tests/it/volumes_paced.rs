@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{WatchEvent, WatchParams};
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
@@ -85,11 +85,11 @@ fn assert_paced(what: &str, steps: &[Step]) {
 /// restic and kopia count what they have read, in leaps as large as what they have on its way.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_watches_a_volume_on_its_way_sees_bytes_move_at_least_every_two_seconds() {
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
     application.annotate("backup.velero.io/backup-volumes", "data").await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
@@ -157,7 +157,7 @@ async fn whoever_watches_a_volume_whose_mover_is_killed_sees_the_bytes_of_the_ne
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
     application.annotate("backup.velero.io/backup-volumes", "data").await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));

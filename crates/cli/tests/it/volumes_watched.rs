@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use http::Method;
-use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::{S3Program, S3Server};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
@@ -59,9 +59,9 @@ async fn watched(home: &Home<'_>, words: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_on_their_way_show_percent_words_and_files_and_wait_for_their_turn() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let application = Application::start(&bed, "shop", 96 << 20).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = server(&home, "built-in", &[]);
@@ -130,9 +130,9 @@ fn large_packs(directory: &Path) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_on_its_way_back_shows_percent_and_stops_soon_when_asked() {
     let bed = Bed::local_with_pods().await;
-    require!(cache::program("versitygw"));
+    require!(cache::program("s3s-fs"));
     let application = Application::start(&bed, "shop", 96 << 20).await;
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::S3sFs, "127.0.0.1").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));

@@ -10,7 +10,7 @@ use plimsoll_mover::{
 };
 use plimsoll_testkit::Unavailable;
 use plimsoll_testkit::cache;
-use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Program, S3Server, SECRET_KEY};
 use tokio::runtime::Runtime;
 
 use crate::watched::{self, Watched};
@@ -231,7 +231,7 @@ impl Bed {
 
 fn on_s3(prefix: &str) -> Result<(Place, PathBuf, Option<S3Server>), Unavailable> {
     cache::program("versitygw")?;
-    let server = S3Server::start("127.0.0.1").unwrap();
+    let server = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     let stored = server.create_bucket("bucket").unwrap();
     let config = [("s3Url", server.endpoint()), ("s3ForcePathStyle", "true"), ("region", "us-east-1")];
     let credentials = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n");

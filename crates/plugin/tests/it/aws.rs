@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use plimsoll_plugin::{ASKS_FOR_PLUGIN, Kind, Snapshotter, open_store};
 use plimsoll_store::{Location, Store};
-use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Program, S3Server, SECRET_KEY};
 use plimsoll_testkit::process::Process;
 use plimsoll_testkit::{cache, require};
 use rustix::process::Signal;
@@ -43,7 +43,7 @@ async fn keys(store: &Store, folder: &str) -> Vec<String> {
 async fn a_bucket_behind_the_unmodified_plugin_is_a_store_like_any_other() {
     let plugin = require!(cache::program("velero-plugin-for-aws"));
     require!(cache::program("versitygw"));
-    let server = S3Server::start("127.0.0.1").unwrap();
+    let server = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     server.create_bucket("bucket").unwrap();
     let bed = Bed::new().link(&plugin);
     let catalog = bed.catalog().await;

@@ -32,9 +32,8 @@ impl Drop for Server {
 /// A server's program. Where `CI` is `true` it must be there.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn program(name: &str) -> Option<PathBuf> {
-    let in_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/plimsoll"));
-    let cache = std::env::var_os("PLIMSOLL_CACHE").map(PathBuf::from).or_else(in_home)?;
-    let found = Some(cache.join("bin").join(name)).filter(|program| program.is_file());
+    let home = std::env::var_os("HOME")?;
+    let found = Some(PathBuf::from(home).join(".cache/plimsoll/bin").join(name)).filter(|program| program.is_file());
     if found.is_none() {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{name} is not installed");
         eprintln!("SKIPPED: {name} is not installed");
@@ -42,23 +41,29 @@ pub fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-fn start() -> Option<Server> {
-    start_with(&[])
+fn start(name: &str) -> Option<Server> {
+    start_with(name, &[])
 }
 
-fn start_with(options: &[&std::ffi::OsStr]) -> Option<Server> {
-    let program = program("versitygw")?;
+fn start_with(name: &str, options: &[&std::ffi::OsStr]) -> Option<Server> {
+    let program = program(name)?;
     let folder = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(folder.path().join("bucket")).expect("a bucket");
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let mut command = Command::new(program);
     command.args(options);
-    command.args(["--access", ACCESS, "--secret", SECRET]);
-    command.args(["--port", &format!("127.0.0.1:{port}"), "posix"]).arg(folder.path());
+    match name {
+        "s3s-fs" => command.args(["--host", "127.0.0.1", "--access-key", ACCESS, "--secret-key", SECRET]),
+        _ => command.args(["--access", ACCESS, "--secret", SECRET]),
+    };
+    match name {
+        "s3s-fs" => command.args(["--port", &port.to_string()]).arg(folder.path()),
+        _ => command.args(["--port", &format!("127.0.0.1:{port}"), "posix"]).arg(folder.path()),
+    };
     let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let mut server = Server { process, port, _folder: folder };
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(server.process.try_wait().expect("asks").is_none(), "versitygw ended");
+        assert!(server.process.try_wait().expect("asks").is_none(), "{name} ended");
         std::thread::yield_now();
     }
     Some(server)
@@ -78,9 +83,8 @@ fn location_at(port: u16, secret: &str) -> Location {
     location
 }
 
-#[tokio::test]
-async fn versitygw_does_what_every_store_must_do() {
-    let Some(server) = start() else { return };
+async fn conforms(name: &str) {
+    let Some(server) = start(name) else { return };
     conformance::run(&Store::open(&location(&server, SECRET)).expect("opens")).await;
     let mut deeper = location(&server, SECRET);
     deeper.prefix = "deeper".into();
@@ -88,12 +92,24 @@ async fn versitygw_does_what_every_store_must_do() {
 }
 
 #[tokio::test]
+async fn s3s_does_what_every_store_must_do() {
+    conforms("s3s-fs").await;
+}
+
+#[tokio::test]
+async fn versitygw_does_what_every_store_must_do() {
+    conforms("versitygw").await;
+}
+
+#[tokio::test]
 async fn wrong_credentials_are_named_without_being_told() {
-    let Some(server) = start() else { return };
-    let store = Store::open(&location(&server, "not-the-secret")).expect("opens");
-    let error = store.get("x").await.expect_err("refused");
-    assert!(!error.to_string().contains("not-the-secret"), "{error}");
-    assert!(!error.is_retryable(), "{error}");
+    for name in ["s3s-fs", "versitygw"] {
+        let Some(server) = start(name) else { continue };
+        let store = Store::open(&location(&server, "not-the-secret")).expect("opens");
+        let error = store.get("x").await.expect_err("refused");
+        assert!(!error.to_string().contains("not-the-secret"), "{error}");
+        assert!(!error.is_retryable(), "{name}: {error}");
+    }
 }
 
 /// A server that has one answer for every request.
@@ -151,7 +167,7 @@ async fn a_server_of_an_unknown_authority_is_refused_by_that_name_and_trusted_wi
     let folder = tempfile::tempdir().expect("a directory");
     let (authority, certificate, key) = certificate(folder.path());
     let options = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
-    let Some(server) = start_with(&options) else { return };
+    let Some(server) = start_with("versitygw", &options) else { return };
     let mut location = location(&server, SECRET);
     location.config.insert("s3Url".into(), format!("https://127.0.0.1:{}", server.port));
     let impatient = Tuning { retries: 0, ..Tuning::default() };
@@ -177,7 +193,7 @@ async fn versitygw_does_what_every_store_must_do_over_tls() {
     let folder = tempfile::tempdir().expect("a directory");
     let (authority, certificate, key) = certificate(folder.path());
     let options = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
-    let Some(server) = start_with(&options) else { return };
+    let Some(server) = start_with("versitygw", &options) else { return };
     for (prefix, checksum) in [("unsigned", None), ("crc", Some("CRC64NVME")), ("signed", Some("SHA256"))] {
         let mut location = Location { ca_cert: Some(authority.clone().into_bytes()), ..location(&server, SECRET) };
         location.prefix = prefix.into();
@@ -222,7 +238,7 @@ fn a_store_behind_a_proxy_is_reached_through_it() {
     let folder = tempfile::tempdir().expect("a directory");
     let (authority, certificate, key) = certificate(folder.path());
     let options = ["--cert".as_ref(), certificate.as_os_str(), "--key".as_ref(), key.as_os_str()];
-    let Some(server) = start_with(&options) else { return };
+    let Some(server) = start_with("versitygw", &options) else { return };
     let authority_at = folder.path().join("authority.crt");
     std::fs::write(&authority_at, authority).expect("writes");
     let (at, asked_for) = proxy(server.port);

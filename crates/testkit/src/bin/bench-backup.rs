@@ -15,7 +15,7 @@ use kube::Client;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::load::Load;
 use plimsoll_testkit::measure::{Subject, ended, peak_memory, row};
-use plimsoll_testkit::peers::{S3Server, Velero};
+use plimsoll_testkit::peers::{S3Program, S3Server, Velero};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
 
 async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let client = cluster.client().await?;
-    let store = S3Server::start("127.0.0.1")?;
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1")?;
     store.create_bucket(BUCKET)?;
     let load = Load::new("load", arguments.namespaces);
     println!("{}", row("create, 32 clients", load.create(&client, CLIENTS).await?, None, None));

@@ -15,7 +15,7 @@ use kube::Client;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::load::{LABEL, Load, Rate};
 use plimsoll_testkit::measure::{Server, Subject, ended, peak_memory, row};
-use plimsoll_testkit::peers::{S3Server, Velero};
+use plimsoll_testkit::peers::{S3Program, S3Server, Velero};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy, Webhook};
 use serde_json::json;
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
 
 async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let client = cluster.client().await?;
-    let store = S3Server::start("127.0.0.1")?;
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1")?;
     store.create_bucket(BUCKET)?;
     let ours = Subject::prepare(arguments.plimsoll.clone(), cluster, store.endpoint(), BUCKET).await?;
     let load = Load::new("load", arguments.namespaces);

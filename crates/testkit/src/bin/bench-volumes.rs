@@ -19,7 +19,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::measure::peak_memory;
-use plimsoll_testkit::peers::{PlimsollInPods, S3Server, VeleroInPods};
+use plimsoll_testkit::peers::{PlimsollInPods, S3Program, S3Server, VeleroInPods};
 use plimsoll_testkit::process::Process;
 use plimsoll_testkit::{Cluster, Namespace, Pod, Shape, Volume, cache, memory};
 use rand::rngs::StdRng;
@@ -219,7 +219,7 @@ fn peak_of(mover: u32) -> u64 {
 /// small volumes, for the fixed cost of each.
 async fn pods(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let client = cluster.client().await?;
-    let store = S3Server::start(&cluster.machine()?.addresses().host())?;
+    let store = S3Server::start(S3Program::Versity, &cluster.machine()?.addresses().host())?;
     let load = Box::pin(Load::start(cluster, &client, arguments.scale)).await?;
 
     store.create_bucket("velero")?;

@@ -28,6 +28,8 @@ const LANES: usize = 2;
 const LONGEST_FIRST: [&str; 5] = ["cli it", "testkit it", "mover it", "repository it", "local it"];
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 const SLOWEST_TESTS: usize = 20;
+/// With `PLIMSOLL_TEST_RETRY`, at most this many failed tests are run once more, alone. More than that is not bad luck.
+const MAX_RETRIED_TESTS: usize = 3;
 
 fn main() -> Result<ExitCode> {
     let options = Options::from_arguments(std::env::args().skip(1))?;
@@ -47,7 +49,10 @@ fn main() -> Result<ExitCode> {
         arguments: options.arguments,
     };
     run.execute();
-    let results = run.results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut results = std::mem::take(&mut *lock(&run.results));
+    if std::env::var_os("PLIMSOLL_TEST_RETRY").is_some() {
+        run.retry_failed(&mut results);
+    }
     Ok(report(&results, &options.parts))
 }
 
@@ -99,7 +104,7 @@ struct Profile {
 }
 
 /// One test binary.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Suite {
     /// The crate's directory and the target: `cli it`, `progress lib`.
     name: String,
@@ -132,6 +137,7 @@ fn find_suite(line: &str) -> Option<Suite> {
 /// How a suite ended.
 #[derive(Debug)]
 struct SuiteResult {
+    suite: Suite,
     name: String,
     time: Duration,
     succeeded: bool,
@@ -180,16 +186,16 @@ impl Run {
             let Some(suite) = next else { return };
             let log = self.logs.join(format!("{}.log", suite.name.replace(' ', "-")));
             lock(&self.running).push((suite.name.clone(), log.clone()));
-            let result = self.run_suite(&suite, &log);
-            lock(&self.running).retain(|(name, _)| *name != suite.name);
+            let result = self.run_suite(suite, &log);
+            lock(&self.running).retain(|(name, _)| *name != result.name);
             print_suite(&result, &log);
             lock(&self.results).push(result);
         }
     }
 
-    fn run_suite(&self, suite: &Suite, log: &Path) -> SuiteResult {
+    fn run_suite(&self, suite: Suite, log: &Path) -> SuiteResult {
         let started = Instant::now();
-        let status = self.start(suite, log);
+        let status = start_suite(&suite, &self.arguments, log);
         let succeeded = match &status {
             Ok(status) => status.success(),
             Err(error) => {
@@ -203,16 +209,33 @@ impl Run {
         let (passed, failed, ignored) = summary.unwrap_or((0, usize::from(!succeeded), 0));
         // A binary that died in the middle has no summary: it failed, whatever its exit code.
         let succeeded = succeeded && summary.is_some();
-        SuiteResult { name: suite.name.clone(), time: started.elapsed(), succeeded, tests, passed, failed, ignored }
+        let name = suite.name.clone();
+        SuiteResult { suite, name, time: started.elapsed(), succeeded, tests, passed, failed, ignored }
     }
 
-    fn start(&self, suite: &Suite, log: &Path) -> Result<std::process::ExitStatus> {
-        let output = File::create(log)?;
-        let mut command = Command::new(&suite.executable);
-        command.args(["-Z", "unstable-options", "--report-time"]).args(&self.arguments);
-        command.current_dir(&suite.directory).env("RUSTC_BOOTSTRAP", "1").env("CARGO_MANIFEST_DIR", &suite.directory);
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        command.status().with_context(|| format!("failed to start {}", suite.executable.display()))
+    /// Runs a few failed tests once more, alone. Those that pass then are named, and no longer fail the run.
+    fn retry_failed(&self, results: &mut [SuiteResult]) {
+        let failed: usize = results.iter().map(|suite| suite.failed).sum();
+        if failed > MAX_RETRIED_TESTS {
+            return;
+        }
+        for result in results.iter_mut().filter(|result| !result.succeeded) {
+            let names: Vec<String> = result.tests.iter().filter(|t| t.failed).map(|t| t.name.clone()).collect();
+            if names.is_empty() {
+                continue;
+            }
+            let arguments: Vec<String> = ["--exact".to_owned()].into_iter().chain(names.iter().cloned()).collect();
+            let log = self.logs.join("retry.log");
+            let passed = start_suite(&result.suite, &arguments, &log).is_ok_and(|status| status.success());
+            println!("== {}: {} alone: {}", result.name, if passed { "passed" } else { "failed" }, names.join(", "));
+            if passed {
+                println!("== UNSTEADY: {}", names.join(", "));
+                result.succeeded = true;
+                result.passed += result.failed;
+                result.failed = 0;
+                result.tests.iter_mut().for_each(|test| test.failed = false);
+            }
+        }
     }
 
     fn report_progress(&self) {
@@ -221,6 +244,16 @@ impl Run {
         let seconds = self.started.elapsed().as_secs();
         println!("== {seconds} s: {ended} of {} suites done; {}", self.count, running.join(", "));
     }
+}
+
+/// Runs a test binary to its end, with its output in a file.
+fn start_suite(suite: &Suite, arguments: &[String], log: &Path) -> Result<std::process::ExitStatus> {
+    let output = File::create(log)?;
+    let mut command = Command::new(&suite.executable);
+    command.args(["-Z", "unstable-options", "--report-time"]).args(arguments);
+    command.current_dir(&suite.directory).env("RUSTC_BOOTSTRAP", "1").env("CARGO_MANIFEST_DIR", &suite.directory);
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    command.status().with_context(|| format!("failed to start {}", suite.executable.display()))
 }
 
 /// A lane that panicked has left no half-written state.
@@ -282,7 +315,9 @@ fn report(results: &[SuiteResult], parts: &[(String, f64)]) -> ExitCode {
     let broken: Vec<_> = results.iter().filter(|suite| !suite.succeeded).map(|suite| &suite.name).collect();
     if !broken.is_empty() {
         println!("\n== failed: {}", broken.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "));
-        failed.iter().for_each(|name| println!("           {name}"));
+        for name in failed {
+            println!("           {name}");
+        }
     }
     let sum = |count: fn(&SuiteResult) -> usize| results.iter().map(count).sum::<usize>();
     println!("\n{} passed, {} failed, {} skipped", sum(|s| s.passed), sum(|s| s.failed), sum(|s| s.ignored));

@@ -4,7 +4,7 @@ use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use plimsoll_testkit::peers::{S3Server, Velero, VeleroInPods};
+use plimsoll_testkit::peers::{S3Program, S3Server, Velero, VeleroInPods};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Pod, Proxy, Shape, cache, cluster, require};
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn velero_backs_up_through_a_faulty_proxy_to_an_s3_server_and_restores_wha
     let cluster = require!(cluster().await);
     require!(Velero::preflight());
     require!(cache::program("versitygw"));
-    let store = S3Server::start("127.0.0.1").unwrap();
+    let store = S3Server::start(S3Program::Versity, "127.0.0.1").unwrap();
     store.create_bucket("backups").unwrap();
     let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
     let velero = Velero::start(cluster, &proxy.url(), "backups").await.unwrap();
@@ -43,7 +43,7 @@ async fn velero_in_pods_backs_up_the_files_of_a_volume_with_its_node_agent() {
     let machine = require!(cluster.machine());
     require!(VeleroInPods::preflight());
     require!(cache::program("versitygw"));
-    let store = S3Server::start(&machine.addresses().host()).unwrap();
+    let store = S3Server::start(S3Program::Versity, &machine.addresses().host()).unwrap();
     store.create_bucket("volumes").unwrap();
     let velero = VeleroInPods::install(cluster, store.endpoint(), "volumes").await.unwrap();
     let namespace = cluster.namespace("files").await.unwrap();
@@ -63,14 +63,18 @@ async fn velero_in_pods_backs_up_the_files_of_a_volume_with_its_node_agent() {
 }
 
 #[test]
-fn the_s3_server_starts_and_ends() {
-    require!(cache::program("versitygw"));
-    let server = S3Server::start("127.0.0.1").unwrap();
-    let process = plimsoll_testkit::process::Process::find(server.process().id()).unwrap();
-    assert!(server.create_bucket("bucket").unwrap().is_dir());
-    drop(server);
-    plimsoll_testkit::wait::until_blocking("its end", Duration::from_secs(30), || (!process.is_alive()).then_some(()))
+fn both_s3_servers_start_and_end() {
+    for (program, name) in [(S3Program::S3sFs, "s3s-fs"), (S3Program::Versity, "versitygw")] {
+        require!(cache::program(name));
+        let server = S3Server::start(program, "127.0.0.1").unwrap();
+        let process = plimsoll_testkit::process::Process::find(server.process().id()).unwrap();
+        assert!(server.create_bucket("bucket").unwrap().is_dir());
+        drop(server);
+        plimsoll_testkit::wait::until_blocking("its end", Duration::from_secs(5), || {
+            (!process.is_alive()).then_some(())
+        })
         .unwrap();
+    }
 }
 
 #[test]
