@@ -35,7 +35,7 @@ pub struct Fidelity {
 /// caller's to end.
 ///
 /// # Cancel safety
-/// After [`Session::cancel`] was raised a call returns [`MoverError::Cancelled`] within five seconds. What was stored stays
+/// After `Session::cancel` was raised a call returns [`MoverError::Cancelled`] within five seconds. What was stored stays
 /// and is used by the next backup; a restore is taken up by doing it again.
 pub trait Mover: std::fmt::Debug + Send + Sync {
     /// Which one it is.
