@@ -1,6 +1,9 @@
 //! The `plimsoll` binary. Everything that prints is here.
 
-#![allow(rustdoc::bare_urls, reason = "comments of arguments are their help text, which shows addresses as they are typed")]
+#![allow(
+    rustdoc::bare_urls,
+    reason = "comments of arguments are their help text, which shows addresses as they are typed"
+)]
 
 mod args;
 mod commands;

@@ -195,7 +195,7 @@ impl Run {
 
     fn run_suite(&self, suite: Suite, log: &Path) -> SuiteResult {
         let started = Instant::now();
-        let status = self.start(&suite, &self.arguments, log);
+        let status = start_suite(&suite, &self.arguments, log);
         let succeeded = match &status {
             Ok(status) => status.success(),
             Err(error) => {
@@ -226,7 +226,7 @@ impl Run {
             }
             let arguments: Vec<String> = ["--exact".to_owned()].into_iter().chain(names.iter().cloned()).collect();
             let log = self.logs.join("retry.log");
-            let passed = self.start(&result.suite, &arguments, &log).is_ok_and(|status| status.success());
+            let passed = start_suite(&result.suite, &arguments, &log).is_ok_and(|status| status.success());
             println!("== {}: {} alone: {}", result.name, if passed { "passed" } else { "failed" }, names.join(", "));
             if passed {
                 println!("== UNSTEADY: {}", names.join(", "));
@@ -238,21 +238,22 @@ impl Run {
         }
     }
 
-    fn start(&self, suite: &Suite, arguments: &[String], log: &Path) -> Result<std::process::ExitStatus> {
-        let output = File::create(log)?;
-        let mut command = Command::new(&suite.executable);
-        command.args(["-Z", "unstable-options", "--report-time"]).args(arguments);
-        command.current_dir(&suite.directory).env("RUSTC_BOOTSTRAP", "1").env("CARGO_MANIFEST_DIR", &suite.directory);
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        command.status().with_context(|| format!("failed to start {}", suite.executable.display()))
-    }
-
     fn report_progress(&self) {
         let ended = lock(&self.results).len();
         let running = lock(&self.running).iter().map(|(name, log)| describe_running(name, log)).collect::<Vec<_>>();
         let seconds = self.started.elapsed().as_secs();
         println!("== {seconds} s: {ended} of {} suites done; {}", self.count, running.join(", "));
     }
+}
+
+/// Runs a test binary to its end, with its output in a file.
+fn start_suite(suite: &Suite, arguments: &[String], log: &Path) -> Result<std::process::ExitStatus> {
+    let output = File::create(log)?;
+    let mut command = Command::new(&suite.executable);
+    command.args(["-Z", "unstable-options", "--report-time"]).args(arguments);
+    command.current_dir(&suite.directory).env("RUSTC_BOOTSTRAP", "1").env("CARGO_MANIFEST_DIR", &suite.directory);
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    command.status().with_context(|| format!("failed to start {}", suite.executable.display()))
 }
 
 /// A lane that panicked has left no half-written state.
