@@ -20,6 +20,14 @@ impl Quantity {
         u64::try_from((self.0 + 999) / 1000).ok().filter(|_| self.0 >= 0)
     }
 
+    /// How many of another quantity it takes to hold this one, rounded up. None for what is below nothing, and of nothing.
+    pub fn in_units_of(self, unit: Self) -> Option<u64> {
+        if self.0 < 0 || unit.0 <= 0 {
+            return None;
+        }
+        u64::try_from(self.0.checked_add(unit.0 - 1)? / unit.0).ok()
+    }
+
     /// Reads a quantity; smaller parts than a thousandth round up.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
