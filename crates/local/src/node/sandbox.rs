@@ -19,6 +19,8 @@ use tokio::{
 
 /// Directories that are the container's own; the rest is the host's, read-only.
 const PRIVATE: [&str; 5] = ["/proc", "/dev", "/sys", "/tmp", "/run"];
+/// Those that are empty at first, so that what the host has there is hidden.
+const EMPTY: [&str; 2] = ["/tmp", "/run"];
 const INIT: &str = include_str!("init.sh");
 
 /// What a container sees and does.
@@ -74,8 +76,7 @@ impl Cell {
             &plan.log,
             &resolve(Path::new(&plan.work)),
         ]);
-        let this = std::env::current_exe().ok().filter(|program| program.exists());
-        command.args(steps(plan, this.as_deref())).arg("--").args(&plan.command);
+        command.args(steps(plan, &programs(plan))).arg("--").args(&plan.command);
         command.env_clear().envs(plan.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let unable = |error| Refused::Container(format!("cannot run unshare of util-linux: {error}"));
@@ -142,17 +143,29 @@ fn is_private(path: &Path) -> bool {
     PRIVATE.iter().any(|own| path.starts_with(own))
 }
 
-/// How to put the files together: first the host's, then what is mounted, outer before inner. This program is run in containers,
-/// too, and must be seen there also if somebody has put it into a directory of which each of them has its own.
-fn steps(plan: &Plan, this: Option<&Path>) -> Vec<OsString> {
+/// The programs of the host that a container must see wherever they lie: its own, and this one, which is run in
+/// containers, too.
+fn programs(plan: &Plan) -> Vec<PathBuf> {
+    let own = plan.command.first().map(PathBuf::from).filter(|program| program.is_absolute());
+    std::env::current_exe().ok().into_iter().chain(own).filter(|program| program.is_file()).collect()
+}
+
+/// The paths below the directories that are empty at first by which a program is reached: as it is named, and behind links.
+fn hidden_paths(program: &Path) -> BTreeSet<PathBuf> {
+    let paths = [program.to_owned(), resolve(program)];
+    paths.into_iter().filter(|path| EMPTY.iter().any(|empty| path.starts_with(empty))).collect()
+}
+
+/// How to put the files together: first the host's, then what is mounted, outer before inner.
+fn steps(plan: &Plan, programs: &[PathBuf]) -> Vec<OsString> {
     let work = resolve(Path::new(&plan.work));
     let mut mounts: Vec<Mount> =
         plan.mounts.iter().map(|mount| Mount { path: resolve(&mount.path), ..mount.clone() }).collect();
     mounts.sort_by(|one, other| one.path.cmp(&other.path));
     let points: Vec<&Path> = mounts.iter().map(|mount| mount.path.as_path()).chain([work.as_path()]).collect();
     let mut steps = host(&points);
-    if let Some(program) = this.filter(|program| is_private(program)) {
-        steps.extend(["ro".into(), program.into(), program.into()]);
+    for path in programs.iter().flat_map(|program| hidden_paths(program)).collect::<BTreeSet<PathBuf>>() {
+        steps.extend(["ro".into(), path.clone().into(), path.into()]);
     }
     for Mount { source, path, read_only } in &mounts {
         steps.extend([if *read_only { "ro" } else { "rw" }.into(), source.into(), path.into()]);
@@ -195,9 +208,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_program_is_seen_in_a_container_wherever_it_lies() {
+    fn a_program_is_seen_in_a_container_wherever_it_lies() {
         let seen = |program: &str| {
-            let steps = steps(&Plan::default(), Some(Path::new(program)));
+            let steps = steps(&Plan::default(), &[program.into()]);
             let reached = |step: &[OsString]| step[0] != "link" && Path::new(program).starts_with(&step[2]);
             steps.chunks(3).any(reached)
         };
