@@ -22,7 +22,8 @@ pub(crate) struct Credentials {
     /// Certificate and key of the server, PEM.
     pub certificate: String,
     pub key: String,
-    authority: String,
+    /// The certificate of the authority, PEM.
+    pub authority: String,
     directory: PathBuf,
 }
 

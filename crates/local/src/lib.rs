@@ -13,8 +13,8 @@
 //! from CustomResourceDefinitions.
 //!
 //! It must never acknowledge a write that is not on disk, let a watcher miss a change without saying so, or hold parsed
-//! objects in memory. It is not a cluster: nothing is authorized beyond one token, and pods run only where `node` was
-//! asked to run them.
+//! objects in memory. It is not a cluster: whoever has its token, or one that it issued to a pod, may do everything, and
+//! pods run only where `node` was asked to run them.
 
 mod admission;
 mod answer;
@@ -42,6 +42,7 @@ mod serve;
 mod service;
 mod table;
 mod target;
+mod token;
 mod watch;
 mod write;
 
@@ -63,7 +64,7 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch as channel};
 
 /// What can be chosen about an API.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +89,9 @@ pub(crate) struct Core {
     options: Options,
     /// Only where pods are run.
     node: OnceLock<node::Node>,
+    /// Where this API can be reached from outside of the process, once it can.
+    listener: channel::Sender<Option<serve::Listener>>,
+    tokens: token::Issuer,
 }
 
 impl Core {
@@ -128,7 +132,14 @@ impl Api {
                 let _ = changes.send(Arc::clone(event));
             }
         }));
-        let core = Arc::new(Core { database, registry, options, node: OnceLock::new() });
+        let core = Arc::new(Core {
+            database,
+            registry,
+            options,
+            node: OnceLock::new(),
+            listener: channel::Sender::new(None),
+            tokens: token::Issuer::new(),
+        });
         tokio::spawn(collector::Collector::new(&core, followed).run());
         let api = Self { core };
         api.make_permanent_namespaces().await?;

@@ -1,6 +1,6 @@
 //! The HTTPS listener for `kubectl` and everything else outside of this process.
 
-use crate::{Api, Error, credentials::Credentials, failure::Failure, service::is_authorized};
+use crate::{Api, Error, credentials::Credentials, failure::Failure};
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -25,6 +25,14 @@ use tokio_rustls::TlsAcceptor;
 /// A client that does not finish its handshake must not hold a connection for ever.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
+/// Where a listener can be reached, and the authority that vouches for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Listener {
+    pub address: SocketAddr,
+    /// A certificate, PEM.
+    pub authority: String,
+}
+
 /// A running listener. It ends with [`Served::shutdown`] or when it is dropped.
 #[derive(Debug)]
 pub struct Served {
@@ -42,6 +50,7 @@ impl Served {
         let address = listener.local_addr().map_err(Error::Listen)?;
         let kubeconfig = credentials.write_kubeconfig(address)?;
         let (stop, stopped) = watch::channel(false);
+        api.core.listener.send_replace(Some(Listener { address, authority: credentials.authority }));
         let token = Arc::from(credentials.token);
         let accepting = tokio::spawn(accept(listener, Connection { api, acceptor, token }, stopped));
         Ok(Self { address, kubeconfig, stop, accepting })
@@ -124,7 +133,7 @@ impl Connection {
         let service = service_fn(|request: Request<Incoming>| {
             let (api, token) = (self.api.clone(), Arc::clone(&self.token));
             async move {
-                if !is_authorized(request.headers(), &token) {
+                if !api.core.is_authorized(request.headers(), &token) {
                     return Ok::<_, Infallible>(Failure::unauthorized().into_response());
                 }
                 Ok(api.handle(request).await)

@@ -221,10 +221,20 @@ impl Call<'_> {
     }
 }
 
-/// Whether a request may proceed: the listener asks for a token, the in-process client does not.
-pub(crate) fn is_authorized(parts: &http::HeaderMap, token: &str) -> bool {
-    let given = parts.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|given| same(given.as_bytes(), token.as_bytes()))
+fn bearer_token(headers: &http::HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+impl Core {
+    /// Whether a request to the listener may proceed: with its token, or with one of a pod. The in-process client needs none.
+    pub fn is_authorized(&self, headers: &http::HeaderMap, token: &str) -> bool {
+        let Some(given) = bearer_token(headers) else { return false };
+        same(given.as_bytes(), token.as_bytes())
+            || self.accepts_token(given).unwrap_or_else(|failure| {
+                tracing::warn!(error = failure.message, "cannot check a token");
+                false
+            })
+    }
 }
 
 /// Compares in a time that does not depend on where the difference is.

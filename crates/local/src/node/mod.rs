@@ -6,10 +6,16 @@
 //! A pass looks at everything and does what is missing, so a change that is seen twice, or late, does no harm.
 
 mod claim;
+mod downward_api;
+mod environment;
+mod namespace;
+mod payload;
 mod pod;
+mod reference;
 mod sandbox;
 mod snapshot;
 mod stream;
+mod unavailable;
 mod volume;
 mod workload;
 
@@ -34,6 +40,8 @@ use tokio::task::JoinSet;
 
 /// The name of the one node.
 pub const NAME: &str = "local";
+/// The address of the node and of all its pods: they share this machine's network.
+const ADDRESS: &str = "127.0.0.1";
 /// Who makes its volumes.
 const PROVISIONER: &str = "plimsoll.dev/directory";
 
@@ -55,9 +63,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Whether a change of such an object is a reason to look at everything.
-fn is_concern(resource: &str) -> bool {
+fn is_concern(key: &Key) -> bool {
     let listed = ["pods", "persistentvolumeclaims", "persistentvolumes", "jobs.batch", "deployments.apps"];
-    listed.contains(&resource) || resource.ends_with("sets.apps") || snapshot::is_concern(resource)
+    let resource = &*key.resource;
+    listed.contains(&resource)
+        || resource.ends_with("sets.apps")
+        || snapshot::is_concern(resource)
+        || namespace::is_concern(key)
 }
 
 pub(crate) fn is_finished(pod: &Value) -> bool {
@@ -108,10 +120,16 @@ pub(crate) async fn start(core: &Arc<Core>, directory: &Path, environment: Vec<(
     core.make(snapshot::CLASSES, snapshot::class()).await.map_err(refused)?;
     let labels = json!({"kubernetes.io/hostname": NAME, "kubernetes.io/os": "linux"});
     core.make("nodes", json!({"metadata": {"name": NAME, "labels": labels}})).await.map_err(refused)?;
-    core.alter(&key_of("nodes", &json!({"metadata": {"name": NAME}})), |node| {
+    let mut capacity = json!({"pods": "110"});
+    for resource in ["cpu", "memory"] {
+        if let Some(quantity) = downward_api::allocatable(resource) {
+            capacity[resource] = json!(quantity);
+        }
+    }
+    core.alter(&key_of("nodes", &json!({"metadata": {"name": NAME}})), move |node| {
         node["status"] = json!({
-            "conditions": conditions(node, &[("Ready", true)]), "capacity": {"pods": "110"}, "allocatable": {"pods": "110"},
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": NAME}],
+            "conditions": conditions(node, &[("Ready", true)]), "capacity": capacity, "allocatable": capacity,
+            "addresses": [{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": NAME}],
             "nodeInfo": {"kubeletVersion": concat!("plimsoll-", env!("CARGO_PKG_VERSION")), "operatingSystem": "linux",
                 "architecture": std::env::consts::ARCH},
         });
@@ -133,7 +151,7 @@ enum Part {
 
 /// Passes, whenever something that concerns the node has changed. When the API is closed all pods end with this.
 async fn follow(core: Arc<Core>, part: Part) {
-    let mut latest = core.database.history.subscribe();
+    let (mut latest, mut listener) = (core.database.history.subscribe(), core.listener.subscribe());
     let mut tasks = JoinSet::new();
     loop {
         let seen = *latest.borrow_and_update();
@@ -143,7 +161,12 @@ async fn follow(core: Arc<Core>, part: Part) {
         while tasks.try_join_next().is_some() {}
         let outcomes = match part {
             Part::Pods => {
-                vec![snapshot::reconcile(&core).await, claim::reconcile(&core).await, core.run_pods(&mut tasks).await]
+                vec![
+                    namespace::reconcile(&core).await,
+                    snapshot::reconcile(&core).await,
+                    claim::reconcile(&core).await,
+                    core.run_pods(&mut tasks).await,
+                ]
             }
             Part::Workloads => vec![workload::reconcile(&core).await],
         };
@@ -156,13 +179,17 @@ async fn follow(core: Arc<Core>, part: Part) {
             while latest.changed().await.is_ok() {
                 let changes = core.database.history.after(seen, usize::MAX).unwrap_or_default();
                 let closed = *latest.borrow() == u64::MAX || changes.is_empty();
-                if closed || changes.iter().any(|event| is_concern(&event.key.resource)) {
+                if closed || changes.iter().any(|event| is_concern(&event.key)) {
                     return;
                 }
             }
         };
-        // Either is a reason for another pass.
-        let _ = tokio::time::timeout(retry, concerned).await;
+        // Each of them is a reason for another pass.
+        tokio::select! {
+            () = concerned => {}
+            _ = listener.changed() => {}
+            () = tokio::time::sleep(retry) => {}
+        }
     }
 }
 
@@ -173,7 +200,13 @@ impl Core {
         rows.map(|row| Ok(serde_json::from_slice(row?.1.value())?)).collect()
     }
 
-    fn read(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
+    /// Those in one namespace.
+    fn all_in(&self, resource: &str, namespace: &str) -> Result<Vec<Value>, Failure> {
+        let rows = self.database.snapshot()?.scan(&Span::of(resource, Some(namespace)))?;
+        rows.map(|row| Ok(serde_json::from_slice(row?.1.value())?)).collect()
+    }
+
+    pub(crate) fn read(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
         let stored = self.database.snapshot()?.get(&Key::new(&resource.into(), namespace, name))?;
         Ok(stored.map(|stored| serde_json::from_slice(&stored)).transpose()?)
     }
@@ -195,11 +228,12 @@ impl Core {
     /// An event about a pod; said once.
     async fn tell(&self, pod: &Value, refusal: &Failure) {
         let metadata = &pod["metadata"];
+        let reason = if refusal.reason == "ContainerCreating" { "FailedMount" } else { "Failed" };
         let name =
             format!("{}.{}", text(pod, "/metadata/name"), workload::hash(&json!([metadata["uid"], refusal.message])));
         let event = json!({
             "metadata": {"name": name, "namespace": metadata["namespace"]}, "type": "Warning",
-            "reason": "Failed", "message": refusal.message, "source": {"component": NAME}, "count": 1,
+            "reason": reason, "message": refusal.message, "source": {"component": NAME}, "count": 1,
             "firstTimestamp": now(), "lastTimestamp": now(),
             "involvedObject": {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"],
                 "namespace": metadata["namespace"], "uid": metadata["uid"]},

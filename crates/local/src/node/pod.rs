@@ -1,9 +1,9 @@
 //! One pod: its containers in order, restarted as its policy says, and what its status tells of them.
 
 use super::{
-    conditions, lock,
+    ADDRESS, conditions, lock,
     sandbox::{Cell, NO_PROGRAM, Plan, Refused},
-    volume,
+    volume::{self, Volumes},
 };
 use crate::{
     Core,
@@ -28,6 +28,8 @@ const STEADY: Duration = Duration::from_mins(10);
 const LAST_WORDS: usize = 2048;
 /// How soon something that was missing is looked for again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often the files that a volume is made of are compared with what they are made from.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A pod that is being run.
 pub(super) struct Run {
@@ -87,22 +89,98 @@ impl Run {
     /// Runs the pod to its end, or until it is stopped. Answers whether it was.
     pub async fn run(&self) -> bool {
         self.publish().await;
-        let mut well = true;
-        for container in items(&self.pod, "/spec/initContainers") {
-            well = well && self.supervise(container, true).await == 0 && !self.is_stopping();
-        }
-        if well {
-            join_all(items(&self.pod, "/spec/containers").map(|one| self.supervise(one, false))).await;
+        if let Some(volumes) = self.set_up_volumes().await {
+            tokio::select! {
+                () = self.run_containers(&volumes) => {}
+                () = self.refresh_volumes() => {}
+            }
         }
         self.is_stopping()
     }
 
-    /// Runs a container until its policy says that this was it. Answers its last exit code.
-    async fn supervise(&self, container: &Value, is_init: bool) -> i64 {
-        let name = text(container, "/name");
-        let ended = ["/state/terminated/exitCode", "/lastState/terminated/exitCode"];
+    async fn run_containers(&self, volumes: &Volumes) {
+        let mut well = true;
+        for container in items(&self.pod, "/spec/initContainers") {
+            well = well && self.supervise(container, true, volumes).await == 0 && !self.is_stopping();
+        }
+        if well {
+            join_all(items(&self.pod, "/spec/containers").map(|one| self.supervise(one, false, volumes))).await;
+        }
+    }
+
+    /// Waits until all volumes of the pod are there: no container starts before. None if the pod is stopped
+    /// first; none are needed by a pod of which nothing runs any more.
+    async fn set_up_volumes(&self) -> Option<Volumes> {
+        let waiting = self.next_containers();
+        while !self.is_stopping() && !waiting.is_empty() {
+            match volume::set_up(&self.core, &self.current_pod(), &self.directory) {
+                Ok(volumes) => return Some(volumes),
+                Err(refusal) => {
+                    self.refuse(&refusal, &waiting).await;
+                    self.pause(RETRY).await;
+                }
+            }
+        }
+        waiting.is_empty().then(Volumes::new)
+    }
+
+    /// Keeps the files of the pod's volumes up to date, for as long as it is asked.
+    async fn refresh_volumes(&self) {
+        if !volume::is_refreshable(&self.pod) {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            tokio::time::sleep(REFRESH_INTERVAL).await;
+            let pod = self.current_pod();
+            for refusal in volume::refresh(&self.core, &pod, &self.directory) {
+                self.core.tell(&pod, &refusal).await;
+            }
+        }
+    }
+
+    /// The pod as it is now: its labels and annotations may change while it runs.
+    fn current_pod(&self) -> Value {
+        let stored = self.core.read("pods", &self.key.namespace, &self.key.name).ok().flatten();
+        let same = stored.filter(|pod| pod["metadata"]["uid"] == self.pod["metadata"]["uid"]);
+        same.unwrap_or_else(|| self.pod.clone())
+    }
+
+    /// The exit code that a container had last, if it has run.
+    fn last_code(&self, name: &str) -> Option<i64> {
         let known = lock(&self.statuses).get(name).cloned().unwrap_or_default();
-        let mut last = ended.into_iter().find_map(|place| known.pointer(place)?.as_i64());
+        let ended = ["/state/terminated/exitCode", "/lastState/terminated/exitCode"];
+        ended.into_iter().find_map(|place| known.pointer(place)?.as_i64())
+    }
+
+    /// The names of the containers that are to start next: init containers, or else the others.
+    fn next_containers(&self) -> Vec<&str> {
+        let due = |list: &str, is_init: bool| -> Vec<&str> {
+            let names = items(&self.pod, list).map(|container| text(container, "/name"));
+            names.filter(|name| self.last_code(name).is_none_or(|code| again(&self.pod, is_init, code))).collect()
+        };
+        let first = due("/spec/initContainers", true);
+        if first.is_empty() { due("/spec/containers", false) } else { first }
+    }
+
+    /// Says in the status of containers, and in an event, why they do not start.
+    async fn refuse(&self, refusal: &Failure, containers: &[&str]) {
+        self.core.tell(&self.pod, refusal).await;
+        for name in containers {
+            let state = json!({"waiting": {"reason": refusal.reason, "message": refusal.message}});
+            self.set(name, move |status| {
+                if !status["state"]["terminated"].is_null() {
+                    status["lastState"] = status["state"].take();
+                }
+                status["state"] = state;
+            })
+            .await;
+        }
+    }
+
+    /// Runs a container until its policy says that this was it. Answers its last exit code.
+    async fn supervise(&self, container: &Value, is_init: bool, volumes: &Volumes) -> i64 {
+        let name = text(container, "/name");
+        let mut last = self.last_code(name);
         let mut delay = Duration::ZERO;
         loop {
             if let Some(code) = last {
@@ -113,12 +191,10 @@ impl Run {
                 delay = (delay * 2).clamp(RETRY, LONGEST_BACKOFF);
             }
             let began = Instant::now();
-            last = match self.attempt(container).await {
+            last = match self.attempt(container, volumes).await {
                 Ok(code) => Some(code),
                 Err(refusal) => {
-                    self.core.tell(&self.pod, &refusal).await;
-                    let state = json!({"waiting": {"reason": refusal.reason, "message": refusal.message}});
-                    self.set(name, move |status| status["state"] = state).await;
+                    self.refuse(&refusal, &[name]).await;
                     self.pause(RETRY).await;
                     None
                 }
@@ -153,11 +229,11 @@ impl Run {
         let _ = tokio::time::timeout(time, stopped).await;
     }
 
-    async fn attempt(&self, container: &Value) -> Result<i64, Failure> {
+    async fn attempt(&self, container: &Value, volumes: &Volumes) -> Result<i64, Failure> {
         let name = text(container, "/name");
         let count =
             lock(&self.statuses).get(name).and_then(|status| status["restartCount"].as_u64()).unwrap_or_default();
-        let plan = volume::plan(&self.core, &self.pod, container, &self.directory, count)?;
+        let plan = volume::plan(&self.core, &self.current_pod(), container, volumes, &self.directory, count)?;
         let started = json!(now());
         let mut cell = match Cell::start(&plan).await {
             Ok(cell) => cell,
@@ -287,8 +363,8 @@ fn status_of(pod: &Value, statuses: &BTreeMap<String, Value>) -> Value {
     let states = [("PodScheduled", true), ("Initialized", initialized), ("ContainersReady", ready), ("Ready", ready)];
     let started = if pod["status"]["startTime"].is_null() { json!(now()) } else { pod["status"]["startTime"].clone() };
     json!({
-        "phase": phase, "startTime": started, "hostIP": "127.0.0.1", "podIP": "127.0.0.1",
-        "podIPs": [{"ip": "127.0.0.1"}], "qosClass": "BestEffort", "conditions": conditions(pod, &states),
+        "phase": phase, "startTime": started, "hostIP": ADDRESS, "podIP": ADDRESS,
+        "podIPs": [{"ip": ADDRESS}], "qosClass": "BestEffort", "conditions": conditions(pod, &states),
         "initContainerStatuses": inits, "containerStatuses": containers,
     })
 }

@@ -1,40 +1,47 @@
-//! What a container gets: environment, command, and the directories behind its mounts, laid out as a kubelet does it.
+//! What a container gets: command, environment, and what is behind its mounts, laid out as a kubelet does it.
 
 use super::{
+    environment::{environment, expand},
+    payload::{self, Sources},
     pod::items,
     sandbox::{Mount, Plan},
     snapshot::DRIVER,
+    unavailable::{Unavailable, unsupported},
 };
 use crate::{Core, failure::Failure, object::text};
-use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
-    fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, symlink},
+    fs, io,
+    os::unix::fs::symlink,
     path::{Component, Path, PathBuf},
 };
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-type Variables = Vec<(String, String)>;
-type Contents = BTreeMap<String, Vec<u8>>;
+/// The directory, or the host's file, behind each volume of a pod that a container mounts.
+pub(super) type Volumes = BTreeMap<String, PathBuf>;
 
 /// Everything that is needed to start a container for the `count`th time, or what is missing.
-pub(super) fn plan(core: &Core, pod: &Value, container: &Value, directory: &Path, count: u64) -> Result<Plan, Failure> {
+pub(super) fn plan(
+    core: &Core,
+    pod: &Value,
+    container: &Value,
+    volumes: &Volumes,
+    directory: &Path,
+    count: u64,
+) -> Result<Plan, Failure> {
     let name = text(container, "/name");
     if items(container, "/command").next().is_none() {
-        return Err(refuse(format!("container {name} needs a command: an image is only a name here")));
+        return Err(unsupported(format!("container {name} needs a command: an image is only a name here")));
     }
     if !container["restartPolicy"].is_null() {
-        return Err(refuse(format!("container {name} has a restartPolicy of its own, which is not supported")));
+        return Err(unsupported(format!("container {name} has a restartPolicy of its own, which is not supported")));
     }
     let environment = environment(core, pod, container)?;
     let words = items(container, "/command").chain(items(container, "/args"));
-    let mounts = items(container, "/volumeMounts").map(|mount| mounted(core, pod, mount, directory));
+    let mounts = items(container, "/volumeMounts").map(|mount| mounted(pod, mount, volumes));
     let (root, logs) = (directory.join("root").join(name), directory.join("logs").join(name));
     for needed in [&root, &logs] {
-        fs::create_dir_all(needed).map_err(|error| unusable(needed, &error))?;
+        fs::create_dir_all(needed).map_err(|error| unsupported(unusable(needed, &error)))?;
     }
     // The log of the run before this one can still be asked for, older ones cannot.
     let _ = fs::remove_file(logs.join(format!("{}.log", count.wrapping_sub(2))));
@@ -48,157 +55,114 @@ pub(super) fn plan(core: &Core, pod: &Value, container: &Value, directory: &Path
     })
 }
 
-fn refuse(message: impl Into<String>) -> Failure {
-    Failure::new(400, "CreateContainerError", message)
+fn unusable(path: &Path, error: &io::Error) -> String {
+    format!("cannot use {}: {error}", path.display())
 }
 
-fn missing(message: impl Into<String>) -> Failure {
-    Failure::new(400, "CreateContainerConfigError", message)
-}
-
-fn unusable(path: &Path, error: &std::io::Error) -> Failure {
-    refuse(format!("cannot use {}: {error}", path.display()))
-}
-
-fn expand(word: &str, known: &Variables) -> String {
-    known.iter().fold(word.to_owned(), |word, (name, value)| word.replace(&format!("$({name})"), value))
-}
-
-fn environment(core: &Core, pod: &Value, container: &Value) -> Result<Variables, Failure> {
-    let own = [("PATH", PATH), ("HOME", "/tmp"), ("HOSTNAME", text(pod, "/metadata/name"))];
-    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let given = core.node.get().into_iter().flat_map(|node| node.environment.iter().cloned());
-    let mut found: Variables = own.chain(given).collect();
-    for source in items(container, "/envFrom") {
-        for (resource, field) in [("configmaps", "configMapRef"), ("secrets", "secretRef")] {
-            let contents = contents(core, pod, resource, source.get(field))?.unwrap_or_default();
-            found
-                .extend(contents.into_iter().map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned())));
-        }
-    }
-    for variable in items(container, "/env") {
-        let value = match variable.get("valueFrom") {
-            None => Some(expand(text(variable, "/value"), &found)),
-            Some(source) => referred(core, pod, source)?,
-        };
-        found.extend(value.map(|value| (text(variable, "/name").to_owned(), value)));
-    }
-    Ok(found)
-}
-
-fn referred(core: &Core, pod: &Value, source: &Value) -> Result<Option<String>, Failure> {
-    for (resource, field) in [("configmaps", "configMapKeyRef"), ("secrets", "secretKeyRef")] {
-        if let Some(reference) = source.get(field) {
-            let key = text(reference, "/key");
-            let value = contents(core, pod, resource, Some(reference))?.and_then(|mut contents| contents.remove(key));
-            if value.is_none() && reference["optional"] != true {
-                return Err(missing(format!("couldn't find key {key} in {resource} {}", reference["name"])));
-            }
-            return Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()));
-        }
-    }
-    let field = text(source, "/fieldRef/fieldPath");
-    let value = pod.pointer(&format!("/{}", field.replace('.', "/"))).and_then(Value::as_str);
-    value.map(|value| Some(value.to_owned())).ok_or_else(|| refuse(format!("valueFrom {source} is not supported")))
-}
-
-/// What is in a `ConfigMap` or Secret that a pod refers to; nothing if it may be absent and is.
-fn contents(core: &Core, pod: &Value, resource: &str, from: Option<&Value>) -> Result<Option<Contents>, Failure> {
-    let Some(from) = from else { return Ok(None) };
-    let name = Some(text(from, "/name")).filter(|name| !name.is_empty()).unwrap_or(text(from, "/secretName"));
-    let Some(object) = core.read(resource, text(pod, "/metadata/namespace"), name)? else {
-        let absent = missing(format!("{resource} \"{name}\" not found"));
-        return if from["optional"] == true { Ok(None) } else { Err(absent) };
-    };
-    let encoded = if resource == "secrets" { "data" } else { "binaryData" };
-    let decode = |field: &str, value: &Value| {
-        let value = value.as_str().unwrap_or_default();
-        if field == encoded { BASE64_STANDARD.decode(value).unwrap_or_default() } else { value.as_bytes().to_vec() }
-    };
-    let of =
-        |field| object[field].as_object().into_iter().flatten().map(move |(key, value)| (key, decode(field, value)));
-    let contents = of("data").chain(of("binaryData")).map(|(key, value)| (key.clone(), value)).collect();
-    Ok(Some(contents))
-}
-
-fn mounted(core: &Core, pod: &Value, mount: &Value, directory: &Path) -> Result<Mount, Failure> {
+fn mounted(pod: &Value, mount: &Value, volumes: &Volumes) -> Result<Mount, Failure> {
     let name = text(mount, "/name");
     let volume = items(pod, "/spec/volumes").find(|volume| volume["name"] == name);
-    let volume = volume.ok_or_else(|| refuse(format!("there is no volume {name}")))?;
+    let found = volume.zip(volumes.get(name));
+    let (volume, source) = found.ok_or_else(|| unsupported(format!("there is no volume {name}")))?;
     let inner = Path::new(text(mount, "/subPath"));
     if !inner.components().all(|part| matches!(part, Component::Normal(_))) || !mount["subPathExpr"].is_null() {
-        return Err(refuse(format!("the subPath of volume {name} must lead into it and cannot be an expression")));
+        return Err(unsupported(format!("the subPath of volume {name} must lead into it and cannot be an expression")));
     }
-    let source = source(core, pod, volume, directory)?;
     // Joined with nothing, the path of a file would end like that of a directory.
-    let source = if inner.as_os_str().is_empty() { source } else { source.join(inner) };
+    let source = if inner.as_os_str().is_empty() { source.clone() } else { source.join(inner) };
     if !source.exists() {
-        fs::create_dir_all(&source).map_err(|error| unusable(&source, &error))?;
+        fs::create_dir_all(&source).map_err(|error| unsupported(unusable(&source, &error)))?;
     }
-    let read_only =
-        mount["readOnly"] == true || volume.pointer("/persistentVolumeClaim/readOnly") == Some(&true.into());
+    let read_only = mount["readOnly"] == true
+        || payload::plugin(kind(volume)).is_some()
+        || volume.pointer("/persistentVolumeClaim/readOnly") == Some(&true.into());
     Ok(Mount { source, path: text(mount, "/mountPath").into(), read_only })
 }
 
-/// The directory, or the host's file, that a volume is.
-fn source(core: &Core, pod: &Value, volume: &Value, directory: &Path) -> Result<PathBuf, Failure> {
-    let name = text(volume, "/name");
-    let place = |plugin: &str| directory.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
-    let kind = volume.as_object().into_iter().flatten().map(|(kind, _)| kind.as_str()).find(|kind| *kind != "name");
-    let of = kind.map_or(&Value::Null, |kind| &volume[kind]);
-    match kind.unwrap_or("emptyDir") {
-        "emptyDir" => Ok(place("empty-dir")),
-        "configMap" => spread(place("configmap"), contents(core, pod, "configmaps", Some(of))?.unwrap_or_default(), of),
-        "secret" => spread(place("secret"), contents(core, pod, "secrets", Some(of))?.unwrap_or_default(), of),
-        "persistentVolumeClaim" => claimed(core, pod, text(of, "/claimName"), directory),
-        "hostPath" => {
-            let path = PathBuf::from(text(of, "/path"));
-            let made = text(of, "/type") == "DirectoryOrCreate";
-            if made || path.exists() {
-                Ok(path)
-            } else {
-                Err(missing(format!("hostPath {} is not there", path.display())))
-            }
-        }
-        other => Err(refuse(format!("volume {name}: the local node has no {other} volumes"))),
-    }
+/// What a volume is, by the name of its field.
+fn kind(volume: &Value) -> &str {
+    let fields = volume.as_object().into_iter().flatten();
+    fields
+        .filter(|(_, value)| !value.is_null())
+        .map(|(kind, _)| kind.as_str())
+        .find(|kind| *kind != "name")
+        .unwrap_or("emptyDir")
 }
 
-/// Writes the files of a volume: all of them, or those that are listed.
-fn spread(directory: PathBuf, mut contents: Contents, of: &Value) -> Result<PathBuf, Failure> {
-    if of["items"].is_array() {
-        let listed = items(of, "/items").map(|item| (text(item, "/path"), contents.get(text(item, "/key"))));
-        let listed = listed.map(|(path, value)| Some((path.to_owned(), value?.clone())));
-        contents =
-            listed.collect::<Option<_>>().ok_or_else(|| missing(format!("a key of {} is not there", of["items"])))?;
-    }
-    let mode = of["defaultMode"].as_u64().and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644);
-    let write = |path: &Path, value: &[u8]| {
-        fs::create_dir_all(path.parent().unwrap_or(&directory))?;
-        fs::write(path, value)?;
-        fs::set_permissions(path, Permissions::from_mode(mode))
+/// The volumes of a pod that one of its containers mounts. As with a kubelet, the others need not be there.
+fn needed(pod: &Value) -> impl Iterator<Item = &Value> {
+    let is_mounted = move |volume: &&Value| {
+        let mut containers = items(pod, "/spec/initContainers").chain(items(pod, "/spec/containers"));
+        containers.any(|container| items(container, "/volumeMounts").any(|mount| mount["name"] == volume["name"]))
     };
-    for (name, value) in &contents {
-        let path = directory.join(name);
-        write(&path, value).map_err(|error| unusable(&path, &error))?;
+    items(pod, "/spec/volumes").filter(is_mounted)
+}
+
+/// Makes the volumes of a pod ready, or says which of them waits for what.
+pub(super) fn set_up(core: &Core, pod: &Value, directory: &Path) -> Result<Volumes, Failure> {
+    let ready = |volume: &Value| -> Result<(String, PathBuf), Failure> {
+        let name = text(volume, "/name");
+        let source = source(core, pod, volume, directory).map_err(|why| why.for_volume(name))?;
+        Ok((name.to_owned(), source))
+    };
+    needed(pod).map(ready).collect()
+}
+
+/// Whether a pod has volumes whose files change with the objects that they are made from.
+pub(super) fn is_refreshable(pod: &Value) -> bool {
+    needed(pod).any(|volume| payload::plugin(kind(volume)).is_some())
+}
+
+/// Brings the files in the volumes of a running pod up to date. What cannot be had any more stays as it was.
+pub(super) fn refresh(core: &Core, pod: &Value, directory: &Path) -> Vec<Failure> {
+    let written = needed(pod).filter(|volume| payload::plugin(kind(volume)).is_some());
+    let refreshed = written.map(|volume| {
+        let name = text(volume, "/name");
+        source(core, pod, volume, directory).map_err(|why| why.for_volume(name))
+    });
+    refreshed.filter_map(Result::err).collect()
+}
+
+/// Makes one volume ready.
+fn source(core: &Core, pod: &Value, volume: &Value, directory: &Path) -> Result<PathBuf, Unavailable> {
+    let (name, kind) = (text(volume, "/name"), kind(volume));
+    let place = |plugin: &str| directory.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
+    if let Some(plugin) = payload::plugin(kind) {
+        let place = place(plugin);
+        let payload = Sources { core, pod, directory: &place }.collect(kind, &volume[kind])?;
+        payload::write(&place, &payload).map_err(|error| Unavailable::Missing(unusable(&place, &error)))?;
+        return Ok(place);
     }
-    Ok(directory)
+    match kind {
+        "emptyDir" => Ok(place("empty-dir")),
+        "persistentVolumeClaim" => claimed(core, pod, text(volume, "/persistentVolumeClaim/claimName"), directory),
+        "hostPath" => {
+            let path = PathBuf::from(text(volume, "/hostPath/path"));
+            if text(volume, "/hostPath/type") == "DirectoryOrCreate" || path.exists() {
+                Ok(path)
+            } else {
+                Err(Unavailable::Missing(format!("hostPath {} is not there", path.display())))
+            }
+        }
+        other => Err(Unavailable::Unsupported(format!("the local node has no {other} volumes"))),
+    }
 }
 
 /// The directory of a claim's volume. The kubelet's place for it leads there.
-fn claimed(core: &Core, pod: &Value, name: &str, directory: &Path) -> Result<PathBuf, Failure> {
+fn claimed(core: &Core, pod: &Value, name: &str, directory: &Path) -> Result<PathBuf, Unavailable> {
     let claim = core.read("persistentvolumeclaims", text(pod, "/metadata/namespace"), name)?;
     let claim = claim.filter(|claim| claim.pointer("/status/phase") == Some(&"Bound".into()));
-    let claim = claim.ok_or_else(|| Failure::new(400, "ContainerCreating", format!("claim {name} is not bound")))?;
+    let claim = claim.ok_or_else(|| Unavailable::Missing(format!("claim {name} is not bound")))?;
     let volume = text(&claim, "/spec/volumeName");
     let object = core.read("persistentvolumes", "", volume)?.unwrap_or_default();
     let driver = if text(&object, "/spec/csi/driver") == DRIVER { text(&object, "/spec/csi/volumeHandle") } else { "" };
     let path = [text(&object, "/spec/local/path"), text(&object, "/spec/hostPath/path"), driver].concat();
     if path.is_empty() || claim["spec"]["volumeMode"] == "Block" {
-        return Err(refuse(format!("volume {volume} of claim {name} is no directory of this machine")));
+        let message = format!("volume {volume} of claim {name} is no directory of this machine");
+        return Err(Unavailable::Unsupported(message));
     }
     let place = directory.join("volumes/kubernetes.io~local-volume");
-    fs::create_dir_all(&place).map_err(|error| unusable(&place, &error))?;
+    fs::create_dir_all(&place).map_err(|error| Unavailable::Missing(unusable(&place, &error)))?;
     // From the second start on it is there.
     let _ = symlink(&path, place.join(volume));
     Ok(path.into())

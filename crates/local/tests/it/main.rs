@@ -14,4 +14,6 @@ mod history;
 mod kubectl;
 mod listener;
 mod node;
+mod node_environment;
+mod node_volumes;
 mod scale;

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use std::{os::unix::fs::MetadataExt, path::PathBuf, process::Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-struct Cluster {
-    embedded: Embedded,
-    served: Served,
-    kubectl: Kubectl,
+pub struct Cluster {
+    pub embedded: Embedded,
+    pub served: Served,
+    pub kubectl: Kubectl,
 }
 
 impl Cluster {
-    async fn start() -> Option<Self> {
+    pub async fn start() -> Option<Self> {
         let Some(program) = find() else {
             skip("the tests of the node", "no kubectl in PLIMSOLL_KUBECTL, the cache or PATH");
             return None;
@@ -42,13 +42,13 @@ impl Cluster {
         Self::over(embedded.reopen().await, kubectl.program).await
     }
 
-    async fn apply(&self, manifest: &str) {
+    pub async fn apply(&self, manifest: &str) {
         let file = write(self.embedded.directory.path(), "manifest.yaml", manifest);
         self.kubectl.run(&format!("apply -f {file}")).await;
     }
 
     /// Waits until a JSONPath of an object has a value.
-    async fn until(&self, what: &str, path: &str, value: &str) {
+    pub async fn until(&self, what: &str, path: &str, value: &str) {
         let arguments = format!("get {what} -o jsonpath={path}");
         let reached = || async {
             let output = self.kubectl.output(&arguments).await;
@@ -57,29 +57,29 @@ impl Cluster {
         eventually(&format!("{what} {path} is {value}"), reached).await;
     }
 
-    async fn json(&self, what: &str) -> Value {
+    pub async fn json(&self, what: &str) -> Value {
         serde_json::from_str(&self.kubectl.run(&format!("get {what} -o json")).await).unwrap()
     }
 
-    async fn end(self) {
+    pub async fn end(self) {
         self.served.shutdown().await;
         self.embedded.api.close().await;
     }
 
-    fn pod_directory(&self, pod: &Value) -> PathBuf {
+    pub fn pod_directory(&self, pod: &Value) -> PathBuf {
         self.embedded.directory.path().join("pods").join(pod["metadata"]["uid"].as_str().unwrap())
     }
 }
 
 /// A pod with one container that runs a line of shell.
-fn pod(name: &str, more: &str, line: &str) -> String {
+pub fn pod(name: &str, more: &str, line: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{{more} containers: [{{name: main, image: any, \
          command: [sh, -c, '{line}']}}]}}}}"
     )
 }
 
-const SLEEP: &str = "exec sleep 1000";
+pub const SLEEP: &str = "exec sleep 1000";
 
 const RICH: &str = r"
 apiVersion: v1
@@ -143,7 +143,7 @@ async fn a_pod_gets_its_volumes_environment_and_order() {
     assert_eq!(exec("cat /scratch/order").await, "one\ntwo\n");
     assert_eq!(exec("cat /etc/app/deep/colour").await, "red");
     assert_eq!(exec("cat /var/run/secret/password").await, "hunter2");
-    assert_eq!(exec("stat -c %a /run/secret/password").await, "400\n");
+    assert_eq!(exec("stat -L -c %a /run/secret/password").await, "400\n");
     assert_eq!(exec("printenv PLAIN COLOUR PASSWORD ME FROM_THE_NODE").await, "text\nred\nhunter2\nrich\nyes\n");
     assert_eq!(exec("pwd").await, "/srv/app\n");
     exec("touch /var/lib/thing/kept /tmp/private /scratch/shared").await;
@@ -236,9 +236,9 @@ async fn what_cannot_be_run_is_refused_by_name() {
     let silent =
         "{apiVersion: v1, kind: Pod, metadata: {name: silent}, spec: {containers: [{name: main, image: any}]}}";
     cluster.apply(silent).await;
-    let down = pod("down", "volumes: [{name: me, downwardAPI: {}}],", SLEEP)
-        .replace("image: any,", "image: any, volumeMounts: [{name: me, mountPath: /me}],");
-    cluster.apply(&down).await;
+    let far = pod("far", "volumes: [{name: share, nfs: {server: nas, path: /}}],", SLEEP)
+        .replace("image: any,", "image: any, volumeMounts: [{name: share, mountPath: /share}],");
+    cluster.apply(&far).await;
     let env = pod("env", "", SLEEP).replace("image: any,", "image: any, envFrom: [{configMapRef: {name: later}}],");
     cluster.apply(&env).await;
     let lost = |name: &str, policy: &str| {
@@ -256,10 +256,10 @@ async fn what_cannot_be_run_is_refused_by_name() {
     assert_eq!((&once["exitCode"], &once["reason"]), (&128.into(), &"StartError".into()), "{once}");
     assert!(once["message"].as_str().unwrap().contains("\"/nowhere/program\": no such file"), "{once}");
     cluster.until("pod/silent", reason, "CreateContainerError").await;
-    cluster.until("pod/down", reason, "CreateContainerError").await;
+    cluster.until("pod/far", reason, "CreateContainerError").await;
     cluster.until("pod/env", reason, "CreateContainerConfigError").await;
-    let described = kubectl.run("describe pod down").await;
-    assert!(described.contains("volume me: the local node has no downwardAPI volumes"), "{described}");
+    let described = kubectl.run("describe pod far").await;
+    assert!(described.contains("volume share: the local node has no nfs volumes"), "{described}");
     // What was missing may come.
     cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: later}, data: {LATE: 'yes'}}").await;
     kubectl.run("wait --for=condition=Ready pod/env --timeout=60s").await;

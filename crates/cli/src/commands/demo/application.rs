@@ -21,6 +21,8 @@ pub const APPLICATION: &str = "shop";
 /// The pod of its database, the container in it, and its claim.
 pub const DATABASE: &str = "database";
 
+/// What every namespace of a cluster has, without anybody having put it there.
+const MADE_BY_THE_CLUSTER: [(&str, &str); 2] = [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
 const KINDS: [(&str, &str); 4] = [("", "ConfigMap"), ("", "Secret"), ("", "ServiceAccount"), ("apps", "Deployment")];
 
 /// Fills the volume with tables and small files, unless that was done before; `$BYTES` in all.
@@ -145,7 +147,8 @@ impl Application {
     pub async fn remember(&self) -> anyhow::Result<Memory> {
         let mut objects = BTreeMap::new();
         for (group, kind) in KINDS {
-            for found in self.api(group, kind).list(&ListParams::default()).await? {
+            let own = self.api(group, kind).list(&ListParams::default()).await?.into_iter();
+            for found in own.filter(|found| !MADE_BY_THE_CLUSTER.contains(&(kind, found.name_any().as_str()))) {
                 objects.insert(format!("{kind}/{}", found.name_any()), essence(&found)?);
             }
         }
