@@ -249,7 +249,7 @@ async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does
     }
 }
 
-/// A program that pods can see: their `/tmp` is their own.
+/// A program for a container to run. The node shows it to the container wherever the target directory lies.
 fn helper(name: &str, text: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));

@@ -1,7 +1,6 @@
-//! What containers find in their environment, and which programs of this machine they can run.
+//! What containers find in their environment.
 
 use crate::node::{Cluster, SLEEP, pod};
-use std::os::unix::fs::PermissionsExt;
 
 const VARIABLES: &str = r#"
 apiVersion: v1
@@ -141,38 +140,5 @@ async fn variables_that_cannot_be_had_are_waited_for_or_refused_by_name() {
         cluster.until(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.message}", words).await;
         cluster.until(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.reason}", reason).await;
     }
-    cluster.end().await;
-}
-
-#[tokio::test]
-async fn a_program_below_tmp_is_seen_by_the_container_that_runs_it_and_nothing_beside_it() {
-    let Some(cluster) = Cluster::start().await else { return };
-    let kubectl = &cluster.kubectl;
-    let folder = tempfile::Builder::new().prefix("plimsoll-program-").tempdir_in("/tmp").unwrap();
-    let program = folder.path().join("deep/program");
-    std::fs::create_dir(folder.path().join("deep")).unwrap();
-    std::fs::write(&program, "#!/bin/sh\necho ran as $0 with $1; ls ${0%/*}; exec sleep 1000\n").unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-    std::fs::write(folder.path().join("deep/beside"), "").unwrap();
-    // By way of a link, too: a clone may lie behind one.
-    let link = tempfile::Builder::new().prefix("plimsoll-link-").tempdir_in("/var/tmp").unwrap();
-    std::os::unix::fs::symlink(folder.path(), link.path().join("clone")).unwrap();
-    let named = [("straight", program.clone()), ("linked", link.path().join("clone/deep/program"))];
-    for (name, path) in &named {
-        let path = path.display();
-        let pod = pod(name, "", "").replace("command: [sh, -c, '']", &format!("command: ['{path}', word]"));
-        cluster.apply(&pod).await;
-    }
-    kubectl.run("wait --for=condition=Ready pod/straight pod/linked --timeout=60s").await;
-    for (name, path) in &named {
-        cluster.until(&format!("pod/{name}"), "{.status.containerStatuses[0].restartCount}", "0").await;
-        let said = || async {
-            let said = kubectl.run(&format!("logs {name}")).await;
-            (said == format!("ran as {} with word\nprogram\n", path.display())).then_some(())
-        };
-        crate::conformance::eventually(&format!("{name} says where it is"), said).await;
-    }
-    let kept = kubectl.fail(&format!("exec straight -- touch {}", program.display())).await;
-    assert!(kept.contains("Read-only"), "{kept}");
     cluster.end().await;
 }
