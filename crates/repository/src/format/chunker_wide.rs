@@ -69,7 +69,7 @@ mod processor {
     }
 
     impl super::Wide {
-        /// Never asked.
+        /// Never called.
         pub(super) fn stretches_with_cuts(&self, _data: &[u8]) -> u32 {
             0
         }

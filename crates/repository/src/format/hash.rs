@@ -45,13 +45,13 @@ impl Hash {
         compress256(&mut other.state, other_rest);
     }
 
-    /// Completes the block that was begun, and begins the last one. The whole blocks in between are left to the caller.
+    /// Completes the partial block and starts the next one. Returns the whole blocks in between.
     fn take<'b>(&mut self, bytes: &'b [u8]) -> &'b [[u8; BLOCK]] {
-        let begun = self.begun();
+        let partial_length = self.partial_length();
         self.length += bytes.len() as u64;
-        let missing = if begun == 0 { 0 } else { BLOCK - begun };
+        let missing = if partial_length == 0 { 0 } else { BLOCK - partial_length };
         let (first, rest) = bytes.split_at(missing.min(bytes.len()));
-        self.partial[begun..begun + first.len()].copy_from_slice(first);
+        self.partial[partial_length..partial_length + first.len()].copy_from_slice(first);
         if first.len() < missing {
             return &[];
         }
@@ -65,7 +65,7 @@ impl Hash {
 
     /// How much of the next block there is.
     #[expect(clippy::cast_possible_truncation, reason = "smaller than a block")]
-    fn begun(&self) -> usize {
+    fn partial_length(&self) -> usize {
         (self.length % BLOCK as u64) as usize
     }
 
@@ -76,7 +76,7 @@ impl Hash {
         // A one, zeros, and the length where a block ends.
         let mut padding = [0; BLOCK + LENGTH];
         padding[0] = 0x80;
-        let end = match BLOCK - self.begun() {
+        let end = match BLOCK - self.partial_length() {
             room if room > LENGTH => room,
             room => room + BLOCK,
         };

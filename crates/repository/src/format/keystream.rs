@@ -51,7 +51,7 @@ impl Keystream<'_> {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the lower half is what is wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "only the lower half is needed")]
 fn low_half(counter: u128) -> u64 {
     counter as u64
 }

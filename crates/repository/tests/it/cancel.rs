@@ -36,17 +36,17 @@ fn cancelled_by(
 ) -> Duration {
     std::thread::scope(|scope| {
         let running = scope.spawn(|| work(cancel));
-        let begun = Instant::now();
+        let started = Instant::now();
         while !ready() {
             assert!(!running.is_finished(), "it ended before it was cancelled");
-            assert!(begun.elapsed() < Duration::from_mins(1), "it does not get there");
+            assert!(started.elapsed() < Duration::from_mins(1), "not ready after a minute");
             std::thread::yield_now();
         }
         cancel.cancel();
-        let asked = Instant::now();
+        let cancelled_at = Instant::now();
         let error = running.join().expect("no panic").expect_err("cancelled");
         assert_eq!(error.reason(), "Cancelled");
-        asked.elapsed()
+        cancelled_at.elapsed()
     })
 }
 
@@ -111,16 +111,16 @@ fn a_cancel_ends_the_scan_and_the_walk_at_the_next_entry() {
     for number in 0..500 {
         testbed.write(&format!("file {number}"), "");
     }
-    let (repository, cancel, asked) = (testbed.init(), Cancel::default(), Arc::new(AtomicUsize::new(0)));
-    let (asks, cancels) = (asked.clone(), cancel.clone());
+    let (repository, cancel, checks) = (testbed.init(), Cancel::default(), Arc::new(AtomicUsize::new(0)));
+    let (counted, cancels) = (checks.clone(), cancel.clone());
     let mut options = testbed.options();
     options.exclude = Some(Arc::new(move |_: &std::path::Path| {
-        asks.fetch_add(1, Ordering::SeqCst);
+        counted.fetch_add(1, Ordering::SeqCst);
         cancels.cancel();
         false
     }));
     repository.backup(&options, &task("backup"), &cancel).expect_err("cancelled");
-    assert!(asked.load(Ordering::SeqCst) <= 4, "both went on: {asked:?}");
+    assert!(checks.load(Ordering::SeqCst) <= 4, "both continued: {checks:?}");
 }
 
 /// A store that hangs from a certain request on.
@@ -129,7 +129,7 @@ struct HangingStore {
     inner: LocalFileSystem,
     /// The prefix of that request: "get data" is the first read of a pack, "delete 2" the second delete. `None` without a fault.
     at: Mutex<Option<&'static str>>,
-    asked: AtomicBool,
+    is_hanging: AtomicBool,
     deletes: AtomicUsize,
 }
 
@@ -138,8 +138,8 @@ impl HangingStore {
     fn hangs(&self, request: &str, path: &str) -> bool {
         let hangs = |at: &str| format!("{request} {path}").starts_with(at);
         let hangs = self.at.lock().expect("not poisoned").is_some_and(hangs);
-        self.asked.fetch_or(hangs, Ordering::SeqCst);
-        self.asked.load(Ordering::SeqCst)
+        self.is_hanging.fetch_or(hangs, Ordering::SeqCst);
+        self.is_hanging.load(Ordering::SeqCst)
     }
 
     async fn wait(&self, request: &str, path: &Path) {
@@ -207,7 +207,7 @@ fn hanging_store(testbed: &Testbed, at: Option<&'static str>) -> (Store, Arc<Han
     let hanging = Arc::new(HangingStore {
         inner,
         at: Mutex::new(at),
-        asked: AtomicBool::new(false),
+        is_hanging: AtomicBool::new(false),
         deletes: AtomicUsize::new(0),
     });
     (Store::from_objects(hanging.clone(), "hanging".into(), "").expect("a store"), hanging)
@@ -232,7 +232,7 @@ fn a_hanging_store_does_not_delay_a_cancel_of_open() {
         assert_within_timeout(|| {
             let (store, hanging) = hanging_store(&testbed, Some(at));
             let opening = |cancel: &Cancel| open(&testbed, store, cancel).map(drop);
-            cancelled(opening, || hanging.asked.load(Ordering::SeqCst))
+            cancelled(opening, || hanging.is_hanging.load(Ordering::SeqCst))
         });
     }
 }
@@ -287,8 +287,11 @@ fn a_hanging_store_does_not_delay_a_cancel_of_any_request() {
                 let cancel = Cancel::default();
                 let (repository, hanging) = hanging(&testbed, &cancel);
                 *hanging.at.lock().expect("not poisoned") = Some(at);
-                let waited =
-                    cancelled_by(&cancel, |cancel| work(&repository, cancel), || hanging.asked.load(Ordering::SeqCst));
+                let waited = cancelled_by(
+                    &cancel,
+                    |cancel| work(&repository, cancel),
+                    || hanging.is_hanging.load(Ordering::SeqCst),
+                );
                 assert!(waited < Duration::from_secs(20), "{name} hangs with the store at {at:?}");
                 waited
             });
@@ -310,7 +313,7 @@ fn a_cancel_of_unlock_is_quick_at_any_request() {
             let (repository, hanging) = hanging(&testbed, &cancel);
             *hanging.at.lock().expect("not poisoned") = Some(at);
             let unlock = |_: &Cancel| repository.unlock(false).map(drop);
-            cancelled_by(&cancel, unlock, || hanging.asked.load(Ordering::SeqCst))
+            cancelled_by(&cancel, unlock, || hanging.is_hanging.load(Ordering::SeqCst))
         });
     }
 }
@@ -340,7 +343,7 @@ fn a_cancel_of_taking_and_releasing_a_lock_is_quick() {
             let (repository, hanging) = hanging(&testbed, &cancel);
             *hanging.at.lock().expect("not poisoned") = Some(at);
             let take = |_: &Cancel| Lock::take(&repository, LockKind::Exclusive).map(drop);
-            cancelled_by(&cancel, take, || hanging.asked.load(Ordering::SeqCst))
+            cancelled_by(&cancel, take, || hanging.is_hanging.load(Ordering::SeqCst))
         });
     }
     assert_within_timeout(|| {
@@ -352,6 +355,6 @@ fn a_cancel_of_taking_and_releasing_a_lock_is_quick() {
             drop(lock);
             Err(RepositoryError::Cancelled)
         };
-        cancelled_by(&cancel, release, || hanging.asked.load(Ordering::SeqCst))
+        cancelled_by(&cancel, release, || hanging.is_hanging.load(Ordering::SeqCst))
     });
 }

@@ -43,9 +43,9 @@ pub fn open_with_fault(testbed: &Testbed, fault: Arc<dyn Fault>, options: OpenOp
 }
 
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !happened() {
-        assert!(begun.elapsed() < MINUTE, "waited a minute until {what}");
+        assert!(started.elapsed() < MINUTE, "waited a minute until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -179,11 +179,11 @@ fn a_lock_of_an_ended_local_process_is_removed() {
     let testbed = Testbed::new();
     let repository = testbed.init();
     let me = LockHolder::current(None).expect("Linux tells").to_string();
-    let gone = lock_of(&testbed, &me, UNUSED_PID, true, NOW, NOW);
+    let orphaned = lock_of(&testbed, &me, UNUSED_PID, true, NOW, NOW);
     // Its PID was reused.
     let followed = lock_of(&testbed, &me, 1, true, NOW, NOW);
     let lock = Lock::take(&repository, LockKind::Shared).expect("free");
-    assert!(!gone.exists() && !followed.exists());
+    assert!(!orphaned.exists() && !followed.exists());
     let shown = repository.locks().expect("lists");
     assert_eq!(shown.len(), 1);
     assert_eq!((shown[0].1.hostname.as_str(), shown[0].1.pid), (me.as_str(), std::process::id()));
@@ -570,8 +570,8 @@ fn restic_respects_our_lock_and_its_sighup_is_ignored() {
         let lock = Lock::take(&repository, LockKind::Shared).expect("taken");
         let me = LockHolder::current(None).expect("Linux tells").to_string();
         let named = lock_files(testbed)[0].file_name().expect("a name").to_string_lossy().into_owned();
-        let said = restic.run(&["--no-lock", "cat", "lock", &named]);
-        assert!(said.contains(&format!("{me:?}")) && said.contains(&std::process::id().to_string()), "{said}");
+        let output = restic.run(&["--no-lock", "cat", "lock", &named]);
+        assert!(output.contains(&format!("{me:?}")) && output.contains(&std::process::id().to_string()), "{output}");
         assert!(restic.run(&["--no-lock", "list", "locks"]).contains(&named));
         restic.run(&["unlock"]);
         assert_eq!(lock_files(testbed).len(), 1, "restic does not know such a machine");

@@ -176,7 +176,7 @@ fn the_delete_option_does_not_follow_a_link_that_replaced_a_directory() {
     fs::write(fixture.target().join("other"), "x").expect("writes");
     let named = fixture.restore_while_swapped(Overwrite::IfChanged, true);
     assert!(named.contains(&"d".to_owned()), "{named:?}");
-    assert!(!fixture.target().join("other").exists(), "where it is wanted it is deleted");
+    assert!(!fixture.target().join("other").exists(), "it is deleted in the target");
 }
 
 #[test]
