@@ -8,7 +8,7 @@ use plimsoll_testkit::proxy::{Active, Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Home, eventually, phase};
+use crate::bed::{Bed, Home, eventually, phase, s3_keys};
 
 const IMPATIENT: [&str; 2] = ["--store-idle-timeout", "1s"];
 
