@@ -50,7 +50,7 @@ pub fn gatherer(client: &Client, global: &Global) -> Gatherer {
 pub fn leaders_trees(client: &Client, namespace: &str) -> (Trees, AbortOnDropHandle<()>) {
     let trees = Trees::default();
     let token = crate::commands::ui::given_token();
-    let following = plimsoll_serve::follow_leader(client.clone(), namespace.to_owned(), token, trees.clone());
+    let following = plimsoll_progress_stream::follow_leader(client.clone(), namespace.to_owned(), token, trees.clone());
     (trees, AbortOnDropHandle::new(tokio::spawn(following)))
 }
 

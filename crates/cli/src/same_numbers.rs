@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use plimsoll_observe::{Kind, Overview, World};
 use plimsoll_progress::view::{left_text, rows, rows_within};
 use plimsoll_progress::{Operation, Speed, Task, Total, Trees, Unit, VirtualClock};
-use plimsoll_serve::{Dashboard, Settings, Token};
+use plimsoll_progress_stream::AccessToken;
+use plimsoll_serve::{Dashboard, Settings};
 use serde_json::{Value, json};
 
 use crate::args::names;
@@ -122,7 +123,7 @@ async fn the_dashboard_and_the_metrics_say_the_same() {
     let trees = Trees::default();
     let observer = operation.observer();
     let _shown = trees.show(created.metadata.uid.as_deref().unwrap(), move || Some(observer.snapshot()));
-    let token = Token::random();
+    let token = AccessToken::generate();
     let settings = Settings {
         address: ([127, 0, 0, 1], 0).into(),
         token: token.clone(),

@@ -1,52 +1,31 @@
-//! What can go wrong.
+//! Errors of the dashboard.
 
-/// Why something could not be served.
+/// Why something could not be served or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another address")]
-    Listen {
-        /// Where.
-        address: std::net::SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The API server refused or failed.
-    #[error("cannot {what}: {source}")]
-    Api {
-        /// What was tried.
-        what: String,
-        /// Why not.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// The token in the Secret is of no use.
-    #[error(
-        "secret {0} has no token of at least 16 characters under the key \"token\": delete it, and a new one is made"
-    )]
-    BadToken(String),
-    /// What is asked for cannot be done.
+    /// The listener or a request to the API server failed.
+    #[error(transparent)]
+    Transport(#[from] plimsoll_progress_stream::Error),
+    /// The state of the operation does not allow the action.
     #[error("{0}")]
     Refused(String),
 }
 
 impl Error {
-    pub(crate) fn api(what: impl Into<String>, source: kube::Error) -> Self {
-        Self::Api { what: what.into(), source: Box::new(source) }
+    pub(crate) fn api(action: impl Into<String>, source: kube::Error) -> Self {
+        Self::Transport(plimsoll_progress_stream::Error::api(action, source))
     }
 
     /// The stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Listen { .. } => "ListenFailed",
-            Self::Api { .. } => "ApiFailed",
-            Self::BadToken(_) => "TokenUnusable",
+            Self::Transport(error) => error.reason(),
             Self::Refused(_) => "Refused",
         }
     }
 
     /// Whether another attempt may succeed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Api { .. })
+        matches!(self, Self::Transport(error) if error.is_retryable())
     }
 }

@@ -1,15 +1,11 @@
-//! Server-sent events: the overview, one operation, and the trees in memory.
+//! Server-sent events: the overview and one operation.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::response::sse::Event;
-use futures::{Stream, StreamExt, stream};
-use plimsoll_progress::{Encoder, Trees};
+use futures::{Stream, stream};
 use serde::Serialize;
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::board::{Board, Reader};
 
@@ -48,51 +44,4 @@ pub fn operation(board: Arc<Board>, reader: Reader, key: String) -> impl Stream<
             reader.news.changed().await.ok()?;
         }
     })
-}
-
-struct TreeEncoder {
-    trees: Trees,
-    only: Option<String>,
-    encoders: BTreeMap<String, Encoder>,
-    epoch: u64,
-    interval: Duration,
-    next: Instant,
-}
-
-/// The trees in this process's memory as frames: at each interval, what has changed since the last one.
-pub fn trees(
-    trees: Trees,
-    only: Option<String>,
-    epoch: u64,
-    interval: Duration,
-) -> impl Stream<Item = EventResult> + Send {
-    let encoder = TreeEncoder { trees, only, encoders: BTreeMap::new(), epoch, interval, next: Instant::now() };
-    let batches = stream::unfold(encoder, |mut encoder| async move {
-        tokio::time::sleep_until(encoder.next).await;
-        encoder.next = Instant::now() + encoder.interval;
-        Some((stream::iter(encoder.encode_changes()), encoder))
-    });
-    batches.flatten()
-}
-
-impl TreeEncoder {
-    fn encode_changes(&mut self) -> Vec<EventResult> {
-        let keys: Vec<String> =
-            (self.trees.keys().into_iter()).filter(|key| self.only.as_ref().is_none_or(|only| only == key)).collect();
-        let mut events = Vec::new();
-        let gone: Vec<String> = self.encoders.keys().filter(|key| !keys.contains(key)).cloned().collect();
-        for key in gone {
-            self.encoders.remove(&key);
-            events.push(event("gone", &json!({ "subject": key })));
-        }
-        for key in keys {
-            let Some(tree) = self.trees.snapshot(&key) else { continue };
-            let epoch = self.epoch;
-            let encoder = self.encoders.entry(key.clone()).or_insert_with(|| Encoder::new(epoch));
-            if let Some(frame) = encoder.encode(&tree) {
-                events.push(event("frame", &json!({ "subject": key, "frame": frame })));
-            }
-        }
-        events
-    }
 }

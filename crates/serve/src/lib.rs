@@ -8,13 +8,12 @@
 //!                                                         ├──► /api/trees   the leader's trees, for the command line
 //!                                                         └──► /metrics     Prometheus' text format
 //! ```
-//! An agent serves `/api/trees` alone, and the leader reads it.
+//! `/api/trees`, its readers and the token are those of `plimsoll-progress-stream`.
 //!
 //! Nobody looks, nothing is watched: the cluster is read only while somebody asks; what is in memory is noted all the time, for charts. Everything but the page and `/healthz` is behind a
 //! token. It must never change the cluster unless it was allowed to, send text as markup, or hold up the work it shows.
 
 mod actions;
-mod agents;
 mod board;
 mod error;
 mod events;
@@ -23,18 +22,12 @@ mod listen;
 pub mod metrics;
 mod model;
 mod page;
-mod remote;
-mod response;
 mod routes;
 mod sections;
 mod shelf;
-mod token;
 mod trail;
 mod volumes;
 
-pub use agents::follow_agents;
 pub use error::Error;
 pub use feed::Due;
 pub use listen::{Dashboard, Listening, Settings};
-pub use remote::{HEADER, Leader, SERVICE, follow_leader};
-pub use token::{SECRET, Token};

@@ -1,29 +1,29 @@
-//! The routes of the dashboard, and those of an agent.
+//! The routes of the dashboard.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::to_bytes;
-use axum::extract::{Path, Query, Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::{Stream, StreamExt};
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use kube::Client;
 use plimsoll_progress::Trees;
-use serde::Deserialize;
+use plimsoll_progress_stream::{
+    LAST_EVENT_ID, LeaderClient, Problem, SERVER_HEADER, TreeSource, add_standard_headers, event_stream,
+    is_event_stream, presents_token, process_epoch, stream_trees,
+};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tracing::debug;
 
 use crate::board::Board;
 use crate::listen::Settings;
-use crate::remote::{HEADER, LAST_EVENT_ID, Leader};
-use crate::response::{Problem, add_standard_headers, event_stream};
-use crate::token::Token;
 use crate::{actions, events, page};
 
 /// Event streams of the page that are open at the same time.
@@ -33,28 +33,23 @@ const MAX_OVERVIEW_BYTES: usize = 256 << 20;
 /// This process serves in place of an unreachable leader for this long; then clients reconnect and the leader is tried again.
 const FALLBACK_PERIOD: Duration = Duration::from_mins(1);
 /// How often trees are compared with what a client has.
-const LEADER_TREE_INTERVAL: Duration = Duration::from_millis(500);
-/// Shorter: what an agent sends passes through the leader before it is shown.
-const AGENT_TREE_INTERVAL: Duration = Duration::from_millis(200);
+const TREE_INTERVAL: Duration = Duration::from_millis(500);
+/// A leader that has not begun to respond by then is treated as unreachable.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// What the handlers share.
 pub struct AppState {
     pub settings: Settings,
     pub client: Client,
-    pub trees: Trees,
-    pub leader: Option<Leader>,
+    pub leader: Option<LeaderClient>,
     pub board: Arc<Board>,
-    pub epoch: u64,
-    /// An agent serves nothing else.
-    pub only_trees: bool,
-    /// The server's token, once it was read from its Secret.
-    pub server_token: OnceCell<Token>,
 }
 
 type Shared = State<Arc<AppState>>;
 
 /// The routes of the dashboard: the page and `/healthz` are open, everything else needs the token.
-pub fn dashboard_router(state: &Arc<AppState>) -> Router {
+pub fn router(state: &Arc<AppState>, trees: Trees) -> Router {
+    let trees = TreeSource { trees, epoch: process_epoch(), interval: TREE_INTERVAL };
     let metrics_route = Router::new().route("/metrics", get(metrics));
     let (open, closed) =
         if state.settings.open_metrics { (metrics_route, Router::new()) } else { (Router::new(), metrics_route) };
@@ -62,7 +57,7 @@ pub fn dashboard_router(state: &Arc<AppState>) -> Router {
     let leader_first = Router::new()
         .route("/api/overview", get(overview))
         .route("/api/events", get(overview_events))
-        .route("/api/trees", get(trees))
+        .route("/api/trees", get(stream_trees).with_state(Arc::new(trees)))
         .route(operation, get(operation_detail))
         .route(&format!("{operation}/events"), get(operation_events))
         .route_layer(from_fn_with_state(Arc::clone(state), ask_leader_first));
@@ -72,11 +67,6 @@ pub fn dashboard_router(state: &Arc<AppState>) -> Router {
         .route(&format!("{operation}/retry"), post(retry));
     let open = open.merge(page::router()).route("/healthz", get(health));
     finish(open, closed.merge(leader_first).merge(own), state)
-}
-
-/// The routes of an agent: its trees, behind the server's token.
-pub fn agent_router(state: &Arc<AppState>) -> Router {
-    finish(Router::new().route("/healthz", get(health)), Router::new().route("/api/trees", get(trees)), state)
 }
 
 /// Puts the token in front of the closed routes and of unknown paths, and the standard headers on everything.
@@ -92,7 +82,7 @@ fn finish(open: Router<Arc<AppState>>, closed: Router<Arc<AppState>>, state: &Ar
 }
 
 async fn require_token(State(state): Shared, request: Request, next: Next) -> Response {
-    if state.is_authorized(request.headers().clone()).await {
+    if presents_token(request.headers(), &state.settings.token) {
         return next.run(request).await;
     }
     Problem::new(StatusCode::UNAUTHORIZED, "TokenMissing", "the token is missing or wrong").into_response()
@@ -113,25 +103,9 @@ async fn ask_leader_first(State(state): Shared, request: Request, next: Next) ->
 }
 
 impl AppState {
-    async fn is_authorized(&self, headers: HeaderMap) -> bool {
-        let own = headers.get(HEADER).map(HeaderValue::as_bytes);
-        let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        let Some(token) = self.token().await else { return false };
-        [own, bearer].into_iter().flatten().any(|offered| token.is(offered))
-    }
-
-    /// An agent's is the server's, which may make it after the agent has begun.
-    async fn token(&self) -> Option<&Token> {
-        if !self.only_trees {
-            return Some(&self.settings.token);
-        }
-        let find = || async { Token::find(&self.client, &self.settings.namespace).await.ok().flatten().ok_or(()) };
-        self.server_token.get_or_try_init(find).await.ok()
-    }
-
     /// The leader's response, if it gives one. Whether changes are allowed is decided by this process.
-    async fn forward(&self, leader: &Leader, path: &str, last_event: Option<HeaderValue>) -> Option<Response> {
-        let response = leader.forward(path, last_event.as_ref()).await?;
+    async fn forward(&self, leader: &LeaderClient, path: &str, last_event: Option<HeaderValue>) -> Option<Response> {
+        let response = forward(leader, path, last_event.as_ref()).await?;
         if path.split('?').next() != Some("/api/overview") || !response.status().is_success() {
             return Some(response);
         }
@@ -176,6 +150,25 @@ impl AppState {
     }
 }
 
+/// Sends a read to the leader and returns its response; nothing if no leader responds.
+async fn forward(leader: &LeaderClient, path: &str, last_event: Option<&HeaderValue>) -> Option<Response> {
+    let response = match tokio::time::timeout(LEADER_TIMEOUT, leader.get(path, last_event)).await {
+        Ok(Ok(response)) if response.headers().contains_key(SERVER_HEADER) => response,
+        Ok(Ok(response)) => {
+            debug!("the API server's proxy does not reach the leader: {}", response.status());
+            return None;
+        }
+        Ok(Err(error)) => {
+            debug!("the leader is unreachable: {error}");
+            return None;
+        }
+        Err(_) => return None,
+    };
+    let content_type = if is_event_stream(response.headers()) { "text/event-stream" } else { "application/json" };
+    let (status, body) = (response.status(), Body::new(response.into_body()));
+    Some((status, [(CONTENT_TYPE, content_type)], body).into_response())
+}
+
 async fn health() -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; charset=utf-8")], "ok\n")
 }
@@ -201,17 +194,6 @@ async fn overview_events(State(state): Shared, headers: HeaderMap) -> Result<Res
     let place = headers.get(LAST_EVENT_ID).and_then(|place| place.to_str().ok());
     let place = place.and_then(|place| state.board.find_place(place));
     Ok(state.stream(events::overview(Arc::clone(&state.board), reader, place)))
-}
-
-/// Limits a stream of trees to one subject.
-#[derive(Deserialize)]
-struct TreeQuery {
-    subject: Option<String>,
-}
-
-async fn trees(State(state): Shared, Query(query): Query<TreeQuery>) -> Response {
-    let interval = if state.only_trees { AGENT_TREE_INTERVAL } else { LEADER_TREE_INTERVAL };
-    event_stream(events::trees(state.trees.clone(), query.subject, state.epoch, interval))
 }
 
 type OperationPath = Path<(String, String, String)>;

@@ -7,7 +7,7 @@ use kube::Client;
 use plimsoll_controllers::transfer::{self, AgentSettings};
 use plimsoll_mover::Launch;
 use plimsoll_progress::Trees;
-use plimsoll_serve::{Dashboard, Listening, Settings, Token};
+use plimsoll_progress_stream::AgentServer;
 use tokio_util::sync::CancellationToken;
 
 use super::server;
@@ -20,18 +20,21 @@ use crate::exit::Outcome;
 pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let (namespace, trees) = (namespace(global), Trees::default());
-    let listening = match options.progress_address {
-        Some(address) => Some(tell(&client, &namespace, address, trees.clone()).await?),
+    let progress_server = match options.progress_address {
+        Some(address) => {
+            let server = AgentServer::new(client.clone(), &namespace, trees.clone()).listen(address).await;
+            Some(server.context("failed to serve the progress of transfers")?)
+        }
         None => None,
     };
-    let told_at = listening.as_ref().map(|listening| {
-        SocketAddr::new(options.pod_ip.unwrap_or_else(|| listening.address.ip()), listening.address.port())
-    });
+    let progress_address = progress_server
+        .as_ref()
+        .map(|server| SocketAddr::new(options.pod_ip.unwrap_or_else(|| server.address.ip()), server.address.port()));
     let settings = AgentSettings {
         namespace,
         trees,
-        // Others cannot reach an address that means every one of this machine.
-        progress_address: told_at.filter(|address| !address.ip().is_unspecified()),
+        // The leader cannot connect to the unspecified address.
+        progress_address: progress_address.filter(|address| !address.ip().is_unspecified()),
         identity: options.pod.unwrap_or_else(server::identity),
         node: options.node,
         pods_directory: options.pods_directory,
@@ -45,20 +48,6 @@ pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
     };
     serve(client, settings, server::stop_on_signal()?).await?;
     Ok(Outcome::Success)
-}
-
-/// Serves the trees of this agent's transfers. The token is the server's, which may not have made it yet.
-async fn tell(client: &Client, namespace: &str, address: SocketAddr, trees: Trees) -> anyhow::Result<Listening> {
-    let settings = Settings {
-        address,
-        token: Token::random(),
-        open_metrics: false,
-        may_change: false,
-        namespace: namespace.to_owned(),
-        due: |_, _| None,
-    };
-    let dashboard = Dashboard::new(client.clone(), settings).with_trees(trees).only_trees();
-    dashboard.listen().await.context("cannot tell the server how far transfers are")
 }
 
 /// The one that is asked for; otherwise that of the agent's own pod.

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
+use plimsoll_api::labels;
 use plimsoll_controllers::{Downloads, Helper, MoverChoice, PluginSettings, Server, Settings, Tools};
 use plimsoll_progress::Trees;
+use plimsoll_progress_stream::{AgentDiscovery, follow_agents};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -23,7 +25,12 @@ pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outco
     let settings = settings(global, &options);
     let (trees, transfers) = (settings.trees.clone(), settings.transfers.clone());
     let copies = transfers.clone();
-    let following = plimsoll_serve::follow_agents(client.clone(), global.namespace.clone(), trees.clone(), copies);
+    let agents = AgentDiscovery {
+        client: client.clone(),
+        namespace: global.namespace.clone(),
+        address_annotation: labels::PROGRESS_ADDRESS,
+    };
+    let following = follow_agents(agents, trees.clone(), copies);
     let _following = AbortOnDropHandle::new(tokio::spawn(following));
     let _dashboard = super::ui::beside_server(&client, &global.namespace, &options.dashboard, trees, transfers).await?;
     Box::pin(serve(client, settings, stop_on_signal()?)).await?;

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use kube::Client;
 use plimsoll_controllers::cron::Cron;
 use plimsoll_progress::Trees;
-use plimsoll_serve::{Dashboard, Leader, Listening, Settings, Token};
+use plimsoll_progress_stream::{AccessToken, LeaderClient};
+use plimsoll_serve::{Dashboard, Listening, Settings};
 
 use super::server::stop_on_signal;
 use crate::args::Global;
@@ -25,12 +26,13 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
     );
     let stop = stop_on_signal()?;
     let client = connect::client(global).await?;
-    let leader = if options.direct { None } else { Leader::find(&client, &global.namespace, given_token()).await };
+    let leader =
+        if options.direct { None } else { LeaderClient::find(&client, &global.namespace, given_token()).await };
     let source = match &leader {
         Some(_) => "as the server sees it, through the API server",
         None => "as this kubeconfig sees it",
     };
-    let token = Token::random();
+    let token = AccessToken::generate();
     let settings = Settings {
         address: options.listen,
         token: token.clone(),
@@ -53,8 +55,8 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
 }
 
 /// The token of a reader who may not read the server's Secret.
-pub fn given_token() -> Option<Token> {
-    std::env::var("PLIMSOLL_DASHBOARD_TOKEN").ok().filter(|token| !token.is_empty()).map(Token::new)
+pub fn given_token() -> Option<AccessToken> {
+    std::env::var("PLIMSOLL_DASHBOARD_TOKEN").ok().filter(|token| !token.is_empty()).map(AccessToken::new)
 }
 
 /// Opens a browser. The address goes into a file that only this user may read: arguments of programs are for all to see.
@@ -79,7 +81,7 @@ pub async fn beside_server(
     transfers: Trees,
 ) -> anyhow::Result<Option<Listening>> {
     let Some(address) = options.address else { return Ok(None) };
-    let token = Token::of_server(client, namespace).await.context("cannot open the dashboard")?;
+    let token = AccessToken::read_or_create(client, namespace).await.context("cannot open the dashboard")?;
     let settings = Settings {
         address,
         token,

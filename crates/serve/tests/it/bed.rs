@@ -14,7 +14,8 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plimsoll_observe::Kind;
 use plimsoll_progress::Trees;
-use plimsoll_serve::{Dashboard, Leader, Listening, Settings, Token};
+use plimsoll_progress_stream::{AccessToken, LeaderClient};
+use plimsoll_serve::{Dashboard, Listening, Settings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
@@ -26,7 +27,7 @@ pub struct Bed {
     pub client: Client,
     pub trees: Trees,
     pub transfers: Trees,
-    pub token: Token,
+    pub token: AccessToken,
     pub listening: Listening,
     api: plimsoll_local::Api,
     _directory: TempDir,
@@ -44,7 +45,7 @@ fn due(cron: &str, after: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(second - second.rem_euclid(3600) + 3600).ok()
 }
 
-fn settings(token: &Token, may_change: bool) -> Settings {
+fn settings(token: &AccessToken, may_change: bool) -> Settings {
     Settings {
         address: ([127, 0, 0, 1], 0).into(),
         token: token.clone(),
@@ -67,7 +68,7 @@ impl Bed {
         let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         namespaces.create(&PostParams::default(), &object(namespace)).await.unwrap();
-        let (trees, transfers, token) = (Trees::default(), Trees::default(), Token::random());
+        let (trees, transfers, token) = (Trees::default(), Trees::default(), AccessToken::generate());
         let dashboard = Dashboard::new(client.clone(), settings(&token, may_change));
         let dashboard = dashboard.with_trees(trees.clone()).with_transfers(transfers.clone());
         let listening = dashboard.listen().await.unwrap();
@@ -75,13 +76,13 @@ impl Bed {
     }
 
     /// A dashboard of somebody else that shows what this one says, as `plimsoll ui` does; and its token.
-    pub async fn ui(&self, may_change: bool) -> (Listening, Token) {
+    pub async fn ui(&self, may_change: bool) -> (Listening, AccessToken) {
         let service = json!({ "metadata": { "name": "plimsoll", "namespace": NAMESPACE },
             "spec": { "ports": [{ "name": "dashboard", "port": 8086 }] } });
         let services: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
         let _ = services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await;
-        let leader = Leader::find(&self.proxying(), NAMESPACE, Some(self.token.clone())).await.unwrap();
-        let token = Token::random();
+        let leader = LeaderClient::find(&self.proxying(), NAMESPACE, Some(self.token.clone())).await.unwrap();
+        let token = AccessToken::generate();
         let dashboard = Dashboard::new(self.client.clone(), settings(&token, may_change)).through(leader);
         (dashboard.listen().await.unwrap(), token)
     }
@@ -132,7 +133,7 @@ impl Bed {
     }
 
     /// A dashboard of somebody who may not read one of the kinds; and its token.
-    pub async fn without_right_to(&self, plural: &'static str) -> (Listening, Token) {
+    pub async fn without_right_to(&self, plural: &'static str) -> (Listening, AccessToken) {
         let api = self.api.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let api = api.clone();
@@ -146,7 +147,7 @@ impl Bed {
                 Ok(Response::builder().status(403).body(body).unwrap())
             }
         });
-        let token = Token::random();
+        let token = AccessToken::generate();
         let dashboard = Dashboard::new(Client::new(service, NAMESPACE), settings(&token, false));
         (dashboard.listen().await.unwrap(), token)
     }

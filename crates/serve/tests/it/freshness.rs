@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::PostParams;
+use plimsoll_api::labels;
 use plimsoll_observe::Kind;
 use plimsoll_progress::{Clock, Meter, Operation, Shown, Task, Total, Trees, Unit};
-use plimsoll_serve::{Dashboard, Settings, Token};
+use plimsoll_progress_stream::{AccessToken, AgentDiscovery, AgentServer, RunningServer, follow_agents};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout_at;
@@ -92,18 +93,10 @@ impl Part {
 }
 
 /// An agent with its transfers, found by its Lease.
-async fn agent(bed: Arc<Bed>, transfers: usize) -> (Vec<Simulated>, plimsoll_serve::Listening) {
+async fn agent(bed: Arc<Bed>, transfers: usize) -> (Vec<Simulated>, RunningServer) {
     let trees = Trees::default();
-    let settings = Settings {
-        address: ([127, 0, 0, 1], 0).into(),
-        token: Token::random(),
-        open_metrics: false,
-        may_change: false,
-        namespace: NAMESPACE.to_owned(),
-        due: |_, _| None,
-    };
-    let listening = Dashboard::new(bed.client.clone(), settings).with_trees(trees.clone()).only_trees();
-    let listening = listening.listen().await.unwrap();
+    let agent = AgentServer::new(bed.client.clone(), NAMESPACE, trees.clone());
+    let listening = agent.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
     let lease = json!({ "metadata": { "name": "plimsoll-agent-n",
             "annotations": { "plimsoll.dev/progress-address": listening.address.to_string() } },
         "spec": { "holderIdentity": "n" } });
@@ -212,13 +205,15 @@ fn measure(transfers: usize) -> (Seen, [f64; 3]) {
     let [leader, agents, reader] = &parts;
     let bed = Arc::new(leader.run(Bed::new(false)));
     let (client, seen_by) = (bed.client.clone(), Arc::clone(&bed));
-    leader.run(async move { Token::of_server(&client, NAMESPACE).await.unwrap() });
+    leader.run(async move { AccessToken::read_or_create(&client, NAMESPACE).await.unwrap() });
     let (simulated, _agent) = agents.run(agent(Arc::clone(&bed), transfers));
     let uids = simulated.iter().map(|one| one.uid.clone()).collect();
     let (_shown, tasks, _backup) = leader.run(backup_of(Arc::clone(&bed), uids));
     let copies = Trees::default();
     let (client, busy) = (bed.client.clone(), bed.trees.clone());
-    leader.runtime.spawn(plimsoll_serve::follow_agents(client, NAMESPACE.to_owned(), busy, copies.clone()));
+    let discovery =
+        AgentDiscovery { client, namespace: NAMESPACE.to_owned(), address_annotation: labels::PROGRESS_ADDRESS };
+    leader.runtime.spawn(follow_agents(discovery, busy, copies.clone()));
     leader.runtime.spawn(lead(copies, tasks));
     let (begun, before) = (Instant::now(), parts.each_ref().map(Part::cpu));
     agents.runtime.spawn(transfer_all(simulated, begun));

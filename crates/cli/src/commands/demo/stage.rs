@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use plimsoll_api::velero::v1::PodVolumeBackup;
-use plimsoll_serve::Token;
+use plimsoll_progress_stream::AccessToken;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -92,7 +92,8 @@ impl Stage {
             Global { kubeconfig: Some(kubeconfig.clone()), context: None, namespace: NAMESPACE.into(), log: None };
         let client = connect::client(&global).await?;
         let address = free_address()?;
-        let token = Token::of_server(&client, NAMESPACE).await.context("cannot make the dashboard's token")?;
+        let token =
+            AccessToken::read_or_create(&client, NAMESPACE).await.context("cannot make the dashboard's token")?;
         let (config, place) = (kubeconfig.clone(), directory.to_owned());
         let server = Kept::start(move || start_server(&config, &place, address));
         let agent = start_agent(&kubeconfig, directory)?;

@@ -49,6 +49,7 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A problem with its HTTP status and stable reason.
     pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         Self { status, reason, message: message.into() }
     }
