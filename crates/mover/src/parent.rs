@@ -173,7 +173,7 @@ pub fn spawn_at(launch: &Launch, job: &Job, place: &Graft) -> Result<Transfer> {
     let canceller = Canceller::default();
     let (held, released) = oneshot::channel();
     tokio::spawn(speak(stdin, line, canceller.clone(), released));
-    place.begin_again();
+    place.restart();
     let (stdout, last_words, shown) = (BufReader::new(stdout), hear(stderr), Shown(place.clone()));
     Ok(Transfer { group, child, stdout, last_words, shown, canceller, _held: held })
 }

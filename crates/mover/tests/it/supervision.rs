@@ -93,7 +93,7 @@ fn a_mover_that_falls_silent_is_a_stall_by_name() {
         process.signal(Signal::STOP).unwrap();
         clock.advance(Duration::from_mins(2));
         let stall = operation.snapshot().stall.unwrap();
-        assert_eq!(stall.reason, StallReason::NoWord);
+        assert_eq!(stall.reason, StallReason::NoReport);
         assert!(stall.task.contains("volume data"), "{stall:?}");
     });
 }
@@ -120,7 +120,7 @@ fn a_mover_that_was_killed_looks_at_work_no_more_and_the_next_one_takes_its_plac
             }
         };
         assert_eq!(killed.unwrap_err().reason(), "MoverDied");
-        let waiting = volume.wait_patiently("waiting to try again");
+        let waiting = volume.wait_in_queue("waiting to try again");
         clock.advance(Duration::from_mins(2));
         let snapshot = operation.snapshot();
         assert_eq!(snapshot.node("volume data/built-in").map(|node| node.state), Some(State::Interrupted));
