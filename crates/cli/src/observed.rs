@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use kube::Client;
-use plimsoll_observe::{Cause, Certainty, Explanation, Gatherer, Kind, Live, Object, Overview, Scope, Verdict, World};
+use plimsoll_observe::{Cause, Certainty, Explanation, ClusterReader, Kind, ClusterWatch, Object, Overview, Scope, Verdict, ClusterState};
 use plimsoll_progress::view::{self, Look, Row};
 use plimsoll_progress::{Snapshot, Trees};
 use tokio::task::JoinHandle;
@@ -41,8 +41,8 @@ impl FromStr for Watched {
 }
 
 /// Reads with the rights of whoever runs this.
-pub fn gatherer(client: &Client, global: &Global) -> Gatherer {
-    Gatherer::new(client.clone(), Scope { namespace: global.namespace.clone() })
+pub fn gatherer(client: &Client, global: &Global) -> ClusterReader {
+    ClusterReader::new(client.clone(), Scope { namespace: global.namespace.clone() })
 }
 
 /// Copies of the trees in the leader's memory, for as long as the other part lives. Where no leader of ours can be asked there are
@@ -56,22 +56,22 @@ pub fn leaders_trees(client: &Client, namespace: &str) -> (Trees, AbortOnDropHan
 
 /// Worlds as they come, and between them the last one again where the leader's trees have moved on.
 pub struct Worlds {
-    live: Live,
+    live: ClusterWatch,
     trees: Trees,
-    last: Option<(Arc<World>, Instant)>,
+    last: Option<(Arc<ClusterState>, Instant)>,
 }
 
 impl Worlds {
     /// Begins to watch.
-    pub fn watch(gatherer: &Gatherer, trees: Trees) -> Self {
-        Self { live: Live::start(gatherer), trees, last: None }
+    pub fn watch(gatherer: &ClusterReader, trees: Trees) -> Self {
+        Self { live: ClusterWatch::start(gatherer), trees, last: None }
     }
 
     /// The next one; nothing once there are no more.
     ///
     /// # Cancel safety
     /// Nothing is lost.
-    pub async fn next(&mut self) -> Option<Arc<World>> {
+    pub async fn next(&mut self) -> Option<Arc<ClusterState>> {
         let last = self.last.clone().filter(|_| !self.trees.is_empty());
         tokio::select! {
             world = self.live.next() => {
@@ -80,14 +80,14 @@ impl Worlds {
                 Some(world)
             }
             () = tokio::time::sleep(BETWEEN_LOOKS), if last.is_some() => {
-                last.map(|(world, came)| Arc::new(world.aged(came.elapsed())))
+                last.map(|(world, came)| Arc::new(world.advanced_by(came.elapsed())))
             }
         }
     }
 }
 
 /// The object that is meant: in the namespace of the server, or the only one of its name elsewhere.
-pub fn find<'w>(world: &'w World, watched: &Watched) -> anyhow::Result<&'w Object> {
+pub fn find<'w>(world: &'w ClusterState, watched: &Watched) -> anyhow::Result<&'w Object> {
     let (word, name, namespace) = (watched.kind.word(), &watched.name, &world.namespace);
     if let Some(object) = world.find(watched.kind, namespace, name) {
         return Ok(object);
@@ -158,7 +158,7 @@ pub fn say_cause(said: &mut String, told: Option<&Explanation>) {
 /// Looks for the cause once something has not gone on for a while: until then nobody needs to know more, and what explains it is not
 /// read.
 pub struct Doctor {
-    gatherer: Gatherer,
+    gatherer: ClusterReader,
     overview: Option<Overview>,
     asked: Option<Instant>,
     look: Option<JoinHandle<(Overview, Option<Explanation>)>>,
@@ -168,8 +168,8 @@ pub struct Doctor {
 impl Doctor {
     /// One that reads with the rights of whoever runs this.
     pub fn new(client: &Client, namespace: &str, trees: Trees) -> Self {
-        let gatherer = Gatherer::new(client.clone(), Scope { namespace: namespace.to_owned() });
-        Self { gatherer, overview: Some(Overview::with(trees)), asked: None, look: None, told: None }
+        let gatherer = ClusterReader::new(client.clone(), Scope { namespace: namespace.to_owned() });
+        Self { gatherer, overview: Some(Overview::with_trees(trees)), asked: None, look: None, told: None }
     }
 
     /// What is known by now of why this does not go on. Never waits.
@@ -191,8 +191,8 @@ impl Doctor {
     }
 }
 
-async fn look(gatherer: Gatherer, mut overview: Overview, kind: Kind, name: String) -> (Overview, Option<Explanation>) {
-    let world = gatherer.gather().await;
+async fn look(gatherer: ClusterReader, mut overview: Overview, kind: Kind, name: String) -> (Overview, Option<Explanation>) {
+    let world = gatherer.read().await;
     let told = find(&world, &Watched { kind, name }).ok().map(|object| overview.explain(object, &world));
     (overview, told)
 }

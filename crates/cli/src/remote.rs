@@ -106,7 +106,7 @@ impl Remote {
         task: &Task,
         take: &mut impl FnMut(&[u8]) -> std::io::Result<()>,
     ) -> Result<(), Cut> {
-        let waiting = task.wait_patiently("the server to make a link");
+        let waiting = task.wait_in_queue("the server to make a link");
         let link = self.link(file).await;
         drop(waiting);
         let mut response = self.get(&link?, offset).await?;

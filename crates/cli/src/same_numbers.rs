@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_observe::{Kind, Overview, World};
+use plimsoll_observe::{Kind, Overview, ClusterState};
 use plimsoll_progress::view::{left_text, rows, rows_within};
 use plimsoll_progress::{Operation, Speed, Task, Total, Trees, Unit, VirtualClock};
 use plimsoll_progress_stream::AccessToken;
-use plimsoll_serve::{Dashboard, Settings};
+use plimsoll_serve::{Dashboard, DashboardSettings};
 use serde_json::{Value, json};
 
 use crate::args::names;
@@ -48,8 +48,8 @@ fn object() -> Value {
         "status": { "phase": "InProgress", "startTimestamp": "2026-01-01T00:00:00Z" } })
 }
 
-fn world() -> World {
-    World::new("velero", "2026-01-01T00:01:00Z".parse().unwrap()).with(Kind::Backup, object())
+fn world() -> ClusterState {
+    ClusterState::new("velero", "2026-01-01T00:01:00Z".parse().unwrap()).with(Kind::Backup, object())
 }
 
 /// Rate and time left, as a program reads them.
@@ -88,16 +88,16 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     // Whoever looks on, with the tree in the server's memory.
     let trees = Trees::default();
     let observer = operation.observer();
-    let _shown = trees.show(UID, move || Some(observer.snapshot()));
+    let _shown = trees.register(UID, move || Some(observer.snapshot()));
     let world = world();
-    let line = Overview::with(trees).look(&world).remove(0);
+    let line = Overview::with_trees(trees).list_operations(&world).remove(0);
     let listed = serde_json::to_value(&line).unwrap();
     assert_eq!((numbers(&listed), &listed["unit"]), (wanted, &json!("bytes")), "{listed}");
     let cells = Cells::of(&line);
     assert_eq!((cells.rate, cells.left), words);
-    let watched = events::observed_as_value(&world.all(Kind::Backup)[0], &line.told);
+    let watched = events::observed_as_value(&world.all(Kind::Backup)[0], &line.explanation);
     assert_eq!(numbers(&watched), wanted, "{watched}");
-    assert!(line.told.headline.contains(&format!("{} left", words.1)), "{}", line.told.headline);
+    assert!(line.explanation.headline.contains(&format!("{} left", words.1)), "{}", line.explanation.headline);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,15 +122,15 @@ async fn the_dashboard_and_the_metrics_say_the_same() {
     };
     let trees = Trees::default();
     let observer = operation.observer();
-    let _shown = trees.show(created.metadata.uid.as_deref().unwrap(), move || Some(observer.snapshot()));
+    let _shown = trees.register(created.metadata.uid.as_deref().unwrap(), move || Some(observer.snapshot()));
     let token = AccessToken::generate();
-    let settings = Settings {
+    let settings = DashboardSettings {
         address: ([127, 0, 0, 1], 0).into(),
         token: token.clone(),
         open_metrics: true,
-        may_change: false,
+        allow_changes: false,
         namespace: "velero".to_owned(),
-        due: |_, _| None,
+        next_run: |_, _| None,
     };
     let listening = Dashboard::new(client, settings).with_trees(trees).listen().await.unwrap();
     let ask = async |path: &str| {

@@ -15,7 +15,7 @@ use plimsoll_api::plimsoll::v1alpha1::{
 use plimsoll_engine::log::Tail;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, kill};
-use plimsoll_progress::{Clock, Limits, Snapshot, cut};
+use plimsoll_progress::{Clock, Limits, Snapshot, truncate};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -156,7 +156,7 @@ pub async fn announce(client: Client, subject: &Subject, holder: &Holder, reason
         return Ok(());
     }
     let tree = plimsoll_progress::Operation::new(&name, Clock::system());
-    let waiting = tree.root().wait_patiently(reason);
+    let waiting = tree.root().wait_in_queue(reason);
     let snapshot = tree.snapshot();
     drop(waiting);
     let now = Timestamp::now();
@@ -272,7 +272,7 @@ impl Record {
 
     /// Writes the tree, cut to size, and the end of the log.
     pub async fn write(&self, snapshot: &Snapshot, log: Option<&Tail>) -> Result<(), Error> {
-        let tree = cut::cut(snapshot, Limits::STORED);
+        let tree = truncate::truncate(snapshot, Limits::STORED);
         let tree = serde_json::to_value(tree).map_err(|e| invalid(&self.name, &e))?;
         let now = Timestamp::now();
         self.update(|status| {

@@ -236,7 +236,7 @@ mod tests {
         let stall = |task: &str| Stall {
             task: Arc::from(task),
             age: Duration::from_mins(1),
-            reason: StallReason::NoWord,
+            reason: StallReason::NoReport,
             message: Arc::from("silence"),
         };
         let reason =

@@ -502,7 +502,7 @@ async fn run<K: Kind>(context: Arc<Context>, subject: K, id: Subject, cancel: Ca
     let words = if gap.is_some() { "taken up again" } else { "begun" };
     context.events.say(&job.id.reference(), Gravity::Normal, "Started", words).await;
     let observer = job.tree.observer();
-    let _shown = context.settings.trees.show(&job.id.uid, move || Some(observer.snapshot()));
+    let _shown = context.settings.trees.register(&job.id.uid, move || Some(observer.snapshot()));
     let reporter = Reporter::start(Reporting {
         tree: job.tree.observer(),
         cluster: context.cluster.clone(),

@@ -172,7 +172,7 @@ pub fn spawn_at(command: &MoverCommand, job: &Job, graft: &Graft) -> Result<Move
     let canceller = Canceller::default();
     let (stdin_guard, released) = oneshot::channel();
     tokio::spawn(write_stdin(stdin, line, canceller.clone(), released));
-    graft.begin_again();
+    graft.restart();
     let (stdout, last_log_line, graft) = (BufReader::new(stdout), forward_log(stderr), GraftGuard(graft.clone()));
     Ok(MoverProcess { group, child, stdout, last_log_line, graft, canceller, _stdin_guard: stdin_guard })
 }

@@ -1,4 +1,4 @@
-//! Why it does not go on: from the evidence to causes, and from each cause to the next command.
+//! Why an operation is stuck or failed: causes with their evidence and the next command.
 
 mod ended;
 mod kanister;
@@ -14,38 +14,38 @@ mod transfer;
 
 use serde::Serialize;
 
+use crate::cluster_state::ClusterState;
 use crate::kind::Kind;
 use crate::object::Object;
-use crate::world::World;
 
-pub(crate) use queue::next_in_line;
+pub(crate) use queue::ahead_of;
 pub use server::server_missing;
 
-/// How sure it is that this is the cause.
+/// How certain a cause is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Certainty {
     /// The cluster says so.
     Certain,
-    /// Everything points to it.
+    /// All evidence points to it.
     Likely,
-    /// It would explain it; nothing else is known.
+    /// It would explain the state; nothing else is known.
     Possible,
 }
 
-/// One reason why something does not go on.
+/// One reason why an operation is stuck, waits or failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cause {
     /// Stable name.
     pub reason: &'static str,
-    /// How sure that is.
+    /// How certain it is.
     pub certainty: Certainty,
-    /// It is in order, and will pass by itself: a queue.
-    pub orderly: bool,
+    /// It is normal and passes by itself, such as a queue.
+    pub expected: bool,
     /// One sentence.
     pub text: String,
-    /// What that is concluded from.
+    /// What it is concluded from.
     pub evidence: Vec<String>,
     /// Commands that show more or help.
     pub next: Vec<String>,
@@ -53,76 +53,76 @@ pub struct Cause {
 
 impl Cause {
     pub(crate) fn new(reason: &'static str, certainty: Certainty, text: impl Into<String>) -> Self {
-        Self { reason, certainty, orderly: false, text: text.into(), evidence: Vec::new(), next: Vec::new() }
+        Self { reason, certainty, expected: false, text: text.into(), evidence: Vec::new(), next: Vec::new() }
     }
 
-    pub(crate) fn orderly(mut self) -> Self {
-        self.orderly = true;
+    pub(crate) fn expected(mut self) -> Self {
+        self.expected = true;
         self
     }
 
-    pub(crate) fn because(mut self, evidence: impl Into<String>) -> Self {
+    pub(crate) fn with_evidence(mut self, evidence: impl Into<String>) -> Self {
         self.evidence.push(evidence.into());
         self
     }
 
-    pub(crate) fn and(mut self, evidence: Option<String>) -> Self {
+    pub(crate) fn with_optional_evidence(mut self, evidence: Option<String>) -> Self {
         self.evidence.extend(evidence);
         self
     }
 
-    pub(crate) fn then(mut self, command: impl Into<String>) -> Self {
+    pub(crate) fn with_command(mut self, command: impl Into<String>) -> Self {
         self.next.push(command.into());
         self
     }
 
-    /// The same, where it happens to something that something else waits for.
-    pub(crate) fn through(mut self, link: impl Into<String>) -> Self {
+    /// The same cause, for an object that waits for the one that has it.
+    pub(crate) fn with_context(mut self, link: impl Into<String>) -> Self {
         self.evidence.insert(0, link.into());
         self
     }
 }
 
-/// What keeps this object from going on, or made it end as it did; the surest first.
-pub fn causes(object: &Object, world: &World) -> Vec<Cause> {
+/// Why an object is stuck, waits or failed; the most certain cause first.
+pub fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
     let mut found = match object.kind() {
-        Kind::Backup | Kind::Restore => subject(object, world),
-        Kind::ActionSet => kanister::causes(object, world),
-        Kind::Schedule => schedule::causes(object, world),
-        Kind::Location => location::itself(object),
-        Kind::DeleteBackupRequest => ended::deletion(object, world),
-        kind if kind.is_transfer() || kind.is_plugins() => transfer::causes(object, world),
+        Kind::Backup | Kind::Restore => subject(object, cluster),
+        Kind::ActionSet => kanister::causes(object, cluster),
+        Kind::Schedule => schedule::causes(object, cluster),
+        Kind::Location => location::causes_of_location(object),
+        Kind::DeleteBackupRequest => ended::deletion(object, cluster),
+        kind if kind.is_transfer() || kind.is_plugin_volume() => transfer::causes(object, cluster),
         _ => Vec::new(),
     };
     tidy(&mut found);
     found
 }
 
-fn subject(object: &Object, world: &World) -> Vec<Cause> {
-    if let Some(causes) = ended::causes(object, world) {
+fn subject(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
+    if let Some(causes) = ended::causes(object, cluster) {
         return causes;
     }
-    // What is nearest comes first: of several that are equally sure it is the one to look at.
-    let mut found = transfer::all(object, world);
-    found.extend(queue::causes(object, world));
-    found.extend(server::causes(object, world));
-    found.extend(location::causes(object, world));
-    found.extend(repository::causes(object, world));
-    found.extend(namespace::causes(object, world));
-    found.extend(ended::unfinished(object, world));
+    // The nearest cause comes first: of several equally certain ones it is the one to look at.
+    let mut found = transfer::causes_of_all(object, cluster);
+    found.extend(queue::causes(object, cluster));
+    found.extend(server::causes(object, cluster));
+    found.extend(location::causes(object, cluster));
+    found.extend(repository::causes(object, cluster));
+    found.extend(namespace::causes(object, cluster));
+    found.extend(ended::unfinished(object, cluster));
     found
 }
 
-/// The surest first; what cannot happen while something surer does is left out.
+/// Sorts by certainty, and drops what a more certain cause makes pointless.
 fn tidy(causes: &mut Vec<Cause>) {
-    causes.sort_by_key(|cause| (cause.certainty, cause.orderly));
+    causes.sort_by_key(|cause| (cause.certainty, cause.expected));
     let mut seen = std::collections::BTreeSet::new();
     causes.retain(|cause| seen.insert((cause.reason, cause.text.clone())));
-    // Words for "nobody knows" are of no use beside a cause that somebody knows.
-    if causes.iter().any(|cause| cause.certainty == Certainty::Certain && !cause.orderly) {
-        causes.retain(|cause| !matches!(cause.reason, "NotTakenUp" | "TransferSilent"));
+    // A report of silence adds nothing to a known cause.
+    if causes.iter().any(|cause| cause.certainty == Certainty::Certain && !cause.expected) {
+        causes.retain(|cause| !matches!(cause.reason, "NotStarted" | "TransferSilent"));
     }
-    if causes.iter().any(|cause| cause.certainty < Certainty::Possible && !cause.orderly) {
+    if causes.iter().any(|cause| cause.certainty < Certainty::Possible && !cause.expected) {
         causes.retain(|cause| cause.certainty < Certainty::Possible);
     }
 }

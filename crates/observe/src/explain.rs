@@ -1,4 +1,4 @@
-//! One object, its tree and its causes: is it stuck, and what next?
+//! The verdict on one object, from its tree and its causes.
 
 use std::time::Duration;
 
@@ -7,70 +7,70 @@ use plimsoll_progress::{Snapshot, StallReason, State};
 use serde::Serialize;
 
 use crate::causes::{Cause, Certainty, causes};
+use crate::cluster_state::{ClusterState, UnreadResource};
 use crate::kind::Kind;
 use crate::object::{Object, Reference};
-use crate::world::{Unseen, World};
 
-/// Whatever moved this recently moves.
-const FRESH: Duration = Duration::from_secs(15);
+/// A task that advanced this recently is moving.
+const MOVING_PERIOD: Duration = Duration::from_secs(15);
 
-/// How it is doing, in one word.
+/// The state of an operation, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Verdict {
-    /// It should go on, and does not.
+    /// It should advance, and does not.
     Stuck,
-    /// Ended badly.
+    /// Failed.
     Failed,
-    /// Ended, and something is missing.
+    /// Partially failed.
     PartiallyFailed,
-    /// Refused before it began.
+    /// Failed validation.
     Refused,
-    /// Ended because somebody asked.
+    /// Cancelled on request.
     Cancelled,
-    /// At work, and sends no signal by nature.
+    /// Running, and reports no progress by design.
     Quiet,
-    /// Waits for something that is in order.
+    /// Waiting for something expected.
     Waiting,
-    /// At work.
+    /// Running and advancing.
     Moving,
-    /// Ended well, or has nothing to do.
+    /// Succeeded, or has nothing to do.
     Fine,
 }
 
 impl Verdict {
-    /// Whether it will not change any more.
+    /// Whether the operation has ended.
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Failed | Self::PartiallyFailed | Self::Refused | Self::Cancelled | Self::Fine)
     }
 }
 
-/// Everything there is to say about one object.
+/// Verdict, causes and tree of one object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// What it is about.
+    /// The object.
     pub subject: Reference,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its own phase.
+    /// The object's phase.
     pub phase: String,
-    /// How it is doing.
+    /// The verdict.
     pub verdict: Verdict,
     /// One sentence.
     pub headline: String,
-    /// Why, the surest first.
+    /// Causes, the most certain first.
     pub causes: Vec<Cause>,
-    /// What could not be looked at: with it there might be more to say.
-    pub unseen: Vec<Unseen>,
-    /// The tree.
+    /// Resources that could not be read: with them there might be more causes.
+    pub unseen: Vec<UnreadResource>,
+    /// The task tree.
     pub tree: Snapshot,
 }
 
-/// Explains an object, whose tree is this.
-pub fn explain(object: &Object, world: &World, tree: Snapshot) -> Explanation {
-    let mut causes = causes(object, world);
-    if causes.iter().all(|cause| cause.orderly || cause.certainty == Certainty::Possible) {
-        causes.splice(0..0, found_dead(&tree));
+/// Explains an object with its task tree.
+pub fn explain(object: &Object, cluster: &ClusterState, tree: Snapshot) -> Explanation {
+    let mut causes = causes(object, cluster);
+    if causes.iter().all(|cause| cause.expected || cause.certainty == Certainty::Possible) {
+        causes.splice(0..0, failed_liveness(&tree));
     }
     let verdict = judge(object, &tree, &causes);
     Explanation {
@@ -80,18 +80,18 @@ pub fn explain(object: &Object, world: &World, tree: Snapshot) -> Explanation {
         verdict,
         headline: headline(object, verdict, &tree, &causes),
         causes,
-        unseen: world.unseen.clone(),
+        unseen: cluster.unseen.clone(),
         tree,
     }
 }
 
-/// What our own server or agent has found out about a part that does not go on: both are closer than anybody who looks on.
-fn found_dead(tree: &Snapshot) -> Option<Cause> {
+/// A failed liveness check of our own server or agent: both know more than an observer.
+fn failed_liveness(tree: &Snapshot) -> Option<Cause> {
     let stall = tree.stall.as_ref().filter(|stall| stall.reason == StallReason::LivenessFailed)?;
     Some(Cause::new(stall.reason.reason(), Certainty::Certain, format!("{}: {}", stall.task, stall.message)))
 }
 
-/// Its phase, or what its kind has in place of one.
+/// The phase, or the state of a kind that has no phase.
 pub(crate) fn phase(object: &Object) -> &str {
     match object.some_text("/status/state") {
         Some(state) => state,
@@ -100,7 +100,7 @@ pub(crate) fn phase(object: &Object) -> &str {
 }
 
 fn judge(object: &Object, tree: &Snapshot, causes: &[Cause]) -> Verdict {
-    let blocked = |least: Certainty| causes.iter().any(|cause| !cause.orderly && cause.certainty <= least);
+    let blocked = |least: Certainty| causes.iter().any(|cause| !cause.expected && cause.certainty <= least);
     match (phase(object), tree.state()) {
         ("Completed" | "complete", _) => Verdict::Fine,
         ("PartiallyFailed", _) => Verdict::PartiallyFailed,
@@ -111,13 +111,13 @@ fn judge(object: &Object, tree: &Snapshot, causes: &[Cause]) -> Verdict {
         _ if tree.stall.is_some() => Verdict::Stuck,
         _ if blocked(Certainty::Likely) && !is_moving(tree) => Verdict::Stuck,
         ("Enabled" | "Available" | "Ready", _) => Verdict::Fine,
-        _ => alive(tree, causes),
+        _ => judge_running(tree, causes),
     }
 }
 
-fn alive(tree: &Snapshot, causes: &[Cause]) -> Verdict {
+fn judge_running(tree: &Snapshot, causes: &[Cause]) -> Verdict {
     let current = tree.current();
-    if causes.iter().any(|cause| cause.orderly && cause.certainty == Certainty::Certain) && !is_moving(tree) {
+    if causes.iter().any(|cause| cause.expected && cause.certainty == Certainty::Certain) && !is_moving(tree) {
         Verdict::Waiting
     } else if current.is_some_and(|node| node.quiet) {
         Verdict::Quiet
@@ -128,11 +128,11 @@ fn alive(tree: &Snapshot, causes: &[Cause]) -> Verdict {
     }
 }
 
-/// Whether something in it has really moved just now; beginning to wait is no movement.
+/// Whether a meter advanced just now; starting to wait is no advance.
 fn is_moving(tree: &Snapshot) -> bool {
     let counts = |node: &&plimsoll_progress::Node| node.meters.iter().any(|counts| counts.settled() > 0);
     let working = tree.nodes.iter().filter(|node| node.state == State::Running && !node.quiet).filter(counts);
-    working.into_iter().any(|node| node.ages.advance < FRESH)
+    working.into_iter().any(|node| node.ages.advance < MOVING_PERIOD)
 }
 
 fn headline(object: &Object, verdict: Verdict, tree: &Snapshot, causes: &[Cause]) -> String {
@@ -140,18 +140,18 @@ fn headline(object: &Object, verdict: Verdict, tree: &Snapshot, causes: &[Cause]
     let first = causes.first().map(|cause| cause.text.as_str()).unwrap_or_default();
     let silence = tree.stall.as_ref().map(|stall| stall.age);
     match verdict {
-        Verdict::Stuck if name.kind == Kind::Schedule => format!("{name} makes no good backups"),
+        Verdict::Stuck if name.kind == Kind::Schedule => format!("{name} creates no successful backups"),
         Verdict::Stuck if name.kind == Kind::Location => format!("{name} cannot be used"),
         Verdict::Stuck => match silence {
             Some(silence) => format!("{name} is stuck: nothing has moved for {}", duration_text(silence)),
             None => format!("{name} is stuck"),
         },
-        Verdict::Waiting => format!("{name} is waiting, which is in order"),
-        Verdict::Quiet => format!("{name} is at work and sends no signal by nature"),
+        Verdict::Waiting => format!("{name} is waiting, as expected"),
+        Verdict::Quiet => format!("{name} is running and reports no progress by design"),
         Verdict::Moving => format!("{name} is moving{}", numbers(tree)),
         Verdict::Fine => format!("{name} is fine: {}", phase(object)),
         Verdict::Failed => format!("{name} has failed"),
-        Verdict::PartiallyFailed => format!("{name} has ended, and something is missing"),
+        Verdict::PartiallyFailed => format!("{name} has partially failed"),
         Verdict::Refused => format!("{name} was refused"),
         Verdict::Cancelled if first.is_empty() => format!("{name} was cancelled"),
         Verdict::Cancelled => format!("{name} was cancelled: {first}"),

@@ -1,4 +1,4 @@
-//! The kinds that are looked at.
+//! The kinds of objects that are read.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,36 +6,36 @@ use std::str::FromStr;
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 
-/// A kind of object: what operations are made of, and what explains them.
+/// A kind of object: operations, and the evidence that explains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Velero's, and ours.
+    /// A backup.
     Backup,
-    /// Velero's, and ours.
+    /// A restore.
     Restore,
-    /// Kanister's.
+    /// Kanister's action.
     ActionSet,
-    /// A volume's files on their way into a repository.
+    /// An upload of a volume's files.
     PodVolumeBackup,
-    /// A volume's files on their way out of a repository.
+    /// A download of a volume's files.
     PodVolumeRestore,
-    /// A snapshot's data on its way into a repository.
+    /// An upload of a snapshot's data.
     DataUpload,
-    /// A snapshot's data on its way out of a repository.
+    /// A download of a snapshot's data.
     DataDownload,
-    /// A volume of which a plugin takes a snapshot.
+    /// A snapshot by a plugin.
     VolumePluginBackup,
-    /// A volume that a plugin makes from a snapshot.
+    /// A volume that a plugin creates from a snapshot.
     VolumePluginRestore,
-    /// Backups made again and again.
+    /// A schedule of backups.
     Schedule,
-    /// Where backups are kept.
+    /// A BackupStorageLocation.
     Location,
-    /// Where the volumes of one namespace are kept.
+    /// A BackupRepository.
     Repository,
-    /// A backup on its way out.
+    /// The deletion of a backup.
     DeleteBackupRequest,
-    /// Our own record of what is going on.
+    /// Our own record of an operation.
     Operation,
     /// Evidence.
     Pod,
@@ -51,28 +51,28 @@ pub enum Kind {
     DaemonSet,
 }
 
-struct Facts {
+struct KindInfo {
     kind: Kind,
     group: &'static str,
     version: &'static str,
     name: &'static str,
     plural: &'static str,
-    /// How it may be called; the first one is how we call it.
+    /// Accepted names; the first one is shown.
     words: &'static [&'static str],
 }
 
-const fn velero(kind: Kind, name: &'static str, plural: &'static str, words: &'static [&'static str]) -> Facts {
-    Facts { kind, group: "velero.io", version: "v1", name, plural, words }
+const fn velero(kind: Kind, name: &'static str, plural: &'static str, words: &'static [&'static str]) -> KindInfo {
+    KindInfo { kind, group: "velero.io", version: "v1", name, plural, words }
 }
 
-const fn core(kind: Kind, name: &'static str, plural: &'static str, words: &'static [&'static str]) -> Facts {
-    Facts { kind, group: "", version: "v1", name, plural, words }
+const fn core(kind: Kind, name: &'static str, plural: &'static str, words: &'static [&'static str]) -> KindInfo {
+    KindInfo { kind, group: "", version: "v1", name, plural, words }
 }
 
-const FACTS: [Facts; 20] = [
+const KINDS: [KindInfo; 20] = [
     velero(Kind::Backup, "Backup", "backups", &["backup"]),
     velero(Kind::Restore, "Restore", "restores", &["restore"]),
-    Facts {
+    KindInfo {
         kind: Kind::ActionSet,
         group: "cr.kanister.io",
         version: "v1alpha1",
@@ -92,11 +92,11 @@ const FACTS: [Facts; 20] = [
         "podvolumerestores",
         &["podvolumerestore", "pvr", "pod-volume-restore"],
     ),
-    Facts {
+    KindInfo {
         version: "v2alpha1",
         ..velero(Kind::DataUpload, "DataUpload", "datauploads", &["dataupload", "data-upload"])
     },
-    Facts {
+    KindInfo {
         version: "v2alpha1",
         ..velero(Kind::DataDownload, "DataDownload", "datadownloads", &["datadownload", "data-download"])
     },
@@ -121,7 +121,7 @@ const FACTS: [Facts; 20] = [
         "deletebackuprequests",
         &["deletebackuprequest", "delete-backup-request"],
     ),
-    Facts {
+    KindInfo {
         kind: Kind::Operation,
         group: "plimsoll.dev",
         version: "v1alpha1",
@@ -133,12 +133,12 @@ const FACTS: [Facts; 20] = [
     core(Kind::Event, "Event", "events", &["event"]),
     core(Kind::Node, "Node", "nodes", &["node"]),
     core(Kind::Namespace, "Namespace", "namespaces", &["namespace"]),
-    Facts { group: "apps", ..core(Kind::Deployment, "Deployment", "deployments", &["deployment"]) },
-    Facts { group: "apps", ..core(Kind::DaemonSet, "DaemonSet", "daemonsets", &["daemonset"]) },
+    KindInfo { group: "apps", ..core(Kind::Deployment, "Deployment", "deployments", &["deployment"]) },
+    KindInfo { group: "apps", ..core(Kind::DaemonSet, "DaemonSet", "daemonsets", &["daemonset"]) },
 ];
 
 impl Kind {
-    /// The kinds of which operations are made, and which are always looked at.
+    /// The kinds of operations, which are always read.
     pub const CUSTOM: [Self; 14] = [
         Self::Backup,
         Self::Restore,
@@ -156,7 +156,7 @@ impl Kind {
         Self::Operation,
     ];
 
-    /// The kinds of which each is about the data of one volume, by whoever's hand.
+    /// The kinds that describe the data of one volume, by a mover or a plugin.
     pub const VOLUMES: [Self; 6] = [
         Self::PodVolumeBackup,
         Self::PodVolumeRestore,
@@ -166,51 +166,51 @@ impl Kind {
         Self::VolumePluginRestore,
     ];
 
-    fn facts(self) -> &'static Facts {
-        &FACTS[self as usize]
+    fn info(self) -> &'static KindInfo {
+        &KINDS[self as usize]
     }
 
-    /// How it is called in text and on the command line.
+    /// The name in text and on the command line.
     pub fn word(self) -> &'static str {
-        self.facts().words[0]
+        self.info().words[0]
     }
 
-    /// How the API calls many of it.
+    /// The plural of the API.
     pub fn plural(self) -> &'static str {
-        self.facts().plural
+        self.info().plural
     }
 
-    /// How Events and owners call it.
+    /// The kind of the API.
     pub fn name(self) -> &'static str {
-        self.facts().name
+        self.info().name
     }
 
-    /// The resource behind it.
+    /// The API resource.
     pub fn resource(self) -> ApiResource {
-        let facts = self.facts();
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(facts.group, facts.version, facts.name), facts.plural)
+        let info = self.info();
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(info.group, info.version, info.name), info.plural)
     }
 
-    /// How `kubectl` must be told: with its group, since other products have backups, too.
+    /// The argument for `kubectl`: with the group, since other products have backups, too.
     pub fn kubectl(self) -> String {
-        let facts = self.facts();
-        if facts.group.is_empty() { facts.words[0].to_owned() } else { format!("{}.{}", facts.plural, facts.group) }
+        let info = self.info();
+        if info.group.is_empty() { info.words[0].to_owned() } else { format!("{}.{}", info.plural, info.group) }
     }
 
-    /// Whether an agent moves the data of one volume by it.
+    /// Whether it is a transfer by a node agent.
     pub fn is_transfer(self) -> bool {
         matches!(self, Self::PodVolumeBackup | Self::PodVolumeRestore | Self::DataUpload | Self::DataDownload)
     }
 
-    /// Whether a plugin does the work, and says itself how far it is.
-    pub fn is_plugins(self) -> bool {
+    /// Whether it is a plugin's work on a volume.
+    pub fn is_plugin_volume(self) -> bool {
         matches!(self, Self::VolumePluginBackup | Self::VolumePluginRestore)
     }
 
-    /// Whether `why` and `watch` have something to say about it.
+    /// Whether `why` and `watch` accept it.
     pub fn is_explained(self) -> bool {
         self.is_transfer()
-            || self.is_plugins()
+            || self.is_plugin_volume()
             || matches!(
                 self,
                 Self::Backup
@@ -223,14 +223,14 @@ impl Kind {
     }
 }
 
-/// A word that is no kind.
+/// An unknown kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKind(String);
 
 impl fmt::Display for UnknownKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known: Vec<_> = Kind::CUSTOM.iter().filter(|kind| kind.is_explained()).map(|kind| kind.word()).collect();
-        write!(f, "{:?} is not a kind: write {}, and a name, e.g. backup/nightly", self.0, known.join(", "))
+        write!(f, "unknown kind {:?}: use KIND/NAME with one of {}, e.g. backup/nightly", self.0, known.join(", "))
     }
 }
 
@@ -241,8 +241,8 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, UnknownKind> {
         let lower = text.to_lowercase();
-        let called = |facts: &&Facts| facts.plural == lower || facts.words.contains(&lower.as_str());
-        let found = FACTS.iter().find(called).map(|facts| facts.kind).filter(|kind| kind.is_explained());
+        let called = |info: &&KindInfo| info.plural == lower || info.words.contains(&lower.as_str());
+        let found = KINDS.iter().find(called).map(|info| info.kind).filter(|kind| kind.is_explained());
         found.ok_or_else(|| UnknownKind(text.to_owned()))
     }
 }
@@ -252,9 +252,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_facts_of_a_kind_are_its_own() {
-        for facts in &FACTS {
-            assert_eq!(facts.kind.name(), facts.name);
+    fn the_table_of_kinds_is_in_order() {
+        for info in &KINDS {
+            assert_eq!(info.kind.name(), info.name);
         }
         assert_eq!("PVB".parse(), Ok(Kind::PodVolumeBackup));
         assert_eq!("backups".parse(), Ok(Kind::Backup));

@@ -1,4 +1,4 @@
-//! Objects as they were read.
+//! Objects as the API server returned them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use crate::kind::Kind;
 
-/// Which object.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
-    /// Its namespace; empty for what has none.
+    /// The namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
@@ -33,7 +33,7 @@ impl Serialize for Reference {
     }
 }
 
-/// One object, as the API server gave it. Cheap to clone.
+/// One object, as the API server returned it. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     kind: Kind,
@@ -51,7 +51,7 @@ impl Object {
         self.kind
     }
 
-    /// How to refer to it.
+    /// Its identity.
     pub fn reference(&self) -> Reference {
         Reference { kind: self.kind, namespace: self.namespace().to_owned(), name: self.name().to_owned() }
     }
@@ -66,17 +66,17 @@ impl Object {
         self.text("/metadata/namespace")
     }
 
-    /// What is at a JSON pointer.
+    /// The value at a JSON pointer.
     pub fn at(&self, pointer: &str) -> Option<&Value> {
         self.value.pointer(pointer).filter(|value| !value.is_null())
     }
 
-    /// A text, or an empty one.
+    /// A string, or an empty one.
     pub fn text(&self, pointer: &str) -> &str {
         self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A text, if there is one and it says something.
+    /// A string that is not empty.
     pub fn some_text(&self, pointer: &str) -> Option<&str> {
         Some(self.text(pointer)).filter(|text| !text.is_empty())
     }
@@ -86,7 +86,7 @@ impl Object {
         self.at(pointer).and_then(Value::as_u64)
     }
 
-    /// Whether it says `true`.
+    /// Whether the value is `true`.
     pub fn flag(&self, pointer: &str) -> bool {
         self.at(pointer).and_then(Value::as_bool).unwrap_or(false)
     }
@@ -96,17 +96,17 @@ impl Object {
         self.at(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The texts of a list.
+    /// The strings of a list.
     pub fn texts(&self, pointer: &str) -> Vec<&str> {
         self.list(pointer).iter().filter_map(Value::as_str).collect()
     }
 
-    /// A moment.
+    /// A timestamp.
     pub fn time(&self, pointer: &str) -> Option<Timestamp> {
         self.at(pointer).and_then(time)
     }
 
-    /// A duration, as Go writes it.
+    /// A duration in Go's format.
     pub fn duration(&self, pointer: &str) -> Option<Duration> {
         self.some_text(pointer)?.parse::<plimsoll_api::go::GoDuration>().ok()?.as_std()
     }
@@ -116,7 +116,7 @@ impl Object {
         self.at("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Its phase; `New` before anybody has looked at it.
+    /// The phase; `New` before a controller has set one.
     pub fn phase(&self) -> &str {
         self.some_text("/status/phase").unwrap_or("New")
     }
@@ -126,19 +126,19 @@ impl Object {
         self.time("/metadata/creationTimestamp")
     }
 
-    /// When anybody last changed it: the API server notes that for every writer.
+    /// The time of the last change by any field manager.
     pub fn last_write(&self) -> Option<Timestamp> {
         let writes = self.list("/metadata/managedFields").iter().filter_map(|entry| entry.get("time").and_then(time));
         writes.max().or_else(|| self.created())
     }
 
     /// Whether it is being deleted.
-    pub fn is_leaving(&self) -> bool {
+    pub fn is_terminating(&self) -> bool {
         self.at("/metadata/deletionTimestamp").is_some()
     }
 }
 
-/// A moment in JSON.
+/// A timestamp in JSON.
 pub(crate) fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }

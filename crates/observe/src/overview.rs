@@ -1,4 +1,4 @@
-//! Every operation there is, the one that needs a person first.
+//! All operations, the stuck ones first.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -9,159 +9,155 @@ use plimsoll_progress::view::{Look, duration_text};
 use plimsoll_progress::{Snapshot, Speed, Stall, StallReason, TimeLeft, Trees, Unit};
 use serde::Serialize;
 
-use crate::evidence::short;
+use crate::cluster_state::ClusterState;
+use crate::evidence::shorten;
 use crate::explain::{Explanation, Verdict, explain, phase};
-use crate::follow::Follower;
 use crate::kind::Kind;
 use crate::object::{Object, Reference};
-use crate::sketch::Sketch;
-use crate::sketches::sketch;
+use crate::observed_task::ObservedTask;
+use crate::observed_tree::observed_tree;
+use crate::progress_tracker::ProgressTracker;
 use crate::transfer::Transfer;
-use crate::world::World;
 
 /// Our own server writes an Operation at least every five seconds.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 
-/// When it ended, and how long that took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// How long ago.
-    pub ago: Duration,
-}
-
-/// One operation in the list.
+/// One operation in the overview.
 #[derive(Clone, Debug)]
-pub struct Line {
-    /// What it is.
+pub struct OperationSummary {
+    /// The object.
     pub reference: Reference,
-    /// How it looks.
+    /// The icon and colour.
     pub look: Look,
-    /// Everything about it.
-    pub told: Explanation,
-    /// What it is doing, waiting for or died of: the one thing to know.
+    /// Verdict, causes and tree.
+    pub explanation: Explanation,
+    /// What it is doing, waiting for or failed with.
     pub doing: String,
-    /// How long since it was asked for.
+    /// The time since it was created.
     pub age: Duration,
-    /// Whether it has ended.
-    pub ended: Option<Ended>,
-    /// Whether it has an Operation of ours, which can be cancelled.
-    pub ours: bool,
+    /// The time since it ended, if it has.
+    pub ended_ago: Option<Duration>,
+    /// Whether our own server runs it, so that it can be cancelled.
+    pub has_operation: bool,
 }
 
-/// Follows every operation from one look to the next.
+/// Tracks every operation from one state to the next.
 #[derive(Debug, Default)]
 pub struct Overview {
-    followers: HashMap<String, Follower>,
-    /// Of single volumes.
-    carriers: HashMap<String, Follower>,
+    operations: HashMap<String, ProgressTracker>,
+    volumes: HashMap<String, ProgressTracker>,
     trees: Trees,
     transfers: Trees,
 }
 
-/// The data of one volume, and how far it is.
+/// The progress of one volume.
 #[derive(Clone, Debug)]
-pub struct Carried<'w> {
-    /// What the cluster says.
+pub struct VolumeProgress<'w> {
+    /// The transfer's object.
     pub transfer: Transfer<'w>,
-    /// What is in the memory of whoever moves it.
+    /// The tree in the memory of its agent.
     pub live: Option<Snapshot>,
-    /// How fast it goes and how long it will take, for as long as it does.
+    /// Rate and time left while it runs.
     pub speed: Option<Speed>,
 }
 
 impl Overview {
-    /// One that prefers these trees, by the uid of their subject, to what the cluster says of them: the server that works knows it
-    /// before it has written it.
-    pub fn with(trees: Trees) -> Self {
+    /// An overview that prefers these trees, by the uid of their subject, to the cluster's objects: they are newer.
+    pub fn with_trees(trees: Trees) -> Self {
         Self { trees, ..Self::default() }
     }
 
-    /// The same for the trees of single volumes, which are in the memory of those who move them.
+    /// The same for the trees of volume transfers.
     #[must_use]
-    pub fn and_transfers(self, transfers: Trees) -> Self {
+    pub fn with_transfer_trees(self, transfers: Trees) -> Self {
         Self { transfers, ..self }
     }
 
-    /// At most so many volumes as they are now: those on their way, and of the others the latest.
-    pub fn volumes<'w>(&mut self, world: &'w World, most: usize) -> Vec<Carried<'w>> {
-        let all = Kind::VOLUMES.iter().flat_map(|kind| world.all(*kind)).map(|object| Transfer { object });
+    /// At most `most` volumes: running ones, then the latest of the others.
+    pub fn volumes<'w>(&mut self, cluster: &'w ClusterState, most: usize) -> Vec<VolumeProgress<'w>> {
+        let all = Kind::VOLUMES.iter().flat_map(|kind| cluster.all(*kind)).map(|object| Transfer { object });
         let mut all: Vec<Transfer<'w>> = all.collect();
         all.sort_by_key(|transfer| (transfer.is_ended(), std::cmp::Reverse(transfer.object.created())));
         all.truncate(most);
         let open = all.iter().filter(|transfer| !transfer.is_ended());
         let known: HashSet<String> = open.map(|transfer| key(transfer.object)).collect();
-        self.carriers.retain(|key, _| known.contains(key));
-        all.into_iter().map(|transfer| self.carried(transfer, world)).collect()
+        self.volumes.retain(|key, _| known.contains(key));
+        all.into_iter().map(|transfer| self.volume_progress(transfer, cluster)).collect()
     }
 
-    fn carried<'w>(&mut self, transfer: Transfer<'w>, world: &'w World) -> Carried<'w> {
+    fn volume_progress<'w>(&mut self, transfer: Transfer<'w>, cluster: &'w ClusterState) -> VolumeProgress<'w> {
         if transfer.is_ended() {
-            return Carried { transfer, live: None, speed: None };
+            return VolumeProgress { transfer, live: None, speed: None };
         }
         let live = live_tree(transfer.object, [&self.trees, &self.transfers]);
-        // Somebody who is closer has said it; else it is what can be told from watching.
+        // Its own process knows best, then what it has written; else the rate comes from observation.
         let speed =
             live.as_ref().map(Snapshot::speed).or_else(|| written_speed(transfer.object)).unwrap_or_else(|| {
-                let sketch = transfer.sketch(world);
-                observed(&mut self.carriers, key(transfer.object), &sketch, world).speed()
+                let observed = transfer.observed_task(cluster);
+                track(&mut self.volumes, key(transfer.object), &observed, cluster).speed()
             });
-        Carried { transfer, live, speed: Some(speed) }
+        VolumeProgress { transfer, live, speed: Some(speed) }
     }
 
-    /// All operations as they are now.
-    pub fn look(&mut self, world: &World) -> Vec<Line> {
-        let objects = operations(world);
+    /// All operations.
+    pub fn list_operations(&mut self, cluster: &ClusterState) -> Vec<OperationSummary> {
+        let objects = requested_objects(cluster);
         let known: HashSet<String> = objects.iter().map(|object| key(object)).collect();
-        self.followers.retain(|key, _| known.contains(key));
-        let mut lines: Vec<Line> = objects.into_iter().map(|object| self.line(object, world)).collect();
-        // Of what is open the oldest comes first: others may only wait for it. Of what has ended the latest.
-        lines.sort_by_key(|line| (rank(line), line.ended.map(|ended| ended.ago), std::cmp::Reverse(line.age)));
+        self.operations.retain(|key, _| known.contains(key));
+        let mut lines: Vec<OperationSummary> = objects.into_iter().map(|object| self.line(object, cluster)).collect();
+        // Of running operations the oldest comes first, because others may wait for it. Of ended ones the latest.
+        lines.sort_by_key(|line| (rank(line), line.ended_ago, std::cmp::Reverse(line.age)));
         lines
     }
 
-    /// The tree of one object as it is now.
-    pub fn tree(&mut self, object: &Object, world: &World) -> Snapshot {
+    /// The tree of one object.
+    pub fn tree(&mut self, object: &Object, cluster: &ClusterState) -> Snapshot {
         let live = live_tree(object, [&self.trees, &self.transfers]);
-        if let Some(tree) = live.or_else(|| own_tree(object, world)) {
+        if let Some(tree) = live.or_else(|| own_tree(object, cluster)) {
             return tree;
         }
-        observed(&mut self.followers, key(object), &sketch(object, world), world)
+        track(&mut self.operations, key(object), &observed_tree(object, cluster), cluster)
     }
 
-    /// Everything about one object.
-    pub fn explain(&mut self, object: &Object, world: &World) -> Explanation {
-        let tree = self.tree(object, world);
-        explain(object, world, tree)
+    /// Explains one object.
+    pub fn explain(&mut self, object: &Object, cluster: &ClusterState) -> Explanation {
+        let tree = self.tree(object, cluster);
+        explain(object, cluster, tree)
     }
 
-    fn line(&mut self, object: &Object, world: &World) -> Line {
-        let told = self.explain(object, world);
-        let ended = told.verdict.is_ended().then(|| Ended { ago: ago(object, world) });
-        Line {
+    fn line(&mut self, object: &Object, cluster: &ClusterState) -> OperationSummary {
+        let explanation = self.explain(object, cluster);
+        let ended_ago = explanation.verdict.is_ended().then(|| ended_ago(object, cluster));
+        OperationSummary {
             reference: object.reference(),
-            look: look(&told),
-            doing: doing(&told, object),
-            age: object.created().map(|then| world.age(then)).unwrap_or_default(),
-            ended,
-            ours: operation_of(object, world).is_some(),
-            told,
+            look: verdict_look(&explanation),
+            doing: doing(&explanation, object),
+            age: object.created().map(|then| cluster.age(then)).unwrap_or_default(),
+            ended_ago,
+            has_operation: operation_of(object, cluster).is_some(),
+            explanation,
         }
     }
 }
 
-/// The tree of something that is followed from one look to the next.
-fn observed(followers: &mut HashMap<String, Follower>, key: String, sketch: &Sketch, world: &World) -> Snapshot {
-    match followers.entry(key) {
+/// The tree of an object that is tracked from one state to the next.
+fn track(
+    trackers: &mut HashMap<String, ProgressTracker>,
+    key: String,
+    observed: &ObservedTask,
+    cluster: &ClusterState,
+) -> Snapshot {
+    match trackers.entry(key) {
         Entry::Occupied(known) => {
             let known = known.into_mut();
-            known.observe(sketch, world.now);
+            known.observe(observed, cluster.now);
             known.snapshot()
         }
-        Entry::Vacant(place) => place.insert(Follower::new(sketch, world.now)).snapshot(),
+        Entry::Vacant(place) => place.insert(ProgressTracker::new(observed, cluster.now)).snapshot(),
     }
 }
 
-/// How fast a transfer goes in the words of our own server or agent.
+/// The rate and time left that our own server or agent has written.
 fn written_speed(object: &Object) -> Option<Speed> {
     let rate = object.number("/status/plimsoll/rate");
     let left = match object.list("/status/plimsoll/secondsLeft") {
@@ -176,28 +172,28 @@ fn key(object: &Object) -> String {
     format!("{} {} {} {}", object.kind().word(), object.namespace(), object.name(), object.text("/metadata/uid"))
 }
 
-fn ago(object: &Object, world: &World) -> Duration {
+fn ended_ago(object: &Object, cluster: &ClusterState) -> Duration {
     let end = object.time("/status/completionTimestamp").or_else(|| object.last_write());
-    end.map(|then| world.age(then)).unwrap_or_default()
+    end.map(|then| cluster.age(then)).unwrap_or_default()
 }
 
-/// Whatever somebody asked for: transfers only if nothing in sight has asked for them.
-fn operations(world: &World) -> Vec<&Object> {
+/// Objects that users requested, and transfers whose Backup or Restore does not exist.
+fn requested_objects(cluster: &ClusterState) -> Vec<&Object> {
     let mut found: Vec<&Object> =
-        [Kind::Backup, Kind::Restore, Kind::ActionSet].iter().flat_map(|kind| world.all(*kind)).collect();
+        [Kind::Backup, Kind::Restore, Kind::ActionSet].iter().flat_map(|kind| cluster.all(*kind)).collect();
     let open = |request: &&Object| request.phase() != "Processed" || !request.list("/status/errors").is_empty();
-    found.extend(world.all(Kind::DeleteBackupRequest).iter().filter(open));
+    found.extend(cluster.all(Kind::DeleteBackupRequest).iter().filter(open));
     let orphan = |object: &&Object| {
         let transfer = Transfer { object };
-        let known = |(kind, name): (Kind, &str)| world.find(kind, object.namespace(), name).is_some();
+        let known = |(kind, name): (Kind, &str)| cluster.find(kind, object.namespace(), name).is_some();
         !transfer.is_ended() && !transfer.parent().is_some_and(known)
     };
-    found.extend(Kind::VOLUMES.iter().flat_map(|kind| world.all(*kind)).filter(orphan));
+    found.extend(Kind::VOLUMES.iter().flat_map(|kind| cluster.all(*kind)).filter(orphan));
     found
 }
 
-fn rank(line: &Line) -> u8 {
-    match line.told.verdict {
+fn rank(line: &OperationSummary) -> u8 {
+    match line.explanation.verdict {
         Verdict::Stuck => 0,
         Verdict::Quiet | Verdict::Moving => 1,
         Verdict::Waiting => 2,
@@ -205,8 +201,8 @@ fn rank(line: &Line) -> u8 {
     }
 }
 
-fn look(told: &Explanation) -> Look {
-    match told.verdict {
+fn verdict_look(explanation: &Explanation) -> Look {
+    match explanation.verdict {
         Verdict::Stuck => Look::Stalled,
         Verdict::Failed | Verdict::PartiallyFailed | Verdict::Refused => Look::Failed,
         Verdict::Cancelled => Look::Cancelled,
@@ -217,10 +213,10 @@ fn look(told: &Explanation) -> Look {
     }
 }
 
-fn doing(told: &Explanation, object: &Object) -> String {
-    let cause = told.causes.first();
-    let stall = told.tree.stall.as_ref();
-    match told.verdict {
+fn doing(explanation: &Explanation, object: &Object) -> String {
+    let cause = explanation.causes.first();
+    let stall = explanation.tree.stall.as_ref();
+    match explanation.verdict {
         Verdict::Stuck => match (cause, stall) {
             (Some(cause), _) => cause.text.clone(),
             (None, Some(stall)) => format!("{}: {}: {}", duration_text(stall.age), stall.task, stall.message),
@@ -230,28 +226,28 @@ fn doing(told: &Explanation, object: &Object) -> String {
             cause.map_or_else(|| phase(object).to_owned(), |cause| cause.text.clone())
         }
         Verdict::Waiting | Verdict::Quiet | Verdict::Moving => {
-            current(told).unwrap_or_else(|| phase(object).to_owned())
+            current(explanation).unwrap_or_else(|| phase(object).to_owned())
         }
         Verdict::Cancelled | Verdict::Fine => phase(object).to_owned(),
     }
 }
 
-/// What the deepest task at work is, and what it does.
-fn current(told: &Explanation) -> Option<String> {
-    let node = told.tree.current()?;
+/// The deepest running task and its item.
+fn current(explanation: &Explanation) -> Option<String> {
+    let node = explanation.tree.current()?;
     let what = node.reason.as_deref().or(node.item.as_deref()).unwrap_or_default();
     let name = if node.path.is_empty() { "" } else { &*node.name };
     let joined = [name, what].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ");
-    Some(short(&joined)).filter(|text| !text.is_empty())
+    Some(shorten(&joined)).filter(|text| !text.is_empty())
 }
 
-/// What our own server has written down about its work on this.
-pub fn operation_of<'w>(object: &Object, world: &'w World) -> Option<&'w Object> {
+/// The Operation of an object, if our own server runs it.
+pub fn operation_of<'w>(object: &Object, cluster: &'w ClusterState) -> Option<&'w Object> {
     let uid = object.some_text("/metadata/uid")?;
-    world.all(Kind::Operation).iter().find(|operation| operation.text("/spec/subject/uid") == uid)
+    cluster.all(Kind::Operation).iter().find(|operation| operation.text("/spec/subject/uid") == uid)
 }
 
-/// The tree in the memory of the server that works on this.
+/// The tree of an object in memory.
 fn live_tree(object: &Object, trees: [&Trees; 2]) -> Option<Snapshot> {
     let uid = object.some_text("/metadata/uid")?;
     let mut tree = trees.iter().find_map(|trees| trees.snapshot(uid))?;
@@ -259,43 +255,43 @@ fn live_tree(object: &Object, trees: [&Trees; 2]) -> Option<Snapshot> {
     Some(tree)
 }
 
-/// The tree that our own server wrote, if it works on this.
-fn own_tree(object: &Object, world: &World) -> Option<Snapshot> {
-    let operation = operation_of(object, world)?;
+/// The tree that our own server has written.
+fn own_tree(object: &Object, cluster: &ClusterState) -> Option<Snapshot> {
+    let operation = operation_of(object, cluster)?;
     let mut tree: Snapshot = serde_json::from_value(operation.at("/status/tree")?.clone()).ok()?;
-    let age = operation.last_write().map(|then| world.age(then)).unwrap_or_default();
+    let age = operation.last_write().map(|then| cluster.age(then)).unwrap_or_default();
     for node in tree.nodes.iter_mut().filter(|node| node.state.is_active()) {
         node.ages.advance += age;
         node.ages.elapsed = node.ages.elapsed.map(|elapsed| elapsed + age);
     }
     let root = tree.nodes.first_mut()?;
     root.name = Arc::from(object.reference().to_string());
-    if age > SILENCE && root.state.is_active() {
-        let message = Arc::from("the server that works on it has fallen silent");
-        let stall = Stall { task: Arc::clone(&root.name), age, reason: StallReason::NoWord, message };
+    if age > SILENCE_LIMIT && root.state.is_active() {
+        let message = Arc::from("no update from the server that runs it");
+        let stall = Stall { task: Arc::clone(&root.name), age, reason: StallReason::NoReport, message };
         root.stall = Some(stall.clone());
         tree.stall = Some(stall);
     }
     Some(tree)
 }
 
-impl Serialize for Line {
+impl Serialize for OperationSummary {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let (root, speed) = (self.told.tree.root(), self.told.tree.speed());
+        let (root, speed) = (self.explanation.tree.root(), self.explanation.tree.speed());
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("operation", &self.reference)?;
         map.serialize_entry("namespace", &self.reference.namespace)?;
-        map.serialize_entry("phase", &self.told.phase)?;
-        map.serialize_entry("verdict", &self.told.verdict)?;
+        map.serialize_entry("phase", &self.explanation.phase)?;
+        map.serialize_entry("verdict", &self.explanation.verdict)?;
         map.serialize_entry("doing", &self.doing)?;
         map.serialize_entry("ageSeconds", &self.age.as_secs())?;
-        map.serialize_entry("endedSecondsAgo", &self.ended.map(|ended| ended.ago.as_secs()))?;
+        map.serialize_entry("endedSecondsAgo", &self.ended_ago.map(|ago| ago.as_secs()))?;
         map.serialize_entry("percent", &root.and_then(|root| root.percent))?;
         map.serialize_entry("rate", &speed.rate)?;
         map.serialize_entry("unit", &speed.rate.map(|_| speed.unit))?;
         map.serialize_entry("secondsLeft", &speed.left.map(|left| [left.low, left.high]))?;
-        map.serialize_entry("causes", &self.told.causes)?;
+        map.serialize_entry("causes", &self.explanation.causes)?;
         map.end()
     }
 }

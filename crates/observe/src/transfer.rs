@@ -1,4 +1,4 @@
-//! The data of one volume on its way: kinds that say the same.
+//! Volume transfers: one view of six kinds.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use jiff::Timestamp;
 use plimsoll_api::labels;
 use plimsoll_progress::{Percent, Total, Unit};
 
-use crate::evidence::clean;
+use crate::cluster_state::ClusterState;
+use crate::evidence::sanitize;
 use crate::kind::Kind;
 use crate::object::Object;
-use crate::sketch::{Sketch, Standing};
-use crate::world::World;
+use crate::observed_task::{ObservedTask, TaskStatus};
 
-/// A PodVolumeBackup, PodVolumeRestore, DataUpload or DataDownload; or what a plugin does with a volume.
+/// A PodVolumeBackup, PodVolumeRestore, DataUpload or DataDownload, or a plugin's work on a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer<'w> {
     /// The object.
     pub object: &'w Object,
 }
 
-/// How the work on a volume ended.
+/// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Well.
+pub(crate) enum TransferEnd {
+    /// Succeeded.
     Done,
-    /// Badly.
+    /// Failed.
     Failed,
-    /// Because somebody asked.
+    /// Cancelled on request.
     Cancelled,
 }
 
 impl<'w> Transfer<'w> {
-    /// All transfers of a Backup or Restore, and what plugins do with its volumes.
-    pub fn of(parent: &Object, world: &'w World) -> Vec<Self> {
+    /// All transfers of a Backup or Restore, with plugins' work on its volumes.
+    pub fn of(parent: &Object, cluster: &'w ClusterState) -> Vec<Self> {
         let (kinds, label) = match parent.kind() {
             Kind::Backup => ([Kind::PodVolumeBackup, Kind::DataUpload, Kind::VolumePluginBackup], labels::BACKUP_NAME),
             Kind::Restore => {
@@ -45,7 +45,7 @@ impl<'w> Transfer<'w> {
             "" => Self::names(object, parent),
             named => named == value,
         };
-        let all = kinds.into_iter().flat_map(|kind| world.all(kind));
+        let all = kinds.into_iter().flat_map(|kind| cluster.all(kind));
         let all = all.filter(|object| object.namespace() == parent.namespace()).filter(mine);
         all.map(|object| Self { object }).collect()
     }
@@ -55,7 +55,7 @@ impl<'w> Transfer<'w> {
         object.kind() == Kind::VolumePluginBackup && object.text("/spec/backup") == parent.name()
     }
 
-    /// The kind and name of what it belongs to.
+    /// The kind and name of its Backup or Restore.
     pub fn parent(&self) -> Option<(Kind, &'w str)> {
         let (kind, label) = match self.object.kind() {
             Kind::PodVolumeBackup | Kind::DataUpload | Kind::VolumePluginBackup => (Kind::Backup, labels::BACKUP_NAME),
@@ -68,30 +68,30 @@ impl<'w> Transfer<'w> {
         owner.or(label).or_else(named).map(|name| (kind, name))
     }
 
-    /// Whether it will not change any more.
+    /// Whether it has ended.
     pub fn is_ended(&self) -> bool {
         self.end().is_some()
     }
 
     /// How it ended, if it has.
-    pub(crate) fn end(self) -> Option<End> {
-        let (phase, plugins) = (self.object.phase(), self.object.kind().is_plugins());
+    pub(crate) fn end(self) -> Option<TransferEnd> {
+        let (phase, plugins) = (self.object.phase(), self.object.kind().is_plugin_volume());
         // Plugins choose their own words. Where those say nothing of an end, its time does.
         let is = |word: &str| if plugins { word.eq_ignore_ascii_case(phase) } else { word == phase };
         let stamped = plugins && self.object.some_text("/status/completionTimestamp").is_some();
         if is("Failed") || (stamped && is("Error")) {
-            Some(End::Failed)
+            Some(TransferEnd::Failed)
         } else if is("Canceled") || (plugins && is("Cancelled")) {
-            Some(End::Cancelled)
+            Some(TransferEnd::Cancelled)
         } else {
-            (is("Completed") || stamped).then_some(End::Done)
+            (is("Completed") || stamped).then_some(TransferEnd::Done)
         }
     }
 
-    /// Whether it says how far it is. What plugins do may give no signal by nature.
-    pub(crate) fn counts(self) -> bool {
+    /// Whether it reports progress. A plugin may not.
+    pub(crate) fn reports_progress(self) -> bool {
         let (done, total) = self.bytes();
-        !self.object.kind().is_plugins() || done > 0 || total.value().is_some()
+        !self.object.kind().is_plugin_volume() || done > 0 || total.value().is_some()
     }
 
     /// The pod whose volume it is, as namespace and name.
@@ -120,7 +120,7 @@ impl<'w> Transfer<'w> {
         ["/spec/node", "/status/node", "/status/acceptedByNode"].iter().find_map(|place| self.object.some_text(place))
     }
 
-    /// What to call it: the volume it is about.
+    /// A label: the pod and volume, or the claim.
     pub fn label(&self) -> String {
         if let Some((namespace, pod)) = self.pod() {
             return format!("{namespace}/{pod}: {}", self.object.text("/spec/volume"));
@@ -130,30 +130,30 @@ impl<'w> Transfer<'w> {
             (!claim.is_empty()).then(|| format!("{namespace}/{claim}"))
         };
         let plugins = ["/spec/volume", "/status/volumeID"];
-        let plugins = || plugins.iter().find_map(|place| self.object.some_text(place)).map(clean);
+        let plugins = || plugins.iter().find_map(|place| self.object.some_text(place)).map(sanitize);
         of("/spec/sourceNamespace", "/spec/sourcePVC")
             .or_else(|| of("/spec/targetVolume/namespace", "/spec/targetVolume/pvc"))
             .or_else(plugins)
             .unwrap_or_else(|| self.object.name().to_owned())
     }
 
-    /// Bytes done, and how many there are.
+    /// Bytes done, and the total.
     pub fn bytes(&self) -> (u64, Total) {
         let done = self.object.number("/status/progress/bytesDone").unwrap_or(0);
         let total = self.object.number("/status/progress/totalBytes").filter(|total| *total > 0);
         let known = total.or_else(|| self.object.number("/spec/snapshotSize").filter(|size| *size > 0));
         let total = match known {
-            Some(total) if self.end() == Some(End::Done) => Total::Final(total),
-            // Velero corrects it while the uploader is still looking around.
+            Some(total) if self.end() == Some(TransferEnd::Done) => Total::Final(total),
+            // Velero corrects it while the uploader still scans the volume.
             Some(total) => Total::Growing(total.max(done)),
             None => Total::Unknown,
         };
         (done, total)
     }
 
-    /// How far it is, as it is shown everywhere: by its server's own word, or from its bytes.
+    /// The percentage, as reported by its server or computed from its bytes.
     pub fn percent(&self) -> Option<Percent> {
-        if self.end() == Some(End::Done) {
+        if self.end() == Some(TransferEnd::Done) {
             return Some(Percent::COMPLETE);
         }
         let said = self.object.some_text("/status/plimsoll/percent").and_then(|text| text.parse().ok());
@@ -164,29 +164,29 @@ impl<'w> Transfer<'w> {
         said.or_else(counted)
     }
 
-    /// When work on it began.
+    /// When it started.
     pub fn began(&self) -> Option<Timestamp> {
         self.object.time("/status/startTimestamp").or_else(|| self.object.created())
     }
 
-    /// When anything was last heard of it. That it stands still is no news of it, though our server writes that down.
-    pub fn last_word(&self) -> Option<Timestamp> {
+    /// The time of its last progress report. A recorded stall is not a report.
+    pub fn last_report(&self) -> Option<Timestamp> {
         self.object.time("/status/plimsoll/stalled/since").or_else(|| self.object.last_write())
     }
 
-    /// How long it has been since anything was heard of it.
-    pub fn silence(&self, world: &World) -> Duration {
-        self.last_word().map(|then| world.age(then)).unwrap_or_default()
+    /// The time since its last progress report.
+    pub fn silence(&self, cluster: &ClusterState) -> Duration {
+        self.last_report().map(|then| cluster.age(then)).unwrap_or_default()
     }
 
-    /// Others of its kind that are at work on the same node: by default there is room for one.
-    pub fn ahead(&self, world: &'w World) -> Option<&'w Object> {
-        if self.object.kind().is_plugins() {
+    /// Another transfer that runs on the same node: by default one runs at a time.
+    pub fn ahead(&self, cluster: &'w ClusterState) -> Option<&'w Object> {
+        if self.object.kind().is_plugin_volume() {
             return None;
         }
         let node = self.node();
         let kinds = [Kind::PodVolumeBackup, Kind::PodVolumeRestore, Kind::DataUpload, Kind::DataDownload];
-        let others = kinds.into_iter().flat_map(|kind| world.all(kind)).map(|object| Transfer { object });
+        let others = kinds.into_iter().flat_map(|kind| cluster.all(kind)).map(|object| Transfer { object });
         let busy = |other: &Transfer<'_>| {
             matches!(other.object.phase(), "Accepted" | "Prepared" | "InProgress")
                 && other.object.name() != self.object.name()
@@ -195,58 +195,58 @@ impl<'w> Transfer<'w> {
         others.into_iter().find(busy).map(|other| other.object)
     }
 
-    /// How it looks.
-    pub fn sketch(&self, world: &World) -> Sketch {
+    /// The task of this transfer.
+    pub fn observed_task(&self, cluster: &ClusterState) -> ObservedTask {
         let (done, total) = self.bytes();
         let object = self.object;
-        let mut sketch = Sketch::new(self.label(), self.standing(world))
-            .at(self.began(), self.last_word())
-            .until(object.time("/status/completionTimestamp"));
-        if self.counts() {
-            sketch = sketch.counting(Unit::Bytes, done, total);
+        let mut observed = ObservedTask::new(self.label(), self.status(cluster))
+            .with_times(self.began(), self.last_report())
+            .with_end(object.time("/status/completionTimestamp"));
+        if self.reports_progress() {
+            observed = observed.with_meter(Unit::Bytes, done, total);
         }
         if let Some(files) = object.number("/status/plimsoll/filesDone") {
             let all = object.number("/status/plimsoll/totalFiles").map_or(Total::Unknown, Total::Final);
-            sketch = sketch.counting(Unit::Files, files, all);
+            observed = observed.with_meter(Unit::Files, files, all);
         }
-        sketch.item = object.some_text("/status/plimsoll/doing").filter(|_| !self.is_ended()).map(str::to_owned);
-        sketch.hint = object.some_text("/status/message").map(clean);
-        sketch
+        observed.item = object.some_text("/status/plimsoll/doing").filter(|_| !self.is_ended()).map(str::to_owned);
+        observed.hint = object.some_text("/status/message").map(sanitize);
+        observed
     }
 
-    fn standing(self, world: &World) -> Standing {
-        let message = || clean(self.object.text("/status/message"));
+    fn status(self, cluster: &ClusterState) -> TaskStatus {
+        let message = || sanitize(self.object.text("/status/message"));
         let on = self.node().map(|node| format!(" on node {node}")).unwrap_or_default();
         match self.end() {
-            Some(End::Done) => return Standing::Done,
-            Some(End::Failed) => return Standing::Failed(message()),
-            Some(End::Cancelled) => return Standing::Cancelled(message()),
-            None if self.object.kind().is_plugins() => return self.plugins_standing(),
+            Some(TransferEnd::Done) => return TaskStatus::Done,
+            Some(TransferEnd::Failed) => return TaskStatus::Failed(message()),
+            Some(TransferEnd::Cancelled) => return TaskStatus::Cancelled(message()),
+            None if self.object.kind().is_plugin_volume() => return self.plugin_status(),
             None => {}
         }
         match self.object.phase() {
-            "InProgress" => Standing::Running,
-            "Canceling" => Standing::Waiting(format!("the mover{on} to stop")),
-            "Prepared" | "New" if self.ahead(world).is_some() => {
-                let ahead = self.ahead(world).map(|other| other.reference().to_string()).unwrap_or_default();
-                Standing::Patient(format!("its turn{on}, behind {ahead}"))
+            "InProgress" => TaskStatus::Running,
+            "Canceling" => TaskStatus::Waiting(format!("the mover{on} to stop")),
+            "Prepared" | "New" if self.ahead(cluster).is_some() => {
+                let ahead = self.ahead(cluster).map(|other| other.reference().to_string()).unwrap_or_default();
+                TaskStatus::Queued(format!("its turn{on}, behind {ahead}"))
             }
-            "Accepted" => Standing::Waiting(format!("the mover's pod{on} to start")),
-            "Prepared" => Standing::Waiting(format!("the node agent{on} to begin")),
+            "Accepted" => TaskStatus::Waiting(format!("the mover's pod{on} to start")),
+            "Prepared" => TaskStatus::Waiting(format!("the node agent{on} to begin")),
             _ if self.object.kind() == Kind::PodVolumeRestore => match self.pod() {
-                Some((namespace, pod)) => Standing::Waiting(format!("pod {namespace}/{pod} to wait for its volume")),
-                None => Standing::Waiting("its pod".to_owned()),
+                Some((namespace, pod)) => TaskStatus::Waiting(format!("pod {namespace}/{pod} to wait for its volume")),
+                None => TaskStatus::Waiting("its pod".to_owned()),
             },
-            _ => Standing::Waiting(format!("the node agent{on} to take it up")),
+            _ => TaskStatus::Waiting(format!("the node agent{on} to accept it")),
         }
     }
 
-    /// A plugin that says nothing is not called stalled for that alone.
-    fn plugins_standing(self) -> Standing {
+    /// A plugin without progress reports is not stalled for that alone.
+    fn plugin_status(self) -> TaskStatus {
         match self.object.phase() {
-            _ if self.counts() => Standing::Running,
-            "New" => Standing::Patient("the plugin to say something".to_owned()),
-            _ => Standing::Quiet,
+            _ if self.reports_progress() => TaskStatus::Running,
+            "New" => TaskStatus::Queued("the plugin to report progress".to_owned()),
+            _ => TaskStatus::Quiet,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use plimsoll_progress::{Clock, Frame, Replica, Shown, Trees};
+use plimsoll_progress::{Clock, Frame, Replica, TreeRegistration, Trees};
 use serde::Deserialize;
 
 use crate::sse::parse_events;
@@ -22,7 +22,7 @@ struct TreeEvent {
 
 /// The replicas of one stream, by the uid of their subject.
 #[derive(Default)]
-struct Replicas(BTreeMap<String, (Arc<Mutex<Replica>>, Shown)>);
+struct Replicas(BTreeMap<String, (Arc<Mutex<Replica>>, TreeRegistration)>);
 
 /// Keeps replicas of the trees of a stream in `trees`, until the stream ends or is silent for too long.
 pub async fn replicate<E>(chunks: impl Stream<Item = Result<Bytes, E>>, trees: &Trees) {
@@ -49,9 +49,10 @@ impl Replicas {
     }
 }
 
-fn add_replica(subject: &str, trees: &Trees) -> (Arc<Mutex<Replica>>, Shown) {
+fn add_replica(subject: &str, trees: &Trees) -> (Arc<Mutex<Replica>>, TreeRegistration) {
     let replica = Arc::new(Mutex::new(Replica::new(Clock::system())));
     let source = Arc::clone(&replica);
-    let registration = trees.show(subject, move || source.lock().unwrap_or_else(PoisonError::into_inner).snapshot());
+    let registration =
+        trees.register(subject, move || source.lock().unwrap_or_else(PoisonError::into_inner).snapshot());
     (replica, registration)
 }

@@ -1,4 +1,4 @@
-//! How good the time left and the stall verdict are, as a table, beside what everybody else does.
+//! How good the time left and the stall verdict are, as a table, beside two simple estimators.
 //!
 //! `cargo bench -p plimsoll-progress --bench estimator`; fails if a bar is missed.
 

@@ -141,7 +141,7 @@ impl Frame {
 
     /// The tree of a full frame, as it stood when the frame was made.
     pub fn snapshot(&self) -> Snapshot {
-        let stall = crate::verdict::deepest_stall(&self.nodes);
+        let stall = crate::stall_check::deepest_stall(&self.nodes);
         Snapshot { operation: Arc::clone(&self.operation), nodes: self.nodes.clone(), stall }
     }
 }
@@ -175,7 +175,7 @@ impl Encoder {
     /// The frame for what changed since the last one; nothing if nothing did.
     pub fn encode(&mut self, snapshot: &Snapshot) -> Option<Frame> {
         let Some(sent) = &self.sent else { return Some(self.full(snapshot)) };
-        let changed = |node: &&Node| sent.get(&node.path).is_none_or(|before| !node.says_the_same_as(before));
+        let changed = |node: &&Node| sent.get(&node.path).is_none_or(|before| !node.has_same_content(before));
         let nodes: Vec<Node> = snapshot.nodes.iter().filter(changed).cloned().collect();
         let removed = removed(sent, snapshot);
         if nodes.is_empty() && removed.is_empty() {

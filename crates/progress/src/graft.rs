@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::cell::{Grafted, lock};
 use crate::frame::{Frame, FrameError};
-use crate::replica::{Applied, Replica};
+use crate::replica::{FrameOutcome, Replica};
 use crate::snapshot::join;
 use crate::task::Task;
+use crate::task_cell::{GraftedReplica, lock};
 
 /// A place in a tree where another process's frames are shown.
 ///
@@ -24,22 +24,22 @@ impl Graft {
         let name = tree.reserve(task.cell(), name);
         let floors = tree.saved_below(&join(task.path(), &name));
         let replica = Arc::new(Mutex::new(Replica::with_floors(tree.clock.clone(), floors)));
-        task.cell().live().grafts.push(Grafted { name, replica: Arc::clone(&replica) });
+        task.cell().live().grafts.push(GraftedReplica { name, replica: Arc::clone(&replica) });
         Self { task: task.clone(), replica }
     }
 
     /// Shows a frame, if it is newer than what is shown.
-    pub fn apply(&self, frame: &Frame) -> Result<Applied, FrameError> {
+    pub fn apply(&self, frame: &Frame) -> Result<FrameOutcome, FrameError> {
         lock(&self.replica).apply(frame)
     }
 
-    /// Nobody will send any more: what the other process left open is interrupted, for this reason.
+    /// The other process sends no more frames: its open tasks are interrupted for this reason.
     pub fn interrupt(&self, reason: impl AsRef<str>) {
         lock(&self.replica).interrupt(reason.as_ref());
     }
 
     /// Makes room for another process at the same work, which counts for itself. The tasks above show nothing less for it.
-    pub fn begin_again(&self) {
+    pub fn restart(&self) {
         let mut replica = lock(&self.replica);
         if replica.position().is_some() {
             *replica = Replica::new(self.task.tree().clock.clone());

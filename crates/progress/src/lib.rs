@@ -1,7 +1,7 @@
 //! The progress model: operations, tasks and meters, and what can honestly be said about them.
 //!
-//! Everything long-running reports through this crate and nowhere else. Workers hold cheap handles and count; whoever
-//! wants to show something takes a [`Snapshot`], which is plain data, and draws what [`view`] makes of it.
+//! Everything long-running reports through this crate and nowhere else. Workers hold cheap handles and count. A display takes a
+//! [`Snapshot`], which is plain data, and draws the rows of [`view`].
 //!
 //! ```text
 //!   Operation ── Task ── Task ── Meter ◄── add / skip / fail      (workers: atomics, no lock, no clock)
@@ -15,50 +15,50 @@
 //! It must never block the work, print, sleep, start a thread, know an async runtime or know Kubernetes. It must never
 //! show a percentage that falls, 100 % before the end, a time left of zero while work remains, or a wait without a reason.
 
-mod assemble;
-mod below;
-mod cell;
+mod child_summary;
 mod clock;
 mod counts;
-pub mod cut;
 mod frame;
 mod graft;
 mod meter;
 mod operation;
-mod order;
 mod pace;
 pub mod percent;
 mod rate;
 mod replica;
-mod restore;
+mod resume;
 mod sampler;
 mod snapshot;
+mod snapshot_builder;
 mod speed;
 mod stall;
+mod stall_check;
 mod state;
 mod task;
+mod task_cell;
 mod text;
 mod tree;
+mod tree_order;
 mod trees;
-mod verdict;
+pub mod truncate;
 pub mod view;
 mod wait;
 
 pub use clock::{Clock, VirtualClock};
 pub use counts::{Counts, Total, Unit};
 
-pub use cut::Limits;
 pub use frame::{Encoder, FRAME_VERSION, Frame, FrameError};
 pub use graft::Graft;
 pub use meter::Meter;
 pub use operation::{Observer, Operation};
 pub use percent::{Percent, percent_string};
 pub use rate::TimeLeft;
-pub use replica::{Applied, Replica};
-pub use snapshot::{Ages, Folded, Node, Snapshot};
+pub use replica::{FrameOutcome, Replica};
+pub use snapshot::{Ages, FoldedCounts, Node, Snapshot};
 pub use speed::Speed;
 pub use stall::{Stall, StallReason, StallRule};
 pub use state::{Ending, State};
 pub use task::Task;
-pub use trees::{Shown, Trees};
+pub use trees::{TreeRegistration, Trees};
+pub use truncate::Limits;
 pub use wait::Wait;

@@ -111,7 +111,7 @@ impl PackedTotal {
 
 /// A counter of one task. Cheap to clone, to share and to add to.
 ///
-/// A meter is a handle on its task too: the task is not interrupted while somebody still holds one.
+/// A meter is a handle of its task too: the task is not interrupted while a meter is held.
 #[derive(Clone, Debug)]
 pub struct Meter {
     cell: Arc<MeterCell>,

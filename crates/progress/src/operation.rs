@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::restore;
+use crate::resume;
 use crate::snapshot::Snapshot;
 use crate::stall::StallRule;
 use crate::state::{Ending, State};
@@ -14,7 +14,7 @@ use crate::wait::Wait;
 
 /// One operation and its tree of tasks. Cheap to clone.
 ///
-/// An operation that is dropped before it ended is interrupted, like any task: so whoever only looks should hold an
+/// An operation that is dropped before it ended is interrupted, like any task: so an observer should hold an
 /// [`Observer`], which keeps nothing alive.
 #[derive(Clone, Debug)]
 pub struct Operation {
@@ -34,9 +34,9 @@ impl Operation {
     /// it is taken up again, which [`Task::child`] does by name. Rates start empty. The guard stands for the gap: the root
     /// waits until it is dropped, and that is never a stall.
     pub fn resume(saved: &Snapshot, who: impl AsRef<str>, clock: Clock) -> (Self, Wait) {
-        let (tree, root) = restore::tree(saved, who.as_ref(), clock);
+        let (tree, root) = resume::tree(saved, who.as_ref(), clock);
         let root = Task::new(tree, root, None);
-        let gap = root.wait_patiently(restore::taken_over_from(who.as_ref()));
+        let gap = root.wait_in_queue(resume::taken_over_from(who.as_ref()));
         (Self { root }, gap)
     }
 

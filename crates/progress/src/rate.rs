@@ -18,7 +18,7 @@ const SPACING: Duration = Duration::from_secs(2);
 const SHORTEST_FOR_RATE: Duration = Duration::from_secs(1);
 /// No time left is told from less than this.
 const SHORTEST_FOR_LEFT: Duration = Duration::from_secs(3);
-/// No range is narrower than this share to either side: nobody knows the future so well.
+/// No range is narrower than this share to either side: an estimate is never more precise.
 const NARROWEST: f64 = 0.1;
 /// None is wider: a range from nothing to double says nothing.
 const WIDEST: f64 = 0.6;

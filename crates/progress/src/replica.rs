@@ -1,4 +1,4 @@
-//! Another process's tree, kept up to date from its frames.
+//! A replica of another process's tree, updated from its frames.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::clock::Clock;
 use crate::counts::Counts;
 use crate::frame::{Frame, FrameError};
 use crate::snapshot::{Node, Snapshot, join};
+use crate::stall_check::deepest_stall;
 use crate::state::State;
 use crate::text::clean_reason;
-use crate::verdict::deepest_stall;
 
-/// What became of a frame.
+/// The result of applying a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// It is shown.
+pub enum FrameOutcome {
+    /// It was applied.
     Fresh,
-    /// It is shown, but a frame before it is missing: parts may be old until a full frame comes.
+    /// It was applied, but an earlier frame is missing: parts may be old until the next full frame.
     AfterGap,
-    /// It is not newer than what is shown, and was ignored.
+    /// It is not newer than the replica, and was ignored.
     Stale,
-    /// It is a change to a tree that was never seen: a full frame is needed first.
+    /// It changes an unknown tree: a full frame is needed first.
     NeedsFull,
 }
 
@@ -33,15 +33,15 @@ pub struct Replica {
     clock: Clock,
     operation: Option<Arc<str>>,
     position: Option<(u64, u64)>,
-    heard: Duration,
-    held: Vec<Held>,
+    last_frame: Duration,
+    nodes: Vec<ReplicaNode>,
     by_path: HashMap<Arc<str>, usize>,
     floors: HashMap<Arc<str>, Node>,
 }
 
-/// A node, and when it came.
+/// A node, and when it was received.
 #[derive(Debug)]
-struct Held {
+struct ReplicaNode {
     node: Node,
     at: Duration,
 }
@@ -55,31 +55,31 @@ impl Replica {
     /// An empty copy that will show nothing less than these nodes did.
     pub(crate) fn with_floors(clock: Clock, floors: Vec<Node>) -> Self {
         Self {
-            heard: clock.now(),
+            last_frame: clock.now(),
             clock,
             operation: None,
             position: None,
-            held: Vec::new(),
+            nodes: Vec::new(),
             by_path: HashMap::new(),
             floors: floors.into_iter().map(|node| (Arc::clone(&node.path), node)).collect(),
         }
     }
 
     /// Takes a frame, if it is newer than what is shown.
-    pub fn apply(&mut self, frame: &Frame) -> Result<Applied, FrameError> {
+    pub fn apply(&mut self, frame: &Frame) -> Result<FrameOutcome, FrameError> {
         frame.check()?;
         self.check_operation(frame)?;
         let next = frame.position();
         if self.position.is_some_and(|shown| next <= shown) {
-            return Ok(Applied::Stale);
+            return Ok(FrameOutcome::Stale);
         }
         let same_epoch = self.position.is_some_and(|(epoch, _)| epoch == frame.epoch);
         if !frame.full && !same_epoch {
-            return Ok(Applied::NeedsFull);
+            return Ok(FrameOutcome::NeedsFull);
         }
         let gap = !frame.full && self.position.is_some_and(|(_, sequence)| sequence + 1 != frame.sequence);
         self.take(frame);
-        Ok(if gap { Applied::AfterGap } else { Applied::Fresh })
+        Ok(if gap { FrameOutcome::AfterGap } else { FrameOutcome::Fresh })
     }
 
     fn check_operation(&self, frame: &Frame) -> Result<(), FrameError> {
@@ -95,7 +95,7 @@ impl Replica {
         let now = self.clock.now();
         self.operation = Some(Arc::clone(&frame.operation));
         self.position = Some(frame.position());
-        self.heard = now;
+        self.last_frame = now;
         if frame.full {
             self.forget_all();
         }
@@ -109,36 +109,36 @@ impl Replica {
 
     /// Before a whole new tree, what was shown becomes the floor.
     fn forget_all(&mut self) {
-        for held in self.held.drain(..) {
-            self.floors.insert(Arc::clone(&held.node.path), held.node);
+        for received in self.nodes.drain(..) {
+            self.floors.insert(Arc::clone(&received.node.path), received.node);
         }
         self.by_path.clear();
     }
 
     fn forget(&mut self, path: &str) {
         if let Some(index) = self.by_path.remove(path) {
-            let held = self.held.remove(index);
-            self.floors.insert(Arc::clone(&held.node.path), held.node);
+            let received = self.nodes.remove(index);
+            self.floors.insert(Arc::clone(&received.node.path), received.node);
             self.by_path.values_mut().filter(|at| **at > index).for_each(|at| *at -= 1);
         }
     }
 
     fn put(&mut self, node: &Node, at: Duration) {
         let known = self.by_path.get(&node.path).copied();
-        let floor = known.map(|index| &self.held[index].node).or_else(|| self.floors.get(&node.path));
-        let held = Held { node: floor.map_or_else(|| node.clone(), |floor| raised(node, floor)), at };
+        let floor = known.map(|index| &self.nodes[index].node).or_else(|| self.floors.get(&node.path));
+        let received = ReplicaNode { node: floor.map_or_else(|| node.clone(), |floor| raised(node, floor)), at };
         if let Some(index) = known {
-            self.held[index] = held;
+            self.nodes[index] = received;
         } else {
-            self.by_path.insert(Arc::clone(&node.path), self.held.len());
-            self.held.push(held);
+            self.by_path.insert(Arc::clone(&node.path), self.nodes.len());
+            self.nodes.push(received);
         }
     }
 
     /// The other process is gone: what it had not ended will never end by itself.
     pub(crate) fn interrupt(&mut self, reason: &str) {
         let (now, reason) = (self.clock.now(), clean_reason(reason));
-        for held in self.held.iter_mut().filter(|held| held.node.state.is_open()) {
+        for received in self.nodes.iter_mut().filter(|received| received.node.state.is_open()) {
             let node = Node {
                 state: State::Interrupted,
                 reason: Some(Arc::clone(&reason)),
@@ -146,9 +146,9 @@ impl Replica {
                 left: None,
                 stall: None,
                 overdue: false,
-                ..held.aged(now)
+                ..received.aged(now)
             };
-            *held = Held { node, at: now };
+            *received = ReplicaNode { node, at: now };
         }
     }
 
@@ -159,7 +159,7 @@ impl Replica {
 
     /// How long ago the last frame came.
     pub fn silence(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.heard)
+        now.saturating_sub(self.last_frame)
     }
 
     /// The tree as it is by now, as far as the last frame tells; nothing before the first one.
@@ -191,17 +191,17 @@ impl Replica {
     /// Every node after its parent, older by the time since it came. Nodes without a parent are left out.
     fn nodes(&self, now: Duration) -> Vec<Node> {
         let mut children: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (index, held) in self.held.iter().enumerate() {
-            if let Some(parent) = held.node.parent_path() {
+        for (index, received) in self.nodes.iter().enumerate() {
+            if let Some(parent) = received.node.parent_path() {
                 children.entry(parent).or_default().push(index);
             }
         }
-        let mut nodes = Vec::with_capacity(self.held.len());
+        let mut nodes = Vec::with_capacity(self.nodes.len());
         let mut stack: Vec<usize> = self.by_path.get("").copied().into_iter().collect();
         while let Some(index) = stack.pop() {
-            let held = &self.held[index];
-            nodes.push(held.aged(now));
-            if let Some(below) = children.get(&*held.node.path) {
+            let received = &self.nodes[index];
+            nodes.push(received.aged(now));
+            if let Some(below) = children.get(&*received.node.path) {
                 stack.extend(below.iter().rev());
             }
         }
@@ -210,7 +210,7 @@ impl Replica {
     }
 }
 
-impl Held {
+impl ReplicaNode {
     fn aged(&self, now: Duration) -> Node {
         let mut node = self.node.clone();
         let since = now.saturating_sub(self.at);

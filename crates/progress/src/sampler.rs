@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::assemble::{self, Draft};
 use crate::counts::Counts;
-use crate::order::Order;
 use crate::rate::Window;
 use crate::snapshot::{Node, Snapshot};
+use crate::snapshot_builder::{self, Draft};
 use crate::stall::Cadence;
 use crate::tree::Tree;
+use crate::tree_order::TreeOrder;
 
 /// The memory of all tasks, by their index in the tree.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(crate) struct Sampler {
     tracks: Vec<Track>,
     /// Room for the next snapshot, kept because asking for megabytes anew each time costs more than filling them.
     drafts: Vec<Draft>,
-    order: Order,
+    order: TreeOrder,
 }
 
 /// The memory of one task.
@@ -32,7 +32,7 @@ pub(crate) struct Track {
     pub(crate) cadence: Cadence,
     counted: Fingerprint,
     signalled: Option<Duration>,
-    /// When it last advanced, as far as anybody looked.
+    /// When it last advanced, as of the last snapshot.
     advanced: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Sampler {
         let cells = tree.cells();
         self.tracks.resize_with(cells.len(), Track::default);
         self.order.update(&cells);
-        assemble::snapshot(tree, &cells, &self.order, &mut self.tracks, &mut self.drafts)
+        snapshot_builder::snapshot(tree, &cells, &self.order, &mut self.tracks, &mut self.drafts)
     }
 
     /// Nothing shown for this task may fall below what `saved` showed.

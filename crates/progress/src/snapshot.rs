@@ -77,8 +77,8 @@ pub struct Node {
     #[serde(default)]
     pub signals: u64,
     /// Descendants that were left out to keep the tree small.
-    #[serde(default, skip_serializing_if = "Folded::is_empty")]
-    pub folded: Folded,
+    #[serde(default, skip_serializing_if = "FoldedCounts::is_empty")]
+    pub folded: FoldedCounts,
     /// How long ago things happened.
     #[serde(default)]
     pub ages: Ages,
@@ -104,7 +104,7 @@ pub struct Ages {
 /// How many descendants were left out, by how they fared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Folded {
+pub struct FoldedCounts {
     /// Not begun.
     #[serde(skip_serializing_if = "is_none_left_out")]
     pub pending: u64,
@@ -127,7 +127,7 @@ fn is_none_left_out(value: &u64) -> bool {
     *value == 0
 }
 
-impl Folded {
+impl FoldedCounts {
     /// Whether nothing was left out.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
@@ -148,7 +148,7 @@ impl Folded {
         }
     }
 
-    pub(crate) fn merge(&mut self, other: &Folded) {
+    pub(crate) fn merge(&mut self, other: &FoldedCounts) {
         self.pending = self.pending.saturating_add(other.pending);
         self.active = self.active.saturating_add(other.active);
         self.done = self.done.saturating_add(other.done);
@@ -179,7 +179,7 @@ impl Node {
     }
 
     /// Whether everything but the ages is the same.
-    pub fn says_the_same_as(&self, other: &Node) -> bool {
+    pub fn has_same_content(&self, other: &Node) -> bool {
         self.facts() == other.facts()
     }
 

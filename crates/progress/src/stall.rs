@@ -36,17 +36,17 @@ impl StallRule {
 /// Why a task counts as stalled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StallReason {
-    /// It runs, and nothing has moved.
+    /// It runs without an advance.
     NoAdvance,
-    /// It waits, for longer than it should.
+    /// It waits for longer than it should.
     WaitingTooLong,
-    /// It sends no signal by nature, and a check found it dead.
+    /// It reports no progress by design, and a liveness check failed.
     LivenessFailed,
-    /// It sends no signal by nature, and its time is up.
+    /// It reports no progress by design, and its deadline has passed.
     DeadlineExceeded,
-    /// Another process does the work, and that process has fallen silent.
-    NoWord,
-    /// A reason this version does not know, from a newer process.
+    /// The process that does the work sends no reports.
+    NoReport,
+    /// A reason of a newer version.
     #[default]
     #[serde(other)]
     Unknown,
@@ -60,7 +60,7 @@ impl StallReason {
             Self::WaitingTooLong => "WaitingTooLong",
             Self::LivenessFailed => "LivenessFailed",
             Self::DeadlineExceeded => "DeadlineExceeded",
-            Self::NoWord => "NoWord",
+            Self::NoReport => "NoReport",
             Self::Unknown => "Unknown",
         }
     }

@@ -23,9 +23,9 @@ pub enum State {
     Skipped,
     /// Ended badly, for a reason.
     Failed,
-    /// Ended because somebody asked.
+    /// Cancelled on request.
     Cancelled,
-    /// Nobody works on it any more, and nobody said how it ended.
+    /// Its process is gone without reporting an end.
     Interrupted,
     /// A state this version does not know, from a newer process.
     #[default]
@@ -78,7 +78,7 @@ pub enum Ending {
     Succeeded,
     /// Badly, for this reason.
     Failed(String),
-    /// Because somebody asked, for this reason.
+    /// Cancelled on request, for this reason.
     Cancelled(String),
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cell::{Cell, Live};
 use crate::counts::Unit;
 use crate::graft::Graft;
 use crate::meter::Meter;
 use crate::state::State;
+use crate::task_cell::{Cell, TaskFields};
 use crate::text::{clean, clean_reason};
 use crate::tree::Tree;
 use crate::wait::Wait;
@@ -15,7 +15,7 @@ use crate::wait::Wait;
 /// A handle on one task. Cheap to clone.
 ///
 /// # Guarantees
-/// - Nothing here waits for a reader: reporting costs the same whether or not anybody looks.
+/// - Nothing here waits for a reader: reporting costs the same with and without one.
 /// - Once a task has ended, nothing changes it any more; later calls are ignored.
 ///
 /// # Cancel safety
@@ -41,7 +41,7 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    fn change(&self, work: impl FnOnce(&mut Live)) {
+    fn change(&self, work: impl FnOnce(&mut TaskFields)) {
         let mut live = self.cell.live();
         if live.state.is_open() {
             work(&mut live);
@@ -49,7 +49,7 @@ impl Handle {
     }
 
     /// A change that is also a sign of life.
-    fn advance(&self, work: impl FnOnce(&mut Live)) {
+    fn advance(&self, work: impl FnOnce(&mut TaskFields)) {
         let now = self.tree.now();
         self.change(|live| {
             work(live);
@@ -99,19 +99,19 @@ impl Task {
 
     /// A task below this one, at work from now on. A second one of the same name gets a number (`name#2`); one that comes
     /// from a saved tree is taken up again.
-    #[must_use = "a task that nobody holds is interrupted"]
+    #[must_use = "a task without a handle is interrupted"]
     pub fn child(&self, name: impl AsRef<str>) -> Task {
         self.make_child(name.as_ref(), State::Running)
     }
 
     /// A task below this one that has not begun: it counts in the percentage, and begins with [`Task::start`].
-    #[must_use = "a task that nobody holds is interrupted"]
+    #[must_use = "a task without a handle is interrupted"]
     pub fn planned(&self, name: impl AsRef<str>) -> Task {
         self.make_child(name.as_ref(), State::Pending)
     }
 
     /// A task at work that is expected to take this long: its weight in the percentage.
-    #[must_use = "a task that nobody holds is interrupted"]
+    #[must_use = "a task without a handle is interrupted"]
     pub fn child_with_expected(&self, name: impl AsRef<str>, expected: Duration) -> Task {
         let child = self.child(name);
         child.expect_duration(expected);
@@ -179,7 +179,7 @@ impl Task {
 
     /// Waits for something that may take any time, such as one's turn: never a stall.
     #[must_use = "the waiting ends when the guard is dropped"]
-    pub fn wait_patiently(&self, reason: impl AsRef<str>) -> Wait {
+    pub fn wait_in_queue(&self, reason: impl AsRef<str>) -> Wait {
         self.begin_wait(reason.as_ref(), true)
     }
 
@@ -237,7 +237,7 @@ impl Task {
         self.0.end(State::Skipped, Some(reason.as_ref()));
     }
 
-    /// Ends it because somebody asked.
+    /// Ends it as cancelled on request.
     pub fn cancel(&self, reason: impl AsRef<str>) {
         self.0.end(State::Cancelled, Some(reason.as_ref()));
     }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::cell::{Cell, Live, PARENT_ENDED, lock};
 use crate::clock::Clock;
 use crate::sampler::Sampler;
 use crate::snapshot::{Node, Snapshot, join, subtree};
 use crate::stall::StallRule;
 use crate::state::State;
+use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, lock};
 use crate::text::clean_name;
 
 /// All tasks of one operation.
@@ -27,7 +27,7 @@ pub(crate) struct Tree {
     sampler: Mutex<Sampler>,
 }
 
-/// The list is shared with whoever takes a snapshot, and copied only if it grows meanwhile: a snapshot keeps no worker
+/// The list is shared with snapshots, and copied only if it grows meanwhile: a snapshot keeps no worker
 /// from adding a task.
 #[derive(Debug, Default)]
 struct Structure {
@@ -39,7 +39,7 @@ struct Structure {
 const NO_CELL: usize = usize::MAX;
 
 impl Structure {
-    fn add(&mut self, parent: Option<usize>, path: Arc<str>, name: Arc<str>, live: Live) -> Arc<Cell> {
+    fn add(&mut self, parent: Option<usize>, path: Arc<str>, name: Arc<str>, live: TaskFields) -> Arc<Cell> {
         let cell = Arc::new(Cell::new(self.cells.len(), parent, Arc::clone(&path), name, live));
         self.by_path.insert(path, cell.index);
         Arc::make_mut(&mut self.cells).push(Arc::clone(&cell));
@@ -72,7 +72,7 @@ impl Tree {
     pub(crate) fn new(name: &str, clock: Clock, root: State) -> (Arc<Self>, Arc<Cell>) {
         let name = clean_name(name);
         let mut structure = Structure::default();
-        let root = structure.add(None, "".into(), Arc::clone(&name), Live::new(root, clock.now()));
+        let root = structure.add(None, "".into(), Arc::clone(&name), TaskFields::new(root, clock.now()));
         let tree = Self {
             name,
             clock,
@@ -137,7 +137,7 @@ impl Tree {
         self.with_sampler(|sampler| sampler.snapshot(self))
     }
 
-    /// A task below `parent`: the one of that name in a saved tree that nobody has taken up yet, or a new one.
+    /// A task below `parent`: the task of that name in a saved tree that was not resumed yet, or a new one.
     pub(crate) fn child(&self, parent: &Arc<Cell>, name: &str, state: State) -> Arc<Cell> {
         let wanted = clean_name(name);
         let now = self.now();
@@ -151,7 +151,7 @@ impl Tree {
         }
         let (name, path) = structure.free_name(&parent.path, &wanted);
         let expected = self.usual(&path);
-        let live = Live { expected, expected_by_history: expected.is_some(), ..Live::new(state, now) };
+        let live = TaskFields { expected, expected_by_history: expected.is_some(), ..TaskFields::new(state, now) };
         let cell = structure.add(Some(parent.index), path, name, live);
         attach(parent, &cell, true, now);
         cell
@@ -170,7 +170,7 @@ impl Tree {
     }
 
     /// A task of a saved tree, put back in its place.
-    pub(crate) fn put_back(&self, parent: &str, name: &Arc<str>, live: Live) -> Option<Arc<Cell>> {
+    pub(crate) fn put_back(&self, parent: &str, name: &Arc<str>, live: TaskFields) -> Option<Arc<Cell>> {
         let mut structure = lock(&self.structure);
         let above = Arc::clone(structure.at(parent)?);
         let path = join(parent, name);

@@ -1,4 +1,4 @@
-//! The trees of a process that others may look at, each under a key that both sides know.
+//! The trees of a process, registered under keys, for readers in the same process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,37 +6,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::snapshot::Snapshot;
 
-type Look = Arc<dyn Fn() -> Option<Snapshot> + Send + Sync>;
+type SnapshotSource = Arc<dyn Fn() -> Option<Snapshot> + Send + Sync>;
 
-/// Trees that are live in this process: its own operations, or copies of another process's. Cheap to clone.
+/// Trees in this process's memory: its own operations, or replicas of another process's. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Trees {
-    shown: Arc<Mutex<BTreeMap<String, (u64, Look)>>>,
+    registered: Arc<Mutex<BTreeMap<String, (u64, SnapshotSource)>>>,
 }
 
-/// A tree is shown for as long as this lives.
-#[must_use = "the tree is shown only while this lives"]
+/// Keeps a tree registered for as long as this lives.
+#[must_use = "the tree is registered only while this lives"]
 #[derive(Debug)]
-pub struct Shown {
+pub struct TreeRegistration {
     trees: Trees,
     key: String,
-    turn: u64,
+    generation: u64,
 }
 
 impl Trees {
-    /// Shows a tree under a key. Whoever comes later under the same key is the one that is seen.
-    pub fn show(&self, key: &str, look: impl Fn() -> Option<Snapshot> + Send + Sync + 'static) -> Shown {
-        let mut shown = self.lock();
-        let turn = shown.get(key).map_or(0, |(turn, _)| turn + 1);
-        shown.insert(key.to_owned(), (turn, Arc::new(look)));
-        Shown { trees: self.clone(), key: key.to_owned(), turn }
+    /// Registers a tree under a key. A later registration of the same key replaces it.
+    pub fn register(
+        &self,
+        key: &str,
+        source: impl Fn() -> Option<Snapshot> + Send + Sync + 'static,
+    ) -> TreeRegistration {
+        let mut registered = self.lock();
+        let generation = registered.get(key).map_or(0, |(generation, _)| generation + 1);
+        registered.insert(key.to_owned(), (generation, Arc::new(source)));
+        TreeRegistration { trees: self.clone(), key: key.to_owned(), generation }
     }
 
-    /// The tree under a key, as it is now.
+    /// The current tree under a key.
     pub fn snapshot(&self, key: &str) -> Option<Snapshot> {
-        // Looked at without the lock: a snapshot takes its time.
-        let look = self.lock().get(key).map(|(_, look)| Arc::clone(look))?;
-        look()
+        // Without the lock: a snapshot takes time.
+        let source = self.lock().get(key).map(|(_, source)| Arc::clone(source))?;
+        source()
     }
 
     /// The keys of all trees.
@@ -44,13 +48,13 @@ impl Trees {
         self.lock().keys().cloned().collect()
     }
 
-    /// Whether there is none.
+    /// Whether there are no trees.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (u64, Look)>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (u64, SnapshotSource)>> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -60,11 +64,11 @@ impl fmt::Debug for Trees {
     }
 }
 
-impl Drop for Shown {
+impl Drop for TreeRegistration {
     fn drop(&mut self) {
-        let mut shown = self.trees.lock();
-        if shown.get(&self.key).is_some_and(|(turn, _)| *turn == self.turn) {
-            shown.remove(&self.key);
+        let mut registered = self.trees.lock();
+        if registered.get(&self.key).is_some_and(|(generation, _)| *generation == self.generation) {
+            registered.remove(&self.key);
         }
     }
 }
@@ -75,16 +79,16 @@ mod tests {
     use crate::{Clock, Operation};
 
     #[test]
-    fn a_tree_is_seen_while_it_is_shown_and_a_successor_is_not_taken_away_with_it() {
+    fn a_tree_is_found_while_it_is_registered_and_its_end_does_not_remove_its_successor() {
         let trees = Trees::default();
         let operation = |name: &str| {
             let observer = Operation::new(name, Clock::system()).observer();
             move || Some(observer.snapshot())
         };
         let name = |trees: &Trees| trees.snapshot("uid").map(|tree| tree.operation.to_string());
-        let first = trees.show("uid", operation("first"));
+        let first = trees.register("uid", operation("first"));
         assert_eq!(name(&trees).as_deref(), Some("first"));
-        let second = trees.show("uid", operation("second"));
+        let second = trees.register("uid", operation("second"));
         drop(first);
         assert_eq!(name(&trees).as_deref(), Some("second"));
         drop(second);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::counts::{Counts, Total, Unit};
-use crate::cut::{Limits, cut};
 use crate::rate::TimeLeft;
-use crate::snapshot::{Folded, Node, Snapshot, depths, gather};
+use crate::snapshot::{FoldedCounts, Node, Snapshot, depths, gather};
 use crate::speed::Speed;
 use crate::state::State;
+use crate::truncate::{Limits, truncate};
 
 /// One line to draw.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,7 +63,7 @@ pub enum Look {
     Skipped,
     /// Ended badly.
     Failed,
-    /// Ended because somebody asked.
+    /// Cancelled on request.
     Cancelled,
     /// Ended without a word.
     Interrupted,
@@ -99,7 +99,7 @@ pub fn rows(snapshot: &Snapshot) -> Vec<Row> {
 /// At most `most` rows, the most important ones; the rest is counted in them.
 pub fn rows_within(snapshot: &Snapshot, most: usize) -> Vec<Row> {
     // What is not shown counts all the same.
-    spoken(&cut(snapshot, Limits { nodes: most, bytes: usize::MAX }), snapshot.speed())
+    spoken(&truncate(snapshot, Limits { nodes: most, bytes: usize::MAX }), snapshot.speed())
 }
 
 fn spoken(snapshot: &Snapshot, speed: Speed) -> Vec<Row> {
@@ -235,7 +235,7 @@ fn headline(node: &Node) -> String {
     }
 }
 
-fn folded_text(folded: &Folded) -> String {
+fn folded_text(folded: &FoldedCounts) -> String {
     let parts = [
         (folded.active, "running"),
         (folded.failed, "failed"),

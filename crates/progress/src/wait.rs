@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cell::Waiting;
 use crate::task::Handle;
+use crate::task_cell::WaitEntry;
 
 /// A task waits for as long as this guard lives.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ impl Wait {
         Self { task, id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    pub(crate) fn waiting(&self, reason: Arc<str>, patient: bool) -> Waiting {
-        Waiting { id: self.id, reason, patient }
+    pub(crate) fn waiting(&self, reason: Arc<str>, patient: bool) -> WaitEntry {
+        WaitEntry { id: self.id, reason, patient }
     }
 
     /// Says the same waiting in other words. No sign of life: what has stood still too long stays stalled.

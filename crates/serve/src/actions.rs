@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plimsoll_observe::{Kind, Line, Object, Verdict};
+use plimsoll_observe::{Kind, Object, OperationSummary, Verdict};
 use serde_json::json;
 
 use crate::error::Error;
@@ -13,13 +13,13 @@ fn api(client: &Client, kind: Kind, namespace: &str) -> Api<DynamicObject> {
 }
 
 /// Requests the cancellation of an operation that this product runs, or of a single transfer.
-pub async fn cancel(client: &Client, line: &Line, object: &Object) -> Result<String, Error> {
+pub async fn cancel(client: &Client, line: &OperationSummary, object: &Object) -> Result<String, Error> {
     let reference = &line.reference;
-    if line.told.verdict.is_ended() {
-        return Err(Error::Refused(format!("{reference} has already ended: {}", line.told.phase)));
+    if line.explanation.verdict.is_ended() {
+        return Err(Error::Refused(format!("{reference} has already ended: {}", line.explanation.phase)));
     }
     let (kind, name) = match operation_name(reference.kind, object) {
-        Some(name) if line.ours => (Kind::Operation, name),
+        Some(name) if line.has_operation => (Kind::Operation, name),
         _ if reference.kind.is_transfer() => (reference.kind, reference.name.clone()),
         _ => {
             return Err(Error::Refused(format!(
@@ -45,9 +45,9 @@ fn operation_name(kind: Kind, object: &Object) -> Option<String> {
 }
 
 /// Creates a copy of a failed operation under a new name.
-pub async fn retry(client: &Client, line: &Line, object: &Object) -> Result<String, Error> {
+pub async fn retry(client: &Client, line: &OperationSummary, object: &Object) -> Result<String, Error> {
     let reference = &line.reference;
-    let failed = matches!(line.told.verdict, Verdict::Failed | Verdict::PartiallyFailed | Verdict::Cancelled);
+    let failed = matches!(line.explanation.verdict, Verdict::Failed | Verdict::PartiallyFailed | Verdict::Cancelled);
     if !failed || !matches!(reference.kind, Kind::Backup | Kind::Restore | Kind::ActionSet) {
         return Err(Error::Refused(format!("cannot retry {reference}: it has not failed")));
     }

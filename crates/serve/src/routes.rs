@@ -22,9 +22,9 @@ use plimsoll_progress_stream::{
 use serde_json::{Value, json};
 use tracing::debug;
 
-use crate::board::Board;
-use crate::listen::Settings;
-use crate::{actions, events, page};
+use crate::dashboard::DashboardSettings;
+use crate::dashboard_state::DashboardState;
+use crate::{actions, assets, event_streams};
 
 /// Event streams of the page that are open at the same time.
 const MAX_STREAMS: usize = 128;
@@ -39,10 +39,10 @@ const LEADER_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// What the handlers share.
 pub struct AppState {
-    pub settings: Settings,
+    pub settings: DashboardSettings,
     pub client: Client,
     pub leader: Option<LeaderClient>,
-    pub board: Arc<Board>,
+    pub dashboard: Arc<DashboardState>,
 }
 
 type Shared = State<Arc<AppState>>;
@@ -65,7 +65,7 @@ pub fn router(state: &Arc<AppState>, trees: Trees) -> Router {
         .route("/api/facts", get(facts))
         .route(&format!("{operation}/cancel"), post(cancel))
         .route(&format!("{operation}/retry"), post(retry));
-    let open = open.merge(page::router()).route("/healthz", get(health));
+    let open = open.merge(assets::router()).route("/healthz", get(health));
     finish(open, closed.merge(leader_first).merge(own), state)
 }
 
@@ -111,14 +111,14 @@ impl AppState {
         }
         let bytes = to_bytes(response.into_body(), MAX_OVERVIEW_BYTES).await.ok()?;
         let mut overview: Value = serde_json::from_slice(&bytes).ok()?;
-        overview.get_mut("facts")?.as_object_mut()?.insert("mayChange".to_owned(), json!(self.settings.may_change));
+        overview.get_mut("facts")?.as_object_mut()?.insert("mayChange".to_owned(), json!(self.settings.allow_changes));
         Some(Json(overview).into_response())
     }
 
     /// What does not change while the page is open.
     fn facts(&self) -> Value {
         json!({
-            "namespace": self.settings.namespace, "mayChange": self.settings.may_change,
+            "namespace": self.settings.namespace, "mayChange": self.settings.allow_changes,
             "version": env!("CARGO_PKG_VERSION"),
         })
     }
@@ -129,7 +129,7 @@ impl AppState {
             let message = "the cluster has not answered yet: try again";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "NothingSeen", message)
         };
-        if self.board.fresh().await { Ok(()) } else { Err(late()) }
+        if self.dashboard.wait_until_fresh().await { Ok(()) } else { Err(late()) }
     }
 
     /// Events of this process. In place of the leader they end after a while, so that clients reconnect and find it again.
@@ -145,7 +145,7 @@ impl AppState {
 
     fn require_changes_allowed(&self) -> Result<(), Problem> {
         let message = "this dashboard is read-only: `--allow-changes` allows cancel and retry";
-        let allowed = self.settings.may_change;
+        let allowed = self.settings.allow_changes;
         allowed.then_some(()).ok_or_else(|| Problem::new(StatusCode::FORBIDDEN, "ReadOnly", message))
     }
 }
@@ -179,21 +179,21 @@ async fn facts(State(state): Shared) -> Json<Value> {
 
 async fn metrics(State(state): Shared) -> Result<impl IntoResponse, Problem> {
     state.require_fresh().await?;
-    let text = state.board.metrics(state.settings.due);
+    let text = state.dashboard.metrics(state.settings.next_run);
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 
 async fn overview(State(state): Shared) -> Result<Json<Value>, Problem> {
     state.require_fresh().await?;
-    Ok(Json(json!({ "facts": state.facts(), "news": state.board.since(None) })))
+    Ok(Json(json!({ "facts": state.facts(), "news": state.dashboard.updates_since(None) })))
 }
 
 async fn overview_events(State(state): Shared, headers: HeaderMap) -> Result<Response, Problem> {
-    let reader = state.board.read(MAX_STREAMS).ok_or_else(too_many_readers)?;
+    let reader = state.dashboard.add_reader(MAX_STREAMS).ok_or_else(too_many_readers)?;
     state.require_fresh().await?;
-    let place = headers.get(LAST_EVENT_ID).and_then(|place| place.to_str().ok());
-    let place = place.and_then(|place| state.board.find_place(place));
-    Ok(state.stream(events::overview(Arc::clone(&state.board), reader, place)))
+    let last_event = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok());
+    let last_event = last_event.and_then(|id| state.dashboard.parse_event_id(id));
+    Ok(state.stream(event_streams::overview(Arc::clone(&state.dashboard), reader, last_event)))
 }
 
 type OperationPath = Path<(String, String, String)>;
@@ -204,19 +204,19 @@ fn key(Path((kind, namespace, name)): OperationPath) -> String {
 
 async fn operation_detail(State(state): Shared, path: OperationPath) -> Result<impl IntoResponse, Problem> {
     state.require_fresh().await?;
-    state.board.detail(&key(path)).map(Json).ok_or_else(operation_not_found)
+    state.dashboard.detail(&key(path)).map(Json).ok_or_else(operation_not_found)
 }
 
 async fn operation_events(State(state): Shared, path: OperationPath) -> Result<Response, Problem> {
     state.require_fresh().await?;
-    let reader = state.board.read(MAX_STREAMS).ok_or_else(too_many_readers)?;
-    Ok(state.stream(events::operation(Arc::clone(&state.board), reader, key(path))))
+    let reader = state.dashboard.add_reader(MAX_STREAMS).ok_or_else(too_many_readers)?;
+    Ok(state.stream(event_streams::operation(Arc::clone(&state.dashboard), reader, key(path))))
 }
 
 async fn cancel(State(state): Shared, path: OperationPath) -> Result<Json<Value>, Problem> {
     state.require_fresh().await?;
     state.require_changes_allowed()?;
-    let (line, object) = state.board.object(&key(path)).ok_or_else(operation_not_found)?;
+    let (line, object) = state.dashboard.find_object(&key(path)).ok_or_else(operation_not_found)?;
     let message = actions::cancel(&state.client, &line, &object).await.map_err(conflict)?;
     Ok(Json(json!({ "message": message })))
 }
@@ -224,7 +224,7 @@ async fn cancel(State(state): Shared, path: OperationPath) -> Result<Json<Value>
 async fn retry(State(state): Shared, path: OperationPath) -> Result<Json<Value>, Problem> {
     state.require_fresh().await?;
     state.require_changes_allowed()?;
-    let (line, object) = state.board.object(&key(path)).ok_or_else(operation_not_found)?;
+    let (line, object) = state.dashboard.find_object(&key(path)).ok_or_else(operation_not_found)?;
     let message = actions::retry(&state.client, &line, &object).await.map_err(conflict)?;
     Ok(Json(json!({ "message": message })))
 }

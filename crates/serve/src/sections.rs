@@ -1,60 +1,60 @@
-//! What is beside the operations and their volumes: schedules, locations.
+//! Schedules, locations and unreadable resources.
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::labels;
-use plimsoll_observe::{Kind, Object, World};
+use plimsoll_observe::{ClusterState, Kind, Object};
 use serde_json::{Value, json};
 
-use crate::feed::Due;
-use crate::model::seconds;
+use crate::refresh::NextRun;
+use crate::rows::seconds;
 
-/// A schedule whose turn came this long ago and that made no backup has missed it.
-const GRACE: SignedDuration = SignedDuration::from_mins(5);
+/// A schedule that has created no backup this long after its time has missed the run.
+const MISSED_RUN_GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
 /// Every section, by name.
-pub fn sections(world: &World, due: Due) -> [(&'static str, Value); 3] {
+pub fn sections(cluster: &ClusterState, next_run: NextRun) -> [(&'static str, Value); 3] {
     [
-        ("schedules", world.all(Kind::Schedule).iter().map(|object| schedule(object, world, due)).collect()),
-        ("locations", world.all(Kind::Location).iter().map(location).collect()),
-        ("unseen", json!(world.unseen)),
+        ("schedules", cluster.all(Kind::Schedule).iter().map(|object| schedule(object, cluster, next_run)).collect()),
+        ("locations", cluster.all(Kind::Location).iter().map(location).collect()),
+        ("unseen", json!(cluster.unseen)),
     ]
 }
 
-fn schedule(object: &Object, world: &World, due: Due) -> Value {
-    let turn = turn(object, world.now, due);
+fn schedule(object: &Object, cluster: &ClusterState, next_run: NextRun) -> Value {
+    let run = scheduled_run(object, cluster.now, next_run);
     json!({
         "name": object.name(), "namespace": object.namespace(), "cron": object.text("/spec/schedule"),
         "paused": object.flag("/spec/paused"), "phase": object.phase(),
-        "last": object.time("/status/lastBackup").map(seconds), "lastGood": last_good(object, world).map(seconds),
-        "next": turn.and_then(|turn| turn.next).map(seconds), "missed": turn.and_then(|turn| turn.missed).map(seconds),
+        "last": object.time("/status/lastBackup").map(seconds), "lastGood": last_success(object, cluster).map(seconds),
+        "next": run.and_then(|run| run.next).map(seconds), "missed": run.and_then(|run| run.missed).map(seconds),
         "errors": object.texts("/status/validationErrors"),
     })
 }
 
-/// When a schedule's turn is.
+/// The next and the missed run of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// The next time it is due.
+pub struct ScheduledRun {
+    /// The next run.
     pub next: Option<Timestamp>,
-    /// The time at which it was due and made nothing.
+    /// The run that created no backup.
     pub missed: Option<Timestamp>,
 }
 
-/// When it is a schedule's turn; nothing for one that is paused or that nobody understands.
-pub fn turn(object: &Object, now: Timestamp, due: Due) -> Option<Turn> {
+/// The runs of a schedule; nothing if it is paused or its expression is invalid.
+pub fn scheduled_run(object: &Object, now: Timestamp, next_run: NextRun) -> Option<ScheduledRun> {
     let cron = object.some_text("/spec/schedule").filter(|_| !object.flag("/spec/paused"))?;
-    let heard = ["/status/lastBackup", "/status/lastSkipped", "/metadata/creationTimestamp"];
-    let last = heard.iter().filter_map(|place| object.time(place)).max()?;
-    let expected = due(cron, last)?;
-    let missed = (now.duration_since(expected) > GRACE).then_some(expected);
-    Some(Turn { next: if expected > now { Some(expected) } else { due(cron, now) }, missed })
+    let times = ["/status/lastBackup", "/status/lastSkipped", "/metadata/creationTimestamp"];
+    let last = times.iter().filter_map(|pointer| object.time(pointer)).max()?;
+    let expected = next_run(cron, last)?;
+    let missed = (now.duration_since(expected) > MISSED_RUN_GRACE_PERIOD).then_some(expected);
+    Some(ScheduledRun { next: if expected > now { Some(expected) } else { next_run(cron, now) }, missed })
 }
 
-/// When the last good backup of a schedule ended.
-pub fn last_good(schedule: &Object, world: &World) -> Option<Timestamp> {
+/// When the last successful backup of a schedule ended.
+pub fn last_success(schedule: &Object, cluster: &ClusterState) -> Option<Timestamp> {
     let mine =
         |backup: &&Object| backup.phase() == "Completed" && backup.label(labels::SCHEDULE_NAME) == schedule.name();
-    world.all(Kind::Backup).iter().filter(mine).filter_map(|backup| backup.time("/status/completionTimestamp")).max()
+    cluster.all(Kind::Backup).iter().filter(mine).filter_map(|backup| backup.time("/status/completionTimestamp")).max()
 }
 
 fn location(object: &Object) -> Value {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_has_missed_its_turn_some_minutes_after_it_not_at_once() {
+    fn a_schedule_has_missed_a_run_after_the_grace_period_not_at_once() {
         let object = |paused: bool| {
             Object::new(
                 Kind::Schedule,
@@ -87,12 +87,12 @@ mod tests {
             )
         };
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let missed = |now: &str| turn(&object(false), at(now), hourly).unwrap().missed;
+        let missed = |now: &str| scheduled_run(&object(false), at(now), hourly).unwrap().missed;
         assert_eq!(missed("2026-01-01T10:59:00Z"), None);
         assert_eq!(missed("2026-01-01T11:04:00Z"), None);
         assert_eq!(missed("2026-01-01T11:06:00Z"), Some(at("2026-01-01T11:00:00Z")));
-        let next = turn(&object(false), at("2026-01-01T11:06:00Z"), hourly).unwrap().next;
+        let next = scheduled_run(&object(false), at("2026-01-01T11:06:00Z"), hourly).unwrap().next;
         assert_eq!(next, Some(at("2026-01-01T12:00:00Z")));
-        assert_eq!(turn(&object(true), at("2026-01-01T11:06:00Z"), hourly), None);
+        assert_eq!(scheduled_run(&object(true), at("2026-01-01T11:06:00Z"), hourly), None);
     }
 }

@@ -1,38 +1,38 @@
-//! The data of volumes: on its way now, and lately.
+//! Volume transfers: running ones and recent ones.
 
-use plimsoll_observe::{Carried, Overview, World};
+use plimsoll_observe::{ClusterState, Overview, VolumeProgress};
 use plimsoll_progress::view::size_text;
 use plimsoll_progress::{Percent, Snapshot, Unit};
 use serde::Serialize;
 
-use crate::model::seconds;
+use crate::rows::seconds;
 
-/// So many volumes are listed: those on their way, and the latest of the others.
-const MOST: usize = 500;
+/// Volumes in the list: running ones, then the latest of the others.
+const MAX_VOLUMES: usize = 500;
 
-/// One volume. Moments, not ages: it changes only when something happened.
+/// One volume. It has times, not ages, so that it changes only when something happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
     /// `podvolumebackup/velero/nightly-x1`.
     pub key: String,
-    /// Its kind, as we call it.
+    /// `podvolumebackup`, `dataupload`, …
     pub kind: &'static str,
-    /// What to call it.
+    /// The pod and volume, or the claim.
     pub name: String,
     /// The key of the operation it belongs to.
     pub parent: Option<String>,
-    /// Where it is moved.
+    /// The node that moves it.
     pub node: Option<String>,
-    /// Its own phase.
+    /// The object's phase.
     pub phase: String,
-    /// It will not change any more.
+    /// Whether it has ended.
     pub is_ended: bool,
-    /// It should advance, and does not.
+    /// Whether it is stalled.
     pub is_stuck: bool,
     /// `43.33 %`.
     pub percent: String,
-    /// How full the bar is.
+    /// The fraction of the bar.
     pub bar: Option<f64>,
     /// `1.2 GiB of 4.5 GiB`.
     pub bytes: String,
@@ -40,22 +40,22 @@ pub struct Volume {
     pub rate: String,
     /// `2m to 4m`.
     pub left: String,
-    /// When it was asked for, in milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub created: Option<i64>,
     /// When it ended.
     pub ended: Option<i64>,
-    /// What it says about itself.
+    /// The object's message.
     pub message: String,
 }
 
-/// All volumes that are shown, as they are now.
-pub fn volumes(overview: &mut Overview, world: &World) -> Vec<Volume> {
-    overview.volumes(world, MOST).iter().map(volume).collect()
+/// The volumes in the list.
+pub fn volumes(overview: &mut Overview, cluster: &ClusterState) -> Vec<Volume> {
+    overview.volumes(cluster, MAX_VOLUMES).iter().map(volume).collect()
 }
 
-fn volume(carried: &Carried<'_>) -> Volume {
-    let (transfer, object) = (carried.transfer, carried.transfer.object);
-    let live = carried.live.as_ref();
+fn volume(progress: &VolumeProgress<'_>) -> Volume {
+    let (transfer, object) = (progress.transfer, progress.transfer.object);
+    let live = progress.live.as_ref();
     let percent = live.and_then(Snapshot::percent).or_else(|| transfer.percent());
     let stalled = live.is_some_and(|tree| tree.stall.is_some()) || object.at("/status/plimsoll/stalled").is_some();
     Volume {
@@ -69,20 +69,20 @@ fn volume(carried: &Carried<'_>) -> Volume {
         is_stuck: stalled && !transfer.is_ended(),
         percent: percent.map(|percent| format!("{percent} %")).unwrap_or_default(),
         bar: percent.map(Percent::fraction),
-        bytes: bytes(carried),
-        rate: carried.speed.map(|speed| speed.rate_text()).unwrap_or_default(),
-        left: carried.speed.map(|speed| speed.left_text()).unwrap_or_default(),
+        bytes: bytes(progress),
+        rate: progress.speed.map(|speed| speed.rate_text()).unwrap_or_default(),
+        left: progress.speed.map(|speed| speed.left_text()).unwrap_or_default(),
         created: object.created().map(seconds),
         ended: object.time("/status/completionTimestamp").map(seconds),
         message: object.text("/status/message").to_owned(),
     }
 }
 
-/// Bytes done and how many there are. What was written once does not go back when somebody begins anew.
-fn bytes(carried: &Carried<'_>) -> String {
-    let (written, mut total) = carried.transfer.bytes();
+/// Bytes done and total. What was shown once does not decrease when a transfer restarts.
+fn bytes(progress: &VolumeProgress<'_>) -> String {
+    let (written, mut total) = progress.transfer.bytes();
     let mut done = written;
-    if let Some(counts) = carried.live.as_ref().and_then(|tree| tree.sum(Unit::Bytes)) {
+    if let Some(counts) = progress.live.as_ref().and_then(|tree| tree.sum(Unit::Bytes)) {
         done = counts.settled().max(written);
         total = if counts.total.value().is_some() { counts.total } else { total };
     }

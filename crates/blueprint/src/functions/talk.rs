@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use plimsoll_progress::{Applied, Clock, Frame, Replica, Snapshot, Unit};
+use plimsoll_progress::{Clock, Frame, FrameOutcome, Replica, Snapshot, Unit};
 use serde_json::Value;
 
 use super::call::{Call, Direction, Moved};
@@ -98,7 +98,7 @@ impl Frames {
         }
         let Some((number, replica)) = self.replicas.get_mut(&operation) else { return };
         let applied = replica.apply(frame);
-        if !matches!(applied, Ok(Applied::Fresh | Applied::AfterGap)) {
+        if !matches!(applied, Ok(FrameOutcome::Fresh | FrameOutcome::AfterGap)) {
             return;
         }
         let direction = if operation.starts_with("pull") { Direction::Down } else { Direction::Up };

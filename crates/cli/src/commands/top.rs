@@ -34,15 +34,15 @@ pub async fn run(global: &Global, options: Top) -> anyhow::Result<Outcome> {
     if options.is_drawn() {
         return drawn(global, client, &options).await;
     }
-    let world = observed::gatherer(&client, global).gather().await;
-    let mut lines = Overview::default().look(&world);
+    let world = observed::gatherer(&client, global).read().await;
+    let mut lines = Overview::default().list_operations(&world);
     lines.retain(|line| list::matches(line, &options.filter));
     if options.output == Some(TopFormat::Json) {
         output::line(serde_json::to_string_pretty(&json!({ "operations": lines, "unseen": world.unseen }))?);
     } else {
         list::plain(&lines, &world).iter().for_each(output::line);
     }
-    let stuck = lines.iter().any(|line| line.told.verdict == Verdict::Stuck);
+    let stuck = lines.iter().any(|line| line.explanation.verdict == Verdict::Stuck);
     Ok(if stuck { Outcome::Stuck } else { Outcome::Success })
 }
 
@@ -52,7 +52,7 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let (trees, _following) = observed::leaders_trees(&client, &global.namespace);
     let mut worlds = observed::Worlds::watch(&observed::gatherer(&client, global), trees.clone());
-    let mut overview = Overview::with(trees);
+    let mut overview = Overview::with_trees(trees);
     let mut app = App::new(&global.namespace, &options.filter);
     let deeds = deeds::Deeds::new(client);
     let mut resizes = signal(SignalKind::window_change()).context("cannot listen for signals")?;
@@ -70,7 +70,7 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
         tokio::select! {
             world = worlds.next() => {
                 let Some(world) = world else { continue };
-                app.take(overview.look(&world), &world);
+                app.take(overview.list_operations(&world), &world);
                 changed = true;
             }
             _ = terminations.recv() => return Ok(Outcome::Success),

@@ -9,7 +9,7 @@ use kube::Client;
 use plimsoll_controllers::cron::Cron;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AccessToken, LeaderClient};
-use plimsoll_serve::{Dashboard, Listening, Settings};
+use plimsoll_serve::{Dashboard, RunningDashboard, DashboardSettings};
 
 use super::server::stop_on_signal;
 use crate::args::Global;
@@ -33,17 +33,17 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
         None => "as this kubeconfig sees it",
     };
     let token = AccessToken::generate();
-    let settings = Settings {
+    let settings = DashboardSettings {
         address: options.listen,
         token: token.clone(),
         open_metrics: false,
-        may_change: options.allow_changes,
+        allow_changes: options.allow_changes,
         namespace: global.namespace.clone(),
-        due,
+        next_run,
     };
     let mut dashboard = Dashboard::new(client, settings);
     if let Some(leader) = leader {
-        dashboard = dashboard.through(leader);
+        dashboard = dashboard.with_leader(leader);
     }
     let listening = dashboard.listen().await?;
     let url = format!("http://{}/#token={}", listening.address, token.reveal());
@@ -79,24 +79,24 @@ pub async fn beside_server(
     options: &dashboard::Dashboard,
     trees: Trees,
     transfers: Trees,
-) -> anyhow::Result<Option<Listening>> {
+) -> anyhow::Result<Option<RunningDashboard>> {
     let Some(address) = options.address else { return Ok(None) };
     let token = AccessToken::read_or_create(client, namespace).await.context("cannot open the dashboard")?;
-    let settings = Settings {
+    let settings = DashboardSettings {
         address,
         token,
         open_metrics: !options.metrics_need_token,
-        may_change: options.allow_changes,
+        allow_changes: options.allow_changes,
         namespace: namespace.to_owned(),
-        due,
+        next_run,
     };
-    let dashboard = Dashboard::new(client.clone(), settings).with_trees(trees).with_transfers(transfers);
+    let dashboard = Dashboard::new(client.clone(), settings).with_trees(trees).with_transfer_trees(transfers);
     let listening = dashboard.listen().await?;
     tracing::info!("serving the dashboard and metrics on {}", listening.address);
     Ok(Some(listening))
 }
 
-/// When a schedule is due next.
-fn due(cron: &str, after: Timestamp) -> Option<Timestamp> {
+/// The next run of a schedule.
+fn next_run(cron: &str, after: Timestamp) -> Option<Timestamp> {
     cron.parse::<Cron>().ok()?.next(after)
 }

@@ -21,7 +21,7 @@ pub async fn run(global: &Global, options: Watch) -> anyhow::Result<Outcome> {
     };
     let (trees, _following) = observed::leaders_trees(&client, &global.namespace);
     let mut worlds = Worlds::watch(&observed::gatherer(&client, global), trees.clone());
-    let mut overview = Overview::with(trees.clone());
+    let mut overview = Overview::with_trees(trees.clone());
     let mut begun = false;
     while let Some(world) = worlds.next().await {
         let object = match observed::find(&world, &options.reference) {

@@ -15,7 +15,7 @@ const NEXT: &str = "  next   ";
 pub async fn run(global: &Global, options: Why) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     let gatherer = observed::gatherer(&client, global);
-    let world = gatherer.gather().await;
+    let world = gatherer.read().await;
     let object = observed::find(&world, &options.reference)?;
     let told = Overview::default().explain(object, &world);
     match options.output {
@@ -92,8 +92,8 @@ pub fn text(told: &Explanation) -> Vec<String> {
 /// What kind of reason that is.
 pub fn word(cause: &Cause) -> &'static str {
     match cause.certainty {
-        _ if cause.orderly && cause.reason.ends_with("Queued") => "queue",
-        _ if cause.orderly => "waits",
+        _ if cause.expected && cause.reason.ends_with("Queued") => "queue",
+        _ if cause.expected => "waits",
         Certainty::Certain => "cause",
         Certainty::Likely => "likely",
         Certainty::Possible => "maybe",

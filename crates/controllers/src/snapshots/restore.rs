@@ -235,7 +235,7 @@ impl SnapshotVolumes for FromSnapshots {
         task: &'a Task,
     ) -> BoxFuture<'a, Result<Result<Value, String>, Error>> {
         Box::pin(async move {
-            let _waiting = task.wait_patiently(format!("waiting for the plugin that makes volume {called}"));
+            let _waiting = task.wait_in_queue(format!("waiting for the plugin that makes volume {called}"));
             self.make_one(volume, called).await
         })
     }

@@ -492,7 +492,7 @@ mod tests {
         tell(1, 2, Total::Growing(7));
         assert!(has_begun(), "it has looked into the volume");
         mover.interrupt("mover process ended");
-        mover.begin_again();
+        mover.restart();
         assert!(!has_begun(), "this is another one");
         tell(2, 1, Total::Unknown);
         assert!(!has_begun(), "which may wait for anything, too");
@@ -610,7 +610,7 @@ mod tests {
             clock.advance(Duration::from_secs(15));
             assert_eq!(shown(), (Some(60), json!("60.00"), json!(6)));
         }
-        mover.begin_again();
+        mover.restart();
         assert_eq!(shown(), (None, json!("60.00"), json!(6)), "what the resource shows stays");
         mover.apply(&frame(2, 1, 5, Total::Growing(7))).unwrap();
         assert_eq!(shown(), (None, json!("~60.00"), json!(6)), "it looks through the volume again");

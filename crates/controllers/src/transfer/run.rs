@@ -60,7 +60,7 @@ pub(super) async fn run<T: Transfer>(agent: Arc<Agent>, object: T, cancel: Cance
     });
     let observer = tree.observer();
     let uid = object.uid().unwrap_or_default();
-    let _shown = agent.settings.trees.show(&uid, move || Some(observer.snapshot()));
+    let _shown = agent.settings.trees.register(&uid, move || Some(observer.snapshot()));
     let mover = OnceLock::new();
     let (root, observer) = (tree.root(), tree.observer());
     let run = Run { agent: &agent, object: &object, record: &record, root, tree: observer, cancel: &cancel, mover };
@@ -199,7 +199,7 @@ impl<T: Transfer> Run<'_, T> {
             return Ok(slot);
         }
         let (node, most) = (&self.agent.settings.node, self.agent.settings.concurrency);
-        let _waiting = self.root.wait_patiently(format!("waiting for one of {most} transfers on node {node} to end"));
+        let _waiting = self.root.wait_in_queue(format!("waiting for one of {most} transfers on node {node} to end"));
         self.accept().await?;
         let slot = self.unless_cancelled(slots.acquire_owned()).await?;
         slot.map_err(|_| TransferError::Cancelled)
@@ -289,7 +289,7 @@ impl<T: Transfer> Run<'_, T> {
             return Ok(outcome);
         }
         mark.put().map_err(|error| self.untold(&error))?;
-        let _waiting = self.root.wait_patiently("waiting for the pod to see that its data is there");
+        let _waiting = self.root.wait_in_queue("waiting for the pod to see that its data is there");
         let put = tokio::time::Instant::now();
         while mark.is_there() && put.elapsed() < handshake::TAKEN_WITHIN {
             let waited = match self.pod().await {

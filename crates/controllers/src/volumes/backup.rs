@@ -360,7 +360,7 @@ impl Volumes for PodVolumes {
             let count = chosen.len();
             let started = self.begin(pod, chosen).await?;
             if still {
-                let _waiting = task.wait_patiently(format!("waiting for {count} volumes of a pod that stands still"));
+                let _waiting = task.wait_in_queue(format!("waiting for {count} volumes of a pod that stands still"));
                 for one in started {
                     // What became of it is a part of the results.
                     let _ = one.ended.await;

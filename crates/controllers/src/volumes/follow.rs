@@ -246,7 +246,7 @@ impl<T: Obstructed> Followed<T> {
             (Some(wait), Some((reason, _))) if reason == obstacle.reason => wait.reword(words),
             _ => {
                 self.wait = Some(match obstacle.reason {
-                    "Queued" => self.task.wait_patiently(words),
+                    "Queued" => self.task.wait_in_queue(words),
                     _ => self.task.wait(words),
                 });
                 self.obstacle = Some((obstacle.reason, Instant::now()));

@@ -93,7 +93,7 @@ fn a_mover_without_frames_is_a_stall() {
         process.signal(Signal::STOP).unwrap();
         clock.advance(Duration::from_mins(2));
         let stall = operation.snapshot().stall.unwrap();
-        assert_eq!(stall.reason, StallReason::NoWord);
+        assert_eq!(stall.reason, StallReason::NoReport);
         assert!(stall.task.contains("volume data"), "{stall:?}");
     });
 }
@@ -120,7 +120,7 @@ fn a_killed_mover_is_interrupted_and_replaced_by_the_next_attempt() {
             }
         };
         assert_eq!(killed.unwrap_err().reason(), "MoverDied");
-        let waiting = volume.wait_patiently("waiting to retry");
+        let waiting = volume.wait_in_queue("waiting to retry");
         clock.advance(Duration::from_mins(2));
         let snapshot = operation.snapshot();
         assert_eq!(snapshot.node("volume data/built-in").map(|node| node.state), Some(State::Interrupted));

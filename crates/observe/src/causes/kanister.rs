@@ -1,30 +1,34 @@
-//! Why an action does not go on.
+//! Problems of an ActionSet.
 
 use plimsoll_progress::view::duration_text;
 use serde_json::Value;
 
 use super::{Cause, Certainty, pod, server};
-use crate::evidence::{Maker, event_text, last_event, maker, short};
+use crate::cluster_state::ClusterState;
+use crate::evidence::{ServerProduct, event_text, last_event, server_product, shorten};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::overview::operation_of;
-use crate::world::World;
 
-/// What keeps an ActionSet, or made it fail.
-pub(super) fn causes(set: &Object, world: &World) -> Vec<Cause> {
+/// Why an ActionSet is stuck or failed.
+pub(super) fn causes(set: &Object, cluster: &ClusterState) -> Vec<Cause> {
     let describe = format!("kubectl -n {} describe actionsets.cr.kanister.io {}", set.namespace(), set.name());
     match set.text("/status/state") {
         "complete" => Vec::new(),
         "failed" => {
-            let message = short(set.some_text("/status/error/message").unwrap_or("it failed, and no reason is given"));
+            let message = shorten(set.some_text("/status/error/message").unwrap_or("it failed without a reason"));
             let event =
-                last_event("ActionSet", set.namespace(), set.name(), world).map(|event| event_text(event, world));
+                last_event("ActionSet", set.namespace(), set.name(), cluster).map(|event| event_text(event, cluster));
             let at = phases(set).find(|phase| phase["state"] == "failed").and_then(|phase| phase["name"].as_str());
             let text = at.map(|name| format!("phase {name} failed: {message}")).unwrap_or(message);
-            vec![Cause::new("ActionFailed", Certainty::Certain, text).and(event).then(describe)]
+            vec![
+                Cause::new("ActionFailed", Certainty::Certain, text)
+                    .with_optional_evidence(event)
+                    .with_command(describe),
+            ]
         }
-        "running" => running(set, world, &describe),
-        _ => pending(set, world, &describe),
+        "running" => running(set, cluster, &describe),
+        _ => pending(set, cluster, &describe),
     }
 }
 
@@ -33,18 +37,18 @@ fn phases(set: &Object) -> impl Iterator<Item = &Value> {
     actions.flat_map(|action| action["phases"].as_array().into_iter().flatten().chain(action.get("deferPhase")))
 }
 
-/// Whether our own server works on this: it has an Operation, or our server is the one that serves its namespace.
-fn is_ours(set: &Object, world: &World) -> bool {
+/// Whether our own server runs it: it has an Operation, or our server is the one of its namespace.
+fn is_ours(set: &Object, cluster: &ClusterState) -> bool {
     let serves = || {
-        let peer = deployments(world).any(|it| it.namespace() == set.namespace() && is_ready(it));
-        set.namespace() == world.namespace && maker(world) == Maker::Plimsoll && !peer
+        let peer = deployments(cluster).any(|it| it.namespace() == set.namespace() && is_ready(it));
+        set.namespace() == cluster.namespace && server_product(cluster) == ServerProduct::Plimsoll && !peer
     };
-    operation_of(set, world).is_some() || serves()
+    operation_of(set, cluster).is_some() || serves()
 }
 
-/// What is wrong with whoever has to work on it.
-fn controller(set: &Object, world: &World) -> Vec<Cause> {
-    if is_ours(set, world) { server::causes(set, world) } else { down(world).into_iter().collect() }
+/// Problems of the controller that runs it.
+fn controller(set: &Object, cluster: &ClusterState) -> Vec<Cause> {
+    if is_ours(set, cluster) { server::causes(set, cluster) } else { down(cluster).into_iter().collect() }
 }
 
 fn is_ready(deployment: &Object) -> bool {
@@ -52,95 +56,97 @@ fn is_ready(deployment: &Object) -> bool {
 }
 
 /// The pods of the controller: by the names and labels that its charts use.
-fn controllers(world: &World) -> impl Iterator<Item = &Object> {
+fn controllers(cluster: &ClusterState) -> impl Iterator<Item = &Object> {
     let marked = |pod: &&Object| {
         ["app", "app.kubernetes.io/name", "component"].iter().any(|key| pod.label(key).contains("kanister"))
             && pod.label("createdBy") != "kanister"
     };
-    world.all(Kind::Pod).iter().filter(marked)
+    cluster.all(Kind::Pod).iter().filter(marked)
 }
 
-fn deployments(world: &World) -> impl Iterator<Item = &Object> {
+fn deployments(cluster: &ClusterState) -> impl Iterator<Item = &Object> {
     let named = |it: &&Object| {
         it.name().contains("kanister")
             || it.label("app").contains("kanister")
             || it.label("app.kubernetes.io/name").contains("kanister")
     };
-    world.all(Kind::Deployment).iter().filter(named)
+    cluster.all(Kind::Deployment).iter().filter(named)
 }
 
-fn down(world: &World) -> Option<Cause> {
-    // It may be in any namespace: one that may not be looked into may have it.
-    let unseen = world.unseen.iter().any(|unseen| unseen.what == Kind::Deployment.plural());
-    let seen = world.has_seen(Kind::Deployment) && !unseen;
-    if deployments(world).any(is_ready) {
+fn down(cluster: &ClusterState) -> Option<Cause> {
+    // It may run in a namespace that could not be read.
+    let unseen = cluster.unseen.iter().any(|unseen| unseen.what == Kind::Deployment.plural());
+    let seen = cluster.was_read(Kind::Deployment) && !unseen;
+    if deployments(cluster).any(is_ready) {
         return None;
     }
-    let Some(deployment) = deployments(world).next() else {
-        let text = "no Kanister controller was found: nobody works on actions";
+    let Some(deployment) = deployments(cluster).next() else {
+        let text = "no Kanister controller found: ActionSets are not processed";
         return seen.then(|| {
-            Cause::new("ControllerMissing", Certainty::Likely, text).then("kubectl get deployments -A | grep kanister")
+            Cause::new("ControllerMissing", Certainty::Likely, text)
+                .with_command("kubectl get deployments -A | grep kanister")
         });
     };
     let place = format!("{}/{}", deployment.namespace(), deployment.name());
     let text = format!("the Kanister controller is not ready: deployment {place}");
-    let trouble = controllers(world).find_map(|it| pod::trouble(it, world));
-    let text = trouble.map(|trouble| format!("{text}; {}", trouble.text)).unwrap_or(text);
+    let problem = controllers(cluster).find_map(|it| pod::find_problem(it, cluster));
+    let text = problem.map(|problem| format!("{text}; {}", problem.text)).unwrap_or(text);
     let look = format!("kubectl -n {} get deployments,pods", deployment.namespace());
-    Some(Cause::new("ControllerNotReady", Certainty::Certain, text).then(look))
+    Some(Cause::new("ControllerNotReady", Certainty::Certain, text).with_command(look))
 }
 
-fn pending(set: &Object, world: &World, describe: &str) -> Vec<Cause> {
-    let mut found = controller(set, world);
-    let age = world.age(set.created().unwrap_or(world.now));
+fn pending(set: &Object, cluster: &ClusterState, describe: &str) -> Vec<Cause> {
+    let mut found = controller(set, cluster);
+    let age = cluster.age(set.created().unwrap_or(cluster.now));
     if found.is_empty() && age.as_secs() >= 30 {
-        let text = format!("the controller has not taken it up for {}", duration_text(age));
-        found.push(Cause::new("NotTakenUp", Certainty::Possible, text).then(describe));
+        let text = format!("the controller has not started it for {}", duration_text(age));
+        found.push(Cause::new("NotStarted", Certainty::Possible, text).with_command(describe));
     }
     found
 }
 
-fn running(set: &Object, world: &World, describe: &str) -> Vec<Cause> {
-    let (ours, mut found) = (is_ours(set, world), controller(set, world));
-    // Ours takes up what was running, and its tree says which phase is quiet.
-    found.extend(stranded(set, world, describe).filter(|_| !ours));
-    found.extend(task_pods(set, world));
+fn running(set: &Object, cluster: &ClusterState, describe: &str) -> Vec<Cause> {
+    let (ours, mut found) = (is_ours(set, cluster), controller(set, cluster));
+    // Our own server resumes what was running, and its tree shows which phase is quiet.
+    found.extend(stranded(set, cluster, describe).filter(|_| !ours));
+    found.extend(task_pods(set, cluster));
     let phase = phases(set).find(|phase| phase["state"] == "running").and_then(|phase| phase["name"].as_str());
     if let Some(phase) = phase.filter(|_| found.is_empty() && !ours) {
-        let text = format!("phase {phase} is at work, and its function says nothing before it has ended");
-        found.push(Cause::new("QuietPhase", Certainty::Possible, text).orderly().then(describe));
+        let text = format!("phase {phase} is running, and its function reports nothing until it ends");
+        found.push(Cause::new("QuietPhase", Certainty::Possible, text).expected().with_command(describe));
     }
     found
 }
 
-/// A controller that was started again takes up only what is pending: what was running stays so for ever.
-fn stranded(set: &Object, world: &World, describe: &str) -> Option<Cause> {
+/// Kanister's controller resumes only pending ActionSets after a restart: a running one stays as it is.
+fn stranded(set: &Object, cluster: &ClusterState, describe: &str) -> Option<Cause> {
     let began = set.created()?;
     let started = |pod: &Object| {
         pod.time("/status/containerStatuses/0/state/running/startedAt").or_else(|| pod.time("/status/startTime"))
     };
-    let newest = controllers(world).filter_map(|pod| Some((pod, started(pod)?))).max_by_key(|(_, at)| *at)?;
-    let last_word = set.last_write().unwrap_or(began);
+    let newest = controllers(cluster).filter_map(|pod| Some((pod, started(pod)?))).max_by_key(|(_, at)| *at)?;
+    let last_report = set.last_write().unwrap_or(began);
     let (pod, at) = newest;
-    (at > began && at > last_word).then(|| {
+    (at > began && at > last_report).then(|| {
         let text = format!(
-            "the controller was started again {} ago, and does not take up what was running",
-            duration_text(world.age(at))
+            "the controller restarted {} ago and does not resume what was running",
+            duration_text(cluster.age(at))
         );
         Cause::new("ControllerRestarted", Certainty::Certain, text)
-            .because(format!("{} is younger than the last word about this", pod::called(pod)))
-            .then(format!(
-                "kubectl -n {} delete actionsets.cr.kanister.io {}  # and create it anew",
+            .with_evidence(format!("{} is newer than its last update", pod::display_name(pod)))
+            .with_command(format!(
+                "kubectl -n {} delete actionsets.cr.kanister.io {}  # then create it again",
                 set.namespace(),
                 set.name()
             ))
-            .then(describe)
+            .with_command(describe)
     })
 }
 
 /// The pods that its functions run.
-fn task_pods(set: &Object, world: &World) -> Vec<Cause> {
+fn task_pods(set: &Object, cluster: &ClusterState) -> Vec<Cause> {
     let began = set.created();
-    let mine = world.all(Kind::Pod).iter().filter(|pod| pod.label("createdBy") == "kanister" && pod.created() >= began);
-    mine.filter_map(|it| pod::trouble(it, world)).collect()
+    let mine =
+        cluster.all(Kind::Pod).iter().filter(|pod| pod.label("createdBy") == "kanister" && pod.created() >= began);
+    mine.filter_map(|it| pod::find_problem(it, cluster)).collect()
 }

@@ -1,61 +1,61 @@
-//! Whether the place where backups are kept can be used.
+//! Problems of the backup storage location.
 
 use super::{Cause, Certainty};
-use crate::evidence::short;
+use crate::cluster_state::ClusterState;
+use crate::evidence::shorten;
 use crate::kind::Kind;
 use crate::object::Object;
-use crate::world::World;
 
-/// What is wrong with the location of a backup, or of a restore's backup.
-pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
-    if !world.has_seen(Kind::Location) {
+/// Problems of the location of a backup, or of a restore's backup.
+pub(super) fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
+    if !cluster.was_read(Kind::Location) {
         return Vec::new();
     }
     let backup = match object.kind() {
-        Kind::Restore => world.find(Kind::Backup, object.namespace(), object.text("/spec/backupName")),
+        Kind::Restore => cluster.find(Kind::Backup, object.namespace(), object.text("/spec/backupName")),
         _ => Some(object),
     };
     let Some(backup) = backup else { return Vec::new() };
-    named(backup.some_text("/spec/storageLocation"), object.kind() == Kind::Backup, object.namespace(), world)
+    named(backup.some_text("/spec/storageLocation"), object.kind() == Kind::Backup, object.namespace(), cluster)
 }
 
-/// What is wrong with a location that is named, or with the default one.
-pub(super) fn named(name: Option<&str>, writes: bool, namespace: &str, world: &World) -> Vec<Cause> {
+/// Problems of a named location, or of the default one.
+pub(super) fn named(name: Option<&str>, writes: bool, namespace: &str, cluster: &ClusterState) -> Vec<Cause> {
     let here = |location: &&Object| location.namespace() == namespace;
     let found = match name {
-        Some(name) => world.find(Kind::Location, namespace, name),
-        None => world.all(Kind::Location).iter().filter(here).find(|location| location.flag("/spec/default")),
+        Some(name) => cluster.find(Kind::Location, namespace, name),
+        None => cluster.all(Kind::Location).iter().filter(here).find(|location| location.flag("/spec/default")),
     };
     let list = format!("kubectl -n {namespace} get backupstoragelocations");
     match (found, name) {
         (Some(location), _) => {
-            let mut causes = itself(location);
+            let mut causes = causes_of_location(location);
             if writes && location.text("/spec/accessMode") == "ReadOnly" {
                 let text = format!("{} is read-only: no backup can be written to it", location.reference());
-                causes.push(Cause::new("LocationReadOnly", Certainty::Certain, text).then(list));
+                causes.push(Cause::new("LocationReadOnly", Certainty::Certain, text).with_command(list));
             }
             causes
         }
         (None, Some(name)) => {
             let text = format!("there is no backup-location {name} in namespace {namespace}");
-            vec![Cause::new("LocationMissing", Certainty::Certain, text).then(list)]
+            vec![Cause::new("LocationMissing", Certainty::Certain, text).with_command(list)]
         }
         (None, None) => {
-            let text = "it names no location, and none is the default";
-            vec![Cause::new("NoDefaultLocation", Certainty::Certain, text).then(list)]
+            let text = "it has no storage location, and there is no default";
+            vec![Cause::new("NoDefaultLocation", Certainty::Certain, text).with_command(list)]
         }
     }
 }
 
-/// What is wrong with this location.
-pub(super) fn itself(location: &Object) -> Vec<Cause> {
+/// Problems of a location.
+pub(super) fn causes_of_location(location: &Object) -> Vec<Cause> {
     if location.phase() != "Unavailable" {
         return Vec::new();
     }
     let (namespace, name) = (location.namespace(), location.name());
-    let message = short(location.some_text("/status/message").unwrap_or("the server does not say why"));
+    let message = shorten(location.some_text("/status/message").unwrap_or("no error reported"));
     let text = format!("{} is unavailable: {message}", location.reference());
     let cause = Cause::new("LocationUnavailable", Certainty::Certain, text)
-        .then(format!("kubectl -n {namespace} describe backupstoragelocation {name}"));
+        .with_command(format!("kubectl -n {namespace} describe backupstoragelocation {name}"));
     vec![cause]
 }

@@ -1,19 +1,21 @@
-//! Whether a namespace is in the way.
+//! Namespaces in deletion.
 
 use super::{Cause, Certainty};
-use crate::evidence::{namespaces_of, short};
+use crate::cluster_state::ClusterState;
+use crate::evidence::{namespaces_of, shorten};
 use crate::kind::Kind;
 use crate::object::Object;
-use crate::world::World;
 
-/// Namespaces that are being deleted and do not go: a restore into one waits.
-pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
+/// Namespaces that are stuck in deletion: a restore into one waits.
+pub(super) fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
     if object.kind() != Kind::Restore {
         return Vec::new();
     }
-    let named = namespaces_of(object, world);
-    let leaving =
-        world.all(Kind::Namespace).iter().filter(|it| it.is_leaving() && named.iter().any(|name| name == it.name()));
+    let named = namespaces_of(object, cluster);
+    let leaving = cluster
+        .all(Kind::Namespace)
+        .iter()
+        .filter(|it| it.is_terminating() && named.iter().any(|name| name == it.name()));
     leaving.map(cause).collect()
 }
 
@@ -23,10 +25,10 @@ fn cause(namespace: &Object) -> Cause {
     let what = stuck.filter(|it| {
         ["NamespaceFinalizersRemaining", "NamespaceContentRemaining"].iter().any(|kind| it["type"] == *kind)
     });
-    let evidence = what.filter_map(|condition| condition["message"].as_str()).map(short);
-    let text = format!("namespace {name} is being deleted, and the restore waits for it to be gone");
+    let evidence = what.filter_map(|condition| condition["message"].as_str()).map(shorten);
+    let text = format!("namespace {name} is being deleted, and the restore waits for that");
     let mut cause = Cause::new("NamespaceTerminating", Certainty::Certain, text)
-        .then(format!("kubectl get namespace {name} -o yaml"));
+        .with_command(format!("kubectl get namespace {name} -o yaml"));
     cause.evidence.extend(evidence);
     cause
 }

@@ -1,43 +1,43 @@
-//! Whether the repositories for volume data can be used.
+//! Problems of the backup repositories.
 
 use super::{Cause, Certainty};
-use crate::evidence::{namespaces_of, short};
+use crate::cluster_state::ClusterState;
+use crate::evidence::{namespaces_of, shorten};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::transfer::Transfer;
-use crate::world::World;
 
-/// What is wrong with the repositories that the volumes of this operation use.
-pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
-    let transfers = Transfer::of(object, world);
-    let mut namespaces = namespaces_of(object, world);
+/// Problems of the repositories that the volumes of an operation use.
+pub(super) fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
+    let transfers = Transfer::of(object, cluster);
+    let mut namespaces = namespaces_of(object, cluster);
     namespaces.extend(transfers.iter().filter_map(Transfer::repository).map(str::to_owned));
-    // What plugins do needs no repository.
+    // Plugins need no repository.
     let waits = transfers.iter().any(|transfer| transfer.object.kind().is_transfer() && !transfer.is_ended());
     let mine = |repository: &&Object| {
         repository.namespace() == object.namespace()
             && namespaces.iter().any(|name| name == repository.text("/spec/volumeNamespace"))
     };
-    broken(world).filter(mine).map(|repository| cause(repository, waits)).collect()
+    broken(cluster).filter(mine).map(|repository| cause(repository, waits)).collect()
 }
 
-/// What is wrong with the repository that this transfer writes to or reads from.
-pub(super) fn of(transfer: Transfer<'_>, world: &World) -> Vec<Cause> {
+/// Problems of the repository of a transfer.
+pub(super) fn causes_of_transfer(transfer: Transfer<'_>, cluster: &ClusterState) -> Vec<Cause> {
     let Some(mine) = mine(transfer) else { return Vec::new() };
-    broken(world).filter(mine).map(|repository| cause(repository, true)).collect()
+    broken(cluster).filter(mine).map(|repository| cause(repository, true)).collect()
 }
 
-/// The repository that this transfer writes to or reads from, as far as it is known.
-pub(super) fn kept_for<'w>(transfer: Transfer<'_>, world: &'w World) -> Option<&'w Object> {
+/// The repository of a transfer, as far as it is known.
+pub(super) fn find_repository<'w>(transfer: Transfer<'_>, cluster: &'w ClusterState) -> Option<&'w Object> {
     let mine = mine(transfer)?;
     let format = transfer.object.some_text("/spec/uploaderType");
     let same = |repository: &&Object| {
         repository.some_text("/spec/repositoryType").is_none_or(|kept| format.is_none_or(|format| format == kept))
     };
-    world.all(Kind::Repository).iter().filter(mine).find(same)
+    cluster.all(Kind::Repository).iter().filter(mine).find(same)
 }
 
-/// Tells whether a repository is that of a transfer.
+/// A predicate for the repository of a transfer.
 fn mine(transfer: Transfer<'_>) -> Option<impl Fn(&&Object) -> bool + use<'_>> {
     let object = transfer.object;
     let (namespace, location) = (transfer.repository()?, object.some_text("/spec/backupStorageLocation"));
@@ -48,25 +48,25 @@ fn mine(transfer: Transfer<'_>) -> Option<impl Fn(&&Object) -> bool + use<'_>> {
     })
 }
 
-fn broken(world: &World) -> impl Iterator<Item = &Object> {
-    world.all(Kind::Repository).iter().filter(|repository| repository.phase() == "NotReady")
+fn broken(cluster: &ClusterState) -> impl Iterator<Item = &Object> {
+    cluster.all(Kind::Repository).iter().filter(|repository| repository.phase() == "NotReady")
 }
 
 fn cause(repository: &Object, waits: bool) -> Cause {
-    let message = repository.some_text("/status/message").unwrap_or("the server does not say why");
-    // Before it is cut short: what tells of the lock may stand in the middle.
-    let locked = tells_of_lock(message);
+    let message = repository.some_text("/status/message").unwrap_or("no error reported");
+    // Before it is shortened: the lock may be mentioned in the middle.
+    let locked = mentions_lock(message);
     let (name, what) = if locked { ("RepositoryLocked", "locked") } else { ("RepositoryNotReady", "not ready") };
-    let message = short(message);
+    let message = shorten(message);
     let certainty = if waits { Certainty::Certain } else { Certainty::Likely };
     let text = format!("{} is {what}: {message}", repository.reference());
     let (namespace, object) = (repository.namespace(), repository.name());
-    Cause::new(name, certainty, text).then(format!("kubectl -n {namespace} describe backuprepository {object}"))
+    Cause::new(name, certainty, text).with_command(format!("kubectl -n {namespace} describe backuprepository {object}"))
 }
 
-/// Whether a message names a lock in so many words, as restic's "repository is already locked by …" and "unable to create lock
-/// in backend" do. An option or a path with a lock in its name tells of none, nor does the object lock of a bucket.
-fn tells_of_lock(message: &str) -> bool {
+/// Whether a message mentions a lock, as restic's "repository is already locked by …" and "unable to create lock in backend" do. An
+/// option or a path with a lock in its name does not count, nor does the object lock of a bucket.
+fn mentions_lock(message: &str) -> bool {
     let message = message.to_lowercase();
     let within = |letter: char| letter.is_alphanumeric() || "-_./".contains(letter);
     let words = message.split(|letter: char| !within(letter)).map(|word| word.trim_matches('.'));

@@ -1,124 +1,133 @@
-//! Whether there is anybody to do the work.
+//! Problems of the server.
 
 use plimsoll_progress::view::duration_text;
 
 use super::{Cause, Certainty, pod};
-use crate::evidence::{Maker, Pulse, has_operations, maker, pulse, servers_deployment};
+use crate::cluster_state::ClusterState;
+use crate::evidence::{Heartbeat, ServerProduct, has_operations, heartbeat, server_deployment, server_product};
 use crate::kind::Kind;
 use crate::object::{Object, time};
-use crate::world::World;
 
 /// What is wrong with the server that serves this object.
-pub(super) fn causes(object: &Object, world: &World) -> Vec<Cause> {
-    let mut found: Vec<Cause> = restarted(object, world).into_iter().collect();
-    match pulse(world) {
-        Pulse::Alive => {}
-        Pulse::Silent { since, how } => found
-            .push(silent(world).through(format!("no sign of life of the server for {}: {how}", duration_text(since)))),
-        Pulse::Unknown => found.extend(down(world)),
+pub(super) fn causes(object: &Object, cluster: &ClusterState) -> Vec<Cause> {
+    let mut found: Vec<Cause> = restarted(object, cluster).into_iter().collect();
+    match heartbeat(cluster) {
+        Heartbeat::Alive => {}
+        Heartbeat::Silent { since, how } => found.push(
+            silent(cluster).with_context(format!("no heartbeat of the server for {}: {how}", duration_text(since))),
+        ),
+        Heartbeat::Unknown => found.extend(down(cluster)),
     }
     found
 }
 
 /// The pods of the server.
-fn pods(world: &World) -> impl Iterator<Item = &Object> {
-    let maker = maker(world);
-    let here = world.all(Kind::Pod).iter().filter(|pod| pod.namespace() == world.namespace);
-    here.filter(move |pod| maker.runs(pod))
+fn pods(cluster: &ClusterState) -> impl Iterator<Item = &Object> {
+    let server_product = server_product(cluster);
+    let here = cluster.all(Kind::Pod).iter().filter(|pod| pod.namespace() == cluster.namespace);
+    here.filter(move |pod| server_product.runs(pod))
 }
 
-fn look(world: &World) -> String {
-    format!("kubectl -n {} get deployments,pods", world.namespace)
+fn list_command(cluster: &ClusterState) -> String {
+    format!("kubectl -n {} get deployments,pods", cluster.namespace)
 }
 
-/// The server's Deployment, as `kubectl` calls it.
-fn called(world: &World) -> String {
-    let found = servers_deployment(world).map(|(_, deployment)| deployment.name());
-    format!("deployment/{}", found.unwrap_or_else(|| maker(world).deployment()))
+/// `deployment/velero`, as `kubectl` expects it.
+fn deployment_argument(cluster: &ClusterState) -> String {
+    let found = server_deployment(cluster).map(|(_, deployment)| deployment.name());
+    format!("deployment/{}", found.unwrap_or_else(|| server_product(cluster).deployment()))
 }
 
-/// The command that shows what the server says.
-pub(super) fn logs(world: &World) -> String {
-    format!("kubectl -n {} logs {}", world.namespace, called(world))
+/// The command that shows the server's log.
+pub(super) fn logs_command(cluster: &ClusterState) -> String {
+    format!("kubectl -n {} logs {}", cluster.namespace, deployment_argument(cluster))
 }
 
-/// It has been silent for too long: its deployment may tell why.
-fn silent(world: &World) -> Cause {
-    down(world).unwrap_or_else(|| {
-        let text = "the server runs, but gives no sign of life: it hangs, is cut off, or is starved";
-        let after = match maker(world) {
-            Maker::Velero => "whatever runs then is marked Failed by Velero",
-            Maker::Plimsoll => "whatever runs then is taken up where it was",
+/// No heartbeat for too long; its Deployment may show why.
+fn silent(cluster: &ClusterState) -> Cause {
+    down(cluster).unwrap_or_else(|| {
+        let text = "the server runs but sends no heartbeat: it hangs, has no network, or has no CPU";
+        let after = match server_product(cluster) {
+            ServerProduct::Velero => "Velero marks what is running as Failed",
+            ServerProduct::Plimsoll => "what is running is resumed",
         };
-        Cause::new("ServerSilent", Certainty::Likely, text).then(format!("{} --tail 50", logs(world))).then(format!(
-            "kubectl -n {} rollout restart {}  # {after}",
-            world.namespace,
-            called(world)
-        ))
+        Cause::new("ServerSilent", Certainty::Likely, text)
+            .with_command(format!("{} --tail 50", logs_command(cluster)))
+            .with_command(format!(
+                "kubectl -n {} rollout restart {}  # {after}",
+                cluster.namespace,
+                deployment_argument(cluster)
+            ))
     })
 }
 
-/// No server of anybody's serves the namespace, as far as can be seen.
-pub fn server_missing(world: &World) -> Option<Cause> {
-    let absent = world.has_seen(Kind::Deployment) && servers_deployment(world).is_none();
-    (absent && pulse(world) != Pulse::Alive).then(|| missing(world))
+/// No server of either product runs in the namespace, as far as can be read.
+pub fn server_missing(cluster: &ClusterState) -> Option<Cause> {
+    let absent = cluster.was_read(Kind::Deployment) && server_deployment(cluster).is_none();
+    (absent && heartbeat(cluster) != Heartbeat::Alive).then(|| missing(cluster))
 }
 
-/// Whose server was meant is known only if ours has worked here before.
-fn missing(world: &World) -> Cause {
-    let namespace = &world.namespace;
+/// Which product was meant is known only if ours has run here before.
+fn missing(cluster: &ClusterState) -> Cause {
+    let namespace = &cluster.namespace;
     let cause = |who: &str| {
-        let text = format!("{who} in namespace {namespace}: nobody works on what is asked for here");
+        let text = format!("{who} in namespace {namespace}: no controller processes the requests in it");
         Cause::new("ServerMissing", Certainty::Likely, text)
     };
-    if has_operations(world) {
-        return cause("there is no Plimsoll server").then(look(world));
+    if has_operations(cluster) {
+        return cause("there is no Plimsoll server").with_command(list_command(cluster));
     }
     cause("neither Plimsoll nor Velero has a ready server")
-        .then("kubectl get deployments -A | grep -E 'plimsoll|velero'  # if it is elsewhere: plimsoll -n NAMESPACE")
-        .then(format!("plimsoll -n {namespace} install --help  # if there is none yet"))
+        .with_command(
+            "kubectl get deployments -A | grep -E 'plimsoll|velero'  # if it is elsewhere: plimsoll -n NAMESPACE",
+        )
+        .with_command(format!("plimsoll -n {namespace} install --help  # if there is none yet"))
 }
 
-fn down(world: &World) -> Option<Cause> {
-    let namespace = &world.namespace;
-    if !world.has_seen(Kind::Deployment) {
+fn down(cluster: &ClusterState) -> Option<Cause> {
+    let namespace = &cluster.namespace;
+    if !cluster.was_read(Kind::Deployment) {
         return None;
     }
-    let Some((_, deployment)) = servers_deployment(world) else { return Some(missing(world)) };
+    let Some((_, deployment)) = server_deployment(cluster) else { return Some(missing(cluster)) };
     let ready = deployment.number("/status/readyReplicas").unwrap_or(0);
     if deployment.number("/spec/replicas") == Some(0) {
         let text = format!("the server is scaled to 0: deployment {namespace}/{}", deployment.name());
         let up = format!("kubectl -n {namespace} scale deployment/{} --replicas 1", deployment.name());
-        return Some(Cause::new("ServerStopped", Certainty::Certain, text).then(up));
+        return Some(Cause::new("ServerStopped", Certainty::Certain, text).with_command(up));
     }
     if ready > 0 {
         return None;
     }
-    let trouble = pods(world).find_map(|server| pod::trouble(server, world));
+    let problem = pods(cluster).find_map(|server| pod::find_problem(server, cluster));
     let text = format!("the server is not ready: deployment {namespace}/{}", deployment.name());
-    Some(match trouble {
-        Some(trouble) => Cause { reason: "ServerNotReady", text: format!("{text}; {}", trouble.text), ..trouble },
-        None => Cause::new("ServerNotReady", Certainty::Certain, text).then(look(world)),
+    Some(match problem {
+        Some(problem) => Cause { reason: "ServerNotReady", text: format!("{text}; {}", problem.text), ..problem },
+        None => Cause::new("ServerNotReady", Certainty::Certain, text).with_command(list_command(cluster)),
     })
 }
 
-/// A server that was started again since has forgotten what it was doing; Velero marks that as failed, at its start. Ours takes it
-/// up again, so that alone explains nothing unless it keeps happening.
-fn restarted(object: &Object, world: &World) -> Option<Cause> {
+/// A Velero that restarts marks what was running as failed. Ours resumes it, so a restart alone explains nothing unless it repeats.
+fn restarted(object: &Object, cluster: &ClusterState) -> Option<Cause> {
     let since = object.time("/status/startTimestamp")?;
-    let ends = pods(world).flat_map(|pod| pod.list("/status/containerStatuses").iter().map(move |it| (pod, it)));
+    let ends = pods(cluster).flat_map(|pod| pod.list("/status/containerStatuses").iter().map(move |it| (pod, it)));
     let (pod, end) = ends
         .map(|(pod, status)| (pod, &status["lastState"]["terminated"]))
         .find(|(_, end)| end.get("finishedAt").and_then(time).is_some_and(|at| at > since))?;
     let reason = end["reason"].as_str().unwrap_or("Error");
-    let ago = end.get("finishedAt").and_then(time).map(|at| duration_text(world.age(at))).unwrap_or_default();
+    let ago = end.get("finishedAt").and_then(time).map(|at| duration_text(cluster.age(at))).unwrap_or_default();
     let name = if reason == "OOMKilled" { "ServerOutOfMemory" } else { "ServerRestarted" };
-    let (certainty, fate) = match maker(world) {
-        Maker::Velero => (Certainty::Certain, "what it was doing is lost"),
-        Maker::Plimsoll => (Certainty::Possible, "it takes up what it was doing"),
+    let (certainty, fate) = match server_product(cluster) {
+        ServerProduct::Velero => (Certainty::Certain, "what was running is lost"),
+        ServerProduct::Plimsoll => (Certainty::Possible, "it resumes what was running"),
     };
-    let text = format!("the server ended {ago} ago ({reason}) and was started again: {fate}");
-    let cause = Cause::new(name, certainty, text).because(format!("{} has restarted", pod::called(pod)));
-    let memory = format!("kubectl -n {} set resources {} --limits memory=2Gi", world.namespace, called(world));
-    Some(cause.then(if reason == "OOMKilled" { memory } else { format!("{} --tail 50 --previous", logs(world)) }))
+    let text = format!("the server ended {ago} ago ({reason}) and restarted: {fate}");
+    let cause = Cause::new(name, certainty, text).with_evidence(format!("{} has restarted", pod::display_name(pod)));
+    let memory =
+        format!("kubectl -n {} set resources {} --limits memory=2Gi", cluster.namespace, deployment_argument(cluster));
+    Some(cause.with_command(if reason == "OOMKilled" {
+        memory
+    } else {
+        format!("{} --tail 50 --previous", logs_command(cluster))
+    }))
 }

@@ -1,39 +1,39 @@
 //! Each fault, made on purpose in the evidence, is named as what it is.
 
-use plimsoll_observe::{Explanation, Kind, Object, Overview, World, causes};
+use plimsoll_observe::{ClusterState, Explanation, Kind, Object, Overview, causes};
 use serde_json::{Value, json};
 
 use crate::stock::*;
 
-fn told(world: &World, kind: Kind, name: &str) -> Explanation {
-    let object = world.all(kind).iter().find(|object| object.name() == name).unwrap();
-    Overview::default().explain(object, world)
+fn explanation(cluster: &ClusterState, kind: Kind, name: &str) -> Explanation {
+    let object = cluster.all(kind).iter().find(|object| object.name() == name).unwrap();
+    Overview::default().explain(object, cluster)
 }
 
-/// What a person is told, as text.
-fn text(world: &World, kind: Kind, name: &str) -> String {
-    let told = told(world, kind, name);
-    let mut lines = vec![format!("{:?}: {}", told.verdict, told.headline)];
-    for cause in &told.causes {
-        let order = if cause.orderly { ", in order" } else { "" };
+/// What a person is explanation, as text.
+fn text(cluster: &ClusterState, kind: Kind, name: &str) -> String {
+    let explanation = explanation(cluster, kind, name);
+    let mut lines = vec![format!("{:?}: {}", explanation.verdict, explanation.headline)];
+    for cause in &explanation.causes {
+        let order = if cause.expected { ", in order" } else { "" };
         lines.push(format!("{} ({:?}{order}): {}", cause.reason, cause.certainty, cause.text));
         lines.extend(cause.evidence.iter().map(|evidence| format!("    {evidence}")));
         lines.extend(cause.next.iter().map(|next| format!("    $ {next}")));
     }
-    lines.extend(told.unseen.iter().map(|unseen| format!("not seen: {}: {}", unseen.what, unseen.why)));
+    lines.extend(explanation.unseen.iter().map(|unseen| format!("not seen: {}: {}", unseen.what, unseen.why)));
     lines.join("\n")
 }
 
-fn replaced(mut world: World, kind: Kind, value: Value) -> World {
-    world.add(Object::new(kind, value));
-    world
+fn replaced(mut cluster: ClusterState, kind: Kind, value: Value) -> ClusterState {
+    cluster.add(Object::new(kind, value));
+    cluster
 }
 
-fn running() -> World {
+fn running() -> ClusterState {
     healthy().with(Kind::Backup, backup("nightly", "InProgress", 620, 590))
 }
 
-fn restoring() -> World {
+fn restoring() -> ClusterState {
     healthy()
         .with(Kind::Backup, backup("nightly", "Completed", 90_000, 90_000))
         .with(Kind::Restore, restore("monday", "InProgress", 620, 590))
@@ -43,9 +43,9 @@ fn restoring() -> World {
 #[test]
 fn a_location_that_is_unavailable() {
     let message = "BackupStorageLocation \"default\" is unavailable: rpc error: dial tcp 10.0.0.7:9000: connect: connection refused";
-    let world = healthy().with(Kind::Backup, backup("nightly", "New", 300, 300));
-    let world = replaced(world, Kind::Location, location("Unavailable", message, 15));
-    insta::assert_snapshot!(text(&world, Kind::Backup, "nightly"));
+    let cluster = healthy().with(Kind::Backup, backup("nightly", "New", 300, 300));
+    let cluster = replaced(cluster, Kind::Location, location("Unavailable", message, 15));
+    insta::assert_snapshot!(text(&cluster, Kind::Backup, "nightly"));
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn a_pod_that_cannot_be_scheduled_holds_up_a_volume_restore() {
     let message = "0/3 nodes are available: 3 Insufficient memory. preemption: not eligible";
     let status = json!({ "phase": "Pending", "conditions": [
         { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message }] });
-    let world = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "", status));
-    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
+    let cluster = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "", status));
+    insta::assert_snapshot!(text(&cluster, Kind::Restore, "monday"));
 }
 
 #[test]
@@ -81,20 +81,20 @@ fn an_init_container_that_cannot_start_holds_up_a_volume_restore() {
         "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container" } },
         "lastState": { "terminated": { "reason": "StartError", "exitCode": 128, "message": why } } }],
         "containerStatuses": [{ "name": "db", "state": { "waiting": { "reason": "PodInitializing" } } }] });
-    let world = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "node-1", status)).with(
+    let cluster = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "node-1", status)).with(
         Kind::Event,
         event("shop", "db-0", "BackOff", "Back-off restarting failed container restore-wait in pod db-0", 12),
     );
-    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
-    assert_eq!(told(&world, Kind::PodVolumeRestore, "monday-x1").causes[0].reason, "InitContainerCannotStart");
+    insta::assert_snapshot!(text(&cluster, Kind::Restore, "monday"));
+    assert_eq!(explanation(&cluster, Kind::PodVolumeRestore, "monday-x1").causes[0].reason, "InitContainerCannotStart");
 }
 
 #[test]
 fn an_image_that_cannot_be_had() {
     let status = json!({ "phase": "Pending", "containerStatuses": [{ "name": "db", "image": "registry.example/db:17",
         "state": { "waiting": { "reason": "ImagePullBackOff", "message": "Back-off pulling image \"registry.example/db:17\"" } } }] });
-    let world = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "node-1", status));
-    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
+    let cluster = replaced(restoring(), Kind::Pod, pod("shop", "db-0", json!({}), "node-1", status));
+    insta::assert_snapshot!(text(&cluster, Kind::Restore, "monday"));
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn a_pod_that_waits_for_its_volume_and_one_that_is_gone() {
 
 #[test]
 fn a_node_agent_that_is_missing_not_ready_or_not_installed() {
-    let world = running().with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "New", 600, 0, 0));
-    let mut missing = world.clone();
+    let cluster = running().with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "New", 600, 0, 0));
+    let mut missing = cluster.clone();
     let others = missing.all(Kind::Pod).iter().filter(|pod| pod.name() != "node-agent-1").cloned().collect();
     missing.put(Kind::Pod, others);
     let mut none = missing.clone();
@@ -126,8 +126,8 @@ fn a_node_agent_that_is_missing_not_ready_or_not_installed() {
         "containerStatuses": [{ "name": "node-agent", "restartCount": 11, "state": { "waiting": { "reason": "CrashLoopBackOff" } },
             "lastState": { "terminated": { "reason": "OOMKilled", "exitCode": 137 } } }] });
     let crashing =
-        replaced(world, Kind::Pod, pod("velero", "node-agent-1", json!({ "name": "node-agent" }), "node-1", crash));
-    let texts = [missing, crashing, none].map(|world| text(&world, Kind::Backup, "nightly"));
+        replaced(cluster, Kind::Pod, pod("velero", "node-agent-1", json!({ "name": "node-agent" }), "node-1", crash));
+    let texts = [missing, crashing, none].map(|cluster| text(&cluster, Kind::Backup, "nightly"));
     insta::assert_snapshot!(texts.join("\n\n"));
 }
 
@@ -135,9 +135,9 @@ fn a_node_agent_that_is_missing_not_ready_or_not_installed() {
 fn a_node_that_is_not_ready() {
     let node = json!({ "metadata": { "name": "node-1" }, "status": { "conditions": [
         { "type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status." }] } });
-    let world =
+    let cluster =
         running().with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "InProgress", 300, 900, 4000));
-    insta::assert_snapshot!(text(&replaced(world, Kind::Node, node), Kind::Backup, "nightly"));
+    insta::assert_snapshot!(text(&replaced(cluster, Kind::Node, node), Kind::Backup, "nightly"));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_transfer_that_waits_for_its_turn_and_one_that_has_fallen_silent() {
 }
 
 /// A backup that waits for a repository which is not ready, for this reason.
-fn without_repository(message: &str) -> World {
+fn without_repository(message: &str) -> ClusterState {
     let repository = with(
         object("velero", "shop-default-kopia-x", 90_000, 400),
         json!({ "spec": { "volumeNamespace": "shop" }, "status": { "phase": "NotReady", "message": message } }),
@@ -179,7 +179,7 @@ fn a_repository_that_is_locked_or_not_ready() {
 
 #[test]
 fn what_our_own_agent_tries_again_for_is_named_in_its_own_words() {
-    let world = |doing: &str| {
+    let cluster = |doing: &str| {
         let mut volume = volume_backup("nightly-x1", "nightly", "InProgress", 2, 0, 0);
         volume["status"]["plimsoll"] = json!({ "doing": doing });
         let repository = with(
@@ -193,18 +193,18 @@ fn what_our_own_agent_tries_again_for_is_named_in_its_own_words() {
             .with(Kind::PodVolumeBackup, volume)
             .with(Kind::Repository, repository)
     };
-    let locked = world(
+    let locked = cluster(
         "trying again: RepositoryLocked: repository /bucket/restic/shop is locked: exclusively root@node-2 (process 7) since 02:51",
     );
-    let died = world("trying again: MoverDied: mover process exited without a result (signal 9): -");
+    let died = cluster("trying again: MoverDied: mover process exited without a result (signal 9): -");
     insta::assert_snapshot!(format!(
         "{}\n\n{}\n\n{}",
         text(&locked, Kind::PodVolumeBackup, "nightly-x1"),
         text(&locked, Kind::Backup, "nightly"),
         text(&died, Kind::PodVolumeBackup, "nightly-x1"),
     ));
-    let other = world("reading /data/trying again: RepositoryLocked: no");
-    assert!(told(&other, Kind::Backup, "nightly").causes.is_empty());
+    let other = cluster("reading /data/trying again: RepositoryLocked: no");
+    assert!(explanation(&other, Kind::Backup, "nightly").causes.is_empty());
 }
 
 #[test]
@@ -237,15 +237,15 @@ fn a_repository_is_called_locked_only_where_its_message_names_a_lock() {
     ];
     let expected = locked.map(|message| (message, "RepositoryLocked")).into_iter();
     for (message, reason) in expected.chain(otherwise.map(|message| (message, "RepositoryNotReady"))) {
-        let told = told(&without_repository(message), Kind::Backup, "nightly");
-        let named = told.causes.iter().map(|cause| cause.reason).find(|reason| reason.starts_with("Repository"));
+        let explanation = explanation(&without_repository(message), Kind::Backup, "nightly");
+        let named = explanation.causes.iter().map(|cause| cause.reason).find(|reason| reason.starts_with("Repository"));
         assert_eq!(named, Some(reason), "{message}");
     }
 }
 
 #[test]
 fn a_server_that_is_stopped_crashing_silent_or_was_killed_for_its_memory() {
-    let quiet = |world: World| replaced(world, Kind::Location, location("Available", "", 900));
+    let quiet = |cluster: ClusterState| replaced(cluster, Kind::Location, location("Available", "", 900));
     let stopped = replaced(quiet(running()), Kind::Deployment, server(0, 0));
     let crash = json!({ "phase": "Running", "containerStatuses": [{ "name": "velero", "restartCount": 4,
         "state": { "waiting": { "reason": "CrashLoopBackOff" } }, "lastState": { "terminated": { "reason": "Error", "exitCode": 1 } } }] });
@@ -267,16 +267,19 @@ fn a_server_that_is_stopped_crashing_silent_or_was_killed_for_its_memory() {
         Kind::Backup,
         failed,
     );
-    let texts = [stopped, crashing, quiet(running()), killed].map(|world| text(&world, Kind::Backup, "nightly"));
+    let texts = [stopped, crashing, quiet(running()), killed].map(|cluster| text(&cluster, Kind::Backup, "nightly"));
     insta::assert_snapshot!(texts.join("\n\n"));
 }
 
 #[test]
 fn a_server_beside_the_cluster_that_gives_signs_of_life_is_not_called_stopped() {
-    let world =
+    let cluster =
         replaced(healthy(), Kind::Deployment, server(0, 0)).with(Kind::Backup, backup("nightly", "InProgress", 20, 1));
-    let told = told(&world, Kind::Backup, "nightly");
-    assert_eq!((told.causes.as_slice(), format!("{:?}", told.verdict).as_str()), ([].as_slice(), "Moving"));
+    let explanation = explanation(&cluster, Kind::Backup, "nightly");
+    assert_eq!(
+        (explanation.causes.as_slice(), format!("{:?}", explanation.verdict).as_str()),
+        ([].as_slice(), "Moving")
+    );
 }
 
 #[test]
@@ -292,7 +295,7 @@ fn a_plugin_that_says_nothing_and_an_item_that_takes_for_ever() {
     let mut late = waiting.clone();
     late["spec"]["itemOperationTimeout"] = json!("16m0s");
     let worlds = [waiting, late, hooks].map(|backup| healthy().with(Kind::Backup, backup));
-    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
 }
 
 /// A backup whose objects are done, and which waits for its plugins.
@@ -307,7 +310,7 @@ fn waiting_for_plugins(limit: &str) -> Value {
 fn a_plugins_snapshot_is_named_with_how_far_it_is_and_since_when_it_is_silent() {
     let counted = json!({ "phase": "Uploading", "message": "block 6 of 10", "progress": { "bytesDone": 600, "totalBytes": 1000 } });
     let quiet = json!({ "phase": "InProgress" });
-    let world = |limit: &str, status: &Value, written: i64| {
+    let cluster = |limit: &str, status: &Value, written: i64| {
         healthy()
             .with(Kind::Backup, waiting_for_plugins(limit))
             .with(Kind::VolumePluginBackup, plugin_backup("x1", "nightly", status.clone(), written))
@@ -315,18 +318,18 @@ fn a_plugins_snapshot_is_named_with_how_far_it_is_and_since_when_it_is_silent() 
             .with(Kind::VolumePluginBackup, plugin_backup("x2", "weekly", json!({ "phase": "InProgress" }), 9000))
     };
     let worlds = [
-        world("4h", &counted, 5),
-        world("4h", &counted, 420),
-        world("4h", &quiet, 420),
-        world("7m30s", &quiet, 420),
-        world(
+        cluster("4h", &counted, 5),
+        cluster("4h", &counted, 420),
+        cluster("4h", &quiet, 420),
+        cluster("7m30s", &quiet, 420),
+        cluster(
             "4h",
             &json!({ "phase": "ERROR", "message": "disk is gone\u{1b}[31m", "completionTimestamp": ago(60) }),
             60,
         ),
     ];
-    let backups = worlds.each_ref().map(|world| text(world, Kind::Backup, "nightly")).join("\n\n");
-    let records = worlds.each_ref().map(|world| text(world, Kind::VolumePluginBackup, "x1")).join("\n\n");
+    let backups = worlds.each_ref().map(|cluster| text(cluster, Kind::Backup, "nightly")).join("\n\n");
+    let records = worlds.each_ref().map(|cluster| text(cluster, Kind::VolumePluginBackup, "x1")).join("\n\n");
     insta::assert_snapshot!(format!("{backups}\n\n{records}"));
 }
 
@@ -334,21 +337,21 @@ fn a_plugins_snapshot_is_named_with_how_far_it_is_and_since_when_it_is_silent() 
 fn a_volume_that_a_plugin_makes_is_named_for_its_restore() {
     let status = json!({ "phase": "InProgress", "volumeID": "pv-9", "progress": { "bytesDone": 1 << 20, "totalBytes": 4 << 20 },
         "plimsoll": { "percent": "~25.00", "stalled": { "since": ago(95), "reason": "NoProgress", "message": "nothing has moved" } } });
-    let world = healthy()
+    let cluster = healthy()
         .with(Kind::Backup, backup("nightly", "Completed", 90_000, 90_000))
         .with(Kind::Restore, restore("monday", "InProgress", 620, 590))
         .with(Kind::VolumePluginRestore, plugin_restore("monday-1", "monday", status, 4));
     let texts = [(Kind::Restore, "monday"), (Kind::VolumePluginRestore, "monday-1")];
-    insta::assert_snapshot!(texts.map(|(kind, name)| text(&world, kind, name)).join("\n\n"));
+    insta::assert_snapshot!(texts.map(|(kind, name)| text(&cluster, kind, name)).join("\n\n"));
 }
 
 #[test]
 fn a_namespace_that_is_being_deleted_holds_up_a_restore() {
     let namespace = json!({ "metadata": { "name": "shop", "deletionTimestamp": ago(900) }, "status": { "phase": "Terminating",
         "conditions": [{ "type": "NamespaceFinalizersRemaining", "status": "True", "message": "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances" }] } });
-    let world =
+    let cluster =
         healthy().with(Kind::Restore, restore("monday", "InProgress", 620, 590)).with(Kind::Namespace, namespace);
-    insta::assert_snapshot!(text(&world, Kind::Restore, "monday"));
+    insta::assert_snapshot!(text(&cluster, Kind::Restore, "monday"));
 }
 
 #[test]
@@ -370,7 +373,7 @@ fn a_schedule_that_is_paused_refused_or_whose_last_backup_does_not_end() {
         healthy().with(Kind::Schedule, schedule(json!({}), json!({ "phase": "Enabled" }))).with(Kind::Backup, last);
     let fine = healthy().with(Kind::Schedule, schedule(json!({}), json!({ "phase": "Enabled" })));
     insta::assert_snapshot!(
-        [paused, refused, running, fine].map(|world| text(&world, Kind::Schedule, "daily")).join("\n\n")
+        [paused, refused, running, fine].map(|cluster| text(&cluster, Kind::Schedule, "daily")).join("\n\n")
     );
 }
 
@@ -391,7 +394,7 @@ fn what_ended_says_how() {
     );
     let fine = healthy().with(Kind::Backup, backup("nightly", "Completed", 620, 590));
     let worlds = [partial, healthy().with(Kind::Backup, refused), fine];
-    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
 }
 
 #[test]
@@ -433,7 +436,7 @@ fn actions_that_are_stranded_quiet_failed_or_wait_for_a_pod() {
         with_controller(9000).with(Kind::ActionSet, set("running", "running", "")).with(Kind::Pod, job),
         healthy().with(Kind::ActionSet, set("", "pending", "")),
     ];
-    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::ActionSet, "dump")).join("\n\n"));
+    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::ActionSet, "dump")).join("\n\n"));
 }
 
 fn action_set(state: &str, created: i64) -> Value {
@@ -459,11 +462,11 @@ fn an_action_of_our_own_server_needs_no_kanister() {
         Kind::Deployment,
         our_server(0, 0),
     );
-    let mut unseen = World::new("velero", now()).with(Kind::ActionSet, action_set("running", 60));
+    let mut unseen = ClusterState::new("velero", now()).with(Kind::ActionSet, action_set("running", 60));
     unseen.put(Kind::Deployment, Vec::new());
-    unseen.miss("deployments", "forbidden to this user");
+    unseen.add_unread("deployments", "forbidden to this user");
     let worlds = [working, pending, beside, stopped, unseen];
-    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::ActionSet, "dump")).join("\n\n"));
+    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::ActionSet, "dump")).join("\n\n"));
 }
 
 #[test]
@@ -488,26 +491,26 @@ fn a_server_of_ours_that_is_stopped_missing_silent_or_was_killed_for_its_memory(
         "state": { "running": {} }, "lastState": { "terminated": { "reason": "OOMKilled", "exitCode": 137, "finishedAt": ago(200) } } }] });
     let killed = replaced(working(2), Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", killed));
     let worlds = [stopped, crashing, missing, working(45), killed];
-    insta::assert_snapshot!(worlds.map(|world| text(&world, Kind::Backup, "nightly")).join("\n\n"));
+    insta::assert_snapshot!(worlds.map(|cluster| text(&cluster, Kind::Backup, "nightly")).join("\n\n"));
 }
 
 #[test]
 fn where_nobody_serves_neither_product_is_blamed_and_the_next_command_is_named() {
-    let mut world = World::new("backups", now()).with(Kind::Backup, {
+    let mut cluster = ClusterState::new("backups", now()).with(Kind::Backup, {
         let mut backup = backup("nightly", "New", 300, 300);
         backup["metadata"]["namespace"] = json!("backups");
         backup
     });
-    assert!(causes::server_missing(&world).is_none(), "nothing is concluded from what was not looked at");
-    world.put(Kind::Deployment, Vec::new());
-    insta::assert_snapshot!(text(&world, Kind::Backup, "nightly"));
-    assert!(causes::server_missing(&world).is_some());
+    assert!(causes::server_missing(&cluster).is_none(), "nothing is concluded from what was not looked at");
+    cluster.put(Kind::Deployment, Vec::new());
+    insta::assert_snapshot!(text(&cluster, Kind::Backup, "nightly"));
+    assert!(causes::server_missing(&cluster).is_some());
     // Somebody else's Deployments are no server, and a server beside the cluster has none but looks at its locations.
-    let foreign = world.clone().with(Kind::Deployment, object("backups", "web", 600, 600));
+    let foreign = cluster.clone().with(Kind::Deployment, object("backups", "web", 600, 600));
     assert!(causes::server_missing(&foreign).is_some());
     let mut checked = location("Available", "", 20);
     checked["metadata"]["namespace"] = json!("backups");
-    assert!(causes::server_missing(&world.with(Kind::Location, checked)).is_none());
+    assert!(causes::server_missing(&cluster.with(Kind::Location, checked)).is_none());
     assert!(causes::server_missing(&healthy()).is_none());
     assert!(causes::server_missing(&healthy_of_ours()).is_none());
 }
@@ -528,33 +531,33 @@ fn a_repository_is_named_for_a_single_transfer_too() {
     elsewhere["spec"]["backupStorageLocation"] = json!("other");
     let mut all = backup("nightly", "InProgress", 620, 590);
     all["spec"]["includedNamespaces"] = json!(["*"]);
-    let world = |repository: &Value| {
+    let cluster = |repository: &Value| {
         healthy()
             .with(Kind::Backup, all.clone())
             .with(Kind::Repository, repository.clone())
             .with(Kind::DataUpload, upload.clone())
             .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "other", "InProgress", 300, 900, 4000))
     };
-    let reasons = |world: &World, kind: Kind, name: &str| {
-        told(world, kind, name).causes.iter().map(|cause| cause.reason).collect::<Vec<_>>()
+    let reasons = |cluster: &ClusterState, kind: Kind, name: &str| {
+        explanation(cluster, kind, name).causes.iter().map(|cause| cause.reason).collect::<Vec<_>>()
     };
-    let locked = world(&repository);
+    let locked = cluster(&repository);
     assert!(reasons(&locked, Kind::PodVolumeBackup, "nightly-x1").contains(&"RepositoryLocked"));
     assert!(reasons(&locked, Kind::DataUpload, "moved").contains(&"RepositoryLocked"));
     assert!(
         reasons(&locked, Kind::Backup, "nightly").contains(&"RepositoryLocked"),
         "its namespace is only in the upload"
     );
-    assert!(!reasons(&world(&elsewhere), Kind::DataUpload, "moved").contains(&"RepositoryLocked"));
+    assert!(!reasons(&cluster(&elsewhere), Kind::DataUpload, "moved").contains(&"RepositoryLocked"));
 }
 
 #[test]
 fn what_may_not_be_read_is_said_and_nothing_is_concluded_from_it() {
-    let mut world = World::new("velero", now())
+    let mut cluster = ClusterState::new("velero", now())
         .with(Kind::Backup, backup("nightly", "InProgress", 620, 590))
         .with(Kind::PodVolumeBackup, volume_backup("nightly-x1", "nightly", "New", 600, 0, 0));
     for what in ["pods", "nodes", "deployments", "daemonsets", "backupstoragelocations"] {
-        world.miss(what, "forbidden to this user");
+        cluster.add_unread(what, "forbidden to this user");
     }
-    insta::assert_snapshot!(text(&world, Kind::Backup, "nightly"));
+    insta::assert_snapshot!(text(&cluster, Kind::Backup, "nightly"));
 }

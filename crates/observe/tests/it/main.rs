@@ -1,4 +1,4 @@
-//! What is told about objects, from the objects alone.
+//! What is explanation about objects, from the objects alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]

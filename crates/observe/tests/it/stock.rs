@@ -1,7 +1,7 @@
 //! Objects as a stock Velero and a stock Kanister leave them.
 
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_observe::{Kind, World};
+use plimsoll_observe::{ClusterState, Kind};
 use serde_json::{Value, json};
 
 /// The moment at which all tests look.
@@ -114,8 +114,8 @@ pub fn server(ready: u64, replicas: u64) -> Value {
 }
 
 /// A Velero in good health: server, node agent on its node, a location that was looked at just now.
-pub fn healthy() -> World {
-    let mut world = World::new("velero", now())
+pub fn healthy() -> ClusterState {
+    let mut cluster = ClusterState::new("velero", now())
         .with(Kind::Location, location("Available", "", 20))
         .with(Kind::Deployment, server(1, 1))
         .with(Kind::DaemonSet, object("velero", "node-agent", 90_000, 90_000))
@@ -124,9 +124,9 @@ pub fn healthy() -> World {
         .with(Kind::Pod, pod("velero", "node-agent-1", json!({ "name": "node-agent", "component": "velero" }), "node-1", ready()))
         .with(Kind::Pod, pod("shop", "db-0", json!({}), "node-1", ready()));
     for kind in Kind::CUSTOM.into_iter().filter(|kind| *kind != Kind::Location) {
-        world.put(kind, Vec::new());
+        cluster.put(kind, Vec::new());
     }
-    world
+    cluster
 }
 
 /// The Deployment of our own server.
@@ -138,17 +138,19 @@ pub fn our_server(ready: u64, replicas: u64) -> Value {
 }
 
 /// Our own server in good health, in the place of Velero's.
-pub fn healthy_of_ours() -> World {
-    let mut world = healthy();
+pub fn healthy_of_ours() -> ClusterState {
+    let mut cluster = healthy();
     for kind in [Kind::Deployment, Kind::DaemonSet] {
-        world.put(kind, Vec::new());
+        cluster.put(kind, Vec::new());
     }
-    let others = world.all(Kind::Pod).iter().filter(|pod| pod.namespace() == "shop").cloned().collect();
-    world.put(Kind::Pod, others);
+    let others = cluster.all(Kind::Pod).iter().filter(|pod| pod.namespace() == "shop").cloned().collect();
+    cluster.put(Kind::Pod, others);
     let mark = json!({ "app.kubernetes.io/name": "plimsoll" });
     // Longer ago than a server at work may be silent, and not so long that anybody would call it late.
-    world.add(plimsoll_observe::Object::new(Kind::Location, location("Available", "", 50)));
-    world.with(Kind::Deployment, our_server(1, 1)).with(Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", ready()))
+    cluster.add(plimsoll_observe::Object::new(Kind::Location, location("Available", "", 50)));
+    cluster
+        .with(Kind::Deployment, our_server(1, 1))
+        .with(Kind::Pod, pod("velero", "plimsoll-1", mark, "node-1", ready()))
 }
 
 /// What our own server wrote so many seconds ago about something that it works on.

@@ -50,7 +50,7 @@ async fn the_leader_has_replicas_of_the_agents_trees_while_it_has_work_and_the_t
     let _following = AbortOnDropHandle::new(tokio::spawn(follow_agents(agents, busy.clone(), replicas.clone())));
     let transfer = Transfer::new();
     let registration = transfer.register(&trees);
-    let work = busy.show("backup", || None);
+    let work = busy.register("backup", || None);
     eventually("the replica exists", || bytes_done(&replicas) == Some(0)).await;
     transfer.bytes.add(42);
     eventually("it follows", || bytes_done(&replicas) == Some(42)).await;

@@ -7,7 +7,7 @@ mod leader;
 
 use std::time::Duration;
 
-use plimsoll_progress::{Clock, Meter, Operation, Shown, Total, Trees, Unit};
+use plimsoll_progress::{Clock, Meter, Operation, Total, TreeRegistration, Trees, Unit};
 
 /// A transfer of 100 bytes whose tree is registered under `uid`.
 struct Transfer {
@@ -23,9 +23,9 @@ impl Transfer {
         Self { operation, bytes }
     }
 
-    fn register(&self, trees: &Trees) -> Shown {
+    fn register(&self, trees: &Trees) -> TreeRegistration {
         let observer = self.operation.observer();
-        trees.show("uid", move || Some(observer.snapshot()))
+        trees.register("uid", move || Some(observer.snapshot()))
     }
 }
 

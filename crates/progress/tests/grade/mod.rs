@@ -1,5 +1,5 @@
 //! Plays runs on the virtual clock and grades what is said about them: how far the time left is off, and what is called
-//! stalled. Beside it the two things everybody else does: linear since the start, and a fixed window.
+//! stalled. Beside it two simple estimators: linear since the start, and a fixed window.
 
 pub mod play;
 pub mod simulate;
@@ -37,7 +37,7 @@ pub struct Run {
 /// The greatest median error that is good enough of a steady run, and of any other.
 const STEADY: f64 = 0.15;
 const OTHERS: f64 = 0.35;
-/// What nobody could have told from the counter may be told as badly as by the better of the simple ways, and a little worse.
+/// What the counter could not show may be estimated as badly as by the better of the simple estimators, and a little worse.
 const BESIDE_THE_SIMPLE_WAYS: f64 = 1.2;
 /// A time left must be told in at least this share of the looks.
 const TOLD: f64 = 0.7;

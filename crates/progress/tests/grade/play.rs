@@ -62,7 +62,7 @@ impl Stage {
             self.operation.root().touch();
         }
         match (reading.waiting, self.wait.is_some()) {
-            (true, false) => self.wait = Some(self.operation.root().wait_patiently("paused by its user")),
+            (true, false) => self.wait = Some(self.operation.root().wait_in_queue("paused by its user")),
             (false, true) => self.wait = None,
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Runs that nobody had to wait for.
+//! Simulated runs.
 
 use super::{Reading, Run};
 
@@ -15,13 +15,13 @@ pub enum Kind {
     SmallThenBig,
     /// In the middle it becomes two to eight times slower.
     Throttled,
-    /// Somebody pauses it, for minutes.
+    /// Paused, for minutes.
     Paused,
     /// The process is killed; the next one passes over what is there already ten times as fast.
     Resumed,
     /// Moves once in five to twenty-five seconds, later perhaps once in a minute.
     Slow,
-    /// Steady, but for one or two silences of twenty to twenty-seven seconds that nobody announces, just short of a stall.
+    /// Steady, but for one or two silences of twenty to twenty-seven seconds without notice, just short of a stall.
     Hiccups,
     /// Steady, but for one or two silences of half a minute to a minute in which it tries again, and says so.
     Retrying,
@@ -187,7 +187,7 @@ fn with_silences(dice: &mut Dice, length: u64, speed: u64, long: (u64, u64), sig
     steps
 }
 
-/// From some moment in the second half on nothing moves; long enough for anybody to notice. Returns that moment.
+/// From some moment in the second half on nothing moves; long enough to be noticed. Returns that moment.
 fn hang(steps: &mut Vec<Step>) -> u64 {
     let last = |steps: &[Step]| steps.iter().rposition(|step| step.moves > 0 && !step.waiting).unwrap_or(0);
     let at = last(&steps[..=steps.len() * 3 / 4]);

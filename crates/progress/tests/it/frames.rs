@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_progress::{
-    Applied, Encoder, Ending, Frame, FrameError, Graft, Operation, Replica, Snapshot, StallReason, State, Total, Unit,
-    VirtualClock,
+    Encoder, Ending, Frame, FrameError, FrameOutcome, Graft, Operation, Replica, Snapshot, StallReason, State, Total,
+    Unit, VirtualClock,
 };
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn a_frame_has_a_stable_form_and_unknown_fields_are_ignored() {
         .replace(r#""epoch""#, r#""x":1,"epoch""#);
     let newer = newer.replace(r#""running""#, r#""meditating""#);
     let frame = Frame::from_line(&newer).expect("unknown fields and states are no error");
-    assert_eq!(replica.apply(&frame).expect("applies"), Applied::Fresh);
+    assert_eq!(replica.apply(&frame).expect("applies"), FrameOutcome::Fresh);
     assert_eq!(replica.snapshot().expect("there").state(), State::Unknown);
 }
 
@@ -81,7 +81,7 @@ proptest! {
             let snapshot = operation.snapshot();
             prop_assert!(snapshot.nodes.len() <= paths.len() + 1);
             plimsoll_progress::view::rows(&snapshot);
-            plimsoll_progress::cut::cut(&snapshot, plimsoll_progress::Limits { nodes: 3, bytes: 2000 });
+            plimsoll_progress::truncate::truncate(&snapshot, plimsoll_progress::Limits { nodes: 3, bytes: 2000 });
         }
     }
 
@@ -97,7 +97,7 @@ proptest! {
         let mut newest = 0;
         for (arrived, n) in order.into_iter().enumerate() {
             let applied = replica.apply(&frames[usize::try_from(n).expect("small")]).expect("applies");
-            prop_assert_eq!(applied == Applied::Fresh, arrived == 0 || n > newest);
+            prop_assert_eq!(applied == FrameOutcome::Fresh, arrived == 0 || n > newest);
             newest = newest.max(n);
             prop_assert_eq!(replica.position(), Some((newest / 4, newest % 4)));
         }
@@ -114,11 +114,11 @@ fn a_change_without_its_tree_is_refused_and_a_gap_is_noticed() {
     let second = encoder.encode_always(&operation.snapshot());
     operation.root().say("two");
     let third = encoder.encode_always(&operation.snapshot());
-    assert_eq!(replica.apply(&second).expect("applies"), Applied::NeedsFull);
+    assert_eq!(replica.apply(&second).expect("applies"), FrameOutcome::NeedsFull);
     assert_eq!(replica.snapshot(), None);
-    assert_eq!(replica.apply(&first).expect("applies"), Applied::Fresh);
-    assert_eq!(replica.apply(&third).expect("applies"), Applied::AfterGap);
-    assert_eq!(replica.apply(&second).expect("applies"), Applied::Stale);
+    assert_eq!(replica.apply(&first).expect("applies"), FrameOutcome::Fresh);
+    assert_eq!(replica.apply(&third).expect("applies"), FrameOutcome::AfterGap);
+    assert_eq!(replica.apply(&second).expect("applies"), FrameOutcome::Stale);
     let other = Frame::full(&Operation::new("other", clock.clock()).snapshot(), 9, 9);
     assert!(matches!(replica.apply(&other), Err(FrameError::OtherOperation { .. })));
 }
@@ -222,17 +222,17 @@ fn a_process_that_is_gone_leaves_nothing_at_work_and_makes_room_for_the_next_one
     bytes.add(70);
     it.send(1, 1);
     it.graft.interrupt("its process has ended");
-    let waiting = it.leader.root().wait_patiently("waiting to try again");
+    let waiting = it.leader.root().wait_in_queue("waiting to try again");
     it.clock.advance(Duration::from_mins(5));
     let snapshot = it.leader.snapshot();
-    assert_eq!(snapshot.stall.as_ref().filter(|stall| stall.reason == StallReason::NoWord), None);
+    assert_eq!(snapshot.stall.as_ref().filter(|stall| stall.reason == StallReason::NoReport), None);
     let left = snapshot.nodes.iter().filter(|node| node.path.starts_with("volumes/demo-data"));
     let left: Vec<_> = left.map(|node| (node.state, node.reason.as_deref(), node.rate)).collect();
     assert_eq!(left, [(State::Interrupted, Some("its process has ended"), None); 2]);
     assert_eq!(snapshot.percent().map(|percent| percent.to_string()), Some("70.00".to_owned()), "it keeps what it had");
     drop(waiting);
 
-    it.graft.begin_again();
+    it.graft.restart();
     it.agent = Operation::new("pvb-1", it.clock.clock());
     let bytes = it.agent.root().meter(Unit::Bytes);
     bytes.set_total(Total::Final(100));
@@ -263,7 +263,7 @@ fn the_agents_verdict_is_the_leaders_and_an_agents_silence_has_a_name() {
     let stall = it.leader.snapshot().stall.expect("no word");
     assert_eq!(
         (&*stall.task, stall.reason, &*stall.message),
-        ("volumes", StallReason::NoWord, "no word from demo-data")
+        ("volumes", StallReason::NoReport, "no report from demo-data")
     );
 }
 

@@ -16,7 +16,7 @@ fn a_task_whose_last_handle_is_dropped_is_interrupted() {
     let task = operation.root().child("volume");
     let clone = task.clone();
     drop(task);
-    assert_eq!(node(&operation, "volume").state, State::Running, "somebody still holds it");
+    assert_eq!(node(&operation, "volume").state, State::Running, "a handle is still held");
     drop(clone);
     let node = node(&operation, "volume");
     assert_eq!((node.state, node.reason.as_deref()), (State::Interrupted, Some("its work stopped without a word")));

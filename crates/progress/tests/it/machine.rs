@@ -1,10 +1,10 @@
-//! Random lives of an operation: whatever the work reports and whenever anybody looks, the rules hold.
+//! Random lives of an operation: the rules hold whatever the work reports and whenever a snapshot is taken.
 
 use std::time::Duration;
 
 use plimsoll_progress::{
-    Applied, Encoder, Ending, Frame, Limits, Operation, Percent, Replica, Snapshot, State, Task, Total, Unit,
-    VirtualClock, Wait, cut,
+    Encoder, Ending, Frame, FrameOutcome, Limits, Operation, Percent, Replica, Snapshot, State, Task, Total, Unit,
+    VirtualClock, Wait, truncate,
 };
 use proptest::prelude::*;
 
@@ -142,7 +142,7 @@ impl World {
             check_final_stays(last, &snapshot);
         }
         self.send(&snapshot);
-        let small = cut::cut(&snapshot, Limits { nodes: 5, bytes: 64 << 10 });
+        let small = truncate::truncate(&snapshot, Limits { nodes: 5, bytes: 64 << 10 });
         assert!(small.nodes.len() <= 5);
         self.last = Some(snapshot);
     }
@@ -151,11 +151,11 @@ impl World {
     fn send(&mut self, snapshot: &Snapshot) {
         if let Some(frame) = self.encoder.encode(snapshot) {
             let frame = Frame::from_line(&frame.to_line()).expect("our own frame");
-            assert_eq!(self.replica.apply(&frame).expect("our own operation"), Applied::Fresh);
+            assert_eq!(self.replica.apply(&frame).expect("our own operation"), FrameOutcome::Fresh);
         }
         let copy = self.replica.snapshot().expect("a frame was sent");
         for (copied, node) in copy.nodes.iter().zip(&snapshot.nodes) {
-            assert!(copied.says_the_same_as(node), "\n{copied:?}\n{node:?}");
+            assert!(copied.has_same_content(node), "\n{copied:?}\n{node:?}");
         }
         assert_eq!(copy.nodes.len(), snapshot.nodes.len());
     }

@@ -156,7 +156,7 @@ fn earlier_runs_give_the_first_estimate_and_the_weights_of_stages() {
     let usual = [("", 100), ("reading", 20), ("volumes", 80)];
     operation.expect(usual.map(|(path, seconds)| (path.to_owned(), Duration::from_secs(seconds))));
     let (reading, volumes) = (operation.root().child("reading"), operation.root().planned("volumes"));
-    // A guess that was written when nobody had seen it run.
+    // An estimate from before its first run.
     volumes.expect_duration(Duration::from_secs(1));
     clock.advance(Duration::from_secs(10));
     let whole = operation.snapshot().nodes[0].left.expect("earlier runs took 100 s");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_progress::view::{self, Look};
-use plimsoll_progress::{Ending, Frame, Limits, Operation, State, Task, TimeLeft, Total, Unit, VirtualClock, cut};
+use plimsoll_progress::{Ending, Frame, Limits, Operation, State, Task, TimeLeft, Total, Unit, VirtualClock, truncate};
 use proptest::prelude::*;
 
 /// A backup of many volumes: done, at work, failed and planned in turn.
@@ -37,7 +37,7 @@ proptest! {
         let clock = VirtualClock::new();
         let (operation, _tasks) = backup(&clock, volumes, &text);
         let snapshot = operation.snapshot();
-        let small = cut::cut(&snapshot, Limits { nodes, bytes });
+        let small = truncate::truncate(&snapshot, Limits { nodes, bytes });
         prop_assert!(small.nodes.len() <= nodes);
         prop_assert!(Frame::full(&small, u64::MAX, u64::MAX).to_line().len() <= bytes);
         let folded: u64 = small.nodes.iter().map(|node| node.folded.count()).sum();
@@ -59,7 +59,7 @@ fn a_small_tree_is_not_cut() {
     let clock = VirtualClock::new();
     let (operation, _tasks) = backup(&clock, 50, "x");
     let snapshot = operation.snapshot();
-    assert_eq!(cut::cut(&snapshot, Limits::STORED), snapshot);
+    assert_eq!(truncate::truncate(&snapshot, Limits::STORED), snapshot);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn of_an_ended_operation_the_stages_and_their_durations_stay() {
     clock.advance(Duration::from_secs(90));
     tasks.last().expect("the stage").finish();
     operation.end(Ending::Succeeded);
-    let stages = cut::stages(&operation.snapshot());
+    let stages = truncate::stages(&operation.snapshot());
     assert!(Frame::full(&stages, 1, 1).to_line().len() <= 4096);
     assert_eq!(stages.nodes.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["backup-large", "volumes"]);
     assert_eq!(stages.nodes[1].ages.elapsed, Some(Duration::from_secs(90)));

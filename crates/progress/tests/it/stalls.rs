@@ -111,7 +111,7 @@ fn waiting_too_long_is_a_stall_that_says_what_for_and_waiting_for_ones_turn_is_n
     let waiting = pod.wait("waiting for pod demo/db-0 to be scheduled");
     pod.hint("0/3 nodes are available");
     let queue = operation.root().child("queue");
-    let turn = queue.wait_patiently("queued behind backup y");
+    let turn = queue.wait_in_queue("queued behind backup y");
     pass(&clock, 31);
     let message = "waiting for pod demo/db-0 to be scheduled: 0/3 nodes are available".to_owned();
     assert_eq!(verdict(&operation), Some(("pod".into(), StallReason::WaitingTooLong, 31, message)));
@@ -119,7 +119,7 @@ fn waiting_too_long_is_a_stall_that_says_what_for_and_waiting_for_ones_turn_is_n
     assert_eq!(verdict(&operation), None);
     pod.finish();
     pass(&clock, 100_000);
-    assert_eq!(verdict(&operation), None, "nobody is late who waits for his turn");
+    assert_eq!(verdict(&operation), None, "a queued task is never late");
     turn.end();
     pass(&clock, 31);
     assert_eq!(verdict(&operation).map(|verdict| verdict.0), Some("queue".into()));

@@ -1,29 +1,29 @@
-//! The same numbers in Prometheus' words: pure functions of what is known.
+//! Prometheus metrics, as pure functions of the cluster's state.
 //!
-//! Two families of names: ours, `plimsoll_…`, for what only we know, and Velero's own, `velero_…`, because dashboards and alerts for
-//! them exist. Operations are named one by one only while they run, and only so many; everything else is counted.
+//! Two prefixes: `plimsoll_…` for our own metrics, and `velero_…` for those of Velero, because dashboards and alerts for them exist.
+//! An operation has series of its own only while it runs, and the number of series is limited.
 
 mod exposition;
 mod plimsoll;
 mod totals;
 mod velero;
 
-use plimsoll_observe::{Line, World};
+use plimsoll_observe::{ClusterState, OperationSummary};
 
 pub use totals::Totals;
 
 use self::exposition::Exposition;
-use crate::feed::Due;
+use crate::refresh::NextRun;
 
-/// So many operations are named; of more, the ones that need a person first.
+/// Operations with series of their own; the stuck ones first.
 pub const MAX_NAMED_OPERATIONS: usize = 100;
-/// So many schedules and other series are told apart; further ones are left out.
+/// Schedules and other label values with series of their own; further ones are left out.
 pub const MAX_SERIES: usize = 500;
 
-/// Everything, in the text format.
-pub fn text(lines: &[&Line], world: &World, totals: &Totals, due: Due) -> String {
+/// All metrics in the text format.
+pub fn text(lines: &[&OperationSummary], cluster: &ClusterState, totals: &Totals, next_run: NextRun) -> String {
     let mut exposition = Exposition::default();
-    plimsoll::write(&mut exposition, lines, world, totals, due);
-    velero::write(&mut exposition, world, totals);
+    plimsoll::write(&mut exposition, lines, cluster, totals, next_run);
+    velero::write(&mut exposition, cluster, totals);
     exposition.finish()
 }

@@ -1,91 +1,97 @@
-//! `plimsoll_…`.
+//! Our own metrics, `plimsoll_…`.
 
 use std::collections::BTreeMap;
 
 use plimsoll_api::labels;
-use plimsoll_observe::{Kind, Line, Object, Verdict, World};
+use plimsoll_observe::{ClusterState, Kind, Object, OperationSummary, Verdict};
 use plimsoll_progress::view::unit_word;
 use plimsoll_progress::{Counts, Snapshot, Unit};
 
 use super::exposition::{Exposition, to_sample};
-use super::totals::{Totals, end, outcome};
+use super::totals::{Totals, end, outcome_label};
 use super::{MAX_NAMED_OPERATIONS, MAX_SERIES};
-use crate::feed::Due;
-use crate::sections::turn;
+use crate::refresh::NextRun;
+use crate::sections::scheduled_run;
 
-/// Everything of ours.
-pub fn write(exposition: &mut Exposition, lines: &[&Line], world: &World, totals: &Totals, due: Due) {
+/// Writes all of our metrics.
+pub fn write(
+    exposition: &mut Exposition,
+    lines: &[&OperationSummary],
+    cluster: &ClusterState,
+    totals: &Totals,
+    next_run: NextRun,
+) {
     counts(exposition, lines);
-    let mut named: Vec<&Line> = lines.iter().copied().filter(|line| !line.told.verdict.is_ended()).collect();
-    named.sort_by_key(|line| (line.told.verdict, std::cmp::Reverse(line.age)));
+    let mut named: Vec<&OperationSummary> =
+        lines.iter().copied().filter(|line| !line.explanation.verdict.is_ended()).collect();
+    named.sort_by_key(|line| (line.explanation.verdict, std::cmp::Reverse(line.age)));
     let left_out = named.len().saturating_sub(MAX_NAMED_OPERATIONS);
     named.truncate(MAX_NAMED_OPERATIONS);
     operations(exposition, &named);
     exposition
-        .family("plimsoll_operations_left_out", "gauge", "Running operations beyond those that are named one by one.")
+        .family("plimsoll_operations_left_out", "gauge", "Running operations without series of their own.")
         .add(&[], to_sample(left_out as u64));
-    last_success(exposition, world);
-    schedules(exposition, world, due);
+    last_success(exposition, cluster);
+    schedules(exposition, cluster, next_run);
     let mut durations = exposition.family(
         "plimsoll_operation_duration_seconds",
         "histogram",
-        "How long operations took that ended, since the server began.",
+        "Duration of the operations that ended since the server started.",
     );
     for ((kind, outcome), histogram) in &totals.durations {
         durations.add_histogram(&[("kind", kind), ("outcome", outcome)], histogram);
     }
 }
 
-fn counts(exposition: &mut Exposition, lines: &[&Line]) {
+fn counts(exposition: &mut Exposition, lines: &[&OperationSummary]) {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for kind in [Kind::Backup, Kind::Restore, Kind::ActionSet] {
         for verdict in [Verdict::Stuck, Verdict::Moving, Verdict::Waiting, Verdict::Quiet] {
-            counts.insert((kind.word(), outcome(verdict)), 0);
+            counts.insert((kind.word(), outcome_label(verdict)), 0);
         }
     }
     for line in lines {
-        *counts.entry((line.reference.kind.word(), outcome(line.told.verdict))).or_default() += 1;
+        *counts.entry((line.reference.kind.word(), outcome_label(line.explanation.verdict))).or_default() += 1;
     }
-    let mut family =
-        exposition.family("plimsoll_operations", "gauge", "Operations there are, by kind and how they are doing.");
+    let mut family = exposition.family("plimsoll_operations", "gauge", "Existing operations, by kind and state.");
     for ((kind, state), count) in counts {
         family.add(&[("kind", kind), ("state", state)], to_sample(count));
     }
 }
 
-/// The meter that tells how far an operation is: bytes if it moves any.
+/// The meter that shows the progress of an operation: bytes if it moves any.
 fn counted(tree: &Snapshot) -> Option<Counts> {
     tree.sum(Unit::Bytes).or_else(|| tree.sum(tree.speed().unit)).or_else(|| tree.sum(Unit::Items))
 }
 
 const RATE: &str = "plimsoll_operation_rate";
 
-/// Something to say about a running operation.
-type Gauge = (&'static str, &'static str, fn(&Line) -> Option<f64>);
+/// A metric of a running operation: name, help and value.
+type Gauge = (&'static str, &'static str, fn(&OperationSummary) -> Option<f64>);
 
 const GAUGES: [Gauge; 6] = [
-    ("plimsoll_operation_done", "What is done, in bytes or whatever else the operation counts.", |line| {
-        counted(&line.told.tree).map(|counts| to_sample(counts.settled()))
+    ("plimsoll_operation_done", "Work done, in the unit of the operation.", |line| {
+        counted(&line.explanation.tree).map(|counts| to_sample(counts.settled()))
     }),
-    ("plimsoll_operation_total", "What there is to do, once that is known.", |line| {
-        counted(&line.told.tree).and_then(|counts| counts.total.value()).map(to_sample)
+    ("plimsoll_operation_total", "Total work, once it is known.", |line| {
+        counted(&line.explanation.tree).and_then(|counts| counts.total.value()).map(to_sample)
     }),
-    (RATE, "What is done in a second.", |line| line.told.tree.speed().rate.map(to_sample)),
-    ("plimsoll_operation_progress_ratio", "How far it is, from 0 to 1, as it is shown everywhere.", |line| {
-        line.told.tree.percent().map(plimsoll_progress::Percent::fraction)
+    (RATE, "Work done per second.", |line| line.explanation.tree.speed().rate.map(to_sample)),
+    ("plimsoll_operation_progress_ratio", "Progress from 0 to 1.", |line| {
+        line.explanation.tree.percent().map(plimsoll_progress::Percent::fraction)
     }),
-    ("plimsoll_operation_stalled", "1 if it should go on and does not.", |line| {
-        Some(f64::from(u8::from(line.told.verdict == Verdict::Stuck)))
+    ("plimsoll_operation_stalled", "1 if the operation is stuck.", |line| {
+        Some(f64::from(u8::from(line.explanation.verdict == Verdict::Stuck)))
     }),
-    ("plimsoll_operation_age_seconds", "How long ago it was asked for.", |line| Some(line.age.as_secs_f64())),
+    ("plimsoll_operation_age_seconds", "Time since the operation was created.", |line| Some(line.age.as_secs_f64())),
 ];
 
-fn operations(exposition: &mut Exposition, named: &[&Line]) {
+fn operations(exposition: &mut Exposition, named: &[&OperationSummary]) {
     for (name, help, pick) in GAUGES {
         let mut family = exposition.family(name, "gauge", help);
         for line in named {
             let Some(value) = pick(line) else { continue };
-            let tree = &line.told.tree;
+            let tree = &line.explanation.tree;
             let counted = || counted(tree).map_or(Unit::Items, |counts| counts.unit);
             let unit = if name == RATE { tree.speed().unit } else { counted() };
             let unit = unit_word(unit, 0);
@@ -93,21 +99,21 @@ fn operations(exposition: &mut Exposition, named: &[&Line]) {
         }
     }
     let mut left =
-        exposition.family("plimsoll_operation_seconds_left", "gauge", "How long it will take, at least and at most.");
+        exposition.family("plimsoll_operation_seconds_left", "gauge", "Estimated time left, lower and upper bound.");
     for line in named {
-        let Some(known) = line.told.tree.speed().left else { continue };
+        let Some(known) = line.explanation.tree.speed().left else { continue };
         for (bound, seconds) in [("low", known.low), ("high", known.high)] {
             left.add(&[identity(line).as_slice(), &[("bound", bound)]].concat(), to_sample(seconds));
         }
     }
 }
 
-fn identity(line: &Line) -> [(&'static str, &str); 3] {
+fn identity(line: &OperationSummary) -> [(&'static str, &str); 3] {
     let reference = &line.reference;
     [("kind", reference.kind.word()), ("namespace", &reference.namespace), ("name", &reference.name)]
 }
 
-/// What operations that belong together have in common: the schedule, the blueprint.
+/// What groups operations: the schedule or the blueprint.
 fn series(object: &Object) -> &str {
     match object.kind() {
         Kind::Backup => object.label(labels::SCHEDULE_NAME),
@@ -116,38 +122,38 @@ fn series(object: &Object) -> &str {
     }
 }
 
-fn last_success(exposition: &mut Exposition, world: &World) {
+fn last_success(exposition: &mut Exposition, cluster: &ClusterState) {
     let mut latest = BTreeMap::new();
     for kind in [Kind::Backup, Kind::Restore, Kind::ActionSet] {
         let good = |object: &&Object| object.phase() == "Completed" || object.text("/status/state") == "complete";
-        for object in world.all(kind).iter().filter(good) {
+        for object in cluster.all(kind).iter().filter(good) {
             let Some(end) = end(object) else { continue };
             let known = latest.entry((kind.word(), series(object))).or_insert(end);
             *known = end.max(*known);
         }
     }
-    let help = "How long ago the last one ended well, by kind and schedule or blueprint.";
+    let help = "Time since the last success, by kind and schedule or blueprint.";
     let mut family = exposition.family("plimsoll_last_success_age_seconds", "gauge", help);
     for ((kind, name), end) in latest.iter().take(MAX_SERIES) {
-        family.add(&[("kind", kind), ("name", name)], world.age(*end).as_secs_f64());
+        family.add(&[("kind", kind), ("name", name)], cluster.age(*end).as_secs_f64());
     }
 }
 
-fn schedules(exposition: &mut Exposition, world: &World, due: Due) {
-    let known: Vec<_> = world.all(Kind::Schedule).iter().take(MAX_SERIES).collect();
+fn schedules(exposition: &mut Exposition, cluster: &ClusterState, next_run: NextRun) {
+    let known: Vec<_> = cluster.all(Kind::Schedule).iter().take(MAX_SERIES).collect();
     let mut family = exposition.family(
         "plimsoll_schedule_overdue_seconds",
         "gauge",
-        "How long ago a schedule should have made a backup that it has not made; 0 if all is well or it is paused.",
+        "Time since the run that a schedule has missed; 0 if none is missed or it is paused.",
     );
     for schedule in &known {
-        let missed = turn(schedule, world.now, due).and_then(|turn| turn.missed);
-        family.add(&[("schedule", schedule.name())], missed.map_or(0.0, |missed| world.age(missed).as_secs_f64()));
+        let missed = scheduled_run(schedule, cluster.now, next_run).and_then(|run| run.missed);
+        family.add(&[("schedule", schedule.name())], missed.map_or(0.0, |missed| cluster.age(missed).as_secs_f64()));
     }
-    let help = "How long ago a schedule was made; none for one that is paused.";
+    let help = "Time since a schedule was created; none while it is paused.";
     let mut family = exposition.family("plimsoll_schedule_age_seconds", "gauge", help);
     for schedule in known.into_iter().filter(|schedule| !schedule.flag("/spec/paused")) {
-        let age = schedule.created().map(|then| world.age(then)).unwrap_or_default();
+        let age = schedule.created().map(|then| cluster.age(then)).unwrap_or_default();
         family.add(&[("schedule", schedule.name())], age.as_secs_f64());
     }
 }
@@ -165,17 +171,17 @@ mod tests {
         Timestamp::from_second(second - second.rem_euclid(3600) + 3600).ok()
     }
 
-    /// The page for a world at half past twelve.
-    fn page(objects: impl IntoIterator<Item = (Kind, Value)>) -> String {
-        let mut world = World::new("velero", "2026-01-01T12:30:00Z".parse().unwrap());
+    /// The text at half past twelve.
+    fn text(objects: impl IntoIterator<Item = (Kind, Value)>) -> String {
+        let mut cluster = ClusterState::new("velero", "2026-01-01T12:30:00Z".parse().unwrap());
         for (kind, mut object) in objects {
             object["metadata"]["namespace"] = json!("velero");
             object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
-            world.add(Object::new(kind, object));
+            cluster.add(Object::new(kind, object));
         }
-        let lines = Overview::default().look(&world);
+        let lines = Overview::default().list_operations(&cluster);
         let mut exposition = Exposition::default();
-        write(&mut exposition, &lines.iter().collect::<Vec<_>>(), &world, &Totals::default(), hourly);
+        write(&mut exposition, &lines.iter().collect::<Vec<_>>(), &cluster, &Totals::default(), hourly);
         exposition.finish()
     }
 
@@ -185,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_overdue_since_the_turn_that_it_missed() {
-        let page = page([
+    fn a_schedule_is_overdue_since_the_run_that_it_missed() {
+        let text = text([
             schedule("late", false, &json!({ "lastBackup": "2026-01-01T10:00:07Z" })),
             schedule("never", false, &json!({})),
             schedule("paused", true, &json!({ "lastBackup": "2026-01-01T10:00:07Z" })),
@@ -199,12 +205,12 @@ mod tests {
         ]);
         for (name, seconds) in [("late", 5400), ("never", 41_400), ("paused", 0), ("skipped", 0), ("well", 0)] {
             let sample = format!("plimsoll_schedule_overdue_seconds{{schedule=\"{name}\"}} {seconds}\n");
-            assert!(page.contains(&sample), "no {sample}{page}");
+            assert!(text.contains(&sample), "no {sample}{text}");
         }
     }
 
     #[test]
-    fn what_is_done_is_told_in_bytes_where_any_move_and_in_items_otherwise() {
+    fn work_is_counted_in_bytes_where_any_move_and_in_items_otherwise() {
         let backup = |name: &str| {
             let progress = json!({ "totalItems": 40, "itemsBackedUp": 15 });
             let status =
@@ -218,25 +224,25 @@ mod tests {
                 "progress": { "bytesDone": done, "totalBytes": total } });
             (Kind::PodVolumeBackup, json!({ "metadata": metadata, "spec": spec, "status": status }))
         };
-        let page = page([backup("objects"), backup("volumes"), volume("a", 900, 4000), volume("b", 100, 1000)]);
+        let text = text([backup("objects"), backup("volumes"), volume("a", 900, 4000), volume("b", 100, 1000)]);
         for (name, unit, done, total) in [("objects", "items", 15, 40), ("volumes", "bytes", 1000, 5000)] {
             let labels = format!("{{kind=\"backup\",namespace=\"velero\",name=\"{name}\",unit=\"{unit}\"}}");
             for sample in [
                 format!("plimsoll_operation_done{labels} {done}\n"),
                 format!("plimsoll_operation_total{labels} {total}\n"),
             ] {
-                assert!(page.contains(&sample), "no {sample}{page}");
+                assert!(text.contains(&sample), "no {sample}{text}");
             }
         }
     }
 
     #[test]
-    fn the_last_success_is_the_latest_of_those_that_belong_together() {
+    fn the_last_success_is_the_latest_of_its_schedule() {
         let ended = |name: &str, schedule: &str, phase: &str, end: &str| {
             let metadata = json!({ "name": name, "labels": { "velero.io/schedule-name": schedule } });
             (Kind::Backup, json!({ "metadata": metadata, "status": { "phase": phase, "completionTimestamp": end } }))
         };
-        let page = page([
+        let text = text([
             ended("a", "daily", "Completed", "2026-01-01T11:30:00Z"),
             ended("b", "daily", "Completed", "2026-01-01T10:30:00Z"),
             ended("c", "daily", "PartiallyFailed", "2026-01-01T12:20:00Z"),
@@ -245,8 +251,8 @@ mod tests {
         ]);
         for (name, seconds) in [("daily", 3600), ("weekly", 60)] {
             let sample = format!("plimsoll_last_success_age_seconds{{kind=\"backup\",name=\"{name}\"}} {seconds}\n");
-            assert!(page.contains(&sample), "no {sample}{page}");
+            assert!(text.contains(&sample), "no {sample}{text}");
         }
-        assert!(!page.contains("plimsoll_last_success_age_seconds{kind=\"backup\",name=\"broken\"}"), "{page}");
+        assert!(!text.contains("plimsoll_last_success_age_seconds{kind=\"backup\",name=\"broken\"}"), "{text}");
     }
 }

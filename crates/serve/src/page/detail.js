@@ -80,8 +80,8 @@ function causes(node, detail) {
   if (node.dataset.shown === text) return;
   node.dataset.shown = text;
   const bad = TONES[detail.row.verdict] === "bad" || TONES[detail.row.verdict] === "warn";
-  node.replaceChildren(...shown.map((cause) => el("article", { class: `cause ${bad && !cause.orderly ? TONES[detail.row.verdict] : "wait"}` },
-    el("h3", {}, el("span", {}, cause.orderly ? "Expected" : CERTAINTY[cause.certainty] || cause.certainty), el("code", {}, cause.reason)),
+  node.replaceChildren(...shown.map((cause) => el("article", { class: `cause ${bad && !cause.expected ? TONES[detail.row.verdict] : "wait"}` },
+    el("h3", {}, el("span", {}, cause.expected ? "Expected" : CERTAINTY[cause.certainty] || cause.certainty), el("code", {}, cause.reason)),
     el("p", {}, cause.text),
     cause.evidence.length ? el("ul", {}, cause.evidence.map((line) => el("li", {}, line))) : null,
     cause.next.map((line) => command(line)))));

@@ -129,10 +129,10 @@ impl Page {
         self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key, "code": code })).await;
     }
 
-    /// What somebody hears who does not see the page: the role and the name of everything that is not left out.
-    pub async fn heard(&mut self) -> Vec<(String, String)> {
-        let told = self.call("Accessibility.getFullAXTree", json!({})).await;
-        let nodes = told["nodes"].as_array().unwrap().iter().filter(|node| node["ignored"] != json!(true));
+    /// What a screen reader gets: the role and the name of every visible node.
+    pub async fn announced(&mut self) -> Vec<(String, String)> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({})).await;
+        let nodes = tree["nodes"].as_array().unwrap().iter().filter(|node| node["ignored"] != json!(true));
         let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
         nodes.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
     }

@@ -7,8 +7,8 @@ use plimsoll_progress::{Operation, Total, Unit, VirtualClock};
 use plimsoll_testkit::{cache, require};
 use serde_json::json;
 
-use crate::bed::{Bed, Wire};
 use crate::browser::Page;
+use crate::test_bed::{TestBed, Wire};
 
 const HOSTILE: &str = "<img src=x onerror=\"window.pwned=1\"><script>window.pwned=2</script>";
 
@@ -22,7 +22,7 @@ fn bar(name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut() {
     let chromium = require!(cache::system_program("chromium"));
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     let backup = json!({ "metadata": { "name": "nightly" }, "status": { "phase": "InProgress" } });
     let uid = bed.create(Kind::Backup, backup).await;
     let clock = VirtualClock::new();
@@ -31,7 +31,7 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
     let bytes = volume.meter(Unit::Bytes);
     bytes.set_total(Total::Final(1000 << 20));
     let observer = operation.observer();
-    let _shown = bed.trees.show(&uid, move || Some(observer.snapshot()));
+    let _registration = bed.trees.register(&uid, move || Some(observer.snapshot()));
     let step = |to: u64| {
         while bytes.counts().done < to << 20 {
             bytes.add(10 << 20);
@@ -41,7 +41,7 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
     };
     step(100);
 
-    let wire = Wire::to(bed.listening.address).await;
+    let wire = Wire::to(bed.dashboard.address).await;
     let mut page = Page::open(&chromium, (1360, 860)).await;
     page.visit(&format!("http://{}/#token={}", wire.address, bed.token.reveal())).await;
     page.until(&format!("{} >= 5", bar("nightly"))).await;
@@ -67,7 +67,7 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
     page.scheme("dark").await;
     page.picture("moving-dark").await;
     page.scheme("light").await;
-    // Keys go along: into what was opened, and back to where it was opened from.
+    // The focus follows: into the opened operation, and back to its row.
     page.until("document.activeElement.classList.contains('detail')").await;
     page.press("Escape").await;
     page.until("!document.querySelector('.tree')").await;
@@ -75,35 +75,41 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
     page.press("j").await;
     page.press("Enter").await;
     page.until("document.querySelector('.tree')?.textContent.includes('data-db-0')").await;
-    let heard = page.heard().await;
-    let says = |role: &str, name: &str| heard.iter().any(|(r, n)| r == role && n == name);
-    assert!(says("list", "Tasks of the operation") && says("StaticText", "Running"), "{heard:?}");
-    assert!(!heard.iter().any(|(role, _)| role == "treeitem"), "an item of a tree that no key reaches: {heard:?}");
+    let announced = page.announced().await;
+    let says = |role: &str, name: &str| announced.iter().any(|(r, n)| r == role && n == name);
+    assert!(says("list", "Tasks of the operation") && says("StaticText", "Running"), "{announced:?}");
+    assert!(
+        !announced.iter().any(|(role, _)| role == "treeitem"),
+        "an item of a tree that no key reaches: {announced:?}"
+    );
 
-    // It stands still: the page says so, first, and to those who listen.
+    // It stalls: the page shows it first and announces it.
     volume.hint(HOSTILE);
     clock.advance(Duration::from_mins(10));
     page.until("document.querySelector('.row').classList.contains('bad')").await;
     page.until("document.getElementById('spoken').textContent.includes('nightly is stuck')").await;
     page.until("document.querySelector('.tile.bad')").await;
     page.until("document.querySelector('.tree .line.bad')").await;
-    let heard = page.heard().await;
-    assert!(heard.contains(&("StaticText".to_owned(), "Stuck".to_owned())), "the stuck task is only red: {heard:?}");
+    let announced = page.announced().await;
+    assert!(
+        announced.contains(&("StaticText".to_owned(), "Stuck".to_owned())),
+        "the stuck task is only red: {announced:?}"
+    );
     page.picture("stuck").await;
     page.press("Escape").await;
 
-    // The line is cut: said at once; mended: what was missed is there, without a new page.
+    // The connection is cut: shown at once. Restored: what was missed arrives, without a reload.
     page.eval("window.mine = 1").await;
     wire.cut();
     page.until("document.getElementById('link').classList.contains('lost')").await;
     step(900);
-    wire.mend();
+    wire.restore();
     page.until("document.getElementById('link').classList.contains('live')").await;
     page.until(&format!("{} >= 85", bar("nightly"))).await;
     page.until("!document.querySelector('.tile.bad')").await;
     assert_eq!(page.eval("window.mine").await, json!(1), "the page was loaded again");
 
-    // What others wrote is text, wherever it is shown.
+    // Text of objects is shown as text everywhere.
     let hostile = json!({ "metadata": { "name": "evil" }, "spec": { "storageLocation": HOSTILE },
         "status": { "phase": "Failed", "failureReason": HOSTILE } });
     bed.create(Kind::Backup, hostile).await;
@@ -125,7 +131,7 @@ async fn a_browser_sees_a_backup_move_a_stall_appear_and_comes_back_after_a_cut(
 async fn where_it_is_allowed_a_click_cancels_and_elsewhere_there_is_no_button() {
     let chromium = require!(cache::system_program("chromium"));
     for allowed in [true, false] {
-        let bed = Bed::new(allowed).await;
+        let bed = TestBed::new(allowed).await;
         let running = json!({ "metadata": { "name": "running" }, "status": { "phase": "InProgress" } });
         let uid = bed.create(Kind::Backup, running).await;
         let operation = json!({ "metadata": { "name": "backup-running" }, "spec": { "verb": "backup",
@@ -145,7 +151,7 @@ async fn where_it_is_allowed_a_click_cancels_and_elsewhere_there_is_no_button() 
         page.until(&format!("{button} && !{button}.hidden")).await;
         page.eval("window.confirm = () => true").await;
         page.eval(&format!("{button}.click()")).await;
-        crate::bed::eventually("the operation is asked to end", async || {
+        crate::test_bed::eventually("the operation is asked to end", async || {
             bed.get(Kind::Operation, "backup-running").await["spec"]["cancel"] == json!(true)
         })
         .await;
@@ -153,15 +159,15 @@ async fn where_it_is_allowed_a_click_cancels_and_elsewhere_there_is_no_button() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_it_is_allowed_a_click_does_a_failed_backup_of_a_schedule_again_for_that_schedule() {
+async fn where_it_is_allowed_a_click_retries_a_failed_backup_of_a_schedule() {
     let chromium = require!(cache::system_program("chromium"));
-    let bed = Bed::new(true).await;
+    let bed = TestBed::new(true).await;
     let labels = json!({ "velero.io/schedule-name": "daily", "team": "shop" });
     let failed = json!({ "metadata": { "name": "daily-1", "labels": labels }, "spec": { "includedNamespaces": ["shop"] },
         "status": { "phase": "Failed", "failureReason": "the disk was full" } });
     bed.create(Kind::Backup, failed).await;
     let mut page = Page::open(&chromium, (1000, 700)).await;
-    // A first question that fails takes no button away for good.
+    // A first request that fails does not remove the buttons for good.
     page.call("Network.enable", json!({})).await;
     page.call("Network.setBlockedURLs", json!({ "urls": ["*api/facts*"] })).await;
     page.visit(&bed.url(&format!("/#token={}", bed.token.reveal()))).await;
@@ -169,7 +175,11 @@ async fn where_it_is_allowed_a_click_does_a_failed_backup_of_a_schedule_again_fo
     page.eval("location.hash = '#/operation/backup/velero/daily-1'").await;
     page.until("document.querySelector('.detail h1')?.textContent.includes('daily-1')").await;
     let button = "[...document.querySelectorAll('.detail button')].find(b => b.textContent === 'Retry')";
-    assert_eq!(page.eval(&format!("{button}.hidden")).await, json!(true), "nobody has said yet that it is allowed");
+    assert_eq!(
+        page.eval(&format!("{button}.hidden")).await,
+        json!(true),
+        "it is not known yet that changes are allowed"
+    );
     page.call("Network.setBlockedURLs", json!({ "urls": [] })).await;
     page.until(&format!("!{button}.hidden")).await;
     page.eval("window.confirm = () => true").await;
@@ -183,9 +193,9 @@ async fn where_it_is_allowed_a_click_does_a_failed_backup_of_a_schedule_again_fo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_token_a_browser_gets_a_door_and_nothing_else() {
+async fn without_the_token_a_browser_gets_a_form_for_it_and_nothing_else() {
     let chromium = require!(cache::system_program("chromium"));
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     bed.create(Kind::Backup, json!({ "metadata": { "name": "nightly" } })).await;
     let mut page = Page::open(&chromium, (900, 700)).await;
     page.visit(&bed.url("/")).await;

@@ -1,7 +1,7 @@
 //! How old what a browser gets is, and what that costs: from the memory of an agent through that of the leader to the stream of the page.
 //!
 //! A counter that says when it was written makes the age of what is read a subtraction. Agent, leader and reader have threads of their
-//! own, so that what each of them costs can be told.
+//! own, so that what each of them costs can be measured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use kube::Api;
 use kube::api::PostParams;
 use plimsoll_api::labels;
 use plimsoll_observe::Kind;
-use plimsoll_progress::{Clock, Meter, Operation, Shown, Task, Total, Trees, Unit};
+use plimsoll_progress::{Clock, Meter, Operation, Task, Total, TreeRegistration, Trees, Unit};
 use plimsoll_progress_stream::{AccessToken, AgentDiscovery, AgentServer, RunningServer, follow_agents};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout_at;
 
-use crate::bed::{Bed, NAMESPACE};
+use crate::test_bed::{NAMESPACE, TestBed};
 
 /// A hundredth of a percent, which is what is shown, is so long.
 const STEP: Duration = Duration::from_millis(10);
@@ -38,7 +38,7 @@ const LEADER_LOOKS: Duration = Duration::from_millis(200);
 
 struct Simulated {
     _tree: Operation,
-    _shown: Shown,
+    _registration: TreeRegistration,
     bytes: Meter,
     uid: String,
 }
@@ -48,8 +48,8 @@ fn transfer(number: usize, trees: &Trees) -> Simulated {
     let bytes = tree.root().meter(Unit::Bytes);
     bytes.set_total(Total::Final(10_000));
     let (observer, uid) = (tree.observer(), format!("uid-{number}"));
-    let shown = trees.show(&uid, move || Some(observer.snapshot()));
-    Simulated { _tree: tree, _shown: shown, bytes, uid }
+    let shown = trees.register(&uid, move || Some(observer.snapshot()));
+    Simulated { _tree: tree, _registration: shown, bytes, uid }
 }
 
 fn steps(begun: Instant) -> u64 {
@@ -93,7 +93,7 @@ impl Part {
 }
 
 /// An agent with its transfers, found by its Lease.
-async fn agent(bed: Arc<Bed>, transfers: usize) -> (Vec<Simulated>, RunningServer) {
+async fn agent(bed: Arc<TestBed>, transfers: usize) -> (Vec<Simulated>, RunningServer) {
     let trees = Trees::default();
     let agent = AgentServer::new(bed.client.clone(), NAMESPACE, trees.clone());
     let listening = agent.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
@@ -116,7 +116,7 @@ async fn lead(copies: Trees, tasks: BTreeMap<String, (Task, Meter)>) {
     }
 }
 
-/// What somebody saw who looked at the page all the time.
+/// What a reader of the page saw.
 #[derive(Default)]
 struct Seen {
     /// How old each number was when the next word came, or the end.
@@ -133,9 +133,9 @@ impl Seen {
         }
     }
 
-    fn turn_to(&mut self, told: &Value, now: Duration) {
+    fn turn_to(&mut self, body: &Value, now: Duration) {
         self.note_ages(now);
-        let rows = told["tree"].as_array().into_iter().flatten().filter(|row| row["depth"] == 1);
+        let rows = body["tree"].as_array().into_iter().flatten().filter(|row| row["depth"] == 1);
         self.page = rows.filter_map(|row| Some((row["path"].to_string(), written(row)?))).collect();
     }
 
@@ -154,7 +154,7 @@ fn written(row: &Value) -> Option<Duration> {
 }
 
 /// Reads the stream of the page until the time is over, whether or not anything comes.
-async fn read(bed: Arc<Bed>, begun: Instant) -> Seen {
+async fn read(bed: Arc<TestBed>, begun: Instant) -> Seen {
     let url = bed.url("/api/operations/backup/velero/b/events");
     let request = reqwest::Client::new().get(url).header("X-Plimsoll-Token", bed.token.reveal());
     let mut answer = request.send().await.unwrap();
@@ -174,7 +174,10 @@ async fn read(bed: Arc<Bed>, begun: Instant) -> Seen {
 }
 
 /// What the leader has of the transfers: a backup with a task for each.
-async fn backup_of(bed: Arc<Bed>, transfers: Vec<String>) -> (Shown, BTreeMap<String, (Task, Meter)>, Operation) {
+async fn backup_of(
+    bed: Arc<TestBed>,
+    transfers: Vec<String>,
+) -> (TreeRegistration, BTreeMap<String, (Task, Meter)>, Operation) {
     let object = json!({ "metadata": { "name": "b" }, "status": { "phase": "InProgress" } });
     let uid = bed.create(Kind::Backup, object).await;
     let backup = Operation::new("backup-b", Clock::system());
@@ -186,7 +189,7 @@ async fn backup_of(bed: Arc<Bed>, transfers: Vec<String>) -> (Shown, BTreeMap<St
     };
     let tasks = transfers.into_iter().map(task).collect();
     let observer = backup.observer();
-    (bed.trees.show(&uid, move || Some(observer.snapshot())), tasks, backup)
+    (bed.trees.register(&uid, move || Some(observer.snapshot())), tasks, backup)
 }
 
 /// What the movers tell.
@@ -203,12 +206,12 @@ async fn transfer_all(simulated: Vec<Simulated>, begun: Instant) {
 fn measure(transfers: usize) -> (Seen, [f64; 3]) {
     let parts = ["leader", "agent", "reader"].map(Part::new);
     let [leader, agents, reader] = &parts;
-    let bed = Arc::new(leader.run(Bed::new(false)));
+    let bed = Arc::new(leader.run(TestBed::new(false)));
     let (client, seen_by) = (bed.client.clone(), Arc::clone(&bed));
     leader.run(async move { AccessToken::read_or_create(&client, NAMESPACE).await.unwrap() });
     let (simulated, _agent) = agents.run(agent(Arc::clone(&bed), transfers));
     let uids = simulated.iter().map(|one| one.uid.clone()).collect();
-    let (_shown, tasks, _backup) = leader.run(backup_of(Arc::clone(&bed), uids));
+    let (_registration, tasks, _backup) = leader.run(backup_of(Arc::clone(&bed), uids));
     let copies = Trees::default();
     let (client, busy) = (bed.client.clone(), bed.trees.clone());
     let discovery =

@@ -1,12 +1,12 @@
-//! Who gets what over HTTP.
+//! Routes, tokens and changes over HTTP.
 
 use plimsoll_observe::Kind;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, eventually};
+use crate::test_bed::{TestBed, eventually};
 
-async fn ask(bed: &Bed, method: Method, path: &str, token: Option<&str>) -> (StatusCode, String) {
+async fn ask(bed: &TestBed, method: Method, path: &str, token: Option<&str>) -> (StatusCode, String) {
     ask_at(bed.url(path), method, token).await
 }
 
@@ -20,8 +20,8 @@ async fn ask_at(url: String, method: Method, token: Option<&str>) -> (StatusCode
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_but_the_page_needs_the_token_and_nothing_may_be_changed_unasked() {
-    let bed = Bed::new(false).await;
+async fn everything_but_the_page_needs_the_token_and_changes_are_off_by_default() {
+    let bed = TestBed::new(false).await;
     bed.create(Kind::Backup, json!({ "metadata": { "name": "broken" }, "status": { "phase": "Failed" } })).await;
     let token = Some(bed.token.reveal());
     for path in ["/", "/app.js", "/style.css", "/healthz", "/metrics"] {
@@ -32,8 +32,8 @@ async fn everything_but_the_page_needs_the_token_and_nothing_may_be_changed_unas
         assert_eq!(ask(&bed, Method::GET, path, Some("wrong")).await.0, StatusCode::UNAUTHORIZED, "{path}");
     }
     let (status, text) = ask(&bed, Method::GET, "/api/overview", token).await;
-    let told: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((status, &told["news"]["rows"][0]["key"]), (StatusCode::OK, &json!("backup/velero/broken")), "{text}");
+    let body: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &body["news"]["rows"][0]["key"]), (StatusCode::OK, &json!("backup/velero/broken")), "{text}");
     assert_eq!(ask(&bed, Method::GET, "/api/operations/backup/velero/none", token).await.0, StatusCode::NOT_FOUND);
     let (status, text) = ask(&bed, Method::POST, "/api/operations/backup/velero/broken/retry", token).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
@@ -81,7 +81,7 @@ const HEADERS: [(&str, &str); 6] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_has_its_status_and_every_response_the_headers_that_restrict_a_browser() {
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     bed.create(Kind::Backup, json!({ "metadata": { "name": "broken" }, "status": { "phase": "Failed" } })).await;
     for (method, path, without, with) in ROUTES {
         for (token, wanted) in [(None, without), (Some(bed.token.reveal()), with)] {
@@ -121,7 +121,7 @@ async fn every_route_has_its_status_and_every_response_the_headers_that_restrict
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_of_events_begins_with_everything_and_has_the_fields_of_the_protocol() {
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     bed.create(Kind::Backup, json!({ "metadata": { "name": "nightly" }, "status": { "phase": "InProgress" } })).await;
     let request = Client::new().get(bed.url("/api/events")).header("X-Plimsoll-Token", bed.token.reveal());
     let mut response = request.send().await.unwrap();
@@ -141,8 +141,8 @@ async fn the_stream_of_events_begins_with_everything_and_has_the_fields_of_the_p
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_it_is_allowed_what_runs_is_cancelled_and_what_failed_is_done_again() {
-    let bed = Bed::new(true).await;
+async fn where_it_is_allowed_running_operations_are_cancelled_and_failed_ones_retried() {
+    let bed = TestBed::new(true).await;
     let token = Some(bed.token.reveal());
     let spec = json!({ "includedNamespaces": ["shop"] });
     let failed = json!({ "metadata": { "name": "broken" }, "spec": spec, "status": { "phase": "Failed" } });
@@ -157,8 +157,8 @@ async fn where_it_is_allowed_what_runs_is_cancelled_and_what_failed_is_done_agai
         async |path: &str| ask(&bed, Method::POST, &format!("/api/operations/backup/velero/{path}"), token).await;
     eventually("both are seen, and whose they are", async || {
         let text = ask(&bed, Method::GET, "/api/overview", token).await.1;
-        let told: Value = serde_json::from_str(&text).unwrap_or_default();
-        let rows = told["news"]["rows"].as_array().cloned().unwrap_or_default();
+        let body: Value = serde_json::from_str(&text).unwrap_or_default();
+        let rows = body["news"]["rows"].as_array().cloned().unwrap_or_default();
         rows.iter().any(|row| row["canCancel"] == json!(true)) && rows.iter().any(|row| row["canRetry"] == json!(true))
     })
     .await;
@@ -175,18 +175,18 @@ async fn where_it_is_allowed_what_runs_is_cancelled_and_what_failed_is_done_agai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_looks_through_the_leader_changes_with_own_rights_and_never_with_the_leaders() {
+async fn a_dashboard_behind_a_leader_changes_with_its_own_rights_and_never_with_the_leaders() {
     // The leader allows what the reader's own dashboard does not, and the other way round.
     for allowed_here in [false, true] {
-        let bed = Bed::new(!allowed_here).await;
+        let bed = TestBed::new(!allowed_here).await;
         bed.create(Kind::Backup, json!({ "metadata": { "name": "broken" }, "status": { "phase": "Failed" } })).await;
         let (ui, token) = bed.ui(allowed_here).await;
         let token = Some(token.reveal());
         let url = |path: &str| format!("http://{}{path}", ui.address);
         let (status, text) = ask_at(url("/api/overview"), Method::GET, token).await;
-        let told: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((status, &told["facts"]["mayChange"]), (StatusCode::OK, &json!(allowed_here)), "{text}");
-        assert_eq!(told["news"]["rows"][0]["key"], "backup/velero/broken", "{text}");
+        let body: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &body["facts"]["mayChange"]), (StatusCode::OK, &json!(allowed_here)), "{text}");
+        assert_eq!(body["news"]["rows"][0]["key"], "backup/velero/broken", "{text}");
         let (status, text) = ask_at(url("/api/operations/backup/velero/broken/retry"), Method::POST, token).await;
         let wanted = if allowed_here { StatusCode::OK } else { StatusCode::FORBIDDEN };
         assert_eq!(status, wanted, "{text}");

@@ -1,12 +1,12 @@
-//! The dashboard as those meet it who use it: over HTTP, in a browser, from a collector.
+//! The dashboard as its clients see it: over HTTP, in a browser, from a metrics collector.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod bed;
 mod browser;
-mod collected;
 mod dashboard;
 mod freshness;
 mod http;
-mod smooth;
+mod many_operations;
+mod metrics;
+mod test_bed;
 mod views;

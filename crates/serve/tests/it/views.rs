@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_observe::Kind;
-use plimsoll_progress::{Operation, Shown, Task, Total, Unit, VirtualClock};
+use plimsoll_progress::{Operation, Task, Total, TreeRegistration, Unit, VirtualClock};
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, LATE, eventually};
 use crate::browser::Page;
+use crate::test_bed::{LATE, TestBed, eventually};
 
 fn ago(minutes: u64) -> String {
     (Timestamp::now() - Duration::from_mins(minutes)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-async fn page(bed: &Bed, chromium: &std::path::Path) -> Page {
+async fn page(bed: &TestBed, chromium: &std::path::Path) -> Page {
     let mut page = Page::open(chromium, (1360, 860)).await;
     page.visit(&bed.url(&format!("/#token={}", bed.token.reveal()))).await;
     page.until("document.querySelector('.tile')").await;
@@ -38,7 +38,7 @@ struct Running {
     operation: Operation,
     upload: Task,
     clock: VirtualClock,
-    _shown: Shown,
+    _registration: TreeRegistration,
 }
 
 impl Running {
@@ -51,7 +51,7 @@ impl Running {
     }
 }
 
-async fn running_volume(bed: &Bed) -> Running {
+async fn running_volume(bed: &TestBed) -> Running {
     bed.create(Kind::Backup, json!({ "metadata": { "name": "nightly" }, "status": { "phase": "InProgress" } })).await;
     let volume = json!({ "metadata": { "name": "nightly-x1", "labels": { "velero.io/backup-name": "nightly" } },
         "spec": { "node": "node-1", "volume": "data", "pod": { "kind": "Pod", "namespace": "shop", "name": "db-0" },
@@ -63,14 +63,14 @@ async fn running_volume(bed: &Bed) -> Running {
     let upload = operation.root().child("upload");
     upload.meter(Unit::Bytes).set_total(Total::Final(1000 << 20));
     let observer = operation.observer();
-    let shown = bed.transfers.show(&uid, move || Some(observer.snapshot()));
-    Running { operation, upload, clock, _shown: shown }
+    let shown = bed.transfers.register(&uid, move || Some(observer.snapshot()));
+    Running { operation, upload, clock, _registration: shown }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_have_the_numbers_of_their_agents_with_speed_and_time_left() {
     let chromium = require!(cache::system_program("chromium"));
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     let running = running_volume(&bed).await;
     let snapshot = json!({ "metadata": { "name": "disk-1", "labels": { "velero.io/backup-name": "nightly" } },
         "spec": { "volume": "pv-disk-1", "backup": "nightly", "plugin": "example.io/disks" },
@@ -95,7 +95,7 @@ async fn volumes_have_the_numbers_of_their_agents_with_speed_and_time_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_velero_the_speed_of_volumes_comes_from_watching_them() {
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     let upload = json!({ "metadata": { "name": "up-1", "labels": { "velero.io/backup-name": "nightly" } },
         "spec": { "sourceNamespace": "shop", "sourcePVC": "disk", "backupStorageLocation": "default", "snapshotType": "CSI",
             "operationTimeout": "10m" } });
@@ -106,8 +106,8 @@ async fn beside_a_velero_the_speed_of_volumes_comes_from_watching_them() {
         done += 1 << 20;
         bed.patch(Kind::DataUpload, "up-1", written(done)).await;
         let asked = reqwest::Client::new().get(bed.url("/api/overview")).header("X-Plimsoll-Token", bed.token.reveal());
-        let told: Value = serde_json::from_str(&asked.send().await.unwrap().text().await.unwrap()).unwrap();
-        let volume = &told["news"]["volumes"][0];
+        let body: Value = serde_json::from_str(&asked.send().await.unwrap().text().await.unwrap()).unwrap();
+        let volume = &body["news"]["volumes"][0];
         volume["name"] == "shop/disk" && volume["rate"].as_str().is_some_and(|rate| rate.ends_with("/s"))
     })
     .await;
@@ -116,7 +116,7 @@ async fn beside_a_velero_the_speed_of_volumes_comes_from_watching_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missed_schedule_a_location_and_what_has_ended_are_shown_with_their_numbers() {
     let chromium = require!(cache::system_program("chromium"));
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     for (name, cron) in [("daily", LATE), ("hourly", "0 * * * *")] {
         let schedule = json!({ "metadata": { "name": name }, "spec": { "schedule": cron, "template": {} },
             "status": { "phase": "Enabled", "lastBackup": ago(200) } });
@@ -161,7 +161,7 @@ async fn a_missed_schedule_a_location_and_what_has_ended_are_shown_with_their_nu
 #[tokio::test(flavor = "multi_thread")]
 async fn what_may_not_be_read_is_said_when_the_page_is_first_opened() {
     let chromium = require!(cache::system_program("chromium"));
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     bed.create(Kind::Backup, json!({ "metadata": { "name": "nightly" }, "status": { "phase": "InProgress" } })).await;
     let (ui, token) = bed.without_right_to("schedules").await;
     let mut page = Page::open(&chromium, (1360, 860)).await;

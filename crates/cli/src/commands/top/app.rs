@@ -1,7 +1,7 @@
 //! What is chosen, sorted and open. No drawing, no requests: keys in, deeds out.
 
 use plimsoll_observe::causes::{self, Cause};
-use plimsoll_observe::{Kind, Line, Reference, Unseen, World};
+use plimsoll_observe::{Kind, OperationSummary, Reference, UnreadResource, ClusterState};
 
 use super::keys::Key;
 use super::list;
@@ -65,8 +65,8 @@ pub enum Deed {
 
 pub struct App {
     pub namespace: String,
-    pub lines: Vec<Line>,
-    pub unseen: Vec<Unseen>,
+    pub lines: Vec<OperationSummary>,
+    pub unseen: Vec<UnreadResource>,
     pub server_missing: Option<Cause>,
     /// Objects were read at least once.
     pub ready: bool,
@@ -78,7 +78,7 @@ pub struct App {
     pub view: View,
     pub prompt: Prompt,
     pub scroll: usize,
-    all: Vec<Line>,
+    all: Vec<OperationSummary>,
     /// The latest world, for deeds.
     pub operations: Vec<(Reference, String)>,
     pub server_pod: Option<String>,
@@ -107,13 +107,13 @@ impl App {
     }
 
     /// What was seen last.
-    pub fn take(&mut self, lines: Vec<Line>, world: &World) {
+    pub fn take(&mut self, lines: Vec<OperationSummary>, world: &ClusterState) {
         (self.all, self.ready) = (lines, true);
         self.unseen.clone_from(&world.unseen);
         self.server_missing = causes::server_missing(world);
         self.clock = world.now.strftime("%H:%M:%S").to_string();
         let subject = |operation: &plimsoll_observe::Object| {
-            let line = self.all.iter().find(|line| line.ours && uid_matches(line, operation, world))?;
+            let line = self.all.iter().find(|line| line.has_operation && uid_matches(line, operation, world))?;
             Some((line.reference.clone(), operation.name().to_owned()))
         };
         self.operations = world.all(Kind::Operation).iter().filter_map(subject).collect();
@@ -126,14 +126,14 @@ impl App {
     }
 
     fn arrange(&mut self) {
-        let shown = |line: &&Line| (self.show_ended || line.ended.is_none()) && list::matches(line, &self.filter);
-        let mut lines: Vec<Line> = self.all.iter().filter(shown).cloned().collect();
+        let shown = |line: &&OperationSummary| (self.show_ended || line.ended_ago.is_none()) && list::matches(line, &self.filter);
+        let mut lines: Vec<OperationSummary> = self.all.iter().filter(shown).cloned().collect();
         match self.sort {
             Sort::Urgency => {}
             Sort::Age => lines.sort_by_key(|line| line.age),
             Sort::Name => lines.sort_by(|a, b| a.reference.cmp(&b.reference)),
             Sort::Progress => {
-                lines.sort_by_key(|line| line.told.tree.percent().map(plimsoll_progress::Percent::hundredths));
+                lines.sort_by_key(|line| line.explanation.tree.percent().map(plimsoll_progress::Percent::hundredths));
             }
         }
         self.lines = lines;
@@ -149,7 +149,7 @@ impl App {
     }
 
     /// The chosen one.
-    pub fn line(&self) -> Option<&Line> {
+    pub fn line(&self) -> Option<&OperationSummary> {
         self.position().map(|place| &self.lines[place])
     }
 
@@ -252,7 +252,7 @@ impl App {
     }
 }
 
-fn uid_matches(line: &Line, operation: &plimsoll_observe::Object, world: &World) -> bool {
+fn uid_matches(line: &OperationSummary, operation: &plimsoll_observe::Object, world: &ClusterState) -> bool {
     let subject = world.get(&line.reference).map(|object| object.text("/metadata/uid"));
     subject.is_some_and(|uid| uid == operation.text("/spec/subject/uid"))
 }
@@ -262,12 +262,12 @@ fn confirm(reference: Reference, key: Key) -> Deed {
 }
 
 /// Why something cannot be cancelled, if it cannot.
-pub fn refusal(line: &Line) -> Option<String> {
+pub fn refusal(line: &OperationSummary) -> Option<String> {
     let reference = &line.reference;
-    if line.ended.is_some() {
+    if line.ended_ago.is_some() {
         return Some(format!("{reference} has ended already"));
     }
-    if line.ours || reference.kind.is_transfer() {
+    if line.has_operation || reference.kind.is_transfer() {
         return None;
     }
     Some(match reference.kind {
@@ -275,7 +275,7 @@ pub fn refusal(line: &Line) -> Option<String> {
             "Kanister cancels by deletion: kubectl -n {} delete actionset {}",
             reference.namespace, reference.name
         ),
-        kind if kind.is_plugins() => {
+        kind if kind.is_plugin_volume() => {
             "plugins know no word for cancelling: only the backup or restore that waits for it can be cancelled"
                 .to_owned()
         }

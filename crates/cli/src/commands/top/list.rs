@@ -1,7 +1,7 @@
 //! The list as cells: the same for the picture and for the plain table.
 
 use plimsoll_observe::causes::{self, Cause};
-use plimsoll_observe::{Line, Verdict, World};
+use plimsoll_observe::{OperationSummary, Verdict, ClusterState};
 use plimsoll_progress::view::{self, duration_text};
 
 use crate::commands::why;
@@ -20,11 +20,11 @@ pub struct Cells {
 }
 
 impl Cells {
-    pub fn of(line: &Line) -> Self {
-        let rows = view::rows(&line.told.tree);
+    pub fn of(line: &OperationSummary) -> Self {
+        let rows = view::rows(&line.explanation.tree);
         let first = |cell: fn(&view::Row) -> &String| rows.iter().map(cell).find(|text| !text.is_empty()).cloned();
         let bytes = rows.first().map(|row| row.bytes.clone()).filter(|text| !text.is_empty());
-        let whole = rows.first().filter(|_| line.ended.is_none());
+        let whole = rows.first().filter(|_| line.ended_ago.is_none());
         Self {
             name: line.reference.to_string(),
             status: status(line),
@@ -39,26 +39,26 @@ impl Cells {
 }
 
 /// One word, in capitals if somebody must look.
-pub fn status(line: &Line) -> String {
-    match line.told.verdict {
+pub fn status(line: &OperationSummary) -> String {
+    match line.explanation.verdict {
         Verdict::Stuck => "STUCK".to_owned(),
         Verdict::Quiet => "no signal".to_owned(),
         Verdict::Waiting => "waiting".to_owned(),
-        _ => line.told.phase.clone(),
+        _ => line.explanation.phase.clone(),
     }
 }
 
 /// Whether a filter lets it through.
-pub fn matches(line: &Line, filter: &str) -> bool {
+pub fn matches(line: &OperationSummary, filter: &str) -> bool {
     let filter = filter.to_lowercase();
     let texts = [line.reference.to_string(), status(line), line.doing.clone()];
     filter.is_empty() || texts.iter().any(|text| text.to_lowercase().contains(&filter))
 }
 
 /// How many are how.
-pub fn summary(lines: &[Line]) -> String {
-    let count = |verdicts: &[Verdict]| lines.iter().filter(|line| verdicts.contains(&line.told.verdict)).count();
-    let ended = lines.iter().filter(|line| line.ended.is_some()).count();
+pub fn summary(lines: &[OperationSummary]) -> String {
+    let count = |verdicts: &[Verdict]| lines.iter().filter(|line| verdicts.contains(&line.explanation.verdict)).count();
+    let ended = lines.iter().filter(|line| line.ended_ago.is_some()).count();
     format!(
         "{} stuck, {} running, {} waiting, {ended} ended",
         count(&[Verdict::Stuck]),
@@ -78,19 +78,19 @@ pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
 }
 
 /// One plain table, and below it what to do about what is stuck.
-pub fn plain(lines: &[Line], world: &World) -> Vec<String> {
+pub fn plain(lines: &[OperationSummary], world: &ClusterState) -> Vec<String> {
     if lines.is_empty() && world.unseen.is_empty() {
         return nothing(&world.namespace, causes::server_missing(world).as_ref());
     }
     let header = ["NAME", "STATUS", "PROGRESS", "DONE", "AGE", "WHAT"].map(str::to_owned);
-    let row = |line: &Line| {
+    let row = |line: &OperationSummary| {
         let cells = Cells::of(line);
         vec![cells.name, cells.status, cells.percent, cells.done, cells.age, cells.what]
     };
     let mut text = output::table(&header, &lines.iter().map(row).collect::<Vec<_>>());
-    for line in lines.iter().filter(|line| line.told.verdict == Verdict::Stuck) {
+    for line in lines.iter().filter(|line| line.explanation.verdict == Verdict::Stuck) {
         text.push(String::new());
-        text.extend(why::text(&plimsoll_observe::Explanation { unseen: Vec::new(), ..line.told.clone() }));
+        text.extend(why::text(&plimsoll_observe::Explanation { unseen: Vec::new(), ..line.explanation.clone() }));
     }
     if !world.unseen.is_empty() {
         let unseen: Vec<_> = world.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();

@@ -1,6 +1,6 @@
 //! The picture, for whatever size the terminal has now.
 
-use plimsoll_observe::{Explanation, Line as Operation, Verdict};
+use plimsoll_observe::{Explanation, OperationSummary as Operation, Verdict};
 use plimsoll_progress::view::{self, Look, Row};
 
 use super::app::{App, Prompt, View};
@@ -32,7 +32,7 @@ pub fn draw(canvas: &mut Canvas, app: &mut App) {
         View::Tree => tree(canvas, 1..last, app),
         View::Why => {
             let (title, lines) = match app.line() {
-                Some(line) => (format!("why {}", line.reference), why_lines(&line.told, width)),
+                Some(line) => (format!("why {}", line.reference), why_lines(&line.explanation, width)),
                 None => ("why".to_owned(), vec![Line::plain("It is gone.")]),
             };
             scrolled(canvas, 1..last, &mut app.scroll, &title, &lines);
@@ -88,7 +88,7 @@ fn overview(canvas: &mut Canvas, rows: Rows, app: &App) {
         put_all(canvas, rows, &text.iter().map(|line| Line::plain(line)).collect::<Vec<_>>());
         return;
     }
-    let told = app.line().map(|line| about(&line.told, canvas.width)).unwrap_or_default();
+    let told = app.line().map(|line| about(&line.explanation, canvas.width)).unwrap_or_default();
     let below = told_height(&told, &rows);
     table(canvas, rows.start..rows.end - below, app);
     if below > 0 {
@@ -176,7 +176,7 @@ fn one_line(line: &Operation, cells: &Cells, widths: &Widths) -> Line {
         .and(&format!("{} ", fit(&cells.status, 10)), style)
         .and(&format!("{:>8}", cells.percent), plain);
     if widths.bar > 0 {
-        let share = line.told.tree.percent().map(plimsoll_progress::Percent::fraction);
+        let share = line.explanation.tree.percent().map(plimsoll_progress::Percent::fraction);
         let bar = share.map_or_else(|| " ".repeat(widths.bar), |share| bar(share, widths.bar));
         drawn = drawn.and(&format!(" {bar}"), style);
     }
@@ -223,7 +223,7 @@ fn about(told: &Explanation, width: usize) -> Vec<Line> {
     let mut lines = Line::styled(&told.headline, Style::bold()).wrapped(width);
     for cause in told.causes.iter().take(3) {
         let word = super::super::why::word(cause);
-        let calm = cause.orderly || told.verdict == Verdict::Moving;
+        let calm = cause.expected || told.verdict == Verdict::Moving;
         let colour = if calm { Colour::Yellow } else { Colour::Red };
         lines.extend(
             Line::styled(&format!("{word:7}"), Style::dim()).and(&cause.text, Style::of(colour)).wrapped(width),
@@ -253,8 +253,8 @@ fn tree(canvas: &mut Canvas, rows: Rows, app: &mut App) {
         return;
     };
     let title = line.reference.to_string();
-    let told = about(&line.told, canvas.width);
-    let lines: Vec<Line> = view::rows(&line.told.tree).iter().map(|row| tree_row(row, canvas.width)).collect();
+    let told = about(&line.explanation, canvas.width);
+    let lines: Vec<Line> = view::rows(&line.explanation.tree).iter().map(|row| tree_row(row, canvas.width)).collect();
     let below = told_height(&told, &rows);
     scrolled(canvas, rows.start..rows.end - below, &mut app.scroll, &title, &lines);
     if below > 0 {

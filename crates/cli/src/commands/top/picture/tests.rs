@@ -1,7 +1,7 @@
 //! The picture at several sizes, and what keys make of it.
 
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_observe::{Kind, Overview, World};
+use plimsoll_observe::{Kind, Overview, ClusterState};
 use serde_json::{Value, json};
 
 use super::super::app::{App, Deed, Prompt, View};
@@ -26,7 +26,7 @@ fn object(name: &str, written: i64, rest: &Value) -> Value {
 }
 
 /// A backup that moves, a restore whose pod cannot be scheduled, one in the queue, and three that have ended.
-fn world() -> World {
+fn world() -> ClusterState {
     let backup = |name: &str, phase: &str, written: i64| {
         object(
             name,
@@ -43,7 +43,7 @@ fn world() -> World {
     );
     let pod = json!({ "metadata": { "name": "db-0", "namespace": "shop", "creationTimestamp": ago(600) }, "status": { "phase": "Pending",
         "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: 3 Insufficient memory." }] } });
-    World::new("velero", now())
+    ClusterState::new("velero", now())
         .with(Kind::Location, object("default", 5, &json!({ "spec": { "default": true }, "status": { "phase": "Available", "lastValidationTime": ago(5) } })))
         .with(Kind::Backup, backup("nightly", "InProgress", 1))
         .with(Kind::Backup, backup("weekly", "Queued", 30))
@@ -56,7 +56,7 @@ fn world() -> World {
 
 fn app() -> App {
     let mut app = App::new("velero", "");
-    app.take(Overview::default().look(&world()), &world());
+    app.take(Overview::default().list_operations(&world()), &world());
     app
 }
 
@@ -158,8 +158,8 @@ fn cancel_asks_first_and_is_refused_where_velero_has_none() {
         1,
         &json!({ "spec": { "volume": "data", "pod": { "namespace": "shop", "name": "db-1" } }, "status": { "phase": "InProgress" } }),
     );
-    let world = World::new("velero", now()).with(Kind::PodVolumeBackup, orphan);
-    app.take(Overview::default().look(&world), &world);
+    let world = ClusterState::new("velero", now()).with(Kind::PodVolumeBackup, orphan);
+    app.take(Overview::default().list_operations(&world), &world);
     assert_eq!(press(&mut app, "c"), Deed::None);
     assert!(picture(&mut app, 80, 24).contains("Cancel podvolumebackup/lost?"));
     assert_eq!(press(&mut app, "n"), Deed::None, "anything but y is no");
@@ -168,7 +168,7 @@ fn cancel_asks_first_and_is_refused_where_velero_has_none() {
 
 #[test]
 fn where_there_is_nothing_to_show_a_missing_server_is_named_with_the_next_command() {
-    let mut world = World::new("backups", now());
+    let mut world = ClusterState::new("backups", now());
     let mut app = App::new("backups", "");
     app.take(Vec::new(), &world);
     assert!(!picture(&mut app, 120, 24).contains("server"), "nobody has looked for one");

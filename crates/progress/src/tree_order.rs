@@ -1,19 +1,19 @@
-//! The order in which a tree is told: every task after its parent, siblings in the order they were made.
+//! The order of tasks in a snapshot: every task after its parent, siblings in the order of their creation.
 
 use std::sync::Arc;
 
-use crate::cell::Cell;
+use crate::task_cell::Cell;
 
 /// Kept from one snapshot to the next, since it changes only when a task is added.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
-    /// Which cell stands at each place.
+pub(crate) struct TreeOrder {
+    /// The cell at each position.
     pub(crate) cells: Vec<usize>,
-    /// At which place its parent stands.
+    /// The position of its parent.
     pub(crate) parents: Vec<Option<usize>>,
 }
 
-impl Order {
+impl TreeOrder {
     /// Follows a list of cells that may have grown.
     pub(crate) fn update(&mut self, cells: &[Arc<Cell>]) {
         if self.cells.len() != cells.len() {

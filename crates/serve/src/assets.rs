@@ -1,4 +1,4 @@
-//! The page: plain files, inside the binary.
+//! The page: static files inside the binary.
 
 use axum::Router;
 use axum::routing::get;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_asks_nobody_else_and_never_sends_text_as_markup() {
+    fn the_page_loads_nothing_from_elsewhere_and_never_inserts_text_as_markup() {
         for (path, _, content) in FILES {
             for forbidden in
                 ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://"]
@@ -61,12 +61,12 @@ mod tests {
     }
 
     #[test]
-    fn every_text_stands_out_from_its_ground_in_light_and_dark() {
+    fn every_text_has_enough_contrast_in_light_and_dark() {
         let style = include_str!("page/style.css");
         let rules = style.split('{').filter(|rule| rule.trim_start().starts_with("color-scheme:"));
         let palettes: Vec<_> = rules.map(|rule| palette(rule.split('}').next().unwrap())).collect();
         assert_eq!(palettes.len(), 3, "light, dark as the system has it, dark as it was chosen");
-        assert_eq!(palettes[1], palettes[2], "dark is dark, whoever wants it");
+        assert_eq!(palettes[1], palettes[2], "dark is the same whether the system or the user chose it");
         let everywhere = ["ground", "panel", "sunk"];
         let texts = ["ink", "soft", "faint", "run", "good", "bad", "warn", "wait"];
         let mut pairs: Vec<(&str, &str)> =

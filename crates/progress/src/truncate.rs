@@ -24,7 +24,7 @@ impl Limits {
 
 /// The tree within limits: first what is stalled, at work, waiting or failed, with everything above it; then what is
 /// planned; then what is done. What is left out is counted in the nearest node that stays.
-pub fn cut(snapshot: &Snapshot, limits: Limits) -> Snapshot {
+pub fn truncate(snapshot: &Snapshot, limits: Limits) -> Snapshot {
     let parents = parents(&snapshot.nodes);
     let order = by_importance(&snapshot.nodes);
     let mut budget = limits.bytes.saturating_sub(ENVELOPE + snapshot.operation.len());
@@ -52,7 +52,7 @@ pub fn stages(snapshot: &Snapshot) -> Snapshot {
         node.item = None;
         node.hint = node.hint.take().filter(|_| node.state.is_bad());
     }
-    cut(&stages, Limits::ENDED)
+    truncate(&stages, Limits::ENDED)
 }
 
 fn importance(node: &Node) -> u8 {

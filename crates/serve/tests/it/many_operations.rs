@@ -9,8 +9,8 @@ use plimsoll_progress::{Clock, Operation, Total, Unit};
 use plimsoll_testkit::{cache, require};
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
 use crate::browser::Page;
+use crate::test_bed::TestBed;
 
 const MANY: usize = 1000;
 
@@ -26,7 +26,7 @@ fn worked(metrics: &Value) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_operations_that_move_stay_smooth() {
     let chromium = require!(cache::system_program("chromium"));
-    let bed = Bed::new(false).await;
+    let bed = TestBed::new(false).await;
     let created = stream::iter(0..MANY).map(|number| {
         let backup =
             json!({ "metadata": { "name": format!("backup-{number:04}") }, "status": { "phase": "InProgress" } });
@@ -35,11 +35,11 @@ async fn a_thousand_operations_that_move_stay_smooth() {
     let uids: Vec<String> = created.buffered(16).collect().await;
     let operations: Vec<Operation> = uids.iter().map(|uid| Operation::new(uid, Clock::system())).collect();
     let operations = Arc::new(operations);
-    let _shown: Vec<_> = (uids.iter().zip(operations.iter()))
+    let _registration: Vec<_> = (uids.iter().zip(operations.iter()))
         .map(|(uid, operation)| {
             operation.root().meter(Unit::Bytes).set_total(Total::Final(u64::MAX >> 20));
             let observer = operation.observer();
-            bed.trees.show(uid, move || Some(observer.snapshot()))
+            bed.trees.register(uid, move || Some(observer.snapshot()))
         })
         .collect();
     let moving = Arc::clone(&operations);

@@ -1,4 +1,4 @@
-//! Everything that was read at one moment, and what could not be.
+//! All objects that were read at one moment, and what could not be read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,49 +10,49 @@ use serde_json::Value;
 use crate::kind::Kind;
 use crate::object::{Object, Reference};
 
-/// What could not be looked at, and why.
+/// A resource that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Unseen {
-    /// What.
+pub struct UnreadResource {
+    /// The resource.
     pub what: String,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
-/// Everything that was read at one moment.
+/// All objects that were read at one moment.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct ClusterState {
     /// The namespace in which the server keeps its objects.
     pub namespace: String,
-    /// The moment.
+    /// The time, by the API server's clock.
     pub now: Timestamp,
     objects: BTreeMap<Kind, Vec<Object>>,
-    /// What could not be looked at.
-    pub unseen: Vec<Unseen>,
+    /// Resources that could not be read.
+    pub unseen: Vec<UnreadResource>,
 }
 
-impl World {
-    /// An empty one.
+impl ClusterState {
+    /// An empty state.
     pub fn new(namespace: impl Into<String>, now: Timestamp) -> Self {
         Self { namespace: namespace.into(), now, objects: BTreeMap::new(), unseen: Vec::new() }
     }
 
-    /// The same, so much later.
+    /// The same objects at a later time.
     #[must_use]
-    pub fn aged(&self, by: Duration) -> Self {
+    pub fn advanced_by(&self, by: Duration) -> Self {
         let mut older = self.clone();
         older.now = older.now.checked_add(by).unwrap_or(older.now);
         older
     }
 
-    /// With one more object.
+    /// Adds an object.
     #[must_use]
     pub fn with(mut self, kind: Kind, value: Value) -> Self {
         self.add(Object::new(kind, value));
         self
     }
 
-    /// Adds an object, or replaces what was known of it.
+    /// Adds or replaces an object.
     pub fn add(&mut self, object: Object) {
         let all = self.objects.entry(object.kind()).or_default();
         let same = |known: &Object| known.name() == object.name() && known.namespace() == object.namespace();
@@ -62,21 +62,21 @@ impl World {
         }
     }
 
-    /// Puts all objects of a kind in.
+    /// Sets all objects of a kind.
     pub fn put(&mut self, kind: Kind, objects: Vec<Object>) {
         self.objects.insert(kind, objects);
     }
 
-    /// Notes what could not be looked at.
-    pub fn miss(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        let unseen = Unseen { what: what.into(), why: why.into() };
+    /// Records a resource that could not be read.
+    pub fn add_unread(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        let unseen = UnreadResource { what: what.into(), why: why.into() };
         if !self.unseen.contains(&unseen) {
             self.unseen.push(unseen);
         }
     }
 
-    /// Whether the kind was looked at, whatever was found.
-    pub fn has_seen(&self, kind: Kind) -> bool {
+    /// Whether the objects of a kind were read.
+    pub fn was_read(&self, kind: Kind) -> bool {
         self.objects.contains_key(&kind)
     }
 
@@ -90,12 +90,12 @@ impl World {
         self.all(kind).iter().find(|object| object.name() == name && object.namespace() == namespace)
     }
 
-    /// The object that is referred to.
+    /// The object with this identity.
     pub fn get(&self, reference: &Reference) -> Option<&Object> {
         self.find(reference.kind, &reference.namespace, &reference.name)
     }
 
-    /// How long ago that was; nothing if it lies ahead.
+    /// The time since then; zero if it is in the future.
     pub fn age(&self, then: Timestamp) -> Duration {
         self.now.duration_since(then).try_into().unwrap_or_default()
     }

@@ -1,21 +1,21 @@
-//! A tree from a saved one: what was counted becomes a floor.
+//! Rebuilds a tree from a saved snapshot: its counts become floors.
 
 use std::sync::Arc;
 
-use crate::cell::{Cell, Live};
 use crate::clock::Clock;
 use crate::meter::MeterCell;
 use crate::snapshot::{Node, Snapshot};
 use crate::state::State;
+use crate::task_cell::{Cell, TaskFields};
 use crate::text::clean;
 use crate::tree::Tree;
 
-/// The reason of a task that was at work in a process that is gone.
+/// The reason of a task that was running in a process that is gone.
 pub(crate) fn taken_over_from(who: &str) -> Arc<str> {
     clean(&format!("taken over from {who}"))
 }
 
-/// The saved tree, standing as it stood, with nobody at work in it.
+/// The saved tree in its saved state, without any worker.
 pub(crate) fn tree(saved: &Snapshot, who: &str, clock: Clock) -> (Arc<Tree>, Arc<Cell>) {
     let (tree, root) = Tree::new(&saved.operation, clock, State::Running);
     for node in &saved.nodes {
@@ -29,7 +29,7 @@ fn put_back(tree: &Tree, root: &Arc<Cell>, node: &Node, who: &str) {
     let live = saved_live(tree, node, who);
     let cell = match node.parent_path() {
         None => {
-            // The root is at work again at once: whoever resumes an operation holds it.
+            // The root runs again at once: the process that resumes the operation holds it.
             let mut now_live = root.live();
             now_live.meters = live.meters;
             now_live.started = live.started;
@@ -44,17 +44,17 @@ fn put_back(tree: &Tree, root: &Arc<Cell>, node: &Node, who: &str) {
     }
 }
 
-fn saved_live(tree: &Tree, node: &Node, who: &str) -> Live {
+fn saved_live(tree: &Tree, node: &Node, who: &str) -> TaskFields {
     let now = tree.now();
     let ended = node.state.is_ended();
     let elapsed = node.ages.elapsed.unwrap_or_default();
     let began = |elapsed| now.saturating_sub(elapsed);
-    Live {
+    TaskFields {
         state: if node.state.is_active() { State::TakenOver } else { node.state },
         reason: if node.state.is_active() { Some(taken_over_from(who)) } else { node.reason.clone() },
         item: node.item.clone(),
         hint: node.hint.clone(),
-        // A saved total is an estimate until somebody has planned again.
+        // A saved total is an estimate until the work is planned again.
         meters: node
             .meters
             .iter()
@@ -68,6 +68,6 @@ fn saved_live(tree: &Tree, node: &Node, who: &str) -> Live {
         expected: node.expected,
         quiet: node.quiet,
         orphaned: true,
-        ..Live::default()
+        ..TaskFields::default()
     }
 }

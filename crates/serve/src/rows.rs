@@ -1,49 +1,49 @@
-//! From what is known of an operation to what a page shows: plain data, pure functions.
+//! What the page shows of an operation, as plain data and pure functions.
 
 use jiff::Timestamp;
 use plimsoll_api::labels;
-use plimsoll_observe::{Cause, Certainty, Kind, Line, Object, Verdict};
+use plimsoll_observe::{Cause, Certainty, Kind, Object, OperationSummary, Verdict};
 use plimsoll_progress::view::{self, Look};
 use plimsoll_progress::{Snapshot, Unit};
 use serde::Serialize;
 
-use crate::trail::Point;
+use crate::history::Sample;
 
-/// So many rows of a tree are shown; the rest is counted in them.
-const MOST_ROWS: usize = 300;
+/// Rows of a tree on the page; further ones are folded into counts.
+const MAX_TREE_ROWS: usize = 300;
 
-/// One operation in the list. Moments, not ages: a row changes only when something happened.
+/// One operation in the list. It has times, not ages, so that it changes only when something happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
     /// `backup/velero/nightly`.
     pub key: String,
-    /// Its own, whatever else had its name before.
+    /// Distinguishes it from an earlier object of the same name.
     #[serde(skip)]
     pub uid: String,
-    /// Its kind, as we call it.
+    /// `backup`, `restore`, …
     pub kind: &'static str,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How it is doing.
+    /// The verdict.
     pub verdict: Verdict,
-    /// How it looks.
+    /// The icon and colour.
     pub look: Look,
-    /// Its own phase.
+    /// The object's phase.
     pub phase: String,
-    /// The one thing to know.
+    /// What it is doing, waiting for or failed with.
     pub doing: String,
-    /// When it was asked for, in milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub created: i64,
-    /// When it began.
+    /// When it started.
     pub started: Option<i64>,
     /// When it ended.
     pub ended: Option<i64>,
     /// `43.33 %`.
     pub percent: String,
-    /// How full the bar is.
+    /// The fraction of the bar.
     pub bar: Option<f64>,
     /// `412/1024 items`.
     pub counts: String,
@@ -53,17 +53,17 @@ pub struct Row {
     pub rate: String,
     /// `2m to 4m`.
     pub left: String,
-    /// Bytes a second, as a number.
+    /// Bytes per second, as a number.
     pub bytes_rate: u64,
-    /// Since when nothing moves.
+    /// Since when it is stalled.
     pub since: Option<i64>,
-    /// Why it is stuck or failed.
+    /// Why it is stuck or has failed.
     pub cause: Option<Cause>,
-    /// The schedule that made it.
+    /// The schedule that created it.
     pub schedule: String,
-    /// It can be asked to end.
+    /// Whether it can be cancelled.
     pub can_cancel: bool,
-    /// It can be done again.
+    /// Whether it can be retried.
     pub can_retry: bool,
 }
 
@@ -71,43 +71,44 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Detail {
-    /// The same as in the list.
+    /// The row in the list.
     pub row: Row,
     /// One sentence.
     pub headline: String,
-    /// Why, the surest first.
+    /// Causes, the most certain first.
     pub causes: Vec<Cause>,
-    /// The tree.
+    /// The task tree.
     pub tree: Vec<view::Row>,
-    /// What the points' rate counts a second: `bytes`, `items`, `files` or `steps`.
+    /// The unit of the samples' rate: `bytes`, `items`, `files` or `steps`.
     pub unit: &'static str,
-    /// What its numbers were.
-    pub trail: Vec<Point>,
-    /// What could not be looked at.
-    pub unseen: Vec<plimsoll_observe::Unseen>,
+    /// Samples for charts.
+    #[serde(rename = "trail")]
+    pub history: Vec<Sample>,
+    /// Resources that could not be read.
+    pub unseen: Vec<plimsoll_observe::UnreadResource>,
 }
 
-/// Milliseconds since 1970, whole seconds: two looks at the same moment must agree.
+/// Milliseconds since 1970, rounded to seconds: two reads of the same time must agree.
 pub fn seconds(time: Timestamp) -> i64 {
     time.as_second() * 1000
 }
 
 /// The key of an operation.
-pub fn key(line: &Line) -> String {
+pub fn key(line: &OperationSummary) -> String {
     let reference = &line.reference;
     format!("{}/{}/{}", reference.kind.word(), reference.namespace, reference.name)
 }
 
 /// The row of an operation, whose object this is.
-pub fn row(line: &Line, object: Option<&Object>, now: Timestamp) -> Row {
-    let tree = &line.told.tree;
+pub fn row(line: &OperationSummary, object: Option<&Object>, now: Timestamp) -> Row {
+    let tree = &line.explanation.tree;
     let drawn = view::rows(tree);
     let root = drawn.first();
     let text = |pick: fn(&view::Row) -> &String| {
         drawn.iter().map(pick).find(|text| !text.is_empty()).cloned().unwrap_or_default()
     };
     let speed = tree.speed();
-    let ended = line.told.verdict.is_ended();
+    let ended = line.explanation.verdict.is_ended();
     let past = |ago: std::time::Duration| now.checked_sub(ago).map_or(0, seconds);
     Row {
         key: key(line),
@@ -115,13 +116,13 @@ pub fn row(line: &Line, object: Option<&Object>, now: Timestamp) -> Row {
         kind: line.reference.kind.word(),
         namespace: line.reference.namespace.clone(),
         name: line.reference.name.clone(),
-        verdict: line.told.verdict,
+        verdict: line.explanation.verdict,
         look: line.look,
-        phase: line.told.phase.clone(),
+        phase: line.explanation.phase.clone(),
         doing: line.doing.clone(),
         created: past(line.age),
         started: object.and_then(|object| object.time("/status/startTimestamp")).map(seconds),
-        ended: line.ended.map(|ended| past(ended.ago)),
+        ended: line.ended_ago.map(past),
         percent: root.map(|root| root.percent.clone()).unwrap_or_default(),
         bar: root.and_then(|root| root.bar),
         counts: text(|row| &row.counts),
@@ -132,28 +133,28 @@ pub fn row(line: &Line, object: Option<&Object>, now: Timestamp) -> Row {
         since: tree.stall.as_ref().filter(|_| !ended).map(|stall| past(stall.age)),
         cause: main_cause(line).cloned(),
         schedule: object.map(|object| object.label(labels::SCHEDULE_NAME).to_owned()).unwrap_or_default(),
-        can_cancel: !ended && (line.ours || line.reference.kind.is_transfer()),
-        can_retry: matches!(line.told.verdict, Verdict::Failed | Verdict::PartiallyFailed | Verdict::Cancelled)
+        can_cancel: !ended && (line.has_operation || line.reference.kind.is_transfer()),
+        can_retry: matches!(line.explanation.verdict, Verdict::Failed | Verdict::PartiallyFailed | Verdict::Cancelled)
             && matches!(line.reference.kind, Kind::Backup | Kind::Restore | Kind::ActionSet),
     }
 }
 
 /// Everything about an operation.
-pub fn detail(line: &Line, row: Row, trail: &[Point]) -> Detail {
-    let told = &line.told;
+pub fn detail(line: &OperationSummary, row: Row, history: &[Sample]) -> Detail {
+    let explanation = &line.explanation;
     Detail {
         row,
-        headline: told.headline.clone(),
-        causes: told.causes.clone(),
-        tree: stalls_first(view::rows_within(&told.tree, MOST_ROWS)),
-        unit: view::unit_word(told.tree.speed().unit, 0),
-        trail: trail.to_vec(),
-        unseen: told.unseen.clone(),
+        headline: explanation.headline.clone(),
+        causes: explanation.causes.clone(),
+        tree: stalls_first(view::rows_within(&explanation.tree, MAX_TREE_ROWS)),
+        unit: view::unit_word(explanation.tree.speed().unit, 0),
+        history: history.to_vec(),
+        unseen: explanation.unseen.clone(),
     }
 }
 
-/// The same rows, in which of several tasks the one comes first that stands still, or in which something does: what needs somebody must
-/// not lie below a hundred volumes that go on.
+/// The same rows, with stalled tasks and their parents before their siblings: a stalled volume must not be listed below a hundred
+/// volumes that advance.
 fn stalls_first(rows: Vec<view::Row>) -> Vec<view::Row> {
     let Some(top) = rows.first().map(|row| row.depth) else { return rows };
     let mut tasks: Vec<Vec<view::Row>> = Vec::new();
@@ -173,10 +174,10 @@ fn stalls_first(rows: Vec<view::Row>) -> Vec<view::Row> {
         .collect()
 }
 
-/// The numbers of an operation now, for its trail.
-pub fn point(tree: &Snapshot, now: Timestamp) -> Point {
+/// The current sample of an operation.
+pub fn sample(tree: &Snapshot, now: Timestamp) -> Sample {
     let speed = tree.speed();
-    Point {
+    Sample {
         at: now.as_millisecond(),
         rate: speed.rate.unwrap_or(0),
         left: speed.left.map(|left| [left.low, left.high]),
@@ -184,10 +185,12 @@ pub fn point(tree: &Snapshot, now: Timestamp) -> Point {
     }
 }
 
-fn main_cause(line: &Line) -> Option<&Cause> {
-    let told =
-        matches!(line.told.verdict, Verdict::Stuck | Verdict::Failed | Verdict::PartiallyFailed | Verdict::Refused);
-    line.told.causes.first().filter(|cause| told && cause.certainty < Certainty::Possible)
+fn main_cause(line: &OperationSummary) -> Option<&Cause> {
+    let explanation = matches!(
+        line.explanation.verdict,
+        Verdict::Stuck | Verdict::Failed | Verdict::PartiallyFailed | Verdict::Refused
+    );
+    line.explanation.causes.first().filter(|cause| explanation && cause.certainty < Certainty::Possible)
 }
 
 #[cfg(test)]
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_that_stands_still_comes_before_its_like_with_all_that_belongs_to_it() {
+    fn a_stalled_task_comes_before_its_siblings_with_all_its_children() {
         let clock = VirtualClock::new();
         let operation = Operation::new("backup-nightly", clock.clock());
         let (objects, volumes) = (operation.root().child("objects"), operation.root().child("volumes"));

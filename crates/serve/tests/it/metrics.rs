@@ -1,4 +1,4 @@
-//! What a collector reads, and what the Grafana dashboard and the alert rules in `deploy` make of it.
+//! What a collector reads, and the queries of the Grafana dashboard and the alert rules in `deploy`.
 
 #![expect(clippy::float_cmp, reason = "counts are whole numbers")]
 
@@ -10,9 +10,9 @@ use plimsoll_observe::Kind;
 use promql::Node;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, eventually};
+use crate::test_bed::{TestBed, eventually};
 
-/// Samples by name and labels, and the type of each family. Fails on whatever a collector would not understand.
+/// Samples by name and labels, and the type of each family. Fails on what a collector would reject.
 fn parse(text: &str) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
     let (mut samples, mut types) = (BTreeMap::new(), BTreeMap::new());
     for line in text.lines() {
@@ -34,9 +34,9 @@ fn parse(text: &str) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
     (samples, types)
 }
 
-/// What a query asks for: the metric and the labels by which it picks.
+/// The metric and the labels that a query selects by.
 #[derive(Debug)]
-struct Asked {
+struct Selector {
     metric: String,
     labels: Vec<String>,
 }
@@ -45,8 +45,8 @@ struct Asked {
 const OF_RANGES: [&str; 2] = ["rate", "increase"];
 const OF_MOMENTS: [&str; 7] = ["absent", "count", "histogram_quantile", "max", "sum", "time", "vector"];
 
-/// Everything that a query asks for. Fails on what Prometheus would refuse.
-fn asked(query: &str) -> Vec<Asked> {
+/// The selectors of a query. Fails on what Prometheus would reject.
+fn selectors(query: &str) -> Vec<Selector> {
     let options = promql::ParserOptions::new().allow_dots(false).build();
     let tree = promql::parse(query.as_bytes(), &options).unwrap_or_else(|error| panic!("{query}: {error:?}"));
     let mut found = Vec::new();
@@ -54,26 +54,26 @@ fn asked(query: &str) -> Vec<Asked> {
     found
 }
 
-fn walk_all(nodes: &[Node], want_range: bool, query: &str, found: &mut Vec<Asked>) {
+fn walk_all(nodes: &[Node], want_range: bool, query: &str, found: &mut Vec<Selector>) {
     for node in nodes {
         walk(node, want_range, query, found);
     }
 }
 
-fn walk(node: &Node, wants_range: bool, query: &str, found: &mut Vec<Asked>) {
+fn walk(node: &Node, wants_range: bool, query: &str, found: &mut Vec<Selector>) {
     match node {
         Node::Operator { args, .. } => walk_all(args, false, query, found),
         Node::Negation(inner) => walk(inner, false, query, found),
         Node::Function { name, args, .. } => {
             let of_range = OF_RANGES.contains(&name.as_str());
-            assert!(of_range || OF_MOMENTS.contains(&name.as_str()), "{query}: who knows {name}?");
+            assert!(of_range || OF_MOMENTS.contains(&name.as_str()), "{query}: unknown function {name}");
             walk_all(args, of_range, query, found);
         }
         Node::Vector(vector) => {
             assert_eq!(vector.range.is_some(), wants_range, "{query}: a range where none is wanted, or the reverse");
             let (names, labels): (Vec<_>, Vec<_>) = vector.labels.iter().partition(|label| label.name == "__name__");
             let metric = String::from_utf8(names[0].value.clone()).unwrap();
-            found.push(Asked { metric, labels: labels.iter().map(|label| label.name.clone()).collect() });
+            found.push(Selector { metric, labels: labels.iter().map(|label| label.name.clone()).collect() });
         }
         Node::Scalar(_) | Node::String(_) => {}
     }
@@ -103,14 +103,14 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-async fn metrics(bed: &Bed) -> String {
+async fn metrics(bed: &TestBed) -> String {
     reqwest::get(bed.url("/metrics")).await.unwrap().text().await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_reads_what_dashboards_and_alerts_ask_for() {
-    let bed = Bed::new(false).await;
-    // Nothing is counted that ended before anybody could have looked.
+async fn a_collector_reads_what_dashboards_and_alerts_query() {
+    let bed = TestBed::new(false).await;
+    // What ended before the dashboard started is not counted.
     let backup = |name: &str, phase: &str, start: &str, end: &str| {
         json!({ "metadata": { "name": name, "labels": { "velero.io/schedule-name": "daily" } },
             "status": { "phase": phase, "startTimestamp": start, "completionTimestamp": end, "progress": { "totalItems": 7, "itemsBackedUp": 7 } } })
@@ -155,11 +155,11 @@ async fn a_collector_reads_what_dashboards_and_alerts_ask_for() {
     let grafana: Value = serde_json::from_str(&read("grafana-dashboard.json")).unwrap();
     // The files in `deploy` ask for nothing that is not there.
     for query in dashboard_queries(&grafana).into_iter().chain(alert_queries(&alerts)) {
-        for Asked { metric, labels } in asked(&query) {
+        for Selector { metric, labels } in selectors(&query) {
             let ends = ["_bucket", "_sum", "_count"];
             let family = ends.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(&metric);
-            let told = types.contains_key(&metric) || types.get(family).is_some_and(|kind| kind == "histogram");
-            assert!(told, "{query} asks for {metric}, which nobody tells");
+            let exists = types.contains_key(&metric) || types.get(family).is_some_and(|kind| kind == "histogram");
+            assert!(exists, "{query} uses {metric}, which does not exist");
             let series: Vec<_> = samples.keys().filter(|key| key.split('{').next() == Some(&metric)).collect();
             for label in labels {
                 let has =
@@ -177,10 +177,10 @@ fn a_query_that_prometheus_would_refuse_is_noticed() {
     for broken in
         ["sum by (x", "rate(velero_backup_total)", "velero_backup_total[1h]", "summ(velero_backup_total)", "a b"]
     {
-        assert!(std::panic::catch_unwind(|| asked(broken)).is_err(), "{broken}");
+        assert!(std::panic::catch_unwind(|| selectors(broken)).is_err(), "{broken}");
     }
     let query = "sum(rate(a_total{kind=\"b\"}[5m])) / 2 > 1";
-    let found = asked(query);
+    let found = selectors(query);
     assert_eq!(
         (found.len(), found[0].metric.as_str(), found[0].labels.as_slice()),
         (1, "a_total", &["kind".to_owned()][..])
@@ -188,8 +188,8 @@ fn a_query_that_prometheus_would_refuse_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_backups_say_of_warnings_snapshots_and_their_size_is_told_under_veleros_names() {
-    let bed = Bed::new(false).await;
+async fn warnings_snapshots_and_sizes_of_backups_have_veleros_names() {
+    let bed = TestBed::new(false).await;
     let schedule = json!({ "metadata": { "name": "daily" }, "spec": { "schedule": "@hourly", "template": {} } });
     bed.create(Kind::Schedule, schedule).await;
     let daily = json!({ "velero.io/schedule-name": "daily" });
@@ -233,8 +233,8 @@ async fn what_backups_say_of_warnings_snapshots_and_their_size_is_told_under_vel
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_far_an_operation_is_and_how_long_ago_the_last_good_one_ended_is_told() {
-    let bed = Bed::new(false).await;
+async fn progress_of_an_operation_and_age_of_the_last_success_are_metrics() {
+    let bed = TestBed::new(false).await;
     let ago = |seconds: i64| Timestamp::from_second(Timestamp::now().as_second() - seconds).unwrap().to_string();
     let ended = |name: &str, phase: &str, seconds: i64| {
         json!({ "metadata": { "name": name, "labels": { "velero.io/schedule-name": "daily" } },
@@ -260,8 +260,8 @@ async fn how_far_an_operation_is_and_how_long_ago_the_last_good_one_ended_is_tol
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_so_many_operations_are_named_however_many_there_are() {
-    let bed = Bed::new(false).await;
+async fn the_number_of_operations_with_series_of_their_own_is_limited() {
+    let bed = TestBed::new(false).await;
     for number in 0..130 {
         bed.create(
             Kind::Backup,

@@ -1,10 +1,10 @@
-//! Who is stalled, and why.
+//! Which tasks are stalled, and why.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::assemble::Draft;
 use crate::snapshot::{Node, depths};
+use crate::snapshot_builder::Draft;
 use crate::stall::{Stall, StallReason};
 use crate::state::State;
 
@@ -21,7 +21,7 @@ pub(crate) fn judge(draft: &Draft, node: &Node, age: Duration) -> Option<Stall> 
     }
     if let Some((who, silence)) = &draft.silent {
         let known = node.hint.as_ref().map(|hint| format!(": {hint}")).unwrap_or_default();
-        return Some(stall(node, *silence, StallReason::NoWord, format!("no word from {who}{known}").into()));
+        return Some(stall(node, *silence, StallReason::NoReport, format!("no report from {who}{known}").into()));
     }
     if node.quiet {
         return node.overdue.then(|| stall(node, age, StallReason::DeadlineExceeded, why(node)));

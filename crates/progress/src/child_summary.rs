@@ -1,4 +1,4 @@
-//! What the children of a task come to: a mean, a sum, a bound.
+//! What the children of a task add up to: a mean, a sum, a bound.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::rate::TimeLeft;
 use crate::snapshot::Node;
 use crate::state::State;
 
-/// What the children of a task come to.
+/// What the children of a task add up to.
 #[derive(Debug, Default)]
-pub(crate) struct Below {
+pub(crate) struct ChildSummary {
     pub(crate) active: bool,
     pub(crate) approximate: bool,
     pub(crate) measured: bool,
@@ -80,7 +80,7 @@ impl Left {
     }
 }
 
-impl Below {
+impl ChildSummary {
     /// Whether there are no children.
     pub(crate) fn is_empty(&self) -> bool {
         self.shares.count == 0.0

@@ -1,4 +1,4 @@
-//! The embedded cluster with a dashboard beside it, and a line between the two and a browser that can be cut.
+//! The embedded cluster with a dashboard, and a connection to a browser that can be cut.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use plimsoll_observe::Kind;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AccessToken, LeaderClient};
-use plimsoll_serve::{Dashboard, Listening, Settings};
+use plimsoll_serve::{Dashboard, DashboardSettings, RunningDashboard};
 use plimsoll_testkit::Stopwatch;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -24,21 +24,21 @@ use tokio::task::JoinSet;
 
 pub const NAMESPACE: &str = "velero";
 
-pub struct Bed {
+pub struct TestBed {
     pub client: Client,
     pub trees: Trees,
     pub transfers: Trees,
     pub token: AccessToken,
-    pub listening: Listening,
+    pub dashboard: RunningDashboard,
     api: plimsoll_local::Api,
     _directory: TempDir,
 }
 
-/// Was due two hours ago, whenever that is asked: nothing can be created in the past.
+/// Its run is always two hours ago: no object can be created in the past.
 pub const LATE: &str = "0 3 * * *";
 
-/// Due every hour.
-fn due(cron: &str, after: Timestamp) -> Option<Timestamp> {
+/// Runs every hour.
+fn next_run(cron: &str, after: Timestamp) -> Option<Timestamp> {
     if cron == LATE {
         return Some(Timestamp::now() - Duration::from_hours(2));
     }
@@ -46,19 +46,19 @@ fn due(cron: &str, after: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(second - second.rem_euclid(3600) + 3600).ok()
 }
 
-fn settings(token: &AccessToken, may_change: bool) -> Settings {
-    Settings {
+fn settings(token: &AccessToken, allow_changes: bool) -> DashboardSettings {
+    DashboardSettings {
         address: ([127, 0, 0, 1], 0).into(),
         token: token.clone(),
         open_metrics: true,
-        may_change,
+        allow_changes,
         namespace: NAMESPACE.to_owned(),
-        due,
+        next_run,
     }
 }
 
-impl Bed {
-    pub async fn new(may_change: bool) -> Self {
+impl TestBed {
+    pub async fn new(allow_changes: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let api = plimsoll_local::Api::open(directory.path()).await.unwrap();
         let client = api.client(NAMESPACE);
@@ -70,28 +70,28 @@ impl Bed {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         namespaces.create(&PostParams::default(), &object(namespace)).await.unwrap();
         let (trees, transfers, token) = (Trees::default(), Trees::default(), AccessToken::generate());
-        let dashboard = Dashboard::new(client.clone(), settings(&token, may_change));
-        let dashboard = dashboard.with_trees(trees.clone()).with_transfers(transfers.clone());
-        let listening = dashboard.listen().await.unwrap();
-        Self { client, trees, transfers, token, listening, api, _directory: directory }
+        let dashboard = Dashboard::new(client.clone(), settings(&token, allow_changes));
+        let dashboard =
+            dashboard.with_trees(trees.clone()).with_transfer_trees(transfers.clone()).listen().await.unwrap();
+        Self { client, trees, transfers, token, dashboard, api, _directory: directory }
     }
 
-    /// A dashboard of somebody else that shows what this one says, as `plimsoll ui` does; and its token.
-    pub async fn ui(&self, may_change: bool) -> (Listening, AccessToken) {
+    /// A dashboard that forwards to this one, as `plimsoll ui` does; and its token.
+    pub async fn ui(&self, allow_changes: bool) -> (RunningDashboard, AccessToken) {
         let service = json!({ "metadata": { "name": "plimsoll", "namespace": NAMESPACE },
             "spec": { "ports": [{ "name": "dashboard", "port": 8086 }] } });
         let services: Api<Service> = Api::namespaced(self.client.clone(), NAMESPACE);
         let _ = services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await;
         let leader = LeaderClient::find(&self.proxying(), NAMESPACE, Some(self.token.clone())).await.unwrap();
         let token = AccessToken::generate();
-        let dashboard = Dashboard::new(self.client.clone(), settings(&token, may_change)).through(leader);
+        let dashboard = Dashboard::new(self.client.clone(), settings(&token, allow_changes)).with_leader(leader);
         (dashboard.listen().await.unwrap(), token)
     }
 
-    /// A client of an API server whose service proxy leads to this dashboard.
+    /// A client of an API server whose service proxy reaches this dashboard.
     fn proxying(&self) -> Client {
         const PROXY: &str = "/services/http:plimsoll:dashboard/proxy";
-        let (api, address) = (self.api.clone(), self.listening.address);
+        let (api, address) = (self.api.clone(), self.dashboard.address);
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let api = api.clone();
             async move {
@@ -101,10 +101,10 @@ impl Bed {
                 };
                 let asked = reqwest::Client::new().request(request.method().clone(), format!("http://{address}{path}"));
                 let answer = asked.headers(request.headers().clone()).send().await.unwrap();
-                let mut told = Response::builder().status(answer.status());
-                told.headers_mut().unwrap().extend(answer.headers().clone());
+                let mut response = Response::builder().status(answer.status());
+                response.headers_mut().unwrap().extend(answer.headers().clone());
                 let body = Full::new(answer.bytes().await.unwrap()).map_err(|never| match never {}).boxed_unsync();
-                Ok(told.body(body).unwrap())
+                Ok(response.body(body).unwrap())
             }
         });
         Client::new(service, NAMESPACE)
@@ -122,7 +122,7 @@ impl Bed {
         self.resource(kind).create(&PostParams::default(), &wanted).await.unwrap().metadata.uid.unwrap()
     }
 
-    /// Sets the status of an object whose kind keeps that apart.
+    /// Sets the status of an object that has a status subresource.
     pub async fn set_status(&self, kind: Kind, name: &str, status: Value) {
         let patch = Patch::Merge(json!({ "status": status }));
         self.resource(kind).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
@@ -133,8 +133,8 @@ impl Bed {
         self.resource(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// A dashboard of somebody who may not read one of the kinds; and its token.
-    pub async fn without_right_to(&self, plural: &'static str) -> (Listening, AccessToken) {
+    /// A dashboard of a user who may not read one of the kinds; and its token.
+    pub async fn without_right_to(&self, plural: &'static str) -> (RunningDashboard, AccessToken) {
         let api = self.api.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let api = api.clone();
@@ -163,7 +163,7 @@ impl Bed {
     }
 
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.listening.address)
+        format!("http://{}{path}", self.dashboard.address)
     }
 }
 
@@ -173,7 +173,7 @@ fn object(value: Value) -> DynamicObject {
     serde_json::from_value(value).unwrap()
 }
 
-/// A line that can be cut and mended.
+/// A connection that can be cut and restored.
 pub struct Wire {
     pub address: SocketAddr,
     open: Arc<Mutex<(bool, JoinSet<()>)>>,
@@ -205,7 +205,7 @@ impl Wire {
         open.1.abort_all();
     }
 
-    pub fn mend(&self) {
+    pub fn restore(&self) {
         self.open.lock().unwrap().0 = true;
     }
 }

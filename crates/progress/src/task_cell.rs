@@ -21,28 +21,28 @@ pub(crate) struct Cell {
     pub(crate) parent: Option<usize>,
     pub(crate) path: Arc<str>,
     pub(crate) name: Arc<str>,
-    live: Mutex<Live>,
+    live: Mutex<TaskFields>,
 }
 
-/// What can change about a task.
+/// The fields of a task that change.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(crate) struct Live {
+pub(crate) struct TaskFields {
     pub(crate) state: State,
     pub(crate) reason: Option<Arc<str>>,
     pub(crate) item: Option<Arc<str>>,
     pub(crate) hint: Option<Arc<str>>,
-    pub(crate) waits: Vec<Waiting>,
+    pub(crate) waits: Vec<WaitEntry>,
     pub(crate) meters: Vec<Arc<MeterCell>>,
-    /// The readings at the moment it ended; what is counted later is not shown.
+    /// The counts at its end; later counts are not shown.
     pub(crate) frozen: Option<Vec<Counts>>,
     pub(crate) started: Option<Duration>,
     pub(crate) ended: Option<Duration>,
-    /// When it last gave a sign of life other than by counting.
+    /// Its last signal other than a count.
     pub(crate) signalled: Duration,
     pub(crate) signals: u64,
     pub(crate) expected: Option<Duration>,
-    /// Earlier runs say so; otherwise it is a guess, good enough for a weight.
+    /// Known from earlier runs; otherwise an estimate that serves as a weight.
     pub(crate) expected_by_history: bool,
     pub(crate) equal_weights: bool,
     pub(crate) quiet: bool,
@@ -50,33 +50,33 @@ pub(crate) struct Live {
     pub(crate) deadline: Option<Duration>,
     pub(crate) floor: Option<Duration>,
     pub(crate) children: Vec<Arc<Cell>>,
-    pub(crate) grafts: Vec<Grafted>,
-    /// Comes from a saved tree, and nobody has taken it up again.
+    pub(crate) grafts: Vec<GraftedReplica>,
+    /// Comes from a saved tree, and no worker has resumed it.
     pub(crate) orphaned: bool,
 }
 
 /// The tree of another process, and its name here.
 #[derive(Clone, Debug)]
-pub(crate) struct Grafted {
+pub(crate) struct GraftedReplica {
     pub(crate) name: Arc<str>,
     pub(crate) replica: Arc<Mutex<Replica>>,
 }
 
 /// One reason to wait.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitEntry {
     pub(crate) id: u64,
     pub(crate) reason: Arc<str>,
-    /// Waiting like this may take any time.
+    /// This wait may take any time, and is never a stall.
     pub(crate) patient: bool,
 }
 
 impl Cell {
-    pub(crate) fn new(index: usize, parent: Option<usize>, path: Arc<str>, name: Arc<str>, live: Live) -> Self {
+    pub(crate) fn new(index: usize, parent: Option<usize>, path: Arc<str>, name: Arc<str>, live: TaskFields) -> Self {
         Self { index, parent, path, name, live: Mutex::new(live) }
     }
 
-    pub(crate) fn live(&self) -> MutexGuard<'_, Live> {
+    pub(crate) fn live(&self) -> MutexGuard<'_, TaskFields> {
         lock(&self.live)
     }
 
@@ -100,7 +100,7 @@ impl Cell {
 /// The reason of a task that outlived its parent.
 pub(crate) const PARENT_ENDED: &str = "the task above it has ended";
 
-impl Live {
+impl TaskFields {
     pub(crate) fn new(state: State, now: Duration) -> Self {
         let started = (state != State::Pending).then_some(now);
         Self { state, started, signalled: now, ..Self::default() }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::below::Below;
-use crate::cell::{Cell, Live, PARENT_ENDED, lock};
+use crate::child_summary::ChildSummary;
 use crate::counts::{Counts, Total};
-use crate::order::Order;
 use crate::percent::Percent;
 use crate::rate::TimeLeft;
 use crate::sampler::Track;
-use crate::snapshot::{Ages, Folded, Node, Snapshot};
+use crate::snapshot::{Ages, FoldedCounts, Node, Snapshot};
 use crate::stall::StallRule;
+use crate::stall_check::{deepest_stall, judge};
 use crate::state::State;
+use crate::task_cell::{Cell, PARENT_ENDED, TaskFields, lock};
 use crate::tree::Tree;
-use crate::verdict::{deepest_stall, judge};
+use crate::tree_order::TreeOrder;
 
 /// What is known about a node on its way, and what its children add to it.
 #[derive(Debug)]
@@ -35,13 +35,13 @@ pub(crate) struct Draft {
     pub(crate) silent: Option<(Arc<str>, Duration)>,
     /// It comes from a saved tree, and another process reports on it again.
     hidden: bool,
-    pub(crate) below: Below,
+    pub(crate) below: ChildSummary,
 }
 
 pub(crate) fn snapshot(
     tree: &Tree,
     cells: &[Arc<Cell>],
-    order: &Order,
+    order: &TreeOrder,
     tracks: &mut [Track],
     drafts: &mut Vec<Draft>,
 ) -> Snapshot {
@@ -95,7 +95,7 @@ fn read(
         grafts: Vec::new(),
         silent: None,
         hidden: above.is_some_and(|(above, _)| above.hides(cell, &live)),
-        below: Below::default(),
+        below: ChildSummary::default(),
     };
     draft.take_grafts(&live, &node, now);
     drop(live);
@@ -111,7 +111,7 @@ fn read(
     (draft, node)
 }
 
-fn node(cell: &Cell, live: &Live, now: Duration) -> Node {
+fn node(cell: &Cell, live: &TaskFields, now: Duration) -> Node {
     let state = live.shown_state();
     let waiting = live.waits.last().filter(|_| state == State::Waiting);
     Node {
@@ -130,7 +130,7 @@ fn node(cell: &Cell, live: &Live, now: Duration) -> Node {
         overdue: state.is_open() && live.deadline.is_some_and(|deadline| now > deadline),
         stall: None,
         signals: live.signals,
-        folded: Folded::default(),
+        folded: FoldedCounts::default(),
         ages: Ages {
             elapsed: live.started.map(|started| live.ended.unwrap_or(now).saturating_sub(started)),
             advance: Duration::ZERO,
@@ -140,12 +140,12 @@ fn node(cell: &Cell, live: &Live, now: Duration) -> Node {
 
 impl Draft {
     /// Whether a task from a saved tree has made way for the process that reports on it again.
-    fn hides(&self, cell: &Cell, live: &Live) -> bool {
+    fn hides(&self, cell: &Cell, live: &TaskFields) -> bool {
         let grafted = || self.grafts.iter().filter_map(|nodes| nodes.first()).any(|root| root.name == cell.name);
         self.hidden || (live.orphaned && grafted())
     }
 
-    fn take_grafts(&mut self, live: &Live, node: &Node, now: Duration) {
+    fn take_grafts(&mut self, live: &TaskFields, node: &Node, now: Duration) {
         for graft in &live.grafts {
             let replica = lock(&graft.replica);
             let nodes = replica.nodes_under(&node.path, &graft.name, now);
