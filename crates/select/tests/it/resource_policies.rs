@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
-use plimsoll_select::policies::{ActionKind, Policies, Volume};
+use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
 use serde_json::{Value, json};
 
-fn action(conditions: &str, volume: &Volume) -> bool {
+fn action(conditions: &str, volume: &VolumeProperties) -> bool {
     let text = format!("version: v1\nvolumePolicies:\n- conditions: {conditions}\n  action: {{type: skip}}\n");
-    Policies::parse(&text).unwrap().action(volume).is_some()
+    ResourcePolicies::parse(&text).unwrap().action(volume).is_some()
 }
 
-fn volume(spec: Value) -> Volume {
-    Volume::persistent(&json!({"spec": spec}), None)
+fn volume(spec: Value) -> VolumeProperties {
+    VolumeProperties::of_persistent_volume(&json!({"spec": spec}), None)
 }
 
 #[test]
@@ -68,46 +68,49 @@ fn conditions_of_claims_match_as_documented() {
         ("{pvcAccessModes: [ReadOnlyMany, ReadWriteOnce]}", true),
         ("{pvcAccessModes: [ReadWriteOnce]}", false),
     ] {
-        assert_eq!(action(conditions, &Volume::claimed(&claim)), expected, "{conditions}");
-        let bound = Volume::persistent(&json!({"spec": {}}), Some(&claim));
+        assert_eq!(action(conditions, &VolumeProperties::of_unbound_claim(&claim)), expected, "{conditions}");
+        let bound = VolumeProperties::of_persistent_volume(&json!({"spec": {}}), Some(&claim));
         assert_eq!(action(conditions, &bound), expected, "{conditions}");
         assert!(!action(conditions, &volume(json!({}))), "{conditions} without a claim");
     }
 }
 
 #[test]
-fn volumes_of_pods_are_known_by_their_source() {
+fn pod_volumes_match_by_their_source() {
     for (source, name) in [
         (json!({"name": "v", "emptyDir": {}}), "emptyDir"),
         (json!({"name": "v", "configMap": {"name": "c"}}), "configMap"),
         (json!({"name": "v", "secret": {}}), "secret"),
         (json!({"name": "v", "storageos": {}}), "storageOS"),
     ] {
-        assert!(action(&format!("{{volumeTypes: [{name}]}}"), &Volume::of_pod(&source, None)), "{name}");
+        assert!(
+            action(&format!("{{volumeTypes: [{name}]}}"), &VolumeProperties::of_pod_volume(&source, None)),
+            "{name}"
+        );
     }
     let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
-    assert!(!action("{volumeTypes: [csi]}", &Volume::of_pod(&claim, None)));
+    assert!(!action("{volumeTypes: [csi]}", &VolumeProperties::of_pod_volume(&claim, None)));
 }
 
 #[test]
-fn the_first_match_wins_and_a_backup_goes_before_the_installation() {
-    let backup = Policies::parse(
+fn the_first_match_wins_and_a_backup_takes_precedence_over_the_server() {
+    let backup = ResourcePolicies::parse(
         "version: v1\nvolumePolicies:\n- conditions: {storageClass: [a]}\n  action: {type: fs-backup}\n",
     )
     .unwrap();
-    let global = Policies::parse(
+    let global = ResourcePolicies::parse(
         "version: v1\nvolumePolicies:\n- conditions: {storageClass: [a, b]}\n  action: {type: snapshot, parameters: {x: 1}}\n- conditions: {}\n  action: {type: custom}\n",
     )
     .unwrap();
-    let policies = backup.followed_by(&global);
+    let policies = backup.with_fallback(&global);
     let kind = |class: &str| policies.action(&volume(json!({"storageClassName": class}))).map(|action| action.kind);
-    assert_eq!(kind("a"), Some(ActionKind::FsBackup));
-    assert_eq!(kind("b"), Some(ActionKind::Snapshot));
-    assert_eq!(kind("c"), Some(ActionKind::Custom));
+    assert_eq!(kind("a"), Some(VolumeActionType::FsBackup));
+    assert_eq!(kind("b"), Some(VolumeActionType::Snapshot));
+    assert_eq!(kind("c"), Some(VolumeActionType::Custom));
 }
 
 #[test]
-fn misspelt_and_senseless_policies_are_refused() {
+fn misspelt_and_invalid_policies_are_errors() {
     for text in [
         "version: v2",
         "volumePolicies: []",
@@ -135,16 +138,17 @@ fn misspelt_and_senseless_policies_are_refused() {
         "version: v1\nnamespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [p], names: ['[x']}]}]",
         "version: v1\nnamespacedFilterPolicies: [{namespaces: [a], resourceFilters: [{kinds: [p], labelSelector: {matchLabels: {a: b}}, orLabelSelectors: [{}]}]}]",
     ] {
-        assert_eq!(Policies::parse(text).unwrap_err().reason(), "InvalidResourcePolicies", "{text}");
+        assert_eq!(ResourcePolicies::parse(text).unwrap_err().reason(), "InvalidResourcePolicies", "{text}");
     }
-    assert!(Policies::from_config_map(&BTreeMap::new()).is_err());
+    assert!(ResourcePolicies::from_config_map(&BTreeMap::new()).is_err());
 }
 
 #[test]
-fn a_restore_takes_filters_and_nothing_about_volumes() {
-    let volumes = Policies::parse("version: v1\nvolumePolicies: [{conditions: {}, action: {type: skip}}]").unwrap();
-    assert!(volumes.check_for_restore().is_err());
-    assert!(Policies::parse("version: v1\nincludeExcludePolicy: {}").unwrap().check_for_restore().is_err());
+fn a_restore_accepts_filter_policies_but_no_volume_policies() {
+    let volumes =
+        ResourcePolicies::parse("version: v1\nvolumePolicies: [{conditions: {}, action: {type: skip}}]").unwrap();
+    assert!(volumes.validate_for_restore().is_err());
+    assert!(ResourcePolicies::parse("version: v1\nincludeExcludePolicy: {}").unwrap().validate_for_restore().is_err());
     let filters = "version: v1\nclusterScopedFilterPolicy: {resourceFilters: [{kinds: [a]}]}";
-    assert!(Policies::parse(filters).unwrap().check_for_restore().is_ok());
+    assert!(ResourcePolicies::parse(filters).unwrap().validate_for_restore().is_ok());
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use plimsoll_select::modifiers::Modifiers;
+use plimsoll_select::resource_modifiers::ResourceModifiers;
 use serde_json::{Value, json};
 
 fn claim() -> Value {
@@ -15,15 +15,15 @@ fn rule(conditions: &str, patches: &str) -> String {
     format!("version: v1\nresourceModifierRules:\n- conditions: {conditions}\n  {patches}\n")
 }
 
-fn applied(text: &str, mut object: Value) -> (Value, usize) {
-    let errors = Modifiers::parse(text).unwrap().apply(&mut object, "persistentvolumeclaims");
+fn apply(text: &str, mut object: Value) -> (Value, usize) {
+    let errors = ResourceModifiers::parse(text).unwrap().apply(&mut object, "persistentvolumeclaims");
     (object, errors.len())
 }
 
 const SET: &str = "patches: [{operation: replace, path: /spec/storageClassName, value: standard}]";
 
 #[test]
-fn conditions_decide_which_objects_a_rule_is_for() {
+fn conditions_select_the_objects_of_a_rule() {
     for (conditions, expected) in [
         ("{groupResource: persistentvolumeclaims}", true),
         ("{groupResource: '*'}", true),
@@ -43,19 +43,19 @@ fn conditions_decide_which_objects_a_rule_is_for() {
         ("{groupResource: persistentvolumeclaims, matches: [{path: /spec/on, value: 'true'}]}", true),
         ("{groupResource: persistentvolumeclaims, matches: [{path: /spec/missing, value: x}]}", false),
     ] {
-        let (object, errors) = applied(&rule(conditions, SET), claim());
+        let (object, errors) = apply(&rule(conditions, SET), claim());
         assert_eq!((object["spec"]["storageClassName"] == "standard", errors), (expected, 0), "{conditions}");
     }
 }
 
 #[test]
 fn a_pattern_for_a_resource_stops_at_dots() {
-    let modifiers = Modifiers::parse(&rule("{groupResource: '*.apps'}", SET)).unwrap();
+    let modifiers = ResourceModifiers::parse(&rule("{groupResource: '*.apps'}", SET)).unwrap();
     let mut object = claim();
     modifiers.apply(&mut object, "deployments.apps");
     assert_eq!(object["spec"]["storageClassName"], "standard");
     let mut object = claim();
-    Modifiers::parse(&rule("{groupResource: '*'}", SET)).unwrap().apply(&mut object, "deployments.apps");
+    ResourceModifiers::parse(&rule("{groupResource: '*'}", SET)).unwrap().apply(&mut object, "deployments.apps");
     assert_eq!(object["spec"]["storageClassName"], "premium");
 }
 
@@ -75,7 +75,7 @@ fn values_of_json_patches_take_the_type_they_look_like() {
         ("'1.2.3'", json!("1.2.3")),
     ] {
         let patches = format!("patches: [{{operation: add, path: /spec/new, value: {value}}}]");
-        let (object, errors) = applied(&rule("{groupResource: persistentvolumeclaims}", &patches), claim());
+        let (object, errors) = apply(&rule("{groupResource: persistentvolumeclaims}", &patches), claim());
         assert_eq!((&object["spec"]["new"], errors), (&expected, 0), "{value}");
     }
 }
@@ -90,32 +90,34 @@ fn every_operation_of_a_json_patch_works_and_a_failing_test_changes_nothing() {
   - {operation: move, from: /spec/replicas, path: /spec/moved}
   - {operation: remove, path: /metadata/annotations}",
     );
-    let (object, errors) = applied(&all, claim());
+    let (object, errors) = apply(&all, claim());
     assert_eq!((&object["spec"]["copied"], &object["spec"]["moved"], errors), (&json!("premium"), &json!(3), 0));
     assert_eq!(object["metadata"].get("annotations"), None);
     let test = rule(
         "{groupResource: persistentvolumeclaims}",
         "patches: [{operation: remove, path: /spec/on}, {operation: test, path: /spec/storageClassName, value: other}]",
     );
-    assert_eq!(applied(&test, claim()), (claim(), 0));
+    assert_eq!(apply(&test, claim()), (claim(), 0));
 }
 
 #[test]
 fn a_patch_that_does_not_apply_is_an_error_that_names_rule_and_object() {
     let text = rule("{groupResource: persistentvolumeclaims}", "patches: [{operation: remove, path: /spec/missing}]");
     let mut object = claim();
-    let errors = Modifiers::parse(&text).unwrap().apply(&mut object, "persistentvolumeclaims");
+    let errors = ResourceModifiers::parse(&text).unwrap().apply(&mut object, "persistentvolumeclaims");
     assert_eq!(object, claim());
     assert_eq!(errors.len(), 1);
     assert!(
-        errors[0].to_string().starts_with("resource modifier rule 1 on PersistentVolumeClaim demo/data: "),
+        errors[0]
+            .to_string()
+            .starts_with("failed to apply resource modifier rule 1 to PersistentVolumeClaim demo/data: "),
         "{}",
         errors[0]
     );
 }
 
 #[test]
-fn merge_and_strategic_patches_apply_in_turn() {
+fn merge_and_strategic_patches_apply_in_order() {
     let merge = rule(
         "{groupResource: persistentvolumeclaims}",
         "mergePatches:
@@ -126,7 +128,7 @@ fn merge_and_strategic_patches_apply_in_turn() {
           c: d
   - patchData: '{\"spec\": {\"replicas\": 5}}'",
     );
-    let (object, errors) = applied(&merge, claim());
+    let (object, errors) = apply(&merge, claim());
     assert_eq!(
         (&object["metadata"]["annotations"], &object["spec"]["replicas"], errors),
         (&json!({"c": "d"}), &json!(5), 0)
@@ -137,14 +139,14 @@ fn merge_and_strategic_patches_apply_in_turn() {
         "strategicPatches: [{patchData: '{\"spec\": {\"containers\": [{\"name\": \"a\", \"image\": \"new\"}]}}'}]",
     );
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "old"}, {"name": "b"}]}});
-    let (object, errors) = applied(&strategic, pod);
+    let (object, errors) = apply(&strategic, pod);
     assert_eq!((&object["spec"]["containers"], errors), (&json!([{"name": "a", "image": "new"}, {"name": "b"}]), 0));
     let custom = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
-    assert_eq!(applied(&strategic, custom.clone()), (custom, 1));
+    assert_eq!(apply(&strategic, custom.clone()), (custom, 1));
 }
 
 #[test]
-fn every_rule_looks_at_the_object_as_it_was() {
+fn every_rule_matches_the_original_object() {
     let text = "version: v1
 resourceModifierRules:
 - conditions: {groupResource: persistentvolumeclaims, matches: [{path: /spec/storageClassName, value: premium}]}
@@ -154,7 +156,7 @@ resourceModifierRules:
 - conditions: {groupResource: persistentvolumeclaims, matches: [{path: /spec/storageClassName, value: premium}]}
   mergePatches: [{patchData: '{\"spec\": {\"third\": true}}'}]
 ";
-    let (object, errors) = applied(text, claim());
+    let (object, errors) = apply(text, claim());
     assert_eq!(
         (&object["spec"]["storageClassName"], &object["spec"]["third"], errors),
         (&json!("standard"), &json!(true), 0)
@@ -162,7 +164,7 @@ resourceModifierRules:
 }
 
 #[test]
-fn misspelt_and_senseless_modifiers_are_refused() {
+fn misspelt_and_invalid_modifiers_are_errors() {
     let good = "{groupResource: pods}";
     for text in [
         String::new(),
@@ -186,11 +188,11 @@ fn misspelt_and_senseless_modifiers_are_refused() {
         rule(good, "mergePatches: [{patchData: '{'}]"),
         rule(good, "patches: [{operation: remove, path: /a}]\n  mergePatches: [{patchData: '{}'}]"),
     ] {
-        let error = Modifiers::parse(&text).map(|_| ()).unwrap_err();
+        let error = ResourceModifiers::parse(&text).map(|_| ()).unwrap_err();
         assert_eq!(error.reason(), "InvalidResourceModifiers", "{text}");
     }
     let two = BTreeMap::from([("a".to_owned(), rule(good, SET)), ("b".to_owned(), rule(good, SET))]);
-    assert!(Modifiers::from_config_map(&two).is_err());
-    assert!(Modifiers::from_config_map(&BTreeMap::from([("any".to_owned(), rule(good, SET))])).is_ok());
-    assert!(Modifiers::parse(&rule(good, SET).replace("v1", "V1")).is_ok());
+    assert!(ResourceModifiers::from_config_map(&two).is_err());
+    assert!(ResourceModifiers::from_config_map(&BTreeMap::from([("any".to_owned(), rule(good, SET))])).is_ok());
+    assert!(ResourceModifiers::parse(&rule(good, SET).replace("v1", "V1")).is_ok());
 }

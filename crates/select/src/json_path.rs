@@ -1,4 +1,4 @@
-//! The JSONPath that printer columns use: fields, indexes, `[*]` and `[?(@.field=="value")]`.
+//! The subset of JSONPath that printer columns use: fields, indexes, `[*]` and `[?(@.field=="value")]`.
 
 use serde_json::Value;
 
@@ -10,24 +10,24 @@ enum Step {
     Where { field: String, value: String },
 }
 
-/// A parsed path; one that we do not understand finds nothing.
+/// A parsed path. An unsupported path matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path(Vec<Step>);
+pub struct JsonPath(Vec<Step>);
 
-impl Path {
-    /// Reads a path, with or without braces.
+impl JsonPath {
+    /// Parses a path, with or without braces.
     pub fn parse(text: &str) -> Self {
         let mut steps = Vec::new();
         let mut rest = text.trim().trim_start_matches('{').trim_end_matches('}');
         while !rest.is_empty() {
-            let Some((step, behind)) = next_step(rest) else { return Self::default() };
+            let Some((step, rest_of_path)) = next_step(rest) else { return Self::default() };
             steps.extend(step);
-            rest = behind;
+            rest = rest_of_path;
         }
         Self(steps)
     }
 
-    /// Everything that it leads to.
+    /// All values that the path matches.
     pub fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
         if self.0.is_empty() {
             return Vec::new();
@@ -52,12 +52,12 @@ impl Step {
 
 fn next_step(text: &str) -> Option<(Option<Step>, &str)> {
     if let Some(rest) = text.strip_prefix('[') {
-        let (inner, behind) = rest.split_once(']')?;
-        return Some((Some(bracket(inner)?), behind));
+        let (inner, rest_of_path) = rest.split_once(']')?;
+        return Some((Some(bracket(inner)?), rest_of_path));
     }
     let rest = text.strip_prefix('.').unwrap_or(text);
-    let (name, behind) = field_name(rest);
-    Some(((!name.is_empty()).then_some(Step::Field(name)), behind))
+    let (name, rest_of_path) = field_name(rest);
+    Some(((!name.is_empty()).then_some(Step::Field(name)), rest_of_path))
 }
 
 /// A dot in a name is written `\.`

@@ -1,4 +1,4 @@
-//! Policies for volumes.
+//! Volume policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,28 @@ use serde_json::Value;
 use crate::Error;
 use crate::quantity::Quantity;
 
-/// What to do with a volume.
+/// Type of the action for a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ActionKind {
-    /// Nothing.
+pub enum VolumeActionType {
+    /// Do not back up the volume.
     Skip,
-    /// Copy its files.
+    /// File-system backup.
     FsBackup,
-    /// Take a snapshot.
+    /// Volume snapshot.
     Snapshot,
-    /// A plugin knows.
+    /// Handled by a plugin.
     Custom,
 }
 
-/// What to do with a volume, and how.
+/// The action for a volume and its parameters.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Action {
-    /// What to do.
+pub struct VolumeAction {
+    /// The type.
     #[serde(rename = "type")]
-    pub kind: ActionKind,
-    /// How.
+    pub kind: VolumeActionType,
+    /// The parameters.
     #[serde(default)]
     pub parameters: Option<BTreeMap<String, Value>>,
 }
@@ -39,7 +39,7 @@ pub struct Action {
 pub(super) struct RawVolumePolicy {
     #[serde(default)]
     conditions: Option<Conditions>,
-    action: Action,
+    action: VolumeAction,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -76,12 +76,12 @@ struct Csi {
 pub(super) struct VolumePolicy {
     conditions: Conditions,
     capacity: (Quantity, Quantity),
-    pub(super) action: Action,
+    pub(super) action: VolumeAction,
 }
 
-/// What the conditions look at.
+/// The properties of a volume that conditions refer to.
 #[derive(Debug, Clone, Default)]
-pub struct Volume {
+pub struct VolumeProperties {
     capacity: Quantity,
     storage_class: String,
     nfs: Option<Nfs>,
@@ -98,8 +98,8 @@ struct Claim {
     access_modes: Vec<String>,
 }
 
-/// Fields of a volume that say what it is, in the order they are looked for; and the names policies have for them.
-const TYPES: &[(&str, &str)] = &[
+/// Volume source fields in order of precedence, and the `volumeTypes` that policies use for them.
+const VOLUME_TYPES: &[(&str, &str)] = &[
     ("awsElasticBlockStore", "awsElasticBlockStore"),
     ("azureDisk", "azureDisk"),
     ("azureFile", "azureFile"),
@@ -131,56 +131,58 @@ const TYPES: &[(&str, &str)] = &[
     ("vsphereVolume", "vsphereVolume"),
 ];
 
-impl Volume {
-    /// A PersistentVolume and the claim that is bound to it.
-    pub fn persistent(volume: &Value, claim: Option<&Value>) -> Self {
+impl VolumeProperties {
+    /// Of a PersistentVolume and the claim bound to it.
+    pub fn of_persistent_volume(volume: &Value, claim: Option<&Value>) -> Self {
         let spec = &volume["spec"];
         Self {
             capacity: spec["capacity"]["storage"].as_str().and_then(Quantity::parse).unwrap_or_default(),
-            storage_class: text(&spec["storageClassName"]),
+            storage_class: string(&spec["storageClassName"]),
             ..Self::from_source(spec, claim)
         }
     }
 
-    /// An entry of a pod's `spec.volumes`, and the claim it names.
-    pub fn of_pod(volume: &Value, claim: Option<&Value>) -> Self {
+    /// Of an entry of a pod's `spec.volumes` and the claim it refers to.
+    pub fn of_pod_volume(volume: &Value, claim: Option<&Value>) -> Self {
         Self::from_source(volume, claim)
     }
 
-    /// A claim that has no volume yet.
-    pub fn claimed(claim: &Value) -> Self {
-        Self { claim: Some(Claim::read(claim)), ..Self::default() }
+    /// Of a claim without a volume.
+    pub fn of_unbound_claim(claim: &Value) -> Self {
+        Self { claim: Some(Claim::from_object(claim)), ..Self::default() }
     }
 
     fn from_source(fields: &Value, claim: Option<&Value>) -> Self {
-        let nfs = fields.get("nfs").map(|nfs| Nfs { server: text(&nfs["server"]), path: text(&nfs["path"]) });
-        let csi = fields
-            .get("csi")
-            .map(|csi| Csi { driver: text(&csi["driver"]), volume_attributes: Some(texts(&csi["volumeAttributes"])) });
-        let known = TYPES.iter().find(|(field, _)| fields.get(field).is_some_and(|value| !value.is_null()));
-        let source = known.map_or("", |(_, name)| name);
-        Self { nfs, csi, source, claim: claim.map(Claim::read), ..Self::default() }
+        let nfs = fields.get("nfs").map(|nfs| Nfs { server: string(&nfs["server"]), path: string(&nfs["path"]) });
+        let csi = fields.get("csi").map(|csi| Csi {
+            driver: string(&csi["driver"]),
+            volume_attributes: Some(string_map(&csi["volumeAttributes"])),
+        });
+        let source_type =
+            VOLUME_TYPES.iter().find(|(field, _)| fields.get(field).is_some_and(|value| !value.is_null()));
+        let source = source_type.map_or("", |(_, name)| name);
+        Self { nfs, csi, source, claim: claim.map(Claim::from_object), ..Self::default() }
     }
 }
 
 impl Claim {
-    fn read(claim: &Value) -> Self {
+    fn from_object(claim: &Value) -> Self {
         let modes = claim["spec"]["accessModes"].as_array();
         Self {
-            labels: texts(&claim["metadata"]["labels"]),
-            phase: text(&claim["status"]["phase"]),
-            volume_mode: text(&claim["spec"]["volumeMode"]),
-            access_modes: modes.into_iter().flatten().map(text).collect(),
+            labels: string_map(&claim["metadata"]["labels"]),
+            phase: string(&claim["status"]["phase"]),
+            volume_mode: string(&claim["spec"]["volumeMode"]),
+            access_modes: modes.into_iter().flatten().map(string).collect(),
         }
     }
 }
 
-fn text(value: &Value) -> String {
+fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn texts(value: &Value) -> BTreeMap<String, String> {
-    value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), text(value))).collect()
+fn string_map(value: &Value) -> BTreeMap<String, String> {
+    value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), string(value))).collect()
 }
 
 impl VolumePolicy {
@@ -188,18 +190,18 @@ impl VolumePolicy {
         let conditions = raw.conditions.unwrap_or_default();
         let capacity = parse_capacity(conditions.capacity.as_deref().unwrap_or_default())?;
         if conditions.csi.as_ref().is_some_and(|csi| csi.driver.is_empty() && csi.volume_attributes.is_some()) {
-            return Err(Error::Policies("csi volumeAttributes need a driver".to_owned()));
+            return Err(Error::ResourcePolicies("csi volumeAttributes require a driver".to_owned()));
         }
         Ok(Self { conditions, capacity, action: raw.action })
     }
 
-    pub(super) fn matches(&self, volume: &Volume) -> bool {
+    pub(super) fn matches(&self, volume: &VolumeProperties) -> bool {
         let Conditions { storage_class, nfs, csi, volume_types, .. } = &self.conditions;
         in_range(self.capacity, volume.capacity)
             && (storage_class.is_empty() || storage_class.contains(&volume.storage_class))
-            && nfs.as_ref().is_none_or(|wanted| volume.nfs.as_ref().is_some_and(|own| wanted.matches(own)))
-            && csi.as_ref().is_none_or(|wanted| volume.csi.as_ref().is_some_and(|own| wanted.matches(own)))
-            && (volume_types.is_empty() || volume_types.iter().any(|wanted| wanted == volume.source))
+            && nfs.as_ref().is_none_or(|condition| volume.nfs.as_ref().is_some_and(|own| condition.matches(own)))
+            && csi.as_ref().is_none_or(|condition| volume.csi.as_ref().is_some_and(|own| condition.matches(own)))
+            && (volume_types.is_empty() || volume_types.iter().any(|volume_type| volume_type == volume.source))
             && self.claim_matches(volume.claim.as_ref())
     }
 
@@ -231,28 +233,28 @@ impl Csi {
     }
 }
 
-/// `10Gi,100Gi`; either side may be missing.
+/// Parses `10Gi,100Gi`; either bound may be empty.
 fn parse_capacity(capacity: &str) -> Result<(Quantity, Quantity), Error> {
     if capacity.is_empty() {
         return Ok(Default::default());
     }
-    let bad = |problem: &str| Error::Policies(format!("capacity {capacity:?} {problem}"));
+    let invalid = |problem: &str| Error::ResourcePolicies(format!("invalid capacity {capacity:?}: {problem}"));
     let bound = |text: &str| match text.trim() {
         "" => Ok(Quantity::default()),
-        text => Quantity::parse(text).ok_or_else(|| bad("is not a range of quantities")),
+        text => Quantity::parse(text).ok_or_else(|| invalid("not a quantity")),
     };
-    let (lower, upper) = capacity.split_once(',').ok_or_else(|| bad("is not of the form lower,upper"))?;
+    let (lower, upper) = capacity.split_once(',').ok_or_else(|| invalid("expected lower,upper"))?;
     if upper.contains(',') {
-        return Err(bad("is not of the form lower,upper"));
+        return Err(invalid("expected lower,upper"));
     }
     let (lower, upper) = (bound(lower)?, bound(upper)?);
     if upper < lower && !upper.is_zero() {
-        return Err(bad("has its lower bound above its upper one"));
+        return Err(invalid("lower bound exceeds upper bound"));
     }
     Ok((lower, upper))
 }
 
-/// An upper bound of zero is none.
+/// Whether a size is in the range; an upper bound of zero means unlimited.
 fn in_range((lower, upper): (Quantity, Quantity), size: Quantity) -> bool {
     lower <= size && (upper.is_zero() || size <= upper)
 }

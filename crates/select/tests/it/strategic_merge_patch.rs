@@ -1,9 +1,9 @@
 use plimsoll_select::merge_patch;
-use plimsoll_select::strategic::{Error, Hint, merge};
+use plimsoll_select::strategic_merge_patch::{Error, PatchSchema, merge};
 use serde_json::{Value, json};
 
-fn pod() -> Hint {
-    Hint::kind("", "Pod").unwrap()
+fn pod() -> PatchSchema {
+    PatchSchema::kind("", "Pod").unwrap()
 }
 
 fn merged(target: Value, patch: Value) -> Value {
@@ -28,14 +28,14 @@ fn containers_merge_by_name_and_their_lists_by_their_own_keys() {
 }
 
 #[test]
-fn a_new_element_goes_before_those_only_the_server_has() {
+fn a_new_element_goes_before_the_servers_elements() {
     let target = json!({"containers": [{"name": "a"}, {"name": "b"}]});
     let patch = json!({"containers": [{"name": "c"}]});
     assert_eq!(merged(target, patch), json!({"containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}]}));
 }
 
 #[test]
-fn tolerations_are_replaced_and_ports_are_known_by_number_alone() {
+fn tolerations_are_replaced_and_ports_merge_by_number() {
     let target = json!({"tolerations": [{"key": "a"}], "containers": [
         {"name": "a", "ports": [{"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]}]});
     let patch = json!({"tolerations": [{"key": "b"}], "containers": [
@@ -65,7 +65,7 @@ fn a_replace_element_makes_the_rest_of_the_patch_the_whole_list() {
 }
 
 #[test]
-fn set_element_order_arranges_known_elements_and_keeps_the_server_s_own() {
+fn set_element_order_sorts_listed_elements_and_keeps_the_servers() {
     let target = json!({"containers": [{"name": "a"}, {"name": "x"}, {"name": "b"}]});
     let patch = json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "b", "image": "i"}]});
     assert_eq!(
@@ -75,7 +75,7 @@ fn set_element_order_arranges_known_elements_and_keeps_the_server_s_own() {
 }
 
 #[test]
-fn finalizers_are_a_set_that_can_lose_members() {
+fn finalizers_are_a_set_with_deletable_elements() {
     let target = json!({"metadata": {"finalizers": ["a", "b", "c"]}});
     let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["b"], "finalizers": ["c", "d"]}});
     let result = merge(&target, &patch, pod()).unwrap();
@@ -93,20 +93,20 @@ fn retain_keys_switches_a_volume_from_one_source_to_another() {
 fn owner_references_merge_by_uid_and_service_ports_by_port() {
     let target = json!({"metadata": {"ownerReferences": [{"uid": "1", "name": "a"}]}, "spec": {"ports": [{"port": 80, "name": "http"}]}});
     let patch = json!({"metadata": {"ownerReferences": [{"uid": "1", "controller": true}]}, "spec": {"ports": [{"port": 80, "nodePort": 30000}]}});
-    let result = merge(&target, &patch, Hint::kind("", "Service").unwrap()).unwrap();
+    let result = merge(&target, &patch, PatchSchema::kind("", "Service").unwrap()).unwrap();
     assert_eq!(result["metadata"]["ownerReferences"], json!([{"uid": "1", "name": "a", "controller": true}]));
     assert_eq!(result["spec"]["ports"], json!([{"port": 80, "name": "http", "nodePort": 30000}]));
 }
 
 #[test]
-fn what_is_new_arrives_without_directives_and_nulls() {
+fn new_values_have_no_directives_and_nulls() {
     let patch = json!({"containers": [{"name": "a", "image": null, "$patch": "merge"}, {"name": "b", "$patch": "delete"}],
         "$setElementOrder/volumes": [{"name": "v"}], "securityContext": {"runAsUser": null, "fsGroup": 1}});
     assert_eq!(merged(json!({}), patch), json!({"containers": [{"name": "a"}], "securityContext": {"fsGroup": 1}}));
 }
 
 #[test]
-fn bad_patches_name_what_is_wrong() {
+fn invalid_patches_are_errors_with_a_cause() {
     let target = json!({"spec": {"containers": [{"name": "a"}]}});
     for (patch, text) in [
         (json!([]), "a strategic merge patch must be an object, not a list"),
@@ -115,29 +115,26 @@ fn bad_patches_name_what_is_wrong() {
         (json!({"spec": {"containers": ["a"]}}), "elements of .spec.containers are not all of one type"),
         (
             json!({"spec": {"$retainKeys": ["a"], "b": 1}}),
-            "$retainKeys at .spec is malformed: the patch sets a field that it does not list",
+            "malformed $retainKeys at .spec: the patch sets a field that is not listed",
         ),
-        (
-            json!({"spec": {"$setElementOrder/containers": 1}}),
-            "$setElementOrder at .spec is malformed: it must be a list",
-        ),
+        (json!({"spec": {"$setElementOrder/containers": 1}}), "malformed $setElementOrder at .spec: must be a list"),
     ] {
         let error = merge(&target, &patch, pod()).unwrap_err();
         assert_eq!(error.to_string(), text);
         assert_eq!((error.reason(), error.is_retryable()), ("InvalidStrategicPatch", false));
-        assert!(!matches!(error, Error::BadDirective { directive: "", .. }));
+        assert!(!matches!(error, Error::MalformedDirective { directive: "", .. }));
     }
 }
 
 #[test]
-fn custom_kinds_have_no_hint_and_built_in_ones_always_do() {
-    assert!(Hint::kind("example.com", "Widget").is_none());
-    assert!(Hint::kind("", "ConfigMap").is_some());
-    assert!(Hint::of(&json!({"apiVersion": "apps/v1", "kind": "Deployment"})).is_some());
+fn custom_kinds_have_no_patch_schema_and_built_in_ones_do() {
+    assert!(PatchSchema::kind("example.com", "Widget").is_none());
+    assert!(PatchSchema::kind("", "ConfigMap").is_some());
+    assert!(PatchSchema::of(&json!({"apiVersion": "apps/v1", "kind": "Deployment"})).is_some());
 }
 
 #[test]
-fn a_merge_patch_follows_the_rfc_s_own_examples() {
+fn a_merge_patch_follows_the_examples_of_the_rfc() {
     for (target, patch, result) in [
         (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
         (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),

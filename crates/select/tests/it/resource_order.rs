@@ -1,31 +1,32 @@
 use std::collections::BTreeMap;
 
-use plimsoll_select::order::{OrderedResources, Priorities, RestoreOrder, backup_rank};
-use plimsoll_select::resources::{Catalog, Known, Lookup, Resolved};
+use plimsoll_select::resource_order::{OrderedResources, RestoreOrder, RestorePriorities, backup_rank};
+use plimsoll_select::resources::{DiscoveredResource, DiscoveredResources, ResolvedResource, ResourceMapper};
 
-pub(crate) fn catalog() -> Catalog {
-    let known = |group: &str, plural: &str, singular: &str, kind: &str, short: &[&str], namespaced| Known {
-        group: group.into(),
-        plural: plural.into(),
-        singular: singular.into(),
-        kind: kind.into(),
-        short: short.iter().map(|s| (*s).to_owned()).collect(),
-        namespaced,
-    };
-    Catalog::new(vec![
-        known("", "pods", "pod", "Pod", &["po"], true),
-        known("", "persistentvolumes", "persistentvolume", "PersistentVolume", &["pv"], false),
-        known("", "persistentvolumeclaims", "persistentvolumeclaim", "PersistentVolumeClaim", &["pvc"], true),
-        known("", "namespaces", "namespace", "Namespace", &["ns"], false),
-        known("", "secrets", "secret", "Secret", &[], true),
-        known("", "events", "event", "Event", &["ev"], true),
-        known("apps", "deployments", "deployment", "Deployment", &["deploy"], true),
-        known("extensions", "deployments", "deployment", "Deployment", &["deploy"], true),
-        known("events.k8s.io", "events", "event", "Event", &["ev"], true),
-        known("rbac.authorization.k8s.io", "clusterroles", "clusterrole", "ClusterRole", &[], false),
-        known("rbac.authorization.k8s.io", "roles", "role", "Role", &[], true),
-        known("storage.k8s.io", "storageclasses", "storageclass", "StorageClass", &["sc"], false),
-        known(
+pub(crate) fn discovered() -> DiscoveredResources {
+    let resource =
+        |group: &str, plural: &str, singular: &str, kind: &str, short_names: &[&str], namespaced| DiscoveredResource {
+            group: group.into(),
+            plural: plural.into(),
+            singular: singular.into(),
+            kind: kind.into(),
+            short_names: short_names.iter().map(|s| (*s).to_owned()).collect(),
+            namespaced,
+        };
+    DiscoveredResources::new(vec![
+        resource("", "pods", "pod", "Pod", &["po"], true),
+        resource("", "persistentvolumes", "persistentvolume", "PersistentVolume", &["pv"], false),
+        resource("", "persistentvolumeclaims", "persistentvolumeclaim", "PersistentVolumeClaim", &["pvc"], true),
+        resource("", "namespaces", "namespace", "Namespace", &["ns"], false),
+        resource("", "secrets", "secret", "Secret", &[], true),
+        resource("", "events", "event", "Event", &["ev"], true),
+        resource("apps", "deployments", "deployment", "Deployment", &["deploy"], true),
+        resource("extensions", "deployments", "deployment", "Deployment", &["deploy"], true),
+        resource("events.k8s.io", "events", "event", "Event", &["ev"], true),
+        resource("rbac.authorization.k8s.io", "clusterroles", "clusterrole", "ClusterRole", &[], false),
+        resource("rbac.authorization.k8s.io", "roles", "role", "Role", &[], true),
+        resource("storage.k8s.io", "storageclasses", "storageclass", "StorageClass", &["sc"], false),
+        resource(
             "snapshot.storage.k8s.io",
             "volumesnapshotclasses",
             "volumesnapshotclass",
@@ -33,7 +34,7 @@ pub(crate) fn catalog() -> Catalog {
             &[],
             false,
         ),
-        known(
+        resource(
             "apiextensions.k8s.io",
             "customresourcedefinitions",
             "customresourcedefinition",
@@ -60,13 +61,13 @@ fn names_resolve_by_plural_singular_kind_and_short_name() {
         ("widgets", None),
         ("pods.apps", None),
     ] {
-        assert_eq!(catalog().resolve(name).map(|found| found.group_resource).as_deref(), expected, "{name}");
+        assert_eq!(discovered().resolve(name).map(|found| found.group_resource).as_deref(), expected, "{name}");
     }
 }
 
 #[test]
-fn a_restore_goes_high_then_alphabetical_then_low() {
-    let order = RestoreOrder::new(&Priorities::default(), &catalog());
+fn restore_order_is_high_then_alphabetical_then_low() {
+    let order = RestoreOrder::new(&RestorePriorities::default(), &discovered());
     let mut resources = vec![
         "clusters.cluster.x-k8s.io",
         "widgets.example.com",
@@ -104,9 +105,9 @@ fn a_restore_goes_high_then_alphabetical_then_low() {
 }
 
 #[test]
-fn without_discovery_the_defaults_still_find_their_groups() {
-    let nothing = |_: &str| -> Option<Resolved> { None };
-    let order = RestoreOrder::new(&Priorities::default(), &nothing);
+fn without_discovery_the_defaults_have_their_groups() {
+    let nothing = |_: &str| -> Option<ResolvedResource> { None };
+    let order = RestoreOrder::new(&RestorePriorities::default(), &nothing);
     assert_eq!(order.rank("customresourcedefinitions.apiextensions.k8s.io"), 0);
     assert!(order.rank("roles.rbac.authorization.k8s.io") < order.rank("pods"));
 }
@@ -120,20 +121,20 @@ fn the_flag_separates_high_from_low_by_a_dash() {
         ("a,-", vec!["a"], vec![]),
         ("-", vec![], vec![]),
     ] {
-        let parsed: Priorities = text.parse().unwrap();
+        let parsed: RestorePriorities = text.parse().unwrap();
         assert_eq!(
             (parsed.high, parsed.low),
             (high.iter().map(ToString::to_string).collect(), low.iter().map(ToString::to_string).collect()),
             "{text}"
         );
     }
-    assert_eq!("".parse::<Priorities>().unwrap(), Priorities::default());
-    assert!("a,-,b,-,c".parse::<Priorities>().is_err());
-    assert!("a,,b".parse::<Priorities>().is_err());
+    assert_eq!("".parse::<RestorePriorities>().unwrap(), RestorePriorities::default());
+    assert!("a,-,b,-,c".parse::<RestorePriorities>().is_err());
+    assert!("a,,b".parse::<RestorePriorities>().is_err());
 }
 
 #[test]
-fn a_backup_takes_pods_then_claims_then_volumes_then_the_rest() {
+fn backup_order_is_pods_claims_volumes_then_the_others() {
     let mut resources = [
         ("extensions", "deployments"),
         ("apps", "deployments"),
@@ -157,15 +158,15 @@ fn a_backup_takes_pods_then_claims_then_volumes_then_the_rest() {
 }
 
 #[test]
-fn ordered_resources_come_in_the_order_of_the_spec() {
+fn ordered_resources_have_the_order_of_the_spec() {
     let field = BTreeMap::from([
         ("pods".to_owned(), "ns2/b, ns1/a".to_owned()),
         ("persistentvolumes".to_owned(), "pv2,pv1".to_owned()),
     ]);
     let ordered = OrderedResources::new(&field);
-    assert_eq!(ordered.place("pods", Some("ns2"), "b"), Some(0));
-    assert_eq!(ordered.place("pods", Some("ns1"), "a"), Some(1));
-    assert_eq!(ordered.place("pods", Some("ns1"), "b"), None);
-    assert_eq!(ordered.place("persistentvolumes", None, "pv1"), Some(1));
-    assert_eq!(ordered.place("secrets", Some("ns1"), "a"), None);
+    assert_eq!(ordered.position("pods", Some("ns2"), "b"), Some(0));
+    assert_eq!(ordered.position("pods", Some("ns1"), "a"), Some(1));
+    assert_eq!(ordered.position("pods", Some("ns1"), "b"), None);
+    assert_eq!(ordered.position("persistentvolumes", None, "pv1"), Some(1));
+    assert_eq!(ordered.position("secrets", Some("ns1"), "a"), None);
 }

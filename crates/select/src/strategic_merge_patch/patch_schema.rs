@@ -1,62 +1,61 @@
-//! What the API says about its lists: which merge, by which key, and which are replaced whole.
+//! The `patchStrategy` and `patchMergeKey` of the Kubernetes API types.
 //!
-//! Only fields that differ from the default are named (maps merge, lists are replaced). The tables hold the facts of
-//! the `patchStrategy` and `patchMergeKey` marks of the Kubernetes API types.
+//! Only fields that differ from the default are listed (maps merge, lists are replaced).
 
-/// The shape a patch is applied to: a kind, or a part of one.
+/// The type that a patch is applied to: a kind, or a part of one.
 #[derive(Clone, Copy, Debug)]
-pub struct Hint(pub(super) &'static Type);
+pub struct PatchSchema(pub(super) &'static PatchMeta);
 
-impl Hint {
-    /// The shape of a kind of the built-in API, or nothing for a kind that came with a custom resource definition
-    /// (the API server refuses strategic patches for those: it has no marks to go by).
+impl PatchSchema {
+    /// The schema of a built-in kind; `None` for a custom resource, for which the API server does not support strategic
+    /// merge patches.
     pub fn kind(group: &str, kind: &str) -> Option<Self> {
         let known = KINDS.iter().find(|(g, k, _)| *g == group && *k == kind).map(|(_, _, ty)| Self(ty));
         known.or_else(|| BUILT_IN_GROUPS.contains(&group).then_some(Self(&PLAIN_OBJECT)))
     }
 
-    /// As [`Hint::kind`], from an object's own `apiVersion` and `kind`.
+    /// As [`PatchSchema::kind`], from the `apiVersion` and `kind` of an object.
     pub fn of(object: &serde_json::Value) -> Option<Self> {
         let api_version = object.get("apiVersion")?.as_str()?;
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         Self::kind(group, object.get("kind")?.as_str()?)
     }
 
-    /// A pod's `spec` alone, as `podOverride` patches it.
+    /// The `spec` of a pod, for `podOverride`.
     pub const POD_SPEC: Self = Self(&POD_SPEC);
 
-    /// No marks at all: maps merge, every list is replaced.
+    /// No strategies: maps merge, every list is replaced.
     pub const UNTYPED: Self = Self(&UNTYPED);
 }
 
-/// The fields of a type that have something to say.
+/// The fields of a type with a patch strategy.
 #[derive(Debug)]
-pub(super) struct Type {
-    pub(super) fields: &'static [(&'static str, Field)],
+pub(super) struct PatchMeta {
+    pub(super) fields: &'static [(&'static str, PatchStrategy)],
 }
 
-/// How one field takes a patch.
+/// How a field is patched.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Field {
+pub(super) enum PatchStrategy {
     /// A map that merges, of a known type.
-    Map(&'static Type),
-    /// A map that is replaced whole.
+    Map(&'static PatchMeta),
+    /// A map that is replaced.
     ReplacedMap,
     /// A list of maps, one for each value of the key.
-    Keyed(&'static str, &'static Type),
-    /// A list of scalars without order or repetition.
+    Keyed(&'static str, &'static PatchMeta),
+    /// A list of unique scalars that merge.
     Set,
     /// A list that is replaced, whose elements have a known type.
     Replaced,
 }
 
-impl Type {
-    pub(super) fn field(&self, name: &str) -> Option<Field> {
-        self.fields.iter().find(|(field, _)| *field == name).map(|(_, how)| *how)
+impl PatchMeta {
+    pub(super) fn field(&self, name: &str) -> Option<PatchStrategy> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, strategy)| *strategy)
     }
 
-    /// The type below a map field; fields nobody described are free of marks.
-    pub(super) fn below(&self, name: &str) -> &'static Self {
+    /// The type of a map field; unlisted fields have no strategies.
+    pub(super) fn child(&self, name: &str) -> &'static Self {
         match self.field(name) {
             Some(Map(ty) | Keyed(_, ty)) => ty,
             _ => &UNTYPED,
@@ -64,14 +63,14 @@ impl Type {
     }
 }
 
-use Field::{Keyed, Map, Replaced, ReplacedMap, Set};
+use PatchStrategy::{Keyed, Map, Replaced, ReplacedMap, Set};
 
-const METADATA: (&str, Field) = ("metadata", Map(&OBJECT_META));
-const CONDITIONS: (&str, Field) = ("conditions", Keyed("type", &UNTYPED));
+const METADATA: (&str, PatchStrategy) = ("metadata", Map(&OBJECT_META));
+const CONDITIONS: (&str, PatchStrategy) = ("conditions", Keyed("type", &UNTYPED));
 
 macro_rules! types {
     ($($name:ident = [$($field:expr),* $(,)?];)*) => {
-        $(static $name: Type = Type { fields: &[$($field),*] };)*
+        $(static $name: PatchMeta = PatchMeta { fields: &[$($field),*] };)*
     };
 }
 
@@ -120,7 +119,7 @@ types! {
 
     SERVICE_SPEC = [("ports", Keyed("port", &UNTYPED))];
     SERVICE = [METADATA, ("spec", Map(&SERVICE_SPEC)), ("status", Map(&CONDITIONS_ONLY))];
-    // Pull secrets of an account carry no mark, unlike those of a pod: they are replaced.
+    // Pull secrets of a service account have no patch strategy, unlike those of a pod: they are replaced.
     SERVICE_ACCOUNT = [METADATA, ("secrets", Keyed("name", &UNTYPED)), ("imagePullSecrets", Replaced)];
     NODE_SPEC = [("podCIDRs", Set)];
     NODE_STATUS = [CONDITIONS, ("addresses", Keyed("type", &UNTYPED))];
@@ -139,7 +138,7 @@ types! {
     RESOURCE_CLAIM = [METADATA, ("status", Map(&RESOURCE_CLAIM_STATUS))];
 }
 
-static KINDS: &[(&str, &str, &Type)] = &[
+static KINDS: &[(&str, &str, &PatchMeta)] = &[
     ("", "ComponentStatus", &COMPONENT_STATUS),
     ("", "Namespace", &WITH_CONDITIONS),
     ("", "Node", &NODE),

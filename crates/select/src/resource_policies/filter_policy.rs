@@ -1,4 +1,4 @@
-//! Filters by kind: for what has no namespace, and for the objects of some namespaces.
+//! Filter policies: filters by kind for cluster-scoped objects and for the objects of some namespaces.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use crate::Error;
 use crate::glob::{Glob, has_wildcard};
-use crate::includes::{IncludesExcludes, check_namespace};
+use crate::includes::{IncludesExcludes, validate_namespace};
 use crate::labels::{LabelSelector, Selector};
-use crate::resources::Lookup;
-use crate::selection::{Item, Verdict, Why};
+use crate::resources::ResourceMapper;
+use crate::selection::{ExclusionReason, FilterDecision, Item};
 
-/// What of some kinds is in.
+/// `resourceFilters[]`: which objects of some kinds are included.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct ResourceFilterRule {
@@ -22,7 +22,7 @@ pub(super) struct ResourceFilterRule {
     excluded_names: Vec<String>,
 }
 
-/// What is in, in some namespaces.
+/// `namespacedFilterPolicies[]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct NamespacedFilterPolicy {
@@ -36,9 +36,9 @@ impl ResourceFilterRule {
     }
 }
 
-/// Compiled filters by kind.
+/// Compiled filter policies.
 #[derive(Debug, Clone, Default)]
-pub struct FineFilters {
+pub struct FilterPolicies {
     cluster: BTreeMap<String, KindFilter>,
     namespaced: Vec<NamespaceFilter>,
 }
@@ -57,62 +57,62 @@ struct KindFilter {
     names: IncludesExcludes,
 }
 
-impl FineFilters {
+impl FilterPolicies {
     pub(super) fn compile(
         cluster: Option<&[ResourceFilterRule]>,
         namespaced: &[NamespacedFilterPolicy],
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Self, Error> {
-        let namespaced = namespaced.iter().map(|policy| NamespaceFilter::compile(policy, lookup));
+        let namespaced = namespaced.iter().map(|policy| NamespaceFilter::compile(policy, mapper));
         Ok(Self {
-            cluster: by_kind(cluster.unwrap_or_default(), lookup)?,
+            cluster: compile_by_kind(cluster.unwrap_or_default(), mapper)?,
             namespaced: namespaced.collect::<Result<_, _>>()?,
         })
     }
 
-    /// The verdict of a policy that covers the item; None leaves it to the spec's own selectors.
-    pub(crate) fn decide(&self, item: &Item<'_>) -> Option<Verdict> {
+    /// The decision of the policy that covers the item; `None` if no policy does and the selectors of the spec apply.
+    pub(crate) fn decide(&self, item: &Item<'_>) -> Option<FilterDecision> {
         let filter = match item.namespace {
             Some(namespace) => {
                 let policy = self.policy_for(namespace)?;
-                let filter = lookup_kind(&policy.kinds, item).or(policy.catch_all.as_ref());
-                let Some(filter) = filter else { return Some(Verdict::Exclude(Why::FilterPolicy)) };
+                let filter = find_by_kind(&policy.kinds, item).or(policy.catch_all.as_ref());
+                let Some(filter) = filter else { return Some(FilterDecision::Exclude(ExclusionReason::FilterPolicy)) };
                 filter
             }
-            None => lookup_kind(&self.cluster, item)?,
+            None => find_by_kind(&self.cluster, item)?,
         };
         Some(filter.decide(item))
     }
 
-    /// Whether a policy leaves the item out by its name. A kind that is not listed passes here.
+    /// Whether a policy excludes the item by name. A kind that no filter lists is not excluded here.
     pub(crate) fn excludes_name(&self, item: &Item<'_>) -> bool {
         let filter = match item.namespace {
             Some(namespace) => self
                 .policy_for(namespace)
-                .and_then(|policy| lookup_kind(&policy.kinds, item).or(policy.catch_all.as_ref())),
-            None => lookup_kind(&self.cluster, item),
+                .and_then(|policy| find_by_kind(&policy.kinds, item).or(policy.catch_all.as_ref())),
+            None => find_by_kind(&self.cluster, item),
         };
         filter.is_some_and(|filter| !filter.names.includes(item.name))
     }
 
-    /// A literal name goes before patterns; among those the first one wins.
+    /// The policy for a namespace: a literal name takes precedence over patterns, then the first match wins.
     fn policy_for(&self, namespace: &str) -> Option<&NamespaceFilter> {
-        let literally = |policy: &&NamespaceFilter| policy.patterns.iter().any(|(name, _)| name == namespace);
+        let by_name = |policy: &&NamespaceFilter| policy.patterns.iter().any(|(name, _)| name == namespace);
         let by_pattern = |policy: &&NamespaceFilter| {
             policy.patterns.iter().any(|(name, glob)| has_wildcard(name) && glob.matches(namespace))
         };
-        self.namespaced.iter().find(literally).or_else(|| self.namespaced.iter().find(by_pattern))
+        self.namespaced.iter().find(by_name).or_else(|| self.namespaced.iter().find(by_pattern))
     }
 }
 
 impl NamespaceFilter {
-    fn compile(policy: &NamespacedFilterPolicy, lookup: &(impl Lookup + ?Sized)) -> Result<Self, Error> {
+    fn compile(policy: &NamespacedFilterPolicy, mapper: &(impl ResourceMapper + ?Sized)) -> Result<Self, Error> {
         let pattern = |name: &String| Ok((name.clone(), Glob::new(name)?));
         let (catch_all, kinds): (Vec<_>, Vec<_>) =
             policy.resource_filters.iter().cloned().partition(ResourceFilterRule::is_catch_all);
         Ok(Self {
             patterns: policy.namespaces.iter().map(pattern).collect::<Result<_, Error>>()?,
-            kinds: by_kind(&kinds, lookup)?,
+            kinds: compile_by_kind(&kinds, mapper)?,
             catch_all: catch_all.first().map(KindFilter::compile).transpose()?,
         })
     }
@@ -133,95 +133,95 @@ impl KindFilter {
         })
     }
 
-    fn decide(&self, item: &Item<'_>) -> Verdict {
+    fn decide(&self, item: &Item<'_>) -> FilterDecision {
         let one = self.selector.as_ref().is_none_or(|selector| selector.matches(item.labels));
         let any = self.any_selector.is_empty() || self.any_selector.iter().any(|s| s.matches(item.labels));
         if !one || !any {
-            Verdict::Exclude(Why::Labels)
+            FilterDecision::Exclude(ExclusionReason::Labels)
         } else if !self.names.includes(item.name) {
-            Verdict::Exclude(Why::FilterPolicy)
+            FilterDecision::Exclude(ExclusionReason::FilterPolicy)
         } else {
-            Verdict::Include
+            FilterDecision::Include
         }
     }
 }
 
-/// Filters by group-resource; a kind that the cluster does not know stays as it was written.
-fn by_kind(
+/// Filters by group-resource; an unknown kind is kept as written.
+fn compile_by_kind(
     rules: &[ResourceFilterRule],
-    lookup: &(impl Lookup + ?Sized),
+    mapper: &(impl ResourceMapper + ?Sized),
 ) -> Result<BTreeMap<String, KindFilter>, Error> {
     let mut filters = BTreeMap::new();
     for rule in rules {
         let filter = KindFilter::compile(rule)?;
         for kind in &rule.kinds {
-            let resource = lookup.resolve(kind).map_or_else(|| kind.clone(), |found| found.group_resource);
+            let resource = mapper.resolve(kind).map_or_else(|| kind.clone(), |found| found.group_resource);
             filters.insert(resource, filter.clone());
         }
     }
     Ok(filters)
 }
 
-fn lookup_kind<'a>(filters: &'a BTreeMap<String, KindFilter>, item: &Item<'_>) -> Option<&'a KindFilter> {
+fn find_by_kind<'a>(filters: &'a BTreeMap<String, KindFilter>, item: &Item<'_>) -> Option<&'a KindFilter> {
     let by_kind = || filters.iter().find(|(name, _)| name.eq_ignore_ascii_case(item.kind)).map(|(_, filter)| filter);
     filters.get(item.group_resource).or_else(by_kind)
 }
 
-/// What is wrong with the filters, if anything is.
-pub(super) fn check(
+/// Validates the filter policies.
+pub(super) fn validate(
     cluster: Option<&[ResourceFilterRule]>,
     namespaced: &[NamespacedFilterPolicy],
 ) -> Result<(), Error> {
-    let bad = |place: &str, problem: &str| Err(Error::Policies(format!("{place}: {problem}")));
+    let invalid = |path: &str, problem: &str| Err(Error::ResourcePolicies(format!("{path}: {problem}")));
     if let Some(rules) = cluster {
-        let place = "clusterScopedFilterPolicy";
+        let path = "clusterScopedFilterPolicy";
         if rules.is_empty() {
-            return bad(place, "resourceFilters cannot be empty");
+            return invalid(path, "resourceFilters cannot be empty");
         }
         if rules.iter().any(ResourceFilterRule::is_catch_all) {
-            return bad(place, "kinds must be specified");
+            return invalid(path, "kinds must be specified");
         }
-        check_rules(place, rules)?;
+        validate_rules(path, rules)?;
     }
     let mut seen: Vec<&str> = Vec::new();
     for (index, policy) in namespaced.iter().enumerate() {
-        let place = format!("namespacedFilterPolicies[{index}]");
+        let path = format!("namespacedFilterPolicies[{index}]");
         if policy.namespaces.is_empty() || policy.resource_filters.is_empty() {
-            return bad(&place, "at least one namespace and one resourceFilter must be specified");
+            return invalid(&path, "at least one namespace and one resourceFilter must be specified");
         }
         for name in &policy.namespaces {
-            check_namespace(name).map_err(|problem| Error::Policies(format!("{place}: {problem}")))?;
+            validate_namespace(name).map_err(|problem| Error::ResourcePolicies(format!("{path}: {problem}")))?;
             if seen.contains(&name.as_str()) {
-                return bad(&place, &format!("namespace pattern {name:?} appears twice"));
+                return invalid(&path, &format!("namespace pattern {name:?} is duplicated"));
             }
             seen.push(name);
         }
         if policy.resource_filters.iter().filter(|rule| rule.is_catch_all()).count() > 1 {
-            return bad(&place, "only one catch-all resource filter is allowed");
+            return invalid(&path, "only one catch-all resource filter is allowed");
         }
-        check_rules(&place, &policy.resource_filters)?;
+        validate_rules(&path, &policy.resource_filters)?;
     }
     Ok(())
 }
 
-fn check_rules(place: &str, rules: &[ResourceFilterRule]) -> Result<(), Error> {
-    let bad = |problem: String| Err(Error::Policies(format!("{place}: {problem}")));
+fn validate_rules(path: &str, rules: &[ResourceFilterRule]) -> Result<(), Error> {
+    let invalid = |problem: String| Err(Error::ResourcePolicies(format!("{path}: {problem}")));
     let mut seen: Vec<&str> = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
         if rule.is_catch_all() && !(rule.names.is_empty() && rule.excluded_names.is_empty()) {
-            return bad(format!("resourceFilters[{index}] is a catch-all and cannot have names"));
+            return invalid(format!("resourceFilters[{index}] is a catch-all and cannot have names"));
         }
         if rule.label_selector.as_ref().is_some_and(|s| !s.is_empty()) && !rule.or_label_selectors.is_empty() {
-            return bad(format!("resourceFilters[{index}] has both labelSelector and orLabelSelectors"));
+            return invalid(format!("resourceFilters[{index}] has both labelSelector and orLabelSelectors"));
         }
         for kind in rule.kinds.iter().filter(|kind| *kind != "*") {
             if seen.contains(&kind.as_str()) {
-                return bad(format!("kind {kind:?} appears twice"));
+                return invalid(format!("kind {kind:?} is duplicated"));
             }
             seen.push(kind);
         }
         if let Err(error) = KindFilter::compile(rule) {
-            return bad(format!("resourceFilters[{index}]: {error}"));
+            return invalid(format!("resourceFilters[{index}]: {error}"));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Resource modifiers: patches that a restore applies to the objects it is about to create.
 //!
-//! They come as YAML in a ConfigMap, and every rule is compiled when it is read: a bad pattern fails the restore's
-//! validation rather than each of its items.
+//! They are YAML in a ConfigMap. Every rule is compiled when the ConfigMap is read: an invalid pattern fails the validation
+//! of the restore rather than each of its items.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::Error;
 use crate::glob::Glob;
 use crate::includes::Globs;
 use crate::labels::{LabelSelector, Selector};
-use crate::{merge_patch, strategic};
+use crate::{merge_patch, strategic_merge_patch};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -80,9 +80,9 @@ struct PatchData {
     patch_data: String,
 }
 
-/// Rules that were read and found valid.
+/// Compiled resource modifier rules.
 #[derive(Debug, Clone)]
-pub struct Modifiers {
+pub struct ResourceModifiers {
     rules: Vec<Rule>,
 }
 
@@ -103,33 +103,39 @@ enum Patch {
     Strategic(Vec<Value>),
 }
 
-impl Modifiers {
-    /// Reads the data of a ConfigMap: one key, whatever its name.
+impl ResourceModifiers {
+    /// Parses the data of a ConfigMap, which must have exactly one key.
     pub fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, Error> {
         match data.values().collect::<Vec<_>>().as_slice() {
             [text] => Self::parse(text),
-            keys => Err(Error::Modifiers(format!("the ConfigMap must have exactly one key, it has {}", keys.len()))),
+            keys => {
+                Err(Error::ResourceModifiers(format!("the ConfigMap must have exactly one key, found {}", keys.len())))
+            }
         }
     }
 
-    /// Reads the document itself.
+    /// Parses the YAML document.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let document: Document = serde_saphyr::from_str(text).map_err(|error| Error::Modifiers(error.to_string()))?;
+        let document: Document =
+            serde_saphyr::from_str(text).map_err(|error| Error::ResourceModifiers(error.to_string()))?;
         if !document.version.eq_ignore_ascii_case("v1") {
-            return Err(Error::Modifiers(format!("version {:?} is not supported, only \"v1\" is", document.version)));
+            return Err(Error::ResourceModifiers(format!(
+                "unsupported version {:?}, expected \"v1\"",
+                document.version
+            )));
         }
         let rules = document.resource_modifier_rules.unwrap_or_default();
         if rules.is_empty() {
-            return Err(Error::Modifiers("resourceModifierRules cannot be empty".to_owned()));
+            return Err(Error::ResourceModifiers("resourceModifierRules cannot be empty".to_owned()));
         }
         let compile = |(index, rule): (usize, RawRule)| {
-            Rule::compile(rule).map_err(|problem| Error::Modifiers(format!("rule {}: {problem}", index + 1)))
+            Rule::compile(rule).map_err(|problem| Error::ResourceModifiers(format!("rule {}: {problem}", index + 1)))
         };
         Ok(Self { rules: rules.into_iter().enumerate().map(compile).collect::<Result<_, _>>()? })
     }
 
-    /// Applies every rule that matches the object as it was. A rule that fails leaves the object as the rules before
-    /// it made it.
+    /// Applies every rule that matches the original object. A rule that fails leaves the result of the previous rules
+    /// unchanged.
     pub fn apply(&self, object: &mut Value, group_resource: &str) -> Vec<Error> {
         let matching: Vec<(usize, &Rule)> =
             (1..).zip(&self.rules).filter(|(_, rule)| rule.matches(object, group_resource)).collect();
@@ -137,7 +143,7 @@ impl Modifiers {
         for (rule, matched) in matching {
             match matched.patch.apply(object) {
                 Ok(patched) => *object = patched,
-                Err(problem) => errors.push(Error::Modifier { rule, object: describe(object), problem }),
+                Err(problem) => errors.push(Error::Modifier { rule, object: object_name(object), problem }),
             }
         }
         errors
@@ -170,18 +176,20 @@ impl Rule {
             && self.group_resource.matches(group_resource)
             && self.name.as_ref().is_none_or(|name| name.is_match(text("name")))
             && self.selector.as_ref().is_none_or(|selector| selector.matches(&metadata["labels"]))
-            && self.matches.iter().all(|(path, wanted)| object.pointer(path).unwrap_or(&Value::Null) == wanted)
+            && self.matches.iter().all(|(path, expected)| object.pointer(path).unwrap_or(&Value::Null) == expected)
     }
 }
 
 fn compile_matches(matches: Vec<RawMatch>) -> Result<Vec<(String, Value)>, String> {
     matches
         .into_iter()
-        .map(
-            |RawMatch { path, value }| {
-                if path.is_empty() { Err("path is required in matches".to_owned()) } else { Ok((path, typed(&value)?)) }
-            },
-        )
+        .map(|RawMatch { path, value }| {
+            if path.is_empty() {
+                Err("path is required in matches".to_owned())
+            } else {
+                Ok((path, parse_typed_value(&value)?))
+            }
+        })
         .collect()
 }
 
@@ -191,13 +199,13 @@ impl Patch {
         merges: Option<Vec<PatchData>>,
         strategic: Option<Vec<PatchData>>,
     ) -> Result<Self, String> {
-        let filled = |list: Option<Vec<PatchData>>| list.filter(|list| !list.is_empty());
-        match (patches.filter(|list| !list.is_empty()), filled(merges), filled(strategic)) {
+        let non_empty = |list: Option<Vec<PatchData>>| list.filter(|list| !list.is_empty());
+        match (patches.filter(|list| !list.is_empty()), non_empty(merges), non_empty(strategic)) {
             (Some(patches), None, None) => compile_json_patch(&patches).map(Self::Json),
-            (None, Some(merges), None) => documents(&merges).map(Self::Merge),
-            (None, None, Some(strategic)) => documents(&strategic).map(Self::Strategic),
-            (None, None, None) => Err("one of patches, mergePatches and strategicPatches must be there".to_owned()),
-            _ => Err("only one of patches, mergePatches and strategicPatches can be there".to_owned()),
+            (None, Some(merges), None) => parse_patch_documents(&merges).map(Self::Merge),
+            (None, None, Some(strategic)) => parse_patch_documents(&strategic).map(Self::Strategic),
+            (None, None, None) => Err("one of patches, mergePatches and strategicPatches is required".to_owned()),
+            _ => Err("only one of patches, mergePatches and strategicPatches is allowed".to_owned()),
         }
     }
 
@@ -212,16 +220,17 @@ impl Patch {
                 Ok(patched)
             }
             Self::Strategic(patches) => {
-                let hint = strategic::Hint::of(object).ok_or("strategic patches only apply to built-in kinds")?;
+                let hint = strategic_merge_patch::PatchSchema::of(object)
+                    .ok_or("strategic patches only apply to built-in kinds")?;
                 patches.iter().try_fold(object.clone(), |target, patch| {
-                    strategic::merge(&target, patch, hint).map_err(|error| error.to_string())
+                    strategic_merge_patch::merge(&target, patch, hint).map_err(|error| error.to_string())
                 })
             }
         }
     }
 }
 
-fn documents(patches: &[PatchData]) -> Result<Vec<Value>, String> {
+fn parse_patch_documents(patches: &[PatchData]) -> Result<Vec<Value>, String> {
     patches
         .iter()
         .map(|patch| serde_saphyr::from_str(&patch.patch_data).map_err(|error| format!("patchData: {error}")))
@@ -229,17 +238,19 @@ fn documents(patches: &[PatchData]) -> Result<Vec<Value>, String> {
 }
 
 fn compile_json_patch(patches: &[RawPatch]) -> Result<json_patch::Patch, String> {
-    let operations = patches.iter().map(operation).collect::<Result<Vec<_>, _>>()?;
+    let operations = patches.iter().map(json_patch_operation).collect::<Result<Vec<_>, _>>()?;
     serde_json::from_value(Value::Array(operations)).map_err(|error| format!("patches: {error}"))
 }
 
-fn operation(patch: &RawPatch) -> Result<Value, String> {
+fn json_patch_operation(patch: &RawPatch) -> Result<Value, String> {
     let name = patch.operation.to_ascii_lowercase();
     if patch.path.is_empty() {
         return Err("path cannot be empty".to_owned());
     }
     match name.as_str() {
-        "add" | "replace" | "test" => Ok(json!({"op": name, "path": patch.path, "value": typed(&patch.value)?})),
+        "add" | "replace" | "test" => {
+            Ok(json!({"op": name, "path": patch.path, "value": parse_typed_value(&patch.value)?}))
+        }
         "remove" => Ok(json!({"op": name, "path": patch.path})),
         "move" | "copy" => Ok(json!({"op": name, "from": patch.from, "path": patch.path})),
         "" => Err("operation cannot be empty".to_owned()),
@@ -247,7 +258,7 @@ fn operation(patch: &RawPatch) -> Result<Value, String> {
     }
 }
 
-/// A test that fails means that the patch is not for this object: nothing changes, and nothing is wrong.
+/// A failed `test` operation means that the patch does not apply to this object: it stays unchanged, without an error.
 fn apply_json_patch(object: &Value, patch: &json_patch::Patch) -> Result<Value, String> {
     let mut patched = object.clone();
     match json_patch::patch(&mut patched, patch) {
@@ -262,11 +273,11 @@ fn apply_json_patch(object: &Value, patch: &json_patch::Patch) -> Result<Value, 
     }
 }
 
-/// The value of a text: what looks like a number, a boolean, null, a list or a map is one, unless it is quoted.
-fn typed(text: &str) -> Result<Value, String> {
+/// Parses a value: unquoted text that looks like a number, a boolean, null, a list or a map is one.
+fn parse_typed_value(text: &str) -> Result<Value, String> {
     let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     if let Some(inner) = quoted {
-        return Ok(string(inner));
+        return Ok(parse_string(inner));
     }
     if text == "null" {
         return Ok(Value::Null);
@@ -279,16 +290,16 @@ fn typed(text: &str) -> Result<Value, String> {
     }
     match serde_json::from_str(text) {
         Ok(Value::Number(number)) => Ok(Value::Number(number)),
-        _ => Ok(string(text)),
+        _ => Ok(parse_string(text)),
     }
 }
 
-/// Escapes work as in JSON.
-fn string(text: &str) -> Value {
+/// A string with JSON escapes.
+fn parse_string(text: &str) -> Value {
     serde_json::from_str(&format!("\"{text}\"")).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-fn describe(object: &Value) -> String {
+fn object_name(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, metadata) = (text(&object["kind"]), &object["metadata"]);
     match text(&metadata["namespace"]) {

@@ -1,12 +1,12 @@
-//! In which order resources are backed up and restored.
+//! The order in which resources are backed up and restored.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::Error;
-use crate::resources::Lookup;
+use crate::resources::ResourceMapper;
 
-/// Resources that are never restored from an archive, whatever a spec says.
-pub const NON_RESTORABLE: &[&str] = &[
+/// Resources that are never restored, regardless of the spec.
+pub const NON_RESTORABLE_RESOURCES: &[&str] = &[
     "nodes",
     "events",
     "events.events.k8s.io",
@@ -20,8 +20,8 @@ pub const NON_RESTORABLE: &[&str] = &[
     "volumepluginrestores.velero.io",
 ];
 
-/// Resources that are one and the same under two groups: backed up once.
-pub const COHABITING: &[(&str, &str, &str)] = &[
+/// Resources served under two API groups: backed up once.
+pub const COHABITATING_RESOURCES: &[(&str, &str, &str)] = &[
     ("deployments", "apps", "extensions"),
     ("daemonsets", "apps", "extensions"),
     ("replicasets", "apps", "extensions"),
@@ -29,7 +29,7 @@ pub const COHABITING: &[(&str, &str, &str)] = &[
     ("events", "", "events.k8s.io"),
 ];
 
-const HIGH: &[&str] = &[
+const DEFAULT_HIGH_PRIORITIES: &[&str] = &[
     "customresourcedefinitions",
     "namespaces",
     "storageclasses",
@@ -55,7 +55,7 @@ const HIGH: &[&str] = &[
     "services",
 ];
 
-const LOW: &[&str] = &[
+const DEFAULT_LOW_PRIORITIES: &[&str] = &[
     "clusterbootstraps.run.tanzu.vmware.com",
     "clusters.cluster.x-k8s.io",
     "clusterresourcesets.addons.cluster.x-k8s.io",
@@ -63,8 +63,8 @@ const LOW: &[&str] = &[
     "packageinstalls.packaging.carvel.dev",
 ];
 
-/// What a bare name in the defaults means where discovery cannot tell.
-const HOME_GROUPS: &[(&str, &str)] = &[
+/// Groups of the default priorities, for resources that discovery does not list.
+const DEFAULT_GROUPS: &[(&str, &str)] = &[
     ("customresourcedefinitions", "apiextensions.k8s.io"),
     ("storageclasses", "storage.k8s.io"),
     ("clusterroles", "rbac.authorization.k8s.io"),
@@ -75,44 +75,44 @@ const HOME_GROUPS: &[(&str, &str)] = &[
     ("volumesnapshotclass", "snapshot.storage.k8s.io"),
 ];
 
-/// What is restored first and last; the rest comes between, by name.
+/// `--restore-resource-priorities`: resources restored first and last; the others come between, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Priorities {
-    /// First, in this order.
+pub struct RestorePriorities {
+    /// Restored first, in this order.
     pub high: Vec<String>,
-    /// Last, in this order.
+    /// Restored last, in this order.
     pub low: Vec<String>,
 }
 
-impl Default for Priorities {
+impl Default for RestorePriorities {
     fn default() -> Self {
         let owned = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
-        Self { high: owned(HIGH), low: owned(LOW) }
+        Self { high: owned(DEFAULT_HIGH_PRIORITIES), low: owned(DEFAULT_LOW_PRIORITIES) }
     }
 }
 
-impl std::str::FromStr for Priorities {
+impl std::str::FromStr for RestorePriorities {
     type Err = Error;
 
-    /// Reads `a,b,-,y,z`: first a, b; last y, z. An empty text means the defaults.
+    /// Parses `a,b,-,y,z`: first a, b; last y, z. An empty text means the defaults.
     fn from_str(text: &str) -> Result<Self, Error> {
         if text.is_empty() {
             return Ok(Self::default());
         }
         let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
         if names.iter().any(String::is_empty) {
-            return Err(Error::Priorities(format!("{text:?} has an empty name")));
+            return Err(Error::RestorePriorities(format!("empty name in {text:?}")));
         }
         let mut parts = names.split(|name| name == "-").map(<[String]>::to_vec);
         let (high, low) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         if parts.next().is_some() {
-            return Err(Error::Priorities(format!("{text:?} has more than one separator \"-\"")));
+            return Err(Error::RestorePriorities(format!("more than one separator \"-\" in {text:?}")));
         }
         Ok(Self { high, low })
     }
 }
 
-/// Priorities with their names resolved: a rank for every resource.
+/// Restore priorities with resolved names: a rank for every resource.
 #[derive(Debug, Clone)]
 pub struct RestoreOrder {
     ranks: HashMap<String, u32>,
@@ -120,26 +120,26 @@ pub struct RestoreOrder {
 }
 
 impl RestoreOrder {
-    /// Resolves the names. What the cluster does not know may come with a definition that is itself restored, so such
-    /// a name stays as it is.
-    pub fn new(priorities: &Priorities, lookup: &(impl Lookup + ?Sized)) -> Self {
+    /// Resolves the names. An unknown resource may be defined by a CRD that the restore creates, so its name is kept as
+    /// written.
+    pub fn new(priorities: &RestorePriorities, mapper: &(impl ResourceMapper + ?Sized)) -> Self {
         let middle = u32::try_from(priorities.high.len()).unwrap_or(u32::MAX / 2);
         let mut ranks = HashMap::new();
         for (rank, name) in (0..).zip(&priorities.high) {
-            ranks.entry(resolve(name, lookup)).or_insert(rank);
+            ranks.entry(resolve(name, mapper)).or_insert(rank);
         }
         for (rank, name) in (middle + 1..).zip(&priorities.low) {
-            ranks.entry(resolve(name, lookup)).or_insert(rank);
+            ranks.entry(resolve(name, mapper)).or_insert(rank);
         }
         Self { ranks, middle }
     }
 
-    /// The rank of a resource; those of equal rank follow in the order of their names.
+    /// The rank of a resource; resources of equal rank are ordered by name.
     pub fn rank(&self, group_resource: &str) -> u32 {
         self.ranks.get(group_resource).copied().unwrap_or(self.middle)
     }
 
-    /// Sorts resources into the order in which they are restored.
+    /// Sorts resources into restore order.
     pub fn sort<S: AsRef<str>>(&self, group_resources: &mut [S]) {
         group_resources.sort_by(|a, b| {
             let (a, b) = (a.as_ref(), b.as_ref());
@@ -148,16 +148,16 @@ impl RestoreOrder {
     }
 }
 
-fn resolve(name: &str, lookup: &(impl Lookup + ?Sized)) -> String {
-    if let Some(resolved) = lookup.resolve(name) {
+fn resolve(name: &str, mapper: &(impl ResourceMapper + ?Sized)) -> String {
+    if let Some(resolved) = mapper.resolve(name) {
         return resolved.group_resource;
     }
-    let home = HOME_GROUPS.iter().find(|(resource, _)| *resource == name);
-    home.map_or_else(|| name.to_owned(), |(resource, group)| format!("{resource}.{group}"))
+    let default = DEFAULT_GROUPS.iter().find(|(resource, _)| *resource == name);
+    default.map_or_else(|| name.to_owned(), |(resource, group)| format!("{resource}.{group}"))
 }
 
-/// The place of a resource in a backup: the core group first, in it pods, claims, volumes and then the rest; the
-/// groups as discovery has them, `extensions` last.
+/// The rank of a resource in a backup: the core group first, with pods, claims and volumes before its other resources; then
+/// the groups in discovery order, `extensions` last.
 pub fn backup_rank(group: &str, resource: &str) -> u32 {
     match (group, resource) {
         ("", "pods") => 0,
@@ -169,30 +169,32 @@ pub fn backup_rank(group: &str, resource: &str) -> u32 {
     }
 }
 
-/// Objects that a backup takes first within their resource, by resource: `pods: ns1/a,ns1/b`.
+/// `spec.orderedResources`: objects backed up first within their resource: `pods: ns1/a,ns1/b`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OrderedResources {
     by_resource: BTreeMap<String, Vec<String>>,
 }
 
 impl OrderedResources {
-    /// Reads the field of a spec: names by comma, with their namespace where they have one.
+    /// Parses the field of a spec: comma-separated names, prefixed by a namespace for namespaced resources.
     pub fn new(field: &BTreeMap<String, String>) -> Self {
         let names =
             |text: &String| text.split(',').map(|name| name.trim().to_owned()).filter(|n| !n.is_empty()).collect();
         Self { by_resource: field.iter().map(|(resource, text)| (resource.clone(), names(text))).collect() }
     }
 
-    /// The objects of a resource (`pods`, without group) that come first.
+    /// The objects of a resource (`pods`, without group) that are backed up first.
     pub fn of(&self, resource: &str) -> &[String] {
         self.by_resource.get(resource).map_or(&[], Vec::as_slice)
     }
 
-    /// The place of an object among those that come first.
-    pub fn place(&self, resource: &str, namespace: Option<&str>, name: &str) -> Option<usize> {
-        self.of(resource).iter().position(|wanted| match (wanted.split_once('/'), namespace) {
-            (Some((space, wanted)), Some(namespace)) => space == namespace && wanted == name,
-            (None, None) => wanted == name,
+    /// The position of an object among those that are backed up first.
+    pub fn position(&self, resource: &str, namespace: Option<&str>, name: &str) -> Option<usize> {
+        self.of(resource).iter().position(|entry| match (entry.split_once('/'), namespace) {
+            (Some((entry_namespace, entry_name)), Some(namespace)) => {
+                entry_namespace == namespace && entry_name == name
+            }
+            (None, None) => entry == name,
             _ => false,
         })
     }
