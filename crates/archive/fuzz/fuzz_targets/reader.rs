@@ -1,12 +1,12 @@
-//! Feeds the archive reader with anything: `cargo +nightly fuzz run reader`.
+//! Fuzz target of the archive reader: `cargo +nightly fuzz run reader`.
 //!
-//! The bytes are read as they are, and once more as the tar inside an intact gzip: the fuzzer would hardly ever get past
-//! the checksum by itself. Whatever comes out must be an object that is what its path says.
+//! The input is read as an archive, and again as the tar inside a valid gzip stream, because a fuzzer rarely gets past the
+//! checksum. Every object returned must match its path.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_archive::codec;
-use plimsoll_archive::tarball::{Limits, Reader};
+use plimsoll_archive::tarball::{Reader, ReaderLimits};
 
 fuzz_target!(|bytes: &[u8]| {
     read(bytes);
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn read(archive: &[u8]) {
-    let limits = Limits { entry_bytes: 1 << 20, total_bytes: 8 << 20, entries: 10_000, ratio: 300 };
+    let limits = ReaderLimits { entry_bytes: 1 << 20, total_bytes: 8 << 20, entries: 10_000, ratio: 300 };
     for item in Reader::with_limits(archive, limits).flatten() {
         let object: serde_json::Value = serde_json::from_slice(&item.json).expect("an item is JSON");
         assert_eq!(object["metadata"]["name"].as_str(), Some(item.name.as_str()));

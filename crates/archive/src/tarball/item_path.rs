@@ -2,16 +2,16 @@
 
 use crate::Error;
 
-/// What an entry is, by its path alone.
+/// The type of an entry, by its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry<'a> {
-    /// The format's version.
+    /// The format version.
     Version,
     /// An object.
     Item(ItemPath<'a>),
-    /// An object once more, below the directory of a version.
-    Twin,
-    /// Something else: no reader knows what to do with it.
+    /// A copy of an object under the directory of an API version.
+    PreferredVersionCopy,
+    /// An unknown file.
     Other,
 }
 
@@ -20,14 +20,14 @@ pub enum Entry<'a> {
 pub struct ItemPath<'a> {
     /// `pods`, `deployments.apps`.
     pub group_resource: &'a str,
-    /// None for what has no namespace.
+    /// `None` for cluster-scoped objects.
     pub namespace: Option<&'a str>,
-    /// The object's name.
+    /// The name of the object.
     pub name: &'a str,
 }
 
 impl ItemPath<'_> {
-    /// Writes the path into `buffer`, below the directory of a version if there is one.
+    /// Writes the path to `buffer`, under a version directory if given.
     pub(super) fn write(&self, version_directory: Option<&str>, buffer: &mut String) {
         buffer.clear();
         buffer.push_str("resources/");
@@ -56,35 +56,35 @@ impl ItemPath<'_> {
     }
 }
 
-/// Whether a name can be one component of a path.
+/// Checks that a name is a valid path component.
 pub(super) fn check_component(what: &'static str, name: &str) -> Result<(), Error> {
-    let bad = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
-    if bad { Err(Error::BadName { what, name: name.to_owned() }) } else { Ok(()) }
+    let invalid = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
+    if invalid { Err(Error::InvalidName { what, name: name.to_owned() }) } else { Ok(()) }
 }
 
-/// The path of an entry, or why nobody should look at it.
-pub(super) fn clean(raw: &[u8]) -> Result<&str, Error> {
+/// Validates the path of an entry.
+pub(super) fn validate_path(raw: &[u8]) -> Result<&str, Error> {
     let unsafe_path = |problem| Error::UnsafePath { path: String::from_utf8_lossy(raw).into_owned(), problem };
-    let path = str::from_utf8(raw).map_err(|_| unsafe_path("it is not UTF-8"))?;
+    let path = str::from_utf8(raw).map_err(|_| unsafe_path("not UTF-8"))?;
     if path.contains('\0') {
-        return Err(unsafe_path("it contains a null byte"));
+        return Err(unsafe_path("contains a null byte"));
     }
     if path.starts_with('/') {
-        return Err(unsafe_path("it is absolute"));
+        return Err(unsafe_path("absolute path"));
     }
-    // Archives that somebody repacked by hand start with "./" and name directories.
+    // Paths of archives repacked with `tar` start with "./" and include directories.
     let path = path.strip_prefix("./").unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
     if path.split('/').any(|part| part == "..") {
-        return Err(unsafe_path("it leads upwards"));
+        return Err(unsafe_path("contains \"..\""));
     }
     if path.split('/').any(|part| part.is_empty() || part == ".") && !path.is_empty() && path != "." {
-        return Err(unsafe_path("it has an empty component"));
+        return Err(unsafe_path("empty component"));
     }
     Ok(path)
 }
 
-/// What a clean path stands for.
+/// The type of the entry with a validated path.
 pub(super) fn classify(path: &str) -> Entry<'_> {
     if path == super::VERSION_PATH {
         return Entry::Version;
@@ -92,17 +92,17 @@ pub(super) fn classify(path: &str) -> Entry<'_> {
     let Some((group_resource, rest)) = path.strip_prefix("resources/").and_then(|rest| rest.split_once('/')) else {
         return Entry::Other;
     };
-    if let Some((namespace, name)) = scoped(rest) {
+    if let Some((namespace, name)) = parse_scope(rest) {
         return Entry::Item(ItemPath { group_resource, namespace, name });
     }
-    match rest.split_once('/').and_then(|(_version, rest)| scoped(rest)) {
-        Some(_) => Entry::Twin,
+    match rest.split_once('/').and_then(|(_version, rest)| parse_scope(rest)) {
+        Some(_) => Entry::PreferredVersionCopy,
         None => Entry::Other,
     }
 }
 
 /// `namespaces/<ns>/<name>.json` or `cluster/<name>.json`.
-fn scoped(rest: &str) -> Option<(Option<&str>, &str)> {
+fn parse_scope(rest: &str) -> Option<(Option<&str>, &str)> {
     let (scope, rest) = rest.split_once('/')?;
     let (namespace, file) = match scope {
         "cluster" => (None, rest),

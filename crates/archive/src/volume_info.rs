@@ -1,21 +1,21 @@
-//! Volumes: native snapshots, and how each volume was backed up or restored.
+//! The volume-info and volume-snapshots files: native snapshots, and how each volume was backed up or restored.
 //!
-//! Some fields begin with a capital: the types they come from never had names for JSON there.
+//! Some field names are capitalized: the Go types have no JSON tags there.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::codec::null_as_default;
-use crate::operations::is_zero;
+use crate::item_operations::is_zero;
 
 /// A snapshot taken by a volume-snapshotter plugin: an entry of the volume-snapshots file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VolumeSnapshot {
-    /// What was asked.
+    /// The request.
     pub spec: VolumeSnapshotSpec,
-    /// What came of it.
+    /// The result.
     pub status: VolumeSnapshotStatus,
 }
 
@@ -32,7 +32,7 @@ pub struct VolumeSnapshotSpec {
     pub location: String,
     /// The PersistentVolume.
     pub persistent_volume_name: String,
-    /// The provider's name for the volume.
+    /// The provider's id of the volume.
     #[serde(rename = "providerVolumeID")]
     pub provider_volume_id: String,
     /// The provider's type of volume.
@@ -40,7 +40,7 @@ pub struct VolumeSnapshotSpec {
     /// The availability zone.
     #[serde(rename = "volumeAZ", skip_serializing_if = "String::is_empty")]
     pub volume_az: String,
-    /// The provisioned operations a second.
+    /// The provisioned I/O operations per second.
     #[serde(rename = "volumeIOPS", skip_serializing_if = "Option::is_none")]
     pub volume_iops: Option<i64>,
 }
@@ -49,7 +49,7 @@ pub struct VolumeSnapshotSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
-    /// The provider's name for the snapshot.
+    /// The provider's id of the snapshot.
     #[serde(rename = "providerSnapshotID", skip_serializing_if = "String::is_empty")]
     pub provider_snapshot_id: String,
     /// `New`, `Completed` or `Failed`.
@@ -75,14 +75,14 @@ pub struct BackupVolumeInfo {
     pub backup_method: String,
     /// Whether a snapshot's data was moved into the backup repository.
     pub snapshot_data_moved: bool,
-    /// Whether the snapshot itself stays.
+    /// Whether the snapshot itself is kept.
     pub preserve_local_snapshot: bool,
-    /// Whether nothing was done.
+    /// Whether the volume was skipped.
     pub skipped: bool,
-    /// Why nothing was done.
+    /// Why the volume was skipped.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub skipped_reason: String,
-    /// When it began.
+    /// When it started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_timestamp: Option<String>,
     /// When it ended.
@@ -94,7 +94,7 @@ pub struct BackupVolumeInfo {
     /// For `CSISnapshot`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csi_snapshot_info: Option<CsiSnapshotInfo>,
-    /// For data that was moved.
+    /// For moved snapshot data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_data_movement_info: Option<SnapshotDataMovementInfo>,
     /// For `NativeSnapshot`.
@@ -103,7 +103,7 @@ pub struct BackupVolumeInfo {
     /// For `PodVolumeBackup`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvb_info: Option<PodVolumeInfo>,
-    /// What a restore gives back to the volume.
+    /// Properties that a restore sets on the volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pv_info: Option<PersistentVolumeInfo>,
 }
@@ -124,12 +124,12 @@ pub struct RestoreVolumeInfo {
     /// `NativeSnapshot`, `PodVolumeRestore` or `CSISnapshot`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub restore_method: String,
-    /// Whether the data came out of the backup repository.
+    /// Whether the data was restored from the backup repository.
     pub snapshot_data_moved: bool,
     /// For `CSISnapshot`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csi_snapshot_info: Option<CsiSnapshotInfo>,
-    /// For data that was moved.
+    /// For moved snapshot data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_data_movement_info: Option<SnapshotDataMovementInfo>,
     /// For `NativeSnapshot`.
@@ -144,7 +144,7 @@ pub struct RestoreVolumeInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CsiSnapshotInfo {
-    /// The driver's name for it.
+    /// The driver's id of the snapshot.
     pub snapshot_handle: String,
     /// Bytes.
     pub size: i64,
@@ -155,10 +155,10 @@ pub struct CsiSnapshotInfo {
     /// The asynchronous operation.
     #[serde(rename = "operationID", skip_serializing_if = "String::is_empty")]
     pub operation_id: String,
-    /// Whether it can be restored from.
+    /// Whether the snapshot is ready to use.
     #[serde(rename = "ReadyToUse")]
     pub ready_to_use: Option<bool>,
-    /// The group it was taken with.
+    /// The id of its volume group snapshot.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub volume_group_snapshot_handle: String,
 }
@@ -171,17 +171,17 @@ pub struct SnapshotDataMovementInfo {
     pub data_mover: String,
     /// `kopia` or `restic`.
     pub uploader_type: String,
-    /// The snapshot that stays.
+    /// The snapshot that is kept.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub retained_snapshot: String,
-    /// The repository's name for it.
+    /// The snapshot id in the repository.
     pub snapshot_handle: String,
     /// The asynchronous operation.
     #[serde(rename = "operationID")]
     pub operation_id: String,
     /// Bytes.
     pub size: i64,
-    /// Bytes that were new.
+    /// Bytes that were not in the repository before.
     #[serde(skip_serializing_if = "is_zero")]
     pub incremental_size: i64,
     /// The phase of the DataUpload.
@@ -193,31 +193,31 @@ pub struct SnapshotDataMovementInfo {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NativeSnapshotInfo {
-    /// The provider's name for it.
+    /// The provider's id of the snapshot.
     pub snapshot_handle: String,
     /// The provider's type of volume.
     pub volume_type: String,
     /// The availability zone.
     #[serde(rename = "volumeAZ")]
     pub volume_az: String,
-    /// Operations a second, as text.
+    /// I/O operations per second, as text.
     pub iops: String,
     /// `New`, `Completed` or `Failed`.
     #[serde(rename = "Phase")]
     pub phase: String,
 }
 
-/// A volume whose files were copied.
+/// A file-system backup of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodVolumeInfo {
-    /// The repository's name for it.
+    /// The snapshot id in the repository.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub snapshot_handle: String,
     /// Bytes.
     #[serde(skip_serializing_if = "is_zero")]
     pub size: i64,
-    /// Bytes that were new.
+    /// Bytes that were not in the repository before.
     #[serde(skip_serializing_if = "is_zero")]
     pub incremental_size: i64,
     /// `kopia` or `restic`.
@@ -236,7 +236,7 @@ pub struct PodVolumeInfo {
     pub phase: String,
 }
 
-/// What a restore gives back to a volume that was provisioned anew.
+/// Properties that a restore sets on a newly provisioned volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeInfo {

@@ -1,28 +1,28 @@
-//! Asynchronous operations of plugins, as the item-operations files have them.
+//! Asynchronous operations of plugins: the item-operations files.
 
 use serde::{Deserialize, Serialize};
 
 use crate::codec::null_as_default;
 
 /// An operation of a backup.
-pub type BackupOperation = Operation<BackupOperationSpec>;
+pub type BackupItemOperation = ItemOperation<BackupItemOperationSpec>;
 /// An operation of a restore.
-pub type RestoreOperation = Operation<RestoreOperationSpec>;
+pub type RestoreItemOperation = ItemOperation<RestoreItemOperationSpec>;
 
-/// What a plugin was asked, and how far it is.
+/// An asynchronous operation and its status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Operation<S> {
-    /// What it was asked.
+pub struct ItemOperation<S> {
+    /// The request.
     pub spec: S,
-    /// How far it is.
+    /// The status.
     #[serde(default)]
-    pub status: OperationStatus,
+    pub status: ItemOperationStatus,
 }
 
-/// See [`BackupOperation`].
+/// See [`BackupItemOperation`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct BackupOperationSpec {
+pub struct BackupItemOperationSpec {
     /// The backup's name.
     pub backup_name: String,
     /// The backup's uid.
@@ -32,18 +32,18 @@ pub struct BackupOperationSpec {
     pub backup_item_action: String,
     /// The item.
     pub resource_identifier: ResourceIdentifier,
-    /// The plugin's own name for it.
+    /// The operation id of the plugin.
     #[serde(rename = "operationID")]
     pub operation_id: String,
-    /// What to fetch again once it has ended.
+    /// Items to read again after the operation.
     #[serde(deserialize_with = "null_as_default")]
     pub post_operation_items: Vec<ResourceIdentifier>,
 }
 
-/// See [`RestoreOperation`].
+/// See [`RestoreItemOperation`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RestoreOperationSpec {
+pub struct RestoreItemOperationSpec {
     /// The restore's name.
     pub restore_name: String,
     /// The restore's uid.
@@ -53,16 +53,16 @@ pub struct RestoreOperationSpec {
     pub restore_item_action: String,
     /// The item.
     pub resource_identifier: ResourceIdentifier,
-    /// The plugin's own name for it.
+    /// The operation id of the plugin.
     #[serde(rename = "operationID")]
     pub operation_id: String,
 }
 
-/// An item. Its fields are written with capitals: the type they come from never had names for JSON.
+/// An item. Its field names are capitalized: the Go type has no JSON tags.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ResourceIdentifier {
-    /// The API group, empty for the core.
+    /// The API group; empty for the core group.
     pub group: String,
     /// The resource, plural.
     pub resource: String,
@@ -72,40 +72,40 @@ pub struct ResourceIdentifier {
     pub name: String,
 }
 
-/// How far an operation is. Times are as they came, in RFC 3339.
+/// Status of an operation. Times are in RFC 3339, as read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct OperationStatus {
+pub struct ItemOperationStatus {
     /// `New`, `InProgress`, `Completed` or `Failed`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub phase: String,
     /// Why it failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// How much is done.
+    /// Completed units.
     #[serde(skip_serializing_if = "is_zero")]
     pub n_completed: i64,
-    /// How much there is.
+    /// Total units.
     #[serde(skip_serializing_if = "is_zero")]
     pub n_total: i64,
-    /// What is counted: `Bytes`.
+    /// The unit: `Bytes`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub operation_units: String,
-    /// Free text; rate and time left have their place here.
+    /// Free text, such as rate and remaining time.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// When it was asked for.
+    /// When it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
-    /// When it began.
+    /// When it started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
-    /// When it last said something.
+    /// When it was last updated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 pub(crate) fn is_zero(number: &i64) -> bool {
     *number == 0
 }
