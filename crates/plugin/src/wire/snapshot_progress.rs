@@ -1,16 +1,15 @@
-//! Our extension: how far a VolumeSnapshotter is with a snapshot or a volume.
+//! Extension of the protocol: the progress of a VolumeSnapshotter.
 //!
-//! A service of its own on the same connection. A plugin that lacks it answers that it does not know the method, and is not asked
-//! again.
+//! A separate service on the same connection. A plugin without it returns `Unimplemented` and is not called again.
 
 use std::collections::HashMap;
 
 use prost::Message;
 
-use super::{Method, OperationProgress, for_plugin};
+use super::{Method, OperationProgress, plugin_requests};
 
-/// Asks about the snapshot of `volume_id` that was asked for with `tags`, or, once it is known, about `snapshot_id`. During a
-/// restore only `snapshot_id` is set: the volume has no name yet.
+/// Requests the progress of the snapshot of `volume_id` with `tags` or, once known, of `snapshot_id`. During a restore only
+/// `snapshot_id` is set: the volume has no id yet.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct SnapshotProgressRequest {
     #[prost(string, tag = "1")]
@@ -21,7 +20,7 @@ pub struct SnapshotProgressRequest {
     pub snapshot_id: String,
     #[prost(map = "string, string", tag = "4")]
     pub tags: HashMap<String, String>,
-    /// Whether a volume is made from the snapshot, rather than the snapshot from a volume.
+    /// Whether a volume is created from the snapshot.
     #[prost(bool, tag = "5")]
     pub restoring: bool,
 }
@@ -33,6 +32,6 @@ pub struct SnapshotProgressResponse {
 }
 
 pub const SNAPSHOT_PROGRESS: Method<SnapshotProgressRequest, SnapshotProgressResponse> =
-    Method::at("/plimsoll.plugin.v1.SnapshotProgress/Progress");
+    Method::new("/plimsoll.plugin.v1.SnapshotProgress/Progress");
 
-for_plugin!(SnapshotProgressRequest);
+plugin_requests!(SnapshotProgressRequest);

@@ -1,10 +1,10 @@
-//! VolumeSnapshotter: snapshots of volumes outside of Kubernetes.
+//! VolumeSnapshotter.
 
 use std::collections::HashMap;
 
 use prost::Message;
 
-use super::{Empty, InitRequest, Method, for_plugin};
+use super::{Empty, InitRequest, Method, plugin_requests};
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct CreateVolumeRequest {
@@ -100,21 +100,21 @@ pub struct SetVolumeIdResponse {
     pub persistent_volume: Vec<u8>,
 }
 
-pub const INIT_SNAPSHOTTER: Method<InitRequest, Empty> = Method::at("/generated.VolumeSnapshotter/Init");
+pub const INIT_SNAPSHOTTER: Method<InitRequest, Empty> = Method::new("/generated.VolumeSnapshotter/Init");
 pub const CREATE_VOLUME: Method<CreateVolumeRequest, CreateVolumeResponse> =
-    Method::at("/generated.VolumeSnapshotter/CreateVolumeFromSnapshot");
+    Method::new("/generated.VolumeSnapshotter/CreateVolumeFromSnapshot");
 pub const GET_VOLUME_INFO: Method<GetVolumeInfoRequest, GetVolumeInfoResponse> =
-    Method::at("/generated.VolumeSnapshotter/GetVolumeInfo");
+    Method::new("/generated.VolumeSnapshotter/GetVolumeInfo");
 pub const CREATE_SNAPSHOT: Method<CreateSnapshotRequest, CreateSnapshotResponse> =
-    Method::at("/generated.VolumeSnapshotter/CreateSnapshot");
+    Method::new("/generated.VolumeSnapshotter/CreateSnapshot");
 pub const DELETE_SNAPSHOT: Method<DeleteSnapshotRequest, Empty> =
-    Method::at("/generated.VolumeSnapshotter/DeleteSnapshot");
+    Method::new("/generated.VolumeSnapshotter/DeleteSnapshot");
 pub const GET_VOLUME_ID: Method<GetVolumeIdRequest, GetVolumeIdResponse> =
-    Method::at("/generated.VolumeSnapshotter/GetVolumeID");
+    Method::new("/generated.VolumeSnapshotter/GetVolumeID");
 pub const SET_VOLUME_ID: Method<SetVolumeIdRequest, SetVolumeIdResponse> =
-    Method::at("/generated.VolumeSnapshotter/SetVolumeID");
+    Method::new("/generated.VolumeSnapshotter/SetVolumeID");
 
-for_plugin!(
+plugin_requests!(
     CreateVolumeRequest,
     GetVolumeInfoRequest,
     CreateSnapshotRequest,

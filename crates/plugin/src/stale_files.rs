@@ -1,28 +1,28 @@
-//! What servers that were killed left in the directory for temporary files: sockets of plugins, and credentials.
+//! Removes the temporary files of killed servers: sockets of plugins, and credentials.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Directories with the sockets of plugins begin like this.
-pub(crate) const SOCKETS: &str = "plimsoll-plugin-";
-/// Files with credentials begin like this, with the process they belong to.
-const CREDENTIALS: &str = "plimsoll-credentials-";
-/// What is younger may be of somebody who is just beginning.
-const YOUNG: Duration = Duration::from_mins(1);
+/// Prefix of directories with sockets of plugins.
+pub(crate) const SOCKET_DIRECTORY_PREFIX: &str = "plimsoll-plugin-";
+/// Prefix of files with credentials; the process id follows.
+const CREDENTIALS_FILE_PREFIX: &str = "plimsoll-credentials-";
+/// Younger files may belong to a process that is starting.
+const MIN_AGE: Duration = Duration::from_mins(1);
 
-/// How a file with the credentials of this process begins.
+/// Prefix of files with credentials of this process.
 pub(crate) fn credentials_prefix() -> String {
-    format!("{CREDENTIALS}{}-", std::process::id())
+    format!("{CREDENTIALS_FILE_PREFIX}{}-", std::process::id())
 }
 
-/// Removes what belongs to nobody any longer. Returns how much that was.
-pub fn sweep() -> usize {
-    sweep_in(&std::env::temp_dir(), YOUNG)
+/// Removes files of processes that no longer exist; returns their number.
+pub fn remove_stale_files() -> usize {
+    remove_stale_files_in(&std::env::temp_dir(), MIN_AGE)
 }
 
-fn sweep_in(directory: &Path, young: Duration) -> usize {
+fn remove_stale_files_in(directory: &Path, min_age: Duration) -> usize {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let own = rustix::process::geteuid().as_raw();
     let mut removed = 0;
@@ -30,31 +30,32 @@ fn sweep_in(directory: &Path, young: Duration) -> usize {
         let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
         let Ok(meta) = std::fs::symlink_metadata(&path) else { continue };
         let age = meta.modified().ok().and_then(|time| SystemTime::now().duration_since(time).ok()).unwrap_or_default();
-        if meta.uid() != own || age < young {
+        if meta.uid() != own || age < min_age {
             continue;
         }
-        let gone = if name.starts_with(SOCKETS) && meta.is_dir() {
-            !is_listened_to(&path) && std::fs::remove_dir_all(&path).is_ok()
-        } else if name.starts_with(CREDENTIALS) && meta.is_file() {
-            is_of_nobody(&name) && std::fs::remove_file(&path).is_ok()
+        let deleted = if name.starts_with(SOCKET_DIRECTORY_PREFIX) && meta.is_dir() {
+            !has_listener(&path) && std::fs::remove_dir_all(&path).is_ok()
+        } else if name.starts_with(CREDENTIALS_FILE_PREFIX) && meta.is_file() {
+            is_orphaned(&name) && std::fs::remove_file(&path).is_ok()
         } else {
             false
         };
-        removed += usize::from(gone);
+        removed += usize::from(deleted);
     }
     removed
 }
 
-/// Whether a plugin still answers there.
-fn is_listened_to(directory: &Path) -> bool {
+/// Whether a plugin still listens on a socket in the directory.
+fn has_listener(directory: &Path) -> bool {
     let sockets = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut sockets = sockets.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
     sockets.any(|socket| UnixStream::connect(socket.path()).is_ok())
 }
 
-/// Whether the process that a name tells of is no longer there.
-fn is_of_nobody(name: &str) -> bool {
-    let process = name.strip_prefix(CREDENTIALS).and_then(|rest| rest.split_once('-')).map(|(process, _)| process);
+/// Whether the process in the file name no longer exists.
+fn is_orphaned(name: &str) -> bool {
+    let process =
+        name.strip_prefix(CREDENTIALS_FILE_PREFIX).and_then(|rest| rest.split_once('-')).map(|(process, _)| process);
     let process = process.and_then(|process| process.parse::<u32>().ok());
     process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
 }
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_belongs_to_nobody_is_removed() {
+    fn only_files_of_exited_processes_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         for name in ["plimsoll-plugin-dead", "plimsoll-plugin-live", "plimsoll-other", "plimsoll-plugin-empty"] {
@@ -78,8 +79,8 @@ mod tests {
         for name in [ours.as_str(), "plimsoll-credentials-4194305-x", "plimsoll-credentials-odd"] {
             std::fs::write(at(name), "secret").unwrap();
         }
-        assert_eq!(sweep_in(directory.path(), Duration::from_hours(1)), 0, "what is young stays");
-        assert_eq!(sweep_in(directory.path(), Duration::ZERO), 3);
+        assert_eq!(remove_stale_files_in(directory.path(), Duration::from_hours(1)), 0, "young files are kept");
+        assert_eq!(remove_stale_files_in(directory.path(), Duration::ZERO), 3);
         let mut left: Vec<_> = std::fs::read_dir(directory.path())
             .unwrap()
             .map(|e| e.unwrap().file_name().into_string().unwrap())

@@ -1,4 +1,4 @@
-//! The engine's ports, filled by plugins.
+//! Adapters from plugins to the interfaces of the engine.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -15,12 +15,15 @@ use plimsoll_engine::restore::action::{Identifier, Input, Output, RestoreItemAct
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::{Heard, backup, operations};
 use plimsoll_progress::Task;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::Value;
 
-use crate::actions::{Action, BackupAction, BlockAction, DeleteAction, PluginActions, RestoreAction};
-use crate::logs::{Gravity, LogLine, LogSink};
-use crate::progress::Watch;
+use crate::item_actions::{
+    BackupItemActionClient, DeleteItemActionClient, ItemActionClient, ItemBlockActionClient, PluginActions,
+    RestoreItemActionClient,
+};
+use crate::log_sink::{LogLevel, LogLine, LogSink};
+use crate::progress::ProgressTracker;
 use crate::wire::{OperationProgress, ResourceIdentifier, ResourceSelector};
 use crate::{Error, Result};
 
@@ -30,92 +33,96 @@ impl From<Error> for plimsoll_engine::Error {
     }
 }
 
-/// Log lines of plugins as lines of the operation they work for.
-pub struct OperationLines(pub Arc<Heard>);
+/// Writes the log lines of plugins to the log of an operation.
+pub struct OperationLogSink(pub Arc<Heard>);
 
-impl LogSink for OperationLines {
+impl LogSink for OperationLogSink {
     fn line(&self, line: &LogLine) {
-        let level = match line.gravity {
-            Gravity::Debug => return,
-            Gravity::Info => Level::Info,
-            Gravity::Warning => Level::Warning,
-            Gravity::Error => Level::Error,
+        let level = match line.level {
+            LogLevel::Debug => return,
+            LogLevel::Info => Level::Info,
+            LogLevel::Warning => Level::Warning,
+            LogLevel::Error => Level::Error,
         };
         self.0.line(level, line.text());
     }
 }
 
-/// Each of these returns what is wrong with the actions that could not be registered.
+/// Each function returns the errors of the actions that could not be registered.
 impl PluginActions {
-    /// Registers the actions of backups.
+    /// Registers the BackupItemActions.
     pub async fn register_backup(
         &self,
         registry: &mut BackupItemActions,
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Vec<String> {
-        register(self.backup(), registry, lookup, |action| Arc::new(BackupPort::new(action))).await
+        register(self.backup(), registry, mapper, |action| Arc::new(BackupItemActionAdapter::new(action))).await
     }
 
-    /// Registers the actions that say which items of a backup belong together.
+    /// Registers the ItemBlockActions.
     pub async fn register_blocks(
         &self,
         registry: &mut ItemBlockActions,
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Vec<String> {
-        register(self.block(), registry, lookup, |action| Arc::new(action)).await
+        register(self.block(), registry, mapper, |action| Arc::new(action)).await
     }
 
-    /// Registers the actions of restores.
-    pub async fn register_restore(&self, registry: &mut Actions, lookup: &(impl Lookup + ?Sized)) -> Vec<String> {
-        register(self.restore(), registry, lookup, |action| Arc::new(RestorePort::new(action))).await
+    /// Registers the RestoreItemActions.
+    pub async fn register_restore(
+        &self,
+        registry: &mut Actions,
+        mapper: &(impl ResourceMapper + ?Sized),
+    ) -> Vec<String> {
+        register(self.restore(), registry, mapper, |action| Arc::new(RestoreItemActionAdapter::new(action))).await
     }
 
-    /// Registers the actions of deletions.
+    /// Registers the DeleteItemActions.
     pub async fn register_delete(
         &self,
         registry: &mut Registry<dyn DeleteItemAction>,
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Vec<String> {
-        register(self.delete(), registry, lookup, |action| Arc::new(action)).await
+        register(self.delete(), registry, mapper, |action| Arc::new(action)).await
     }
 }
 
-/// Asks each action what it applies to, and registers it behind its port. One that does not answer costs the others nothing.
+/// Calls `AppliesTo` of each action and registers its adapter. An action that fails does not affect the others.
 async fn register<A, P>(
     actions: impl Iterator<Item = A>,
     registry: &mut Registry<P>,
-    lookup: &(impl Lookup + ?Sized),
-    port: fn(A) -> Arc<P>,
+    mapper: &(impl ResourceMapper + ?Sized),
+    adapter: fn(A) -> Arc<P>,
 ) -> Vec<String>
 where
-    A: Deref<Target = Action>,
+    A: Deref<Target = ItemActionClient>,
     P: ?Sized,
 {
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     for action in actions {
         let done = match action.applies_to().await {
-            Ok(wanted) => {
-                let (source, name) = place(&action);
-                registry.register(source, &name, &applies(wanted), lookup, port(action))
+            Ok(selector) => {
+                let (source, name) = source_and_name(&action);
+                registry.register(source, &name, &applies_to_selector(selector), mapper, adapter(action))
             }
             Err(error) => Err(error.into()),
         };
-        problems.extend(done.err().map(|error| error.to_string()));
+        errors.extend(done.err().map(|error| error.to_string()));
     }
-    problems
+    errors
 }
 
-fn place(action: &Action) -> (Source, String) {
+fn source_and_name(action: &ItemActionClient) -> (Source, String) {
     (Source::Plugin(action.binary().clone()), action.name().to_owned())
 }
 
-fn applies(wanted: ResourceSelector) -> AppliesTo {
+fn applies_to_selector(selector: ResourceSelector) -> AppliesTo {
     AppliesTo {
-        included_namespaces: wanted.included_namespaces,
-        excluded_namespaces: wanted.excluded_namespaces,
-        included_resources: wanted.included_resources,
-        excluded_resources: wanted.excluded_resources,
-        selector: wanted.selector,
+        included_namespaces: selector.included_namespaces,
+        excluded_namespaces: selector.excluded_namespaces,
+        included_resources: selector.included_resources,
+        excluded_resources: selector.excluded_resources,
+        selector: selector.selector,
     }
 }
 
@@ -143,17 +150,18 @@ fn wire_identifier(item: &Identifier) -> ResourceIdentifier {
     }
 }
 
-/// What has been believed so far, for each piece of work.
+/// The progress of each asynchronous operation.
 #[derive(Default)]
-struct Watches(Mutex<HashMap<String, Watch>>);
+struct ProgressTrackers(Mutex<HashMap<String, ProgressTracker>>);
 
-impl Watches {
+impl ProgressTrackers {
     fn read(&self, operation: &str, report: &OperationProgress) -> operations::Reading {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (reading, fault) = all.entry(operation.to_owned()).or_default().read(report);
-        let fault = fault.map(|fault| format!("{}: operation {operation}: {fault}", fault.reason()));
-        if let Some(fault) = &fault {
-            tracing::warn!("{fault}");
+        let (reading, progress_error) = all.entry(operation.to_owned()).or_default().read(report);
+        let progress_error = progress_error
+            .map(|progress_error| format!("{}: operation {operation}: {progress_error}", progress_error.reason()));
+        if let Some(progress_error) = &progress_error {
+            tracing::warn!("{progress_error}");
         }
         operations::Reading {
             completed: reading.completed,
@@ -164,22 +172,22 @@ impl Watches {
             description: reading.description,
             started: reading.started,
             updated: reading.updated,
-            fault,
+            progress_error,
         }
     }
 }
 
-struct BackupPort {
-    action: BackupAction,
-    watches: Watches,
+struct BackupItemActionAdapter {
+    action: BackupItemActionClient,
+    trackers: ProgressTrackers,
 }
 
-impl BackupPort {
-    fn new(action: BackupAction) -> Self {
-        Self { action, watches: Watches::default() }
+impl BackupItemActionAdapter {
+    fn new(action: BackupItemActionClient) -> Self {
+        Self { action, trackers: ProgressTrackers::default() }
     }
 
-    async fn ask(&self, item: &Value, backup: &Value) -> Result<Answer> {
+    async fn execute_action(&self, item: &Value, backup: &Value) -> Result<Answer> {
         let answer = self.action.execute(item, backup).await?;
         let post = answer.post_operation.iter().map(item_id).collect();
         Ok(Answer {
@@ -190,13 +198,13 @@ impl BackupPort {
     }
 }
 
-impl backup::actions::BackupItemAction for BackupPort {
+impl backup::actions::BackupItemAction for BackupItemActionAdapter {
     fn execute<'a>(
         &'a self,
         item: &'a Value,
         backup: &'a Value,
     ) -> BoxFuture<'a, Result<Answer, plimsoll_engine::Error>> {
-        Box::pin(async move { Ok(self.ask(item, backup).await?) })
+        Box::pin(async move { Ok(self.execute_action(item, backup).await?) })
     }
 
     fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
@@ -204,57 +212,59 @@ impl backup::actions::BackupItemAction for BackupPort {
     }
 
     fn process(&self) -> Option<&dyn Supervised> {
-        let action: &Action = &self.action;
+        let action: &ItemActionClient = &self.action;
         Some(action)
     }
 }
 
-impl Supervised for Action {
+impl Supervised for ItemActionClient {
     fn observe(&self, task: &Task) -> Attention {
         Box::new(self.session().observe(task))
     }
 }
 
-impl ItemBlockAction for BlockAction {
-    fn related<'a>(&'a self, item: &'a Value, backup: &'a Value) -> Asked<'a, Vec<ItemId>> {
-        Box::pin(async move { Ok(BlockAction::related(self, item, backup).await?.iter().map(item_id).collect()) })
+impl ItemBlockAction for ItemBlockActionClient {
+    fn related<'a>(&'a self, item: &'a Value, backup: &'a Value) -> EngineFuture<'a, Vec<ItemId>> {
+        Box::pin(
+            async move { Ok(ItemBlockActionClient::related(self, item, backup).await?.iter().map(item_id).collect()) },
+        )
     }
 
     fn process(&self) -> Option<&dyn Supervised> {
-        let action: &Action = self;
+        let action: &ItemActionClient = self;
         Some(action)
     }
 }
 
-type Asked<'a, T> = BoxFuture<'a, Result<T, plimsoll_engine::Error>>;
+type EngineFuture<'a, T> = BoxFuture<'a, Result<T, plimsoll_engine::Error>>;
 
-impl Background for BackupPort {
-    fn progress<'a>(&'a self, operation: &'a str, backup: &'a Value) -> Asked<'a, operations::Reading> {
-        Box::pin(async move { Ok(self.watches.read(operation, &self.action.progress(operation, backup).await?)) })
+impl Background for BackupItemActionAdapter {
+    fn progress<'a>(&'a self, operation: &'a str, backup: &'a Value) -> EngineFuture<'a, operations::Reading> {
+        Box::pin(async move { Ok(self.trackers.read(operation, &self.action.progress(operation, backup).await?)) })
     }
 
-    fn cancel<'a>(&'a self, operation: &'a str, backup: &'a Value) -> Asked<'a, ()> {
+    fn cancel<'a>(&'a self, operation: &'a str, backup: &'a Value) -> EngineFuture<'a, ()> {
         Box::pin(async move { Ok(self.action.cancel(operation, backup).await?) })
     }
 
     fn process(&self) -> Option<&dyn Supervised> {
-        let action: &Action = &self.action;
+        let action: &ItemActionClient = &self.action;
         Some(action)
     }
 }
 
-struct RestorePort {
-    action: RestoreAction,
-    watches: Watches,
+struct RestoreItemActionAdapter {
+    action: RestoreItemActionClient,
+    trackers: ProgressTrackers,
 }
 
-impl RestorePort {
-    fn new(action: RestoreAction) -> Self {
-        Self { action, watches: Watches::default() }
+impl RestoreItemActionAdapter {
+    fn new(action: RestoreItemActionClient) -> Self {
+        Self { action, trackers: ProgressTrackers::default() }
     }
 }
 
-impl RestoreItemAction for RestorePort {
+impl RestoreItemAction for RestoreItemActionAdapter {
     fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
         Box::pin(async move {
             let answer = self.action.execute(&input.item, input.from_backup, input.restore).await;
@@ -275,7 +285,7 @@ impl RestoreItemAction for RestorePort {
     }
 
     fn process(&self) -> Option<&dyn Supervised> {
-        let action: &Action = &self.action;
+        let action: &ItemActionClient = &self.action;
         Some(action)
     }
 
@@ -291,24 +301,26 @@ impl RestoreItemAction for RestorePort {
     }
 }
 
-impl Background for RestorePort {
-    fn progress<'a>(&'a self, operation: &'a str, restore: &'a Value) -> Asked<'a, operations::Reading> {
-        Box::pin(async move { Ok(self.watches.read(operation, &self.action.progress(operation, restore).await?)) })
+impl Background for RestoreItemActionAdapter {
+    fn progress<'a>(&'a self, operation: &'a str, restore: &'a Value) -> EngineFuture<'a, operations::Reading> {
+        Box::pin(async move { Ok(self.trackers.read(operation, &self.action.progress(operation, restore).await?)) })
     }
 
-    fn cancel<'a>(&'a self, operation: &'a str, restore: &'a Value) -> Asked<'a, ()> {
+    fn cancel<'a>(&'a self, operation: &'a str, restore: &'a Value) -> EngineFuture<'a, ()> {
         Box::pin(async move { Ok(self.action.cancel(operation, restore).await?) })
     }
 
     fn process(&self) -> Option<&dyn Supervised> {
-        let action: &Action = &self.action;
+        let action: &ItemActionClient = &self.action;
         Some(action)
     }
 }
 
-impl DeleteItemAction for DeleteAction {
+impl DeleteItemAction for DeleteItemActionClient {
     fn execute<'a>(&'a self, item: &'a Value, backup: &'a Value) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async move { DeleteAction::execute(self, item, backup).await.map_err(|error| error.to_string()) })
+        Box::pin(
+            async move { DeleteItemActionClient::execute(self, item, backup).await.map_err(|error| error.to_string()) },
+        )
     }
 }
 
@@ -317,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_keep_group_and_the_absence_of_a_namespace() {
+    fn identifiers_preserve_group_and_missing_namespace() {
         let wire = ResourceIdentifier {
             group: "apps".into(),
             resource: "deployments".into(),
