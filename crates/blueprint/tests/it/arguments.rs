@@ -14,7 +14,7 @@ fn arguments() -> Arguments {
 }
 
 #[test]
-fn texts_numbers_and_lists_stand_for_each_other() {
+fn strings_numbers_and_lists_are_converted() {
     let all = arguments();
     assert_eq!(all.text("number").unwrap(), "3");
     assert_eq!(all.count("number").unwrap(), 3);
@@ -31,7 +31,7 @@ fn texts_numbers_and_lists_stand_for_each_other() {
 }
 
 #[test]
-fn what_cannot_be_used_is_an_error_that_names_the_argument() {
+fn an_invalid_argument_is_an_error_with_its_name() {
     let all = arguments();
     for (error, word) in [
         (all.text("null").unwrap_err(), "argument null: is missing or empty"),

@@ -1,18 +1,18 @@
-//! Why a Profile cannot be used.
+//! Errors of Profiles.
 
-/// Why a Profile cannot be used. No text here holds a credential.
+/// The error of a Profile. No message contains a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Something in it is missing or wrong.
-    #[error("the profile cannot be used: {cause}")]
+    /// Something is missing or invalid.
+    #[error("invalid profile: {cause}")]
     Invalid {
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
     },
-    /// Kanister has this, this program does not.
+    /// Supported by Kanister, but not by Plimsoll.
     #[error("{what} is not supported")]
     Unsupported {
-        /// The kind of place or credential.
+        /// The type of location or credential.
         what: String,
     },
 }
@@ -26,7 +26,7 @@ impl ProfileError {
         Self::Unsupported { what: what.into() }
     }
 
-    /// The stable reason.
+    /// Stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Invalid { .. } => "InvalidProfile",
@@ -34,7 +34,7 @@ impl ProfileError {
         }
     }
 
-    /// Somebody has to change the profile first.
+    /// Always false: the profile has to be changed.
     pub fn is_retryable(&self) -> bool {
         false
     }

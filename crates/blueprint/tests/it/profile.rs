@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_api::kanister::v1alpha1::Profile;
-use plimsoll_blueprint::place::{Place, ProfileError, resolve, secret_of};
+use plimsoll_blueprint::profile::{ProfileError, ResolvedProfile, resolve, secret_reference};
 use serde_json::{Value, json};
 
 fn profile(location: Value) -> Profile {
@@ -16,18 +16,18 @@ fn profile(location: Value) -> Profile {
     .unwrap()
 }
 
-fn place(location: Value, secret: &BTreeMap<String, Vec<u8>>) -> Result<Place, ProfileError> {
-    Place::from_value(resolve(&profile(location), secret)?)
+fn resolved_profile(location: Value, secret: &BTreeMap<String, Vec<u8>>) -> Result<ResolvedProfile, ProfileError> {
+    ResolvedProfile::from_value(resolve(&profile(location), secret)?)
 }
 
-fn s3(endpoint: &str) -> Place {
+fn s3(endpoint: &str) -> ResolvedProfile {
     let location = json!({ "type": "s3Compliant", "bucket": "b", "endpoint": endpoint, "region": "eu-1" });
     let secret = BTreeMap::from([("id".to_owned(), b"me".to_vec()), ("key".to_owned(), b"hidden\n".to_vec())]);
-    place(location, &secret).unwrap()
+    resolved_profile(location, &secret).unwrap()
 }
 
 #[test]
-fn the_profile_reads_in_templates_as_kanister_s_does() {
+fn the_template_parameter_equals_kanisters() {
     assert_eq!(
         s3("http://127.0.0.1:9").params(),
         json!({
@@ -39,26 +39,26 @@ fn the_profile_reads_in_templates_as_kanister_s_does() {
 }
 
 #[test]
-fn a_repository_has_kanister_s_address_whether_its_path_names_the_bucket_or_not() {
-    let place = s3("minio.example:9000");
-    assert_eq!(place.with_bucket("time-log"), "b/time-log");
-    assert_eq!(place.with_bucket("/b/time-log/"), "b/time-log");
-    assert_eq!(place.without_bucket("b/x"), "x");
-    assert_eq!(place.without_bucket("bc/x"), "bc/x");
-    let variables: BTreeMap<_, _> = place.restic("b/time-log", "password").unwrap().into_iter().collect();
+fn a_repository_has_kanisters_address_with_or_without_the_bucket_in_its_path() {
+    let resolved_profile = s3("minio.example:9000");
+    assert_eq!(resolved_profile.with_bucket("time-log"), "b/time-log");
+    assert_eq!(resolved_profile.with_bucket("/b/time-log/"), "b/time-log");
+    assert_eq!(resolved_profile.without_bucket("b/x"), "x");
+    assert_eq!(resolved_profile.without_bucket("bc/x"), "bc/x");
+    let variables: BTreeMap<_, _> = resolved_profile.restic("b/time-log", "password").unwrap().into_iter().collect();
     assert_eq!(variables["RESTIC_REPOSITORY"], "s3:https://minio.example:9000/b/time-log");
     assert_eq!(variables["RESTIC_PASSWORD"], "password");
     let below = json!({ "type": "s3Compliant", "bucket": "b", "prefix": "/team//a/" });
     let keys = BTreeMap::from([("id".to_owned(), b"me".to_vec()), ("key".to_owned(), b"k".to_vec())]);
-    let below = self::place(below, &keys).unwrap();
+    let below = self::resolved_profile(below, &keys).unwrap();
     assert_eq!((below.location().prefix.as_str(), below.repository("b/x/").prefix.as_str()), ("team/a", "x"));
     let own: BTreeMap<_, _> = s3("").restic("b/x", "p").unwrap().into_iter().collect();
     assert_eq!(own["RESTIC_REPOSITORY"], "s3:s3.amazonaws.com/b/x");
 }
 
 #[test]
-fn what_is_missing_in_a_profile_is_named() {
-    assert_eq!(secret_of(&profile(json!({}))).unwrap(), (Some("other".into()), "aws".into()));
+fn missing_fields_of_a_profile_are_errors() {
+    assert_eq!(secret_reference(&profile(json!({}))).unwrap(), (Some("other".into()), "aws".into()));
     let none = BTreeMap::new();
     let keys = BTreeMap::from([("id".to_owned(), vec![]), ("key".to_owned(), vec![])]);
     for (location, secret, word) in [
@@ -67,12 +67,12 @@ fn what_is_missing_in_a_profile_is_named() {
         (json!({ "type": "ftp", "bucket": "b" }), &keys, "\"ftp\" is not s3Compliant"),
         (json!({ "type": "gcs" }), &keys, "no bucket"),
     ] {
-        let error = place(location, secret).unwrap_err().to_string();
+        let error = resolved_profile(location, secret).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }
 }
 
 #[test]
-fn a_place_shows_no_secret_of_its_own() {
+fn the_debug_form_of_a_profile_has_no_secret() {
     assert!(!format!("{:?}", s3("")).contains("hidden"));
 }

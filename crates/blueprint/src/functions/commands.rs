@@ -1,57 +1,57 @@
-//! Functions that run a command of the blueprint: in a pod of their own, or in one that is there.
+//! Functions that run a command of the blueprint in a new or an existing pod.
 
 use futures::future::{BoxFuture, join_all};
 use serde_json::{Value, json};
 
-use super::call::{Again, Call, Function};
-use super::exec::{Ended, Exec, Listener};
-use super::pods::{CONTAINER, Wanted};
-use super::talk::Talk;
+use super::call::{Call, Function, ResumePolicy};
+use super::exec::{Exec, ExitResult, OutputListener};
+use super::pod_io::PodOutput;
+use super::pods::{CONTAINER, PodRequest};
 use crate::Error;
 use crate::board::Outputs;
 use crate::percent::Step;
 
-/// A command in a pod of its own.
+/// Runs a command in a new pod.
 pub struct KubeTask;
-/// A command in a pod that is there.
+/// Runs a command in an existing pod.
 pub struct KubeExec;
-/// The same command in several containers of several pods.
+/// Runs a command in several containers of several pods.
 pub struct KubeExecAll;
-/// A command in a pod that has the claims of a workload.
+/// Runs a command in a new pod that mounts the claims of a workload.
 pub struct PrepareData;
-/// Two commands beside each other that share a directory.
+/// Runs two commands in a new pod with a shared directory.
 pub struct MultiContainerRun;
 
-/// Runs a pod to its end and returns what one of its containers output.
-async fn run_pod(call: &Call, wanted: &Wanted, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
-    let made = call.make(wanted, false).await?;
-    call.started(&made).await?;
+/// Runs a pod to completion and returns the outputs of one of its containers.
+async fn run_pod(call: &Call, request: &PodRequest, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
+    let handle = call.create_pod(request, false).await?;
+    call.wait_until_started(&handle).await?;
     call.gauge.reach(Step::Execution);
     call.task.quiet();
-    let outputs = call.listen(&made, container, must_succeed).await?;
+    let outputs = call.wait_for_completion(&handle, container, must_succeed).await?;
     call.gauge.reach(Step::Cleanup);
     Ok(outputs)
 }
 
 impl Function for KubeTask {
-    fn again(&self) -> Again {
-        Again::TakeUp
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Resume
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
         Box::pin(async move {
             let arguments = &call.arguments;
-            let namespace = arguments.optional_text("namespace")?.unwrap_or_else(|| call.home.clone());
-            let wanted =
-                Wanted::task("kanister-job-", namespace, &arguments.text("image")?, &arguments.list("command")?);
-            run_pod(call, &wanted, CONTAINER, true).await
+            let namespace = arguments.optional_text("namespace")?.unwrap_or_else(|| call.server_namespace.clone());
+            let request =
+                PodRequest::task("kanister-job-", namespace, &arguments.text("image")?, &arguments.list("command")?);
+            run_pod(call, &request, CONTAINER, true).await
         })
     }
 }
 
 impl Function for PrepareData {
-    fn again(&self) -> Again {
-        Again::TakeUp
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Resume
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
@@ -66,37 +66,41 @@ impl Function for PrepareData {
                     .collect();
             }
             if claims.is_empty() {
-                return Err(Error::argument("volumes", "is missing, and the object of the action has no volumes"));
+                return Err(Error::argument("volumes", "missing, and the object of the action has no volumes"));
             }
             let command = arguments.list("command")?;
-            let mut wanted =
-                Wanted::task("prepare-data-job-", arguments.text("namespace")?, &arguments.text("image")?, &command);
-            wanted.mount(&claims);
-            if let Some(account) = arguments.optional_text("serviceaccount")? {
-                wanted.spec["serviceAccountName"] = json!(account);
+            let mut request = PodRequest::task(
+                "prepare-data-job-",
+                arguments.text("namespace")?,
+                &arguments.text("image")?,
+                &command,
+            );
+            request.mount(&claims);
+            if let Some(service_account) = arguments.optional_text("serviceaccount")? {
+                request.spec["serviceAccountName"] = json!(service_account);
             }
-            run_pod(call, &wanted, CONTAINER, arguments.flag("failOnError", false)?).await
+            run_pod(call, &request, CONTAINER, arguments.flag("failOnError", false)?).await
         })
     }
 }
 
 impl Function for MultiContainerRun {
-    fn again(&self) -> Again {
-        Again::TakeUp
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Resume
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
         Box::pin(async move {
             let arguments = &call.arguments;
-            let namespace = arguments.optional_text("namespace")?.unwrap_or_else(|| call.home.clone());
-            let wanted = Wanted {
+            let namespace = arguments.optional_text("namespace")?.unwrap_or_else(|| call.server_namespace.clone());
+            let request = PodRequest {
                 prefix: "kanister-job-",
                 namespace,
                 spec: shared_pod(call)?,
                 part: String::new(),
                 runs_a_command: true,
             };
-            run_pod(call, &wanted, "output", true).await
+            run_pod(call, &request, "output", true).await
         })
     }
 }
@@ -132,45 +136,46 @@ fn shared_pod(call: &Call) -> Result<Value, Error> {
     Ok(spec)
 }
 
-/// Hears both streams of a command; outputs count on the standard output only.
+/// Reads both streams of a command; outputs are read from stdout only.
 struct Streams<'a> {
-    out: Talk<'a>,
-    err: Talk<'a>,
+    out: PodOutput<'a>,
+    err: PodOutput<'a>,
 }
 
-impl Listener for Streams<'_> {
-    fn stdout(&mut self, piece: &[u8]) -> Result<(), Error> {
-        self.out.take(piece)
+impl OutputListener for Streams<'_> {
+    fn stdout(&mut self, chunk: &[u8]) -> Result<(), Error> {
+        self.out.push(chunk)
     }
 
-    fn stderr(&mut self, piece: &[u8]) -> Result<(), Error> {
-        // Somebody else's error text may look like an output of ours.
-        let _ = self.err.take(piece);
+    fn stderr(&mut self, chunk: &[u8]) -> Result<(), Error> {
+        // An invalid output line on stderr is not an error.
+        let _ = self.err.push(chunk);
         Ok(())
     }
 }
 
-async fn run_command(call: &Call, exec: &Exec, who: &str) -> Result<Outputs, Error> {
-    call.host.effect()?;
-    call.host.point("phase.exec.before");
-    let mut streams = Streams { out: Talk::new(call, who), err: Talk::new(call, format!("{who} stderr")) };
+async fn run_command(call: &Call, exec: &Exec, source: &str) -> Result<Outputs, Error> {
+    call.host.authorize_effect()?;
+    call.host.failpoint("phase.exec.before");
+    let mut streams =
+        Streams { out: PodOutput::new(call, source), err: PodOutput::new(call, format!("{source} stderr")) };
     let ended = exec.run(&call.client, &mut streams).await?;
-    call.host.point("phase.exec.after");
+    call.host.failpoint("phase.exec.after");
     let Streams { out, err } = streams;
-    let words = [err.last_words(), out.last_words()];
-    // What is left in the buffer of the error stream may be a frame.
+    let tails = [err.output_tail(), out.output_tail()];
+    // The rest of stderr may be a progress frame.
     let _ = err.finish();
     match ended {
-        Ended::Well => out.finish(),
-        Ended::Badly(code) => {
-            Err(exec.failed(code, words.iter().find(|words| !words.is_empty()).map_or("", String::as_str)))
+        ExitResult::Success => out.finish(),
+        ExitResult::ExitCode(code) => {
+            Err(exec.failed(code, tails.iter().find(|tail| !tail.is_empty()).map_or("", String::as_str)))
         }
     }
 }
 
 impl Function for KubeExec {
-    fn again(&self) -> Again {
-        Again::Never
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Never
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
@@ -190,8 +195,8 @@ impl Function for KubeExec {
 }
 
 impl Function for KubeExecAll {
-    fn again(&self) -> Again {
-        Again::Never
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Never
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
@@ -210,22 +215,22 @@ impl Function for KubeExecAll {
             }
             call.gauge.reach(Step::Execution);
             call.task.quiet();
-            let answers = join_all(execs.iter().map(|exec| async move {
-                let who = format!("{} {}", exec.pod, exec.container.as_deref().unwrap_or_default());
-                run_command(call, exec, &who).await
+            let results = join_all(execs.iter().map(|exec| async move {
+                let source = format!("{} {}", exec.pod, exec.container.as_deref().unwrap_or_default());
+                run_command(call, exec, &source).await
             }))
             .await;
             call.gauge.reach(Step::Cleanup);
-            together(answers)
+            merge_outputs(results)
         })
     }
 }
 
-/// All outputs, or all errors.
-pub fn together(answers: Vec<Result<Outputs, Error>>) -> Result<Outputs, Error> {
+/// Merges the outputs of several commands, or their errors.
+pub fn merge_outputs(results: Vec<Result<Outputs, Error>>) -> Result<Outputs, Error> {
     let (mut outputs, mut errors) = (Outputs::new(), Vec::new());
-    for answer in answers {
-        match answer {
+    for result in results {
+        match result {
             Ok(more) => outputs.extend(more),
             Err(error) => errors.push(error),
         }

@@ -1,16 +1,16 @@
-//! What goes wrong inside, before the template's name and line are known.
+//! Evaluation errors, without the name and line of the template.
 
-use super::limits::Exceeded;
+use super::limits::LimitExceeded;
 
 /// A failure of a function or a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum EvalError {
     Message(String),
     NotFound(String),
     TooMuch(&'static str),
 }
 
-impl Fault {
+impl EvalError {
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self::Message(message.into())
     }
@@ -20,8 +20,8 @@ impl Fault {
     }
 }
 
-impl From<Exceeded> for Fault {
-    fn from(exceeded: Exceeded) -> Self {
+impl From<LimitExceeded> for EvalError {
+    fn from(exceeded: LimitExceeded) -> Self {
         Self::TooMuch(exceeded.0)
     }
 }

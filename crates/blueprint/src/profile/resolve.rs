@@ -1,4 +1,4 @@
-//! A Profile resource and its Secret, put together as templates see them.
+//! Combines a Profile and its Secret into the template parameter `.Profile`.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 
 use super::{ProfileError, Result};
 
-/// The Secret a Profile names: namespace and name.
-pub fn secret_of(profile: &api::Profile) -> Result<(Option<String>, String)> {
+/// Namespace and name of the Secret of a Profile.
+pub fn secret_reference(profile: &api::Profile) -> Result<(Option<String>, String)> {
     let credential = profile.spec.credential.clone().unwrap_or_default();
     let reference = match credential.type_.as_deref() {
         Some("keyPair") => credential.key_pair.and_then(|pair| pair.secret),
         Some("secret") => credential.secret,
-        Some("kopia") => return Err(ProfileError::unsupported("a credential of a kopia server")),
+        Some("kopia") => return Err(ProfileError::unsupported("a credential of a Kopia server")),
         other => {
             let other = other.unwrap_or_default();
-            return Err(ProfileError::invalid(format!("its credential type {other:?} is not keyPair or secret")));
+            return Err(ProfileError::invalid(format!("credential type {other:?}, expected keyPair or secret")));
         }
     };
     let reference = reference.unwrap_or_default();
     let name = reference.name.filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| ProfileError::invalid("its credential names no secret"))?;
+    let name = name.ok_or_else(|| ProfileError::invalid("credential has no secret"))?;
     Ok((reference.namespace.filter(|namespace| !namespace.is_empty()), name))
 }
 
-/// What templates see as `.Profile`.
+/// The template parameter `.Profile`.
 pub fn resolve(profile: &api::Profile, secret: &BTreeMap<String, Vec<u8>>) -> Result<Value> {
     let location = profile.spec.location.clone().unwrap_or_default();
     let credential = profile.spec.credential.clone().unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn resolve(profile: &api::Profile, secret: &BTreeMap<String, Vec<u8>>) -> Re
         Some(pair) => Some(key_pair(&pair, secret)?),
         None => None,
     };
-    let whole = (credential.type_.as_deref() == Some("secret")).then(|| {
+    let secret_json = (credential.type_.as_deref() == Some("secret")).then(|| {
         let data: BTreeMap<_, _> = secret.iter().map(|(key, value)| (key, BASE64_STANDARD.encode(value))).collect();
         let kind = match location.type_.as_deref() {
             Some("azure") => "azure",
@@ -50,7 +50,7 @@ pub fn resolve(profile: &api::Profile, secret: &BTreeMap<String, Vec<u8>>) -> Re
             "type": text(location.type_), "bucket": text(location.bucket), "endpoint": text(location.endpoint),
             "prefix": text(location.prefix), "region": text(location.region),
         },
-        "Credential": { "Type": text(credential.type_), "KeyPair": pair, "Secret": whole, "KopiaServerSecret": null },
+        "Credential": { "Type": text(credential.type_), "KeyPair": pair, "Secret": secret_json, "KopiaServerSecret": null },
         "SkipSSLVerify": profile.spec.skip_ssl_verify.unwrap_or(false),
     }))
 }
@@ -59,7 +59,7 @@ fn key_pair(pair: &api::KeyPair, secret: &BTreeMap<String, Vec<u8>>) -> Result<V
     let text = |field: &Option<String>| {
         let field = field.clone().unwrap_or_default();
         let value = secret.get(&field);
-        let value = value.ok_or_else(|| ProfileError::invalid(format!("its secret has no key {field:?}")))?;
+        let value = value.ok_or_else(|| ProfileError::invalid(format!("secret has no key {field:?}")))?;
         Ok(String::from_utf8_lossy(value).trim_end_matches('\n').to_owned())
     };
     Ok(json!({ "ID": text(&pair.id_field)?, "Secret": text(&pair.secret_field)? }))

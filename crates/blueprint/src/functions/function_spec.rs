@@ -1,52 +1,52 @@
-//! Every function of Kanister by name: its arguments, its outputs, and how it shows progress.
+//! Specifications of all functions of Kanister: arguments, outputs and progress.
 
 use crate::template;
 
-/// How a function's phase moves from 0 to 100.
+/// How the progress of a phase is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum ProgressKind {
     /// By the bytes that a mover reports.
     Bytes,
     /// In three equal steps: prerequisites, execution, cleanup.
     Steps,
-    /// 0 until it is done.
-    AtTheEnd,
+    /// 0 until it is complete.
+    OnCompletion,
 }
 
-/// Whether this program can run a function.
+/// Whether a function is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It can.
+    /// Supported.
     Full,
-    /// It cannot, and says why.
-    Refused(&'static str),
+    /// Not supported, and why.
+    Unsupported(&'static str),
 }
 
-/// What one function takes and gives.
+/// The specification of a function.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct FunctionSpec {
     /// The name in a phase's `func`.
     pub name: &'static str,
-    /// Arguments that must be there and must not be null.
+    /// Required arguments, which must not be null.
     pub required: &'static [&'static str],
-    /// Groups of arguments of which exactly one must be there.
+    /// Groups of arguments of which exactly one is required.
     pub one_of: &'static [&'static [&'static str]],
-    /// Arguments that may be there.
+    /// Optional arguments.
     pub optional: &'static [&'static str],
-    /// The keys of its output that it always makes itself.
+    /// The keys of its own outputs.
     pub outputs: &'static [&'static str],
-    /// Whether lines of `kando output` become outputs too.
-    pub takes_outputs: bool,
-    /// How its progress is shown.
-    pub shown: Shown,
-    /// Whether its arguments are rendered before it is called; the others render some of them by themselves.
+    /// Whether outputs of `kando output` are accepted.
+    pub accepts_kando_outputs: bool,
+    /// How its progress is measured.
+    pub progress: ProgressKind,
+    /// Whether its arguments are rendered before the call; the other functions render them themselves.
     pub rendered: bool,
-    /// Whether this program can run it.
+    /// Whether it is supported.
     pub support: Support,
 }
 
-impl Function {
-    /// Whether an argument may be given at all.
+impl FunctionSpec {
+    /// Whether the function has this argument.
     pub fn accepts(&self, argument: &str) -> bool {
         self.required.contains(&argument)
             || self.optional.contains(&argument)
@@ -54,54 +54,54 @@ impl Function {
     }
 }
 
-/// The function of this name, whether it can be run or is refused by name.
-pub fn find(name: &str) -> Option<&'static Function> {
+/// The specification of a function, supported or not.
+pub fn find(name: &str) -> Option<&'static FunctionSpec> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
-/// Whether a text is a version, as `preferredVersion` has them. Every function has exactly one here: Kanister's default.
+/// Whether a string is a version, as in `preferredVersion`. Every function has exactly one version: Kanister's default.
 pub fn is_version(text: &str) -> bool {
     template::is_version(text)
 }
 
-const BLANK: Function = Function {
+const DEFAULTS: FunctionSpec = FunctionSpec {
     name: "",
     required: &[],
     one_of: &[],
     optional: &[],
     outputs: &[],
-    takes_outputs: false,
-    shown: Shown::Steps,
+    accepts_kando_outputs: false,
+    progress: ProgressKind::Steps,
     rendered: true,
     support: Support::Full,
 };
 
-const NO_RDS: Support = Support::Refused("functions of Amazon RDS are not supported");
-const NO_KOPIA_SERVER: Support = Support::Refused("functions of Kanister's Kopia repository server are not supported");
+const NO_RDS: Support = Support::Unsupported("Amazon RDS functions are not supported");
+const NO_KOPIA_SERVER: Support = Support::Unsupported("Kopia repository server functions are not supported");
 
 /// All functions, in Kanister's groups.
-pub const FUNCTIONS: &[Function] = &[
-    Function {
+pub const FUNCTIONS: &[FunctionSpec] = &[
+    FunctionSpec {
         name: "KubeTask",
         required: &["image", "command"],
         optional: &["namespace", "podOverride", "podLabels", "podAnnotations"],
-        takes_outputs: true,
-        ..BLANK
+        accepts_kando_outputs: true,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "KubeExec",
         required: &["namespace", "pod", "command"],
         optional: &["container"],
-        takes_outputs: true,
-        ..BLANK
+        accepts_kando_outputs: true,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "KubeExecAll",
         required: &["namespace", "pods", "containers", "command"],
-        takes_outputs: true,
-        ..BLANK
+        accepts_kando_outputs: true,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "MultiContainerRun",
         required: &["backgroundImage", "backgroundCommand", "outputImage", "outputCommand"],
         optional: &[
@@ -115,55 +115,55 @@ pub const FUNCTIONS: &[Function] = &[
             "podLabels",
             "podAnnotations",
         ],
-        takes_outputs: true,
-        ..BLANK
+        accepts_kando_outputs: true,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "KubeOps",
         required: &["operation"],
         optional: &["namespace", "spec", "objectReference"],
         outputs: &["apiVersion", "group", "resource", "kind", "name", "namespace"],
-        ..BLANK
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "ScaleWorkload",
         required: &["replicas"],
         optional: &["namespace", "name", "kind", "waitForReady"],
         outputs: &["originalReplicaCount"],
-        shown: Shown::AtTheEnd,
-        ..BLANK
+        progress: ProgressKind::OnCompletion,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "PrepareData",
         required: &["namespace", "image", "command"],
         optional: &["volumes", "serviceaccount", "failOnError", "podOverride", "podLabels", "podAnnotations"],
-        takes_outputs: true,
-        ..BLANK
+        accepts_kando_outputs: true,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "BackupData",
         required: &["namespace", "pod", "container", "includePath", "backupArtifactPrefix"],
         optional: &["encryptionKey", "insecureTLS"],
         outputs: &["backupID", "backupTag", "fileCount", "size", "phySize", "version"],
-        shown: Shown::Bytes,
-        ..BLANK
+        progress: ProgressKind::Bytes,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "BackupDataAll",
         required: &["namespace", "container", "includePath", "backupArtifactPrefix"],
         optional: &["pods", "encryptionKey", "insecureTLS"],
         outputs: &["BackupAllInfo", "version"],
-        shown: Shown::Bytes,
-        ..BLANK
+        progress: ProgressKind::Bytes,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "BackupDataStats",
         required: &["namespace", "backupArtifactPrefix", "backupID"],
         optional: &["image", "statsMode", "encryptionKey", "podOverride", "podLabels", "podAnnotations"],
         outputs: &["mode", "fileCount", "size", "version"],
-        ..BLANK
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "RestoreData",
         required: &["namespace", "image", "backupArtifactPrefix"],
         one_of: &[&["backupTag", "backupIdentifier"], &["pod", "volumes"]],
@@ -176,11 +176,11 @@ pub const FUNCTIONS: &[Function] = &[
             "podLabels",
             "podAnnotations",
         ],
-        takes_outputs: true,
-        shown: Shown::Bytes,
-        ..BLANK
+        accepts_kando_outputs: true,
+        progress: ProgressKind::Bytes,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "RestoreDataAll",
         required: &["namespace", "image", "backupArtifactPrefix", "backupInfo"],
         optional: &[
@@ -192,11 +192,11 @@ pub const FUNCTIONS: &[Function] = &[
             "podLabels",
             "podAnnotations",
         ],
-        takes_outputs: true,
-        shown: Shown::Bytes,
-        ..BLANK
+        accepts_kando_outputs: true,
+        progress: ProgressKind::Bytes,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "CopyVolumeData",
         required: &["namespace", "volume", "dataArtifactPrefix"],
         optional: &["image", "encryptionKey", "mountPath", "insecureTLS", "podOverride", "podLabels", "podAnnotations"],
@@ -210,10 +210,10 @@ pub const FUNCTIONS: &[Function] = &[
             "phySize",
             "version",
         ],
-        shown: Shown::Bytes,
-        ..BLANK
+        progress: ProgressKind::Bytes,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "DeleteData",
         required: &["namespace", "backupArtifactPrefix"],
         one_of: &[&["backupID", "backupTag"]],
@@ -227,9 +227,9 @@ pub const FUNCTIONS: &[Function] = &[
             "podAnnotations",
         ],
         outputs: &["spaceFreed"],
-        ..BLANK
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "DeleteDataAll",
         required: &["namespace", "backupArtifactPrefix", "backupInfo"],
         optional: &[
@@ -242,47 +242,69 @@ pub const FUNCTIONS: &[Function] = &[
             "podAnnotations",
         ],
         outputs: &["spaceFreed"],
-        ..BLANK
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "CheckRepository",
         required: &["backupArtifactPrefix"],
         optional: &["image", "encryptionKey", "insecureTLS", "podOverride", "podLabels", "podAnnotations"],
         outputs: &["passwordIncorrect", "repoUnavailable", "version"],
-        ..BLANK
+        ..DEFAULTS
     },
-    Function { name: "LocationDelete", required: &["artifact"], shown: Shown::AtTheEnd, ..BLANK },
-    Function { name: "Wait", required: &["timeout", "conditions"], shown: Shown::AtTheEnd, rendered: false, ..BLANK },
-    Function { name: "WaitV2", required: &["timeout", "conditions"], shown: Shown::AtTheEnd, rendered: false, ..BLANK },
-    Function {
+    FunctionSpec { name: "LocationDelete", required: &["artifact"], progress: ProgressKind::OnCompletion, ..DEFAULTS },
+    FunctionSpec {
+        name: "Wait",
+        required: &["timeout", "conditions"],
+        progress: ProgressKind::OnCompletion,
+        rendered: false,
+        ..DEFAULTS
+    },
+    FunctionSpec {
+        name: "WaitV2",
+        required: &["timeout", "conditions"],
+        progress: ProgressKind::OnCompletion,
+        rendered: false,
+        ..DEFAULTS
+    },
+    FunctionSpec {
         name: "CreateCSISnapshot",
         required: &["pvc", "namespace", "snapshotClass"],
         optional: &["name", "labels"],
         outputs: &["name", "pvc", "namespace", "restoreSize", "snapshotContent"],
-        shown: Shown::AtTheEnd,
-        ..BLANK
+        progress: ProgressKind::OnCompletion,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "CreateCSISnapshotStatic",
         required: &["name", "namespace", "driver", "snapshotHandle", "snapshotClass"],
         outputs: &["name", "namespace", "restoreSize", "snapshotContent"],
-        shown: Shown::AtTheEnd,
-        ..BLANK
+        progress: ProgressKind::OnCompletion,
+        ..DEFAULTS
     },
-    Function {
+    FunctionSpec {
         name: "RestoreCSISnapshot",
         required: &["name", "pvc", "namespace", "storageClass", "restoreSize"],
         optional: &["accessModes", "volumeMode", "labels"],
-        shown: Shown::AtTheEnd,
-        ..BLANK
+        progress: ProgressKind::OnCompletion,
+        ..DEFAULTS
     },
-    Function { name: "DeleteCSISnapshot", required: &["name", "namespace"], shown: Shown::AtTheEnd, ..BLANK },
-    Function { name: "DeleteCSISnapshotContent", required: &["name"], shown: Shown::AtTheEnd, ..BLANK },
-    Function { name: "CreateRDSSnapshot", support: NO_RDS, ..BLANK },
-    Function { name: "ExportRDSSnapshotToLocation", support: NO_RDS, ..BLANK },
-    Function { name: "RestoreRDSSnapshot", support: NO_RDS, ..BLANK },
-    Function { name: "DeleteRDSSnapshot", support: NO_RDS, ..BLANK },
-    Function { name: "BackupDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..BLANK },
-    Function { name: "RestoreDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..BLANK },
-    Function { name: "DeleteDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..BLANK },
+    FunctionSpec {
+        name: "DeleteCSISnapshot",
+        required: &["name", "namespace"],
+        progress: ProgressKind::OnCompletion,
+        ..DEFAULTS
+    },
+    FunctionSpec {
+        name: "DeleteCSISnapshotContent",
+        required: &["name"],
+        progress: ProgressKind::OnCompletion,
+        ..DEFAULTS
+    },
+    FunctionSpec { name: "CreateRDSSnapshot", support: NO_RDS, ..DEFAULTS },
+    FunctionSpec { name: "ExportRDSSnapshotToLocation", support: NO_RDS, ..DEFAULTS },
+    FunctionSpec { name: "RestoreRDSSnapshot", support: NO_RDS, ..DEFAULTS },
+    FunctionSpec { name: "DeleteRDSSnapshot", support: NO_RDS, ..DEFAULTS },
+    FunctionSpec { name: "BackupDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..DEFAULTS },
+    FunctionSpec { name: "RestoreDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..DEFAULTS },
+    FunctionSpec { name: "DeleteDataUsingKopiaServer", support: NO_KOPIA_SERVER, ..DEFAULTS },
 ];

@@ -1,12 +1,12 @@
 //! Values as Go's fmt prints them.
 
-use super::fault::Fault;
+use super::eval_error::EvalError;
 use super::float;
 use super::limits;
 use super::quote;
 use super::value::{Struct, Value, Width};
 
-/// How one value is to be printed.
+/// The format of one value.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "they are Go's flags, each by itself")]
 pub(super) struct Spec {
@@ -23,24 +23,24 @@ pub(super) struct Spec {
     pub(super) syntax: bool,
 }
 
-/// Text that is being made, up to a limit.
+/// An output buffer with a limit.
 #[derive(Debug, Default)]
-pub(super) struct Out {
+pub(super) struct FormatBuffer {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Out {
-    pub(super) fn push(&mut self, text: impl AsRef<[u8]>) -> Result<(), Fault> {
+impl FormatBuffer {
+    pub(super) fn push(&mut self, text: impl AsRef<[u8]>) -> Result<(), EvalError> {
         let text = text.as_ref();
-        if self.bytes.len() + text.len() > limits::OUTPUT {
-            return Err(Fault::too_much("8 MiB in one value"));
+        if self.bytes.len() + text.len() > limits::MAX_OUTPUT_BYTES {
+            return Err(EvalError::too_much("8 MiB in one value"));
         }
         self.bytes.extend_from_slice(text);
         Ok(())
     }
 
     /// Pads to the width, counted in characters.
-    pub(super) fn pad(&mut self, text: &[u8], spec: Spec) -> Result<(), Fault> {
+    pub(super) fn pad(&mut self, text: &[u8], spec: Spec) -> Result<(), EvalError> {
         let Some(width) = spec.width else { return self.push(text) };
         let missing = width.saturating_sub(characters(text));
         if spec.minus {
@@ -57,19 +57,19 @@ fn characters(text: &[u8]) -> usize {
 }
 
 /// `%v` of a value.
-pub(super) fn shown(value: &Value) -> Result<Vec<u8>, Fault> {
-    // Most values are text; they need no copy through a formatter.
+pub(super) fn shown(value: &Value) -> Result<Vec<u8>, EvalError> {
+    // Strings, the most frequent values, are copied directly.
     if let Value::Text(bytes) = value {
         return Ok(bytes.to_vec());
     }
-    let mut out = Out::default();
+    let mut out = FormatBuffer::default();
     print(&mut out, value, 'v', Spec::default(), 0)?;
     Ok(out.bytes)
 }
 
-/// Go's `Sprint`: spaces between operands that are no strings.
-pub(super) fn sprint(values: &[Value]) -> Result<Vec<u8>, Fault> {
-    let mut out = Out::default();
+/// Go's `Sprint`: spaces between operands that are not strings.
+pub(super) fn sprint(values: &[Value]) -> Result<Vec<u8>, EvalError> {
+    let mut out = FormatBuffer::default();
     for (at, value) in values.iter().enumerate() {
         let is_text = |value: &Value| matches!(value, Value::Text(_));
         if at > 0 && !is_text(value) && !is_text(&values[at - 1]) {
@@ -81,9 +81,15 @@ pub(super) fn sprint(values: &[Value]) -> Result<Vec<u8>, Fault> {
 }
 
 /// Prints one value with a verb.
-pub(super) fn print(out: &mut Out, value: &Value, verb: char, spec: Spec, depth: usize) -> Result<(), Fault> {
-    if depth > limits::VALUES {
-        return Err(Fault::too_much("120 values in each other"));
+pub(super) fn print(
+    out: &mut FormatBuffer,
+    value: &Value,
+    verb: char,
+    spec: Spec,
+    depth: usize,
+) -> Result<(), EvalError> {
+    if depth > limits::MAX_VALUE_NESTING {
+        return Err(EvalError::too_much("120 values in each other"));
     }
     match (verb, value) {
         ('T', _) => out.pad(value.type_name().as_bytes(), spec),
@@ -113,14 +119,14 @@ pub(super) fn print(out: &mut Out, value: &Value, verb: char, spec: Spec, depth:
     }
 }
 
-fn separate(out: &mut Out, at: usize, spec: Spec) -> Result<(), Fault> {
+fn separate(out: &mut FormatBuffer, at: usize, spec: Spec) -> Result<(), EvalError> {
     match at {
         0 => Ok(()),
         _ => out.push(if spec.syntax { ", " } else { " " }),
     }
 }
 
-fn list(out: &mut Out, value: &Value, verb: char, spec: Spec, depth: usize) -> Result<(), Fault> {
+fn list(out: &mut FormatBuffer, value: &Value, verb: char, spec: Spec, depth: usize) -> Result<(), EvalError> {
     out.push(if spec.syntax { format!("{}{{", value.type_name()) } else { "[".into() })?;
     for (at, item) in value.elements().unwrap_or_default().iter().enumerate() {
         separate(out, at, spec)?;
@@ -129,9 +135,9 @@ fn list(out: &mut Out, value: &Value, verb: char, spec: Spec, depth: usize) -> R
     out.push(if spec.syntax { "}" } else { "]" })
 }
 
-fn structure(out: &mut Out, found: &Struct, verb: char, spec: Spec, depth: usize) -> Result<(), Fault> {
+fn structure(out: &mut FormatBuffer, found: &Struct, verb: char, spec: Spec, depth: usize) -> Result<(), EvalError> {
     if found.pointer && depth > 0 {
-        // Go prints an address; no two runs have the same.
+        // Go prints an address, which differs between runs.
         return out.push("0xc000000000");
     }
     if found.pointer {
@@ -152,8 +158,8 @@ fn structure(out: &mut Out, found: &Struct, verb: char, spec: Spec, depth: usize
     out.push("}")
 }
 
-/// A verb that does not fit the value.
-fn bad(out: &mut Out, verb: char, value: &Value) -> Result<(), Fault> {
+/// A verb that is invalid for the value.
+fn bad(out: &mut FormatBuffer, verb: char, value: &Value) -> Result<(), EvalError> {
     out.push(format!("%!{verb}("))?;
     if let Some(found) = value.type_of() {
         out.push(found.name())?;
@@ -163,7 +169,7 @@ fn bad(out: &mut Out, verb: char, value: &Value) -> Result<(), Fault> {
     out.push(")")
 }
 
-fn text(out: &mut Out, bytes: &[u8], verb: char, spec: Spec, value: &Value) -> Result<(), Fault> {
+fn text(out: &mut FormatBuffer, bytes: &[u8], verb: char, spec: Spec, value: &Value) -> Result<(), EvalError> {
     match verb {
         'v' if spec.syntax => quoted(out, bytes, Spec { syntax: false, sharp: false, ..spec }),
         'v' | 's' => out.pad(truncated(bytes, spec), spec),
@@ -173,7 +179,7 @@ fn text(out: &mut Out, bytes: &[u8], verb: char, spec: Spec, value: &Value) -> R
     }
 }
 
-fn quoted(out: &mut Out, bytes: &[u8], spec: Spec) -> Result<(), Fault> {
+fn quoted(out: &mut FormatBuffer, bytes: &[u8], spec: Spec) -> Result<(), EvalError> {
     let bytes = truncated(bytes, spec);
     let raw = spec.sharp && std::str::from_utf8(bytes).is_ok_and(can_be_raw);
     if raw {
@@ -204,7 +210,7 @@ fn truncated(bytes: &[u8], spec: Spec) -> &[u8] {
     bytes
 }
 
-fn hex(out: &mut Out, bytes: &[u8], verb: char, spec: Spec) -> Result<(), Fault> {
+fn hex(out: &mut FormatBuffer, bytes: &[u8], verb: char, spec: Spec) -> Result<(), EvalError> {
     let bytes = &bytes[..spec.precision.map_or(bytes.len(), |most| most.min(bytes.len()))];
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let prefix = if spec.sharp { "0x" } else { "" };
@@ -217,7 +223,7 @@ fn hex(out: &mut Out, bytes: &[u8], verb: char, spec: Spec) -> Result<(), Fault>
     out.pad(joined.as_bytes(), spec)
 }
 
-fn floating(out: &mut Out, number: f64, verb: char, spec: Spec, value: &Value) -> Result<(), Fault> {
+fn floating(out: &mut FormatBuffer, number: f64, verb: char, spec: Spec, value: &Value) -> Result<(), EvalError> {
     let precision = match verb {
         'v' | 'g' | 'G' => spec.precision,
         'e' | 'E' | 'f' | 'F' => Some(spec.precision.unwrap_or(6)),
@@ -250,7 +256,14 @@ fn floating(out: &mut Out, number: f64, verb: char, spec: Spec, value: &Value) -
     }
 }
 
-fn integer(out: &mut Out, number: i64, width: Width, verb: char, spec: Spec, value: &Value) -> Result<(), Fault> {
+fn integer(
+    out: &mut FormatBuffer,
+    number: i64,
+    width: Width,
+    verb: char,
+    spec: Spec,
+    value: &Value,
+) -> Result<(), EvalError> {
     let magnitude = number.unsigned_abs();
     let digits = match verb {
         'v' if spec.syntax && width == Width::Uint8 => format!("0x{magnitude:x}"),
@@ -297,7 +310,7 @@ fn character(number: i64) -> char {
     u32::try_from(number).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-fn unicode(out: &mut Out, number: i64, spec: Spec) -> Result<(), Fault> {
+fn unicode(out: &mut FormatBuffer, number: i64, spec: Spec) -> Result<(), EvalError> {
     let code = format!("U+{number:04X}");
     let shown = character(number);
     let text = if spec.sharp && quote::is_printable(shown) { format!("{code} '{shown}'") } else { code };
