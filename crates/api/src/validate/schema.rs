@@ -1,4 +1,4 @@
-//! The part of validation that the CRD's schema knows: types, enums, formats, required and unknown fields.
+//! Validation against the schema of the CRD: types, enums, formats, required and unknown fields.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,11 +8,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Map, Value};
 
-use super::{Faults, describe, one_of};
+use super::{FieldErrors, describe, one_of};
 use crate::go::GoDuration;
 
-/// Strings of these names are durations in every Velero kind. Upstream's schemas say only `string`, and so must ours.
-const DURATIONS: &[&str] = &[
+/// Fields that are durations in every Velero kind. Their schema is `string`, as upstream's is.
+const DURATION_FIELDS: &[&str] = &[
     "ttl",
     "csiSnapshotTimeout",
     "itemOperationTimeout",
@@ -24,7 +24,7 @@ const DURATIONS: &[&str] = &[
     "maintenanceFrequency",
     "operationTimeout",
 ];
-const OPERATORS: &[&str] = &["In", "NotIn", "Exists", "DoesNotExist"];
+const SELECTOR_OPERATORS: &[&str] = &["In", "NotIn", "Exists", "DoesNotExist"];
 
 type Schemas = BTreeMap<(String, String), JSONSchemaProps>;
 
@@ -45,38 +45,38 @@ pub(super) fn schema_of(api_version: &str, kind: &str) -> Option<&'static JSONSc
     SCHEMAS.get(&(api_version.to_owned(), kind.to_owned()))
 }
 
-pub(super) fn check(object: &Value, schema: &JSONSchemaProps, faults: &mut Faults) {
+pub(super) fn check(object: &Value, schema: &JSONSchemaProps, errors: &mut FieldErrors) {
     let fields = object.as_object().into_iter().flatten();
     for (name, value) in fields.filter(|(name, _)| name.as_str() != "metadata") {
         let strictness = if name == "status" { Strictness::Status } else { Strictness::Spec };
-        let mut walk = Walk { strictness, faults };
+        let mut check = SchemaCheck { strictness, errors };
         match property(schema, name) {
-            Some(property) => walk.value(name, name, value, property),
-            None => walk.unknown(name, schema),
+            Some(property) => check.value(name, name, value, property),
+            None => check.unknown_field(name, schema),
         }
     }
-    let mut walk = Walk { strictness: Strictness::Spec, faults };
-    // A missing spec is an empty one: what that lacks is missing by name.
+    let mut check = SchemaCheck { strictness: Strictness::Spec, errors };
+    // A missing spec is validated as an empty one, so that errors name the missing fields.
     if let (None, Some(spec)) = (object.get("spec"), property(schema, "spec")) {
-        walk.value("spec", "spec", &Value::Object(Map::new()), spec);
+        check.value("spec", "spec", &Value::Object(Map::new()), spec);
     }
 }
 
-/// How much is expected of what is being read.
+/// Which schema violations are errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strictness {
-    /// What a user asks for: nothing unknown, or the user would not get it and not know.
+    /// User input: unknown fields and values are errors, because ignoring them would go unnoticed.
     Spec,
-    /// What another program found out: its types matter, a state or field of a newer version does no harm.
+    /// Written by a controller: types are checked; fields and values of a newer version are accepted.
     Status,
 }
 
-struct Walk<'a> {
+struct SchemaCheck<'a> {
     strictness: Strictness,
-    faults: &'a mut Faults,
+    errors: &'a mut FieldErrors,
 }
 
-impl Walk<'_> {
+impl SchemaCheck<'_> {
     fn value(&mut self, path: &str, name: &str, value: &Value, schema: &JSONSchemaProps) {
         if value.is_null() && schema.nullable == Some(true) {
             return;
@@ -88,7 +88,7 @@ impl Walk<'_> {
             ("string", Value::String(text)) => self.string(path, name, text, schema),
             ("integer", Value::Number(number)) if number.is_i64() => self.integer(path, value),
             ("boolean", Value::Bool(_)) => {}
-            _ => self.faults.add(path, describe(value), type_in_words(type_)),
+            _ => self.errors.add_invalid(path, describe(value), describe_type(type_)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Walk<'_> {
         for name in schema.required.iter().flatten() {
             if fields.get(name).is_none_or(Value::is_null) && self.strictness == Strictness::Spec {
                 let type_ = property(schema, name).and_then(|schema| schema.type_.as_deref()).unwrap_or("object");
-                self.faults.add(format!("{path}.{name}"), "nothing", type_in_words(type_));
+                self.errors.add_missing(format!("{path}.{name}"), describe_type(type_));
             }
         }
         for (name, value) in fields.iter().filter(|(name, value)| !(is_required(schema, name) && value.is_null())) {
@@ -104,17 +104,21 @@ impl Walk<'_> {
             match (property(schema, name), &schema.additional_properties) {
                 (Some(property), _) => self.value(&field_path, name, value, property),
                 (None, Some(JSONSchemaPropsOrBool::Schema(values))) => self.value(&field_path, "", value, values),
-                // A map of anything, such as the arguments of a function.
+                // A map of any values, such as the arguments of a function.
                 (None, _) if schema.properties.is_none() && path != "spec" => {}
-                (None, _) => self.unknown(&field_path, schema),
+                (None, _) => self.unknown_field(&field_path, schema),
             }
         }
     }
 
     fn array(&mut self, path: &str, name: &str, items: &[Value], schema: &JSONSchemaProps) {
-        let least = usize::try_from(schema.min_items.unwrap_or(0)).unwrap_or(0);
-        if items.len() < least {
-            self.faults.add(path, format!("a list of {}", items.len()), format!("a list of {least} or more"));
+        let min_items = usize::try_from(schema.min_items.unwrap_or(0)).unwrap_or(0);
+        if items.len() < min_items {
+            self.errors.add_invalid(
+                path,
+                format!("a list of {}", items.len()),
+                format!("a list of {min_items} or more"),
+            );
         }
         let Some(JSONSchemaPropsOrArray::Schema(item_schema)) = &schema.items else { return };
         for (index, item) in items.iter().enumerate() {
@@ -124,41 +128,41 @@ impl Walk<'_> {
 
     fn string(&mut self, path: &str, name: &str, text: &str, schema: &JSONSchemaProps) {
         if schema.format.as_deref() == Some("date-time") && text.parse::<jiff::Timestamp>().is_err() {
-            self.faults.add(path, describe(&text.into()), "a time such as \"2006-01-02T15:04:05Z\"");
+            self.errors.add_invalid(path, describe(&text.into()), "a timestamp such as \"2006-01-02T15:04:05Z\"");
         }
         if self.strictness == Strictness::Status {
             return;
         }
         if let Some(values) = &schema.enum_ {
             let known: Vec<&str> = values.iter().filter_map(|value| value.0.as_str()).collect();
-            self.faults.require_one_of(path, &text.into(), &known);
-        } else if path.starts_with("spec.") && DURATIONS.contains(&name) {
+            self.errors.require_one_of(path, &text.into(), &known);
+        } else if path.starts_with("spec.") && DURATION_FIELDS.contains(&name) {
             self.duration(path, text);
         } else if name == "operator" && path.contains("matchExpressions[") {
-            self.faults.require_one_of(path, &text.into(), OPERATORS);
+            self.errors.require_one_of(path, &text.into(), SELECTOR_OPERATORS);
         }
     }
 
     fn duration(&mut self, path: &str, text: &str) {
-        const ALLOWED: &str = "a duration of zero or more such as \"4h0m0s\" (units: ns, us, ms, s, m, h)";
+        const EXPECTED: &str = "a duration of zero or more such as \"4h0m0s\" (units: ns, us, ms, s, m, h)";
         let duration = text.parse::<GoDuration>().ok();
         if duration.is_none_or(|duration| duration.as_std().is_none()) {
-            self.faults.add(path, describe(&text.into()), ALLOWED);
+            self.errors.add_invalid(path, describe(&text.into()), EXPECTED);
         }
     }
 
-    /// Nothing that can be asked for is counted below zero.
+    /// No number in a spec may be negative.
     fn integer(&mut self, path: &str, value: &Value) {
         if self.strictness == Strictness::Spec && value.as_i64().is_some_and(|number| number < 0) {
-            self.faults.add(path, describe(value), "a whole number of zero or more");
+            self.errors.add_invalid(path, describe(value), "a whole number of zero or more");
         }
     }
 
-    fn unknown(&mut self, path: &str, schema: &JSONSchemaProps) {
+    fn unknown_field(&mut self, path: &str, schema: &JSONSchemaProps) {
         if self.strictness == Strictness::Spec {
             let known: Vec<&str> = schema.properties.iter().flatten().map(|(name, _)| name.as_str()).collect();
-            let allowed = if known.is_empty() { "no field at all".to_owned() } else { one_of(&known) };
-            self.faults.add(path, "a field this version does not know", allowed);
+            let expected = if known.is_empty() { "no fields".to_owned() } else { one_of(&known) };
+            self.errors.add(path, "unknown field", expected);
         }
     }
 }
@@ -171,7 +175,7 @@ fn is_required(schema: &JSONSchemaProps, name: &str) -> bool {
     schema.required.iter().flatten().any(|required| required == name)
 }
 
-fn type_in_words(type_: &str) -> &'static str {
+fn describe_type(type_: &str) -> &'static str {
     match type_ {
         "array" => "a list",
         "boolean" => "true or false",
