@@ -1,6 +1,6 @@
 //! Objects for tests, built on the types: `Backup::fixture().in_progress()`.
 //!
-//! Every fixture is in the namespace `velero`, has a name, a uid and a creation time, and nothing has happened to it yet.
+//! Every fixture is in the namespace `velero`, has a name, a uid and a creation time, and no status.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -15,7 +15,7 @@ use crate::velero::v1::{
     Schedule, ScheduleSpec, TransferPhase, TransferProgress, UploaderType,
 };
 
-/// The moment every fixture was created: 2026-01-02T03:04:05Z.
+/// Creation time of every fixture: 2026-01-02T03:04:05Z.
 pub fn creation_time() -> Time {
     Time(jiff::Timestamp::from_second(1_767_323_045).unwrap_or_default())
 }
@@ -30,11 +30,11 @@ fn metadata(name: &str) -> ObjectMeta {
     }
 }
 
-/// Fixtures are renamed when a test needs two.
+/// Renames a fixture, for tests that need two.
 macro_rules! named {
     ($($kind:ty),* $(,)?) => {$(
         impl $kind {
-            /// The same object under another name.
+            /// The same object with another name and uid.
             #[must_use]
             pub fn named(mut self, name: &str) -> Self {
                 self.metadata.name = Some(name.to_owned());
@@ -69,7 +69,7 @@ impl Backup {
         Self { metadata: metadata("demo"), spec, status: None }
     }
 
-    /// In the given phase, begun when it was created.
+    /// In the given phase, started at its creation time.
     #[must_use]
     pub fn in_phase(mut self, phase: BackupPhase) -> Self {
         let status = self.status.get_or_insert_with(BackupStatus::default);
@@ -78,19 +78,19 @@ impl Backup {
         self
     }
 
-    /// Running.
+    /// In progress.
     #[must_use]
     pub fn in_progress(self) -> Self {
         self.in_phase(BackupPhase::InProgress)
     }
 
-    /// Ended well.
+    /// Completed.
     #[must_use]
     pub fn completed(self) -> Self {
         self.in_phase(BackupPhase::Completed)
     }
 
-    /// With so many items done of so many.
+    /// With item progress.
     #[must_use]
     pub fn with_items(mut self, done: i64, total: i64) -> Self {
         let status = self.status.get_or_insert_with(BackupStatus::default);
@@ -107,7 +107,7 @@ impl Restore {
         Self { metadata: metadata("demo-restore"), spec, status: None }
     }
 
-    /// In the given phase, begun when it was created.
+    /// In the given phase, started at its creation time.
     #[must_use]
     pub fn in_phase(mut self, phase: RestorePhase) -> Self {
         let status = self.status.get_or_insert_with(RestoreStatus::default);
@@ -116,19 +116,19 @@ impl Restore {
         self
     }
 
-    /// Running.
+    /// In progress.
     #[must_use]
     pub fn in_progress(self) -> Self {
         self.in_phase(RestorePhase::InProgress)
     }
 
-    /// Ended well.
+    /// Completed.
     #[must_use]
     pub fn completed(self) -> Self {
         self.in_phase(RestorePhase::Completed)
     }
 
-    /// With so many items done of so many.
+    /// With item progress.
     #[must_use]
     pub fn with_items(mut self, done: i64, total: i64) -> Self {
         let status = self.status.get_or_insert_with(RestoreStatus::default);
@@ -142,7 +142,7 @@ impl Restore {
 }
 
 impl Schedule {
-    /// A backup of the namespace `demo` every night at one.
+    /// A backup of the namespace `demo` every night at 01:00.
     pub fn fixture() -> Self {
         let spec = ScheduleSpec {
             schedule: Some("0 1 * * *".to_owned()),
@@ -196,7 +196,7 @@ impl PodVolumeBackup {
         Self { metadata: metadata("demo-data"), spec, status: None }
     }
 
-    /// Running, with so many bytes done of so many.
+    /// In progress, with byte progress.
     #[must_use]
     pub fn in_progress(mut self, done: i64, total: i64) -> Self {
         let status = self.status.get_or_insert_with(PodVolumeBackupStatus::default);
@@ -223,7 +223,7 @@ impl PodVolumeRestore {
         Self { metadata: metadata("demo-restore-data"), spec, status: None }
     }
 
-    /// Running, with so many bytes done of so many.
+    /// In progress, with byte progress.
     #[must_use]
     pub fn in_progress(mut self, done: i64, total: i64) -> Self {
         let status = self.status.get_or_insert_with(PodVolumeRestoreStatus::default);
@@ -270,7 +270,7 @@ impl kanister::Blueprint {
 }
 
 impl Operation {
-    /// The operation of [`Backup::fixture`], not begun.
+    /// The operation of [`Backup::fixture`], not started.
     pub fn fixture() -> Self {
         let subject = SubjectReference {
             api_version: Some("velero.io/v1".to_owned()),

@@ -16,56 +16,56 @@ const HOUR: u64 = 60 * MINUTE;
 
 /// A duration as Go writes it (`4h0m0s`) and reads it (`time.ParseDuration`).
 ///
-/// Text that is no duration is kept rather than refused: one object with a typing error must not make a whole list
-/// unreadable. [`crate::validate`] is what reports it; [`GoDuration::as_std`] has no value for it.
+/// Invalid text is kept rather than rejected: one object with a typing error must not make a whole list unreadable.
+/// [`crate::validate`] reports it; [`GoDuration::as_std`] returns `None` for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GoDuration(Repr);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Repr {
     Nanoseconds(i64),
-    Unreadable(String),
+    Invalid(String),
 }
 
-/// Why a text is not a duration.
+/// The error of parsing a [`GoDuration`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// Not of the form `[+-]<number><unit>...`.
-    #[error("{0:?} is not a duration")]
+    #[error("invalid duration {0:?}")]
     Syntax(String),
-    /// A number without a unit, or with one Go does not know.
-    #[error("{text:?} has no unit after {number:?}")]
+    /// A number without a unit, or with an unknown one.
+    #[error("invalid duration {text:?}: missing or unknown unit after {number:?}")]
     Unit {
         /// The whole text.
         text: String,
-        /// The number that lacks its unit.
+        /// The number without a valid unit.
         number: String,
     },
-    /// Beyond the 292 years Go can count in nanoseconds.
-    #[error("{0:?} is longer than Go can count (292 years)")]
+    /// Outside the range of Go's `int64` nanoseconds (292 years).
+    #[error("invalid duration {0:?}: exceeds 292 years")]
     Range(String),
 }
 
 impl GoDuration {
-    /// A duration of whole seconds; what Go cannot count becomes the longest it can.
+    /// A duration of whole seconds, capped at the largest value Go can represent.
     pub fn from_secs(seconds: u64) -> Self {
         Self::from(std::time::Duration::from_secs(seconds))
     }
 
-    /// A duration of so many nanoseconds, which may be negative.
+    /// A duration in nanoseconds; may be negative.
     pub const fn from_nanos(nanoseconds: i64) -> Self {
         Self(Repr::Nanoseconds(nanoseconds))
     }
 
-    /// The signed number of nanoseconds; `None` when the text was no duration.
+    /// The signed number of nanoseconds; `None` when the text is not a duration.
     pub fn nanos(&self) -> Option<i64> {
         match self.0 {
             Repr::Nanoseconds(nanoseconds) => Some(nanoseconds),
-            Repr::Unreadable(_) => None,
+            Repr::Invalid(_) => None,
         }
     }
 
-    /// The duration, when it is one that time can be measured with: readable and not negative.
+    /// The duration if it is valid and not negative.
     pub fn as_std(&self) -> Option<std::time::Duration> {
         let nanoseconds = u64::try_from(self.nanos()?).ok()?;
         Some(std::time::Duration::from_nanos(nanoseconds))
@@ -96,7 +96,7 @@ impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Repr::Nanoseconds(nanoseconds) => write_nanoseconds(f, *nanoseconds),
-            Repr::Unreadable(text) => f.write_str(text),
+            Repr::Invalid(text) => f.write_str(text),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Serialize for GoDuration {
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Ok(text.parse().unwrap_or(Self(Repr::Unreadable(text))))
+        Ok(text.parse().unwrap_or(Self(Repr::Invalid(text))))
     }
 }
 
@@ -123,7 +123,7 @@ impl JsonSchema for GoDuration {
         "GoDuration".into()
     }
 
-    // No `format`: upstream has none, and the API server's own "duration" is another grammar.
+    // No `format`: upstream has none, and the API server's `duration` format is a different grammar.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string" })
     }
@@ -149,7 +149,7 @@ fn parse(text: &str) -> Result<i64, DurationError> {
     signed(total, negative).ok_or_else(range)
 }
 
-/// Go's range is that of `int64`, which reaches one further below zero than above.
+/// Go's range is that of `int64`, whose minimum is one further from zero than its maximum.
 fn signed(total: u64, negative: bool) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(total) } else { i64::try_from(total).ok() }
 }
@@ -188,7 +188,7 @@ fn scaled(whole: &str, fraction: &str, scale: u64) -> Option<u64> {
     whole.checked_mul(scale)?.checked_add(fraction_nanoseconds(fraction, scale))
 }
 
-/// Go computes fractions in floating point, and so a third of an hour is 20 minutes and not one nanosecond less.
+/// Go computes fractions in floating point: a third of an hour is exactly 20 minutes, not one nanosecond less.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -198,7 +198,7 @@ fn scaled(whole: &str, fraction: &str, scale: u64) -> Option<u64> {
 fn fraction_nanoseconds(fraction: &str, unit: u64) -> u64 {
     let (mut digits, mut scale) = (0_u64, 1_f64);
     for digit in fraction.bytes() {
-        // Digits that do not fit any more are too small to matter.
+        // Further digits are below one nanosecond.
         let Some(next) = digits.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit - b'0'))) else {
             break;
         };

@@ -1,11 +1,11 @@
-//! Names of labels, annotations and finalizers, and the one rule about their values.
+//! Names of labels, annotations and finalizers, and the function that makes a label value of a name.
 
 use sha2::{Digest, Sha256};
 
-/// Label on everything that our installer makes, with the value [`OURS`].
+/// Label on every object that `plimsoll install` creates, with the value [`PART_OF_PLIMSOLL`].
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// The value of [`PART_OF`].
-pub const OURS: &str = "plimsoll";
+pub const PART_OF_PLIMSOLL: &str = "plimsoll";
 /// Label: the backup an object belongs to.
 pub const BACKUP_NAME: &str = "velero.io/backup-name";
 /// Label: the uid of that backup.
@@ -14,9 +14,9 @@ pub const BACKUP_UID: &str = "velero.io/backup-uid";
 pub const RESTORE_NAME: &str = "velero.io/restore-name";
 /// Label: the uid of that restore.
 pub const RESTORE_UID: &str = "velero.io/restore-uid";
-/// Label: the schedule a backup was made by.
+/// Label: the schedule that created a backup.
 pub const SCHEDULE_NAME: &str = "velero.io/schedule-name";
-/// Label: the BackupStorageLocation a backup or repository is kept in.
+/// Label: the BackupStorageLocation of a backup or repository.
 pub const STORAGE_LOCATION: &str = "velero.io/storage-location";
 /// Label: the namespace whose volumes a repository holds.
 pub const VOLUME_NAMESPACE: &str = "velero.io/volume-namespace";
@@ -28,9 +28,9 @@ pub const POD_UID: &str = "velero.io/pod-uid";
 pub const PVC_UID: &str = "velero.io/pvc-uid";
 /// Label: the asynchronous operation a transfer belongs to.
 pub const ASYNC_OPERATION_ID: &str = "velero.io/async-operation-id";
-/// Label: set to `true`, leaves an object out of every backup.
+/// Label: `true` excludes an object from every backup.
 pub const EXCLUDE_FROM_BACKUP: &str = "velero.io/exclude-from-backup";
-/// Label on ConfigMaps that remember a moved snapshot until its backup is deleted.
+/// Label on ConfigMaps that record a moved snapshot until its backup is deleted.
 pub const DATA_UPLOAD_SNAPSHOT_INFO: &str = "velero.io/data-upload-snapshot-info";
 /// Annotation on a pod: its volumes whose files are backed up, separated by commas.
 pub const BACKUP_VOLUMES: &str = "backup.velero.io/backup-volumes";
@@ -38,10 +38,10 @@ pub const BACKUP_VOLUMES: &str = "backup.velero.io/backup-volumes";
 pub const BACKUP_VOLUMES_EXCLUDES: &str = "backup.velero.io/backup-volumes-excludes";
 /// Annotation on a Backup or Restore: how long the transfer of one of its volumes may take.
 pub const POD_VOLUME_TIMEOUT: &str = "velero.io/pod-volume-timeout";
-/// Annotation an action sets on an item at backup: the additional items it returned are included whatever the filters say.
-/// Internal, and removed before the item is stored.
+/// Annotation that a BackupItemAction sets on an item: its additional items are included regardless of the filters.
+/// Internal; removed before the item is stored.
 pub const MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "backup.velero.io/must-include-additional-items";
-/// The same at restore, since 1.18.3.
+/// The same for a RestoreItemAction, since Velero 1.18.3.
 pub const RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS: &str = "restore.velero.io/must-include-additional-items";
 /// Annotation on a backup: version of the server's cluster (`v1.34.1`).
 pub const SOURCE_CLUSTER_K8S_GIT_VERSION: &str = "velero.io/source-cluster-k8s-gitversion";
@@ -49,52 +49,52 @@ pub const SOURCE_CLUSTER_K8S_GIT_VERSION: &str = "velero.io/source-cluster-k8s-g
 pub const SOURCE_CLUSTER_K8S_MAJOR: &str = "velero.io/source-cluster-k8s-major-version";
 /// Annotation on a backup: minor version of the server's cluster.
 pub const SOURCE_CLUSTER_K8S_MINOR: &str = "velero.io/source-cluster-k8s-minor-version";
-/// Annotation on a backup: the resource timeout it was made with.
+/// Annotation on a backup: its resource timeout.
 pub const RESOURCE_TIMEOUT: &str = "velero.io/resource-timeout";
-/// Annotation on a pod volume backup: the claim whose volume it is of.
+/// Annotation on a pod volume backup: the claim of the volume.
 pub const PVC_NAME: &str = "velero.io/pvc-name";
-/// Annotation: a record of a plugin's work that the server keeps on the plugin's behalf.
-pub const KEPT_BY_SERVER: &str = "plimsoll.dev/kept-by-server";
+/// Annotation on a VolumePluginBackup or VolumePluginRestore that the server writes on behalf of the plugin: the volume.
+pub const MANAGED_BY_SERVER: &str = "plimsoll.dev/managed-by-server";
 /// Annotation: the VolumeSnapshotLocation of a plugin's snapshot.
 pub const SNAPSHOT_LOCATION: &str = "plimsoll.dev/snapshot-location";
-/// Annotation on a volume transfer of ours: which mover does it, where its type leaves a choice.
+/// Annotation on a volume transfer created by Plimsoll: the mover, where the uploader type allows more than one.
 pub const MOVER: &str = "plimsoll.dev/mover";
-/// Annotation on a volume transfer: how often a node has taken it up.
+/// Annotation on a volume transfer: how often a node has started it.
 pub const ATTEMPTS: &str = "plimsoll.dev/attempts";
-/// Annotation on a volume transfer: how many of those times somebody else's lock of the repository kept it from beginning.
-pub const LOCKED_OUT: &str = "plimsoll.dev/attempts-locked-out";
-/// Annotation on a transfer into a volume that was empty when its first attempt began: the node's boot at that time. As long as it
-/// lasts, what is in the volume is what was written.
-pub const WRITTEN_SINCE: &str = "plimsoll.dev/written-since";
-/// Annotation on a PodVolumeRestore: the data is in the volume, and how that ended. From then on nothing is moved again.
-pub const MOVED: &str = "plimsoll.dev/moved";
-/// Annotation on an agent's Lease: where it tells how far its transfers are, straight from its memory.
+/// Annotation on a volume transfer: how many of those attempts could not start because the repository was locked.
+pub const LOCKED_ATTEMPTS: &str = "plimsoll.dev/locked-attempts";
+/// Annotation on a transfer into a volume that was empty when its first attempt began: the node's boot id at that time. While
+/// the node has the same boot id, the files in the volume are the ones that earlier attempts wrote.
+pub const RESTORE_BOOT_ID: &str = "plimsoll.dev/restore-boot-id";
+/// Annotation on a PodVolumeRestore: the result of the data movement. Once it is set, no data is moved again.
+pub const DATA_MOVEMENT_RESULT: &str = "plimsoll.dev/data-movement-result";
+/// Annotation on an agent's Lease: address at which it serves the live progress of its transfers.
 pub const PROGRESS_ADDRESS: &str = "plimsoll.dev/progress-address";
-/// Annotation on the server's Lease: whether backups that do not say have the files of all volumes backed up. The command line,
-/// which plans backups by itself, reads it there.
+/// Annotation on the server's Lease: the default of `spec.defaultVolumesToFsBackup`. The command line reads it
+/// when it plans a backup.
 pub const DEFAULT_VOLUMES_TO_FS_BACKUP: &str = "plimsoll.dev/default-volumes-to-fs-backup";
-/// Annotation on a DataUpload or DataDownload that has ended: what was made for it is gone, and a restored claim has its volume.
-pub const SETTLED: &str = "plimsoll.dev/settled";
-/// Label on what was made for a volume transfer: the transfer's uid.
+/// Annotation on a finished DataUpload or DataDownload: its temporary objects are deleted, and a restored claim has its volume.
+pub const CLEANED_UP: &str = "plimsoll.dev/cleaned-up";
+/// Label on the temporary objects of a volume transfer: the transfer's uid.
 pub const TRANSFER_UID: &str = "plimsoll.dev/transfer-uid";
-/// Finalizer on a Restore: its files in the bucket are deleted before it is.
+/// Finalizer on a Restore: its files in the bucket are deleted first.
 pub const RESTORE_FINALIZER: &str = "restores.velero.io/external-resources-finalizer";
 
-/// Longest value a label may have.
-const LABEL_VALUE_MAX: usize = 63;
-/// Hex digits of the hash that ends a shortened value.
+/// Maximum length of a label value.
+const MAX_LABEL_VALUE_LENGTH: usize = 63;
+/// Hex digits of the hash at the end of a shortened value.
 const HASH_DIGITS: usize = 6;
 
-/// The label value for a name: the name itself, or for one longer than a label may be its first 57 bytes and six hex digits
-/// of its SHA-256. Every Velero label that carries a name is made like this, so ours must be found by the same selector.
+/// The label value for a name: the name itself or, when it is too long for a label, its first 57 bytes and six hex digits of
+/// its SHA-256. Velero makes the values of its labels this way (`label.GetValidName`); selectors rely on it.
 pub fn valid_name(name: &str) -> String {
-    if name.len() <= LABEL_VALUE_MAX {
+    if name.len() <= MAX_LABEL_VALUE_LENGTH {
         return name.to_owned();
     }
     let digest = Sha256::digest(name.as_bytes());
     let hash = u32::from_be_bytes([0, digest[0], digest[1], digest[2]]);
-    // Names of Kubernetes objects are ASCII; anything else is cut at a whole character rather than refused.
-    format!("{}{hash:0HASH_DIGITS$x}", &name[..name.floor_char_boundary(LABEL_VALUE_MAX - HASH_DIGITS)])
+    // Names of Kubernetes objects are ASCII; other text is cut at a character boundary.
+    format!("{}{hash:0HASH_DIGITS$x}", &name[..name.floor_char_boundary(MAX_LABEL_VALUE_LENGTH - HASH_DIGITS)])
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_never_cut_inside_a_character() {
+    fn a_name_is_cut_at_a_character_boundary() {
         assert!(valid_name(&"é".repeat(40)).len() <= 63);
     }
 }

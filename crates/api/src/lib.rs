@@ -1,9 +1,9 @@
 //! Types of every custom resource Plimsoll reads or writes, their defaults and their validation.
 //!
 //! ```text
-//!   Rust types ──► crds()    ──► deploy/crds/*.yaml        what a cluster is told
-//!       │            └───────► validate::check(raw JSON)   what a user is told
-//!       └──────► serde      ──► objects as Go writes them   what the wire carries
+//!   Rust types ──► crds()    ──► deploy/crds/*.yaml        installed in the cluster
+//!       │            └───────► validate::check(raw JSON)   errors shown to the user
+//!       └──────► serde      ──► objects as Go writes them   API server and backup files
 //! ```
 //!
 //! | module | group |
@@ -12,8 +12,8 @@
 //! | [`kanister::v1alpha1`] | `cr.kanister.io` |
 //! | [`plimsoll::v1alpha1`] | `plimsoll.dev`, our own |
 //!
-//! The spelling of a CRD lives here and nowhere else. This crate must never talk to a cluster, decide what a controller does
-//! next, or lose a field it does not know: whatever another program wrote is still there after we have written the object back.
+//! Field names, labels and annotations of CRDs are defined here and nowhere else. This crate must never call a cluster or decide
+//! what a controller does next, and it preserves unknown fields: an object survives a read and a write unchanged.
 
 mod macros;
 

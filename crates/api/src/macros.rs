@@ -1,9 +1,9 @@
-//! The two shapes that every type of this crate has: a struct that keeps what it does not know, and an enum that does.
+//! Macros for the types of this crate: structs that preserve unknown fields and enums that preserve unknown values.
 
 /// A JSON object as Go's `encoding/json` treats it.
 ///
-/// Every field is an `Option`, a `Vec` or a map: absent, `null` and empty read the same and are written as absent. Fields
-/// nobody declared here are kept in `extra`, so that an object written by a newer program survives our update of it.
+/// Every field is an `Option`, a `Vec` or a map: absent, `null` and empty read the same and are written as absent. Unknown
+/// fields are kept in `extra`, so that an update does not drop what a newer program wrote.
 macro_rules! wire_struct {
     ($(
         $(#[$meta:meta])*
@@ -11,7 +11,7 @@ macro_rules! wire_struct {
     )*) => {$(
         #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize, ::schemars::JsonSchema)]
         $(#[$meta])*
-        // Derived as functions of the type itself, so that the trait can be the derived reading plus one rule.
+        // Derived as functions of the type itself: the trait implementation below adds one rule to the derived one.
         #[serde(rename_all = "camelCase", default, remote = "Self")]
         #[schemars(!remote)]
         pub struct $name {
@@ -20,7 +20,7 @@ macro_rules! wire_struct {
                 #[serde(deserialize_with = "crate::wire::null_as_default", skip_serializing_if = "crate::wire::is_absent")]
                 pub $field: $ty,
             )*
-            /// What was there and is not declared above; written back as it was.
+            /// Unknown fields, written back unchanged.
             #[serde(flatten)]
             pub extra: crate::wire::Extra,
         }
@@ -39,8 +39,8 @@ macro_rules! wire_struct {
                         $name::deserialize(deserializer).map(Present)
                     }
                 }
-                // An object without a spec is legal everywhere upstream, and the kube derive has no way to say so; a type
-                // that reads as an option is not missed when it is absent.
+                // An object without a spec is valid upstream, and the kube derive cannot express that; serde accepts the
+                // absence of a field whose type deserializes as an option.
                 let present = Option::<Present>::deserialize(deserializer)?;
                 Ok(present.map(|Present(value)| value).unwrap_or_default())
             }
@@ -48,9 +48,9 @@ macro_rules! wire_struct {
     )*};
 }
 
-/// A set of strings that upstream's schema lists, and that a newer upstream may have added to.
+/// An enum whose values the upstream schema lists, and which a newer upstream may extend.
 ///
-/// The first value is the default. The schema lists the known values, reading accepts any.
+/// The first value is the default. The schema lists the known values; deserialization accepts any.
 macro_rules! open_enum {
     ($( $(#[$meta:meta])* pub enum $name:ident { $($body:tt)* } )*) => {$(
         crate::macros::known_strings! { $(#[$meta])* pub enum $name { $($body)* } }
@@ -58,8 +58,8 @@ macro_rules! open_enum {
     )*};
 }
 
-/// A set of strings that upstream uses but whose schema says only `string`.
-macro_rules! free_enum {
+/// An enum whose upstream schema is plain `string`.
+macro_rules! string_enum {
     ($( $(#[$meta:meta])* pub enum $name:ident { $($body:tt)* } )*) => {$(
         crate::macros::known_strings! { $(#[$meta])* pub enum $name { $($body)* } }
         crate::macros::string_schema!($name, { "type": "string" });
@@ -85,7 +85,7 @@ macro_rules! string_schema {
     };
 }
 
-/// An enum that is a string in JSON, and that can hold a string it does not know.
+/// An enum that is a string in JSON and preserves unknown values.
 macro_rules! known_strings {
     ($(
         $(#[$meta:meta])*
@@ -101,15 +101,15 @@ macro_rules! known_strings {
                 #[doc = concat!("`", $text, "`")]
                 $variant,
             )*
-            /// A value this version does not know; kept, so that the object can be written back.
+            /// A value unknown to this version, written back unchanged.
             Other(String),
         }
 
         impl $name {
-            /// The values upstream's schema lists.
+            /// The values of the upstream schema.
             pub const KNOWN: &'static [&'static str] = &[$first_text, $($text,)*];
 
-            /// The value as it stands in JSON.
+            /// The value in JSON.
             pub fn as_str(&self) -> &str {
                 match self {
                     Self::$first => $first_text,
@@ -150,4 +150,4 @@ macro_rules! known_strings {
     )*};
 }
 
-pub(crate) use {free_enum, known_strings, open_enum, string_schema, wire_struct};
+pub(crate) use {known_strings, open_enum, string_enum, string_schema, wire_struct};

@@ -1,16 +1,16 @@
-//! How JSON written by Go is read, and how ours is written so that Go reads the same.
+//! Serde helpers for JSON that Go programs write and read.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Fields an object carries that its type does not declare.
+/// Unknown fields of an object.
 pub type Extra = BTreeMap<String, Value>;
 
-/// Whether a field would be left out by Go's `omitempty`.
+/// Go's `omitempty`.
 pub trait Absent {
-    /// True when nothing is there to write.
+    /// Whether the field is omitted from JSON.
     fn is_absent(&self) -> bool;
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn is_absent<T: Absent>(field: &T) -> bool {
     field.is_absent()
 }
 
-/// Reads `null` as the empty value: Go writes it for every nil slice, map and pointer that lacks `omitempty`.
+/// Deserializes `null` as the empty value: Go writes it for a nil slice, map or pointer without `omitempty`.
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -45,9 +45,9 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Collects the undeclared fields of a kind whose fields sit at the top level (Blueprint, Profile). `apiVersion` and `kind`
-/// are there too and belong to the object: kept here, they would be written twice.
-pub(crate) fn undeclared_at_top<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Extra, D::Error> {
+/// The unknown fields of a kind without a spec (Blueprint, Profile). `apiVersion` and `kind` belong to the object: kept here,
+/// they would be written twice.
+pub(crate) fn unknown_top_level_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Extra, D::Error> {
     let mut extra = Extra::deserialize(deserializer)?;
     extra.remove("apiVersion");
     extra.remove("kind");

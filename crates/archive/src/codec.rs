@@ -1,4 +1,4 @@
-//! Gzip and JSON, as the files beside the tarball have them.
+//! Gzip and JSON for the metadata files of a backup.
 
 use std::io::{Read, Write};
 
@@ -10,29 +10,29 @@ use serde::de::{Deserialize, DeserializeOwned};
 
 use crate::Error;
 
-/// No metadata file of a sane backup is larger than this once unpacked.
-pub const DEFAULT_LIMIT: u64 = 1 << 30;
+/// Maximum uncompressed size of a metadata file.
+pub const MAX_METADATA_BYTES: u64 = 1 << 30;
 
-/// A value as gzipped JSON. An empty list may be written as `null`: readers take both.
+/// Encodes a value as gzipped JSON. An empty list may be written as `null`: readers accept both.
 pub fn gzip_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     serde_json::to_writer(&mut encoder, value).map_err(|source| Error::Json { what: "metadata", source })?;
     Ok(encoder.finish()?)
 }
 
-/// Text as gzip.
+/// Compresses with gzip.
 pub fn gzip(content: &[u8]) -> Result<Vec<u8>, Error> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(content)?;
     Ok(encoder.finish()?)
 }
 
-/// A stream that comes out as gzip: for files that grow while the work goes on, such as logs.
+/// A gzip stream, for files that grow during an operation, such as logs.
 pub fn gzip_writer<W: Write>(out: W) -> GzEncoder<W> {
     GzEncoder::new(out, Compression::fast())
 }
 
-/// Unpacks foreign gzip, up to a limit.
+/// Decompresses untrusted gzip, up to a limit.
 pub fn gunzip(packed: impl Read, limit: u64) -> Result<Vec<u8>, Error> {
     let mut content = Vec::new();
     let mut input = MultiGzDecoder::new(packed).take(limit.saturating_add(1));
@@ -45,16 +45,16 @@ pub fn gunzip(packed: impl Read, limit: u64) -> Result<Vec<u8>, Error> {
 
 /// Reads a gzipped JSON document.
 pub fn read_gzip_json<T: DeserializeOwned>(packed: impl Read) -> Result<T, Error> {
-    let content = gunzip(packed, DEFAULT_LIMIT)?;
+    let content = gunzip(packed, MAX_METADATA_BYTES)?;
     serde_json::from_slice(&content).map_err(|source| Error::Json { what: "metadata", source })
 }
 
-/// Reads a gzipped JSON list, for which `null` is another word for empty.
+/// Reads a gzipped JSON list; `null` is an empty list.
 pub fn read_gzip_list<T: DeserializeOwned>(packed: impl Read) -> Result<Vec<T>, Error> {
     read_gzip_json::<Option<Vec<T>>>(packed).map(Option::unwrap_or_default)
 }
 
-/// A value as the metadata of a backup has it: two spaces to indent, a line end at the end.
+/// Encodes a value as `velero-backup.json` is: indented by two spaces, with a final newline.
 pub fn pretty_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     let mut text =
         serde_json::to_vec_pretty(value).map_err(|source| Error::Json { what: "velero-backup.json", source })?;
@@ -62,7 +62,7 @@ pub fn pretty_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-/// For fields that may be `null` where they mean the default.
+/// Deserializes `null` as the default.
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

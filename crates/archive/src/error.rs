@@ -1,112 +1,112 @@
-//! What can be wrong with an archive.
+//! Errors of archives.
 
 use std::io;
 
-/// Why a backup's files could not be written or read.
+/// The error of reading or writing the files of a backup.
 ///
-/// Some errors condemn one entry, the others the whole archive: see [`Error::is_entry`].
+/// Some errors affect one entry, the others the whole archive: see [`Error::is_entry_error`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The other end of the stream failed.
-    #[error("{0}")]
+    /// I/O error of the stream.
+    #[error("archive I/O failed: {0}")]
     Io(#[source] io::Error),
-    /// The stream ended in the middle.
-    #[error("the archive is truncated")]
+    /// The stream ended early.
+    #[error("archive is truncated")]
     Truncated,
-    /// Not gzip, or gzip that does not add up.
-    #[error("the archive is not valid gzip: {0}")]
+    /// Not gzip, or a wrong gzip checksum.
+    #[error("archive is not valid gzip: {0}")]
     Gzip(#[source] io::Error),
-    /// A tar header that is none.
-    #[error("the archive is not a valid tar: {0}")]
+    /// An invalid tar header.
+    #[error("archive is not valid tar: {0}")]
     Tar(&'static str),
-    /// A path that leads out of the archive, or nowhere.
-    #[error("entry {path:?} has an unsafe path: {problem}")]
+    /// A path outside the archive, or a malformed one.
+    #[error("unsafe path of entry {path:?}: {problem}")]
     UnsafePath {
-        /// The path as written.
+        /// The path in the archive.
         path: String,
-        /// What is wrong with it.
+        /// The cause.
         problem: &'static str,
     },
-    /// A link, a device or another thing that is not a file.
-    #[error("entry {path:?} is a {kind}, only regular files belong in a backup")]
+    /// A link, a device or another entry that is not a regular file.
+    #[error("unsupported type of entry {path:?}: {kind}, expected a regular file")]
     NotAFile {
-        /// The path as written.
+        /// The path in the archive.
         path: String,
-        /// What it is.
+        /// Its type.
         kind: &'static str,
     },
-    /// More than the reader was told to take.
-    #[error("the archive exceeds the limit of {limit} {what}")]
+    /// The archive exceeds a limit.
+    #[error("archive exceeds the limit of {limit} {what}")]
     TooLarge {
-        /// What there is too much of.
+        /// What is limited.
         what: &'static str,
         /// The limit.
         limit: u64,
     },
-    /// One entry is larger than an object can be.
+    /// One entry exceeds the maximum size of an object.
     #[error("entry {path:?} of {size} bytes exceeds the limit of {limit} bytes")]
     EntryTooLarge {
         /// The entry.
         path: String,
-        /// Its size by its header.
+        /// The size in its header.
         size: u64,
         /// The limit.
         limit: u64,
     },
-    /// A format this program does not know.
-    #[error("backup format version {0:?} is not supported")]
+    /// An unknown format version.
+    #[error("unsupported backup format version {0:?}")]
     UnknownVersion(String),
-    /// The same object twice.
-    #[error("entry {path:?} is in the archive more than once")]
+    /// A duplicate object.
+    #[error("duplicate entry {path:?}")]
     Duplicate {
         /// The entry.
         path: String,
     },
     /// An entry that is not a JSON object.
-    #[error("entry {path:?} is not a valid object: {source}")]
+    #[error("invalid JSON in entry {path:?}: {source}")]
     InvalidJson {
         /// The entry.
         path: String,
-        /// What the parser said.
+        /// The error of the parser.
         source: serde_json::Error,
     },
-    /// An entry whose content is another object than its path says.
-    #[error("entry {path:?} says {field} {found:?} inside")]
+    /// The path and the content of an entry name different objects.
+    #[error("path of entry {path:?} does not match {field} {found:?}")]
     Mismatch {
         /// The entry.
         path: String,
-        /// The field that disagrees.
+        /// The field that differs.
         field: &'static str,
-        /// What is inside.
+        /// Its value.
         found: String,
     },
-    /// A name that cannot be a path component.
-    #[error("{what} {name:?} cannot be part of an archive path")]
-    BadName {
+    /// A name that is not a valid path component.
+    #[error("invalid {what} {name:?} for an archive path")]
+    InvalidName {
         /// What it names.
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// A value that does not become, or does not come from, JSON.
-    #[error("{what}: {source}")]
+    /// A metadata file that cannot be encoded or decoded.
+    #[error("invalid JSON in {what}: {source}")]
     Json {
         /// The file or the value.
         what: &'static str,
-        /// What the codec said.
+        /// The error of the codec.
         source: serde_json::Error,
     },
-    /// The scratch file would outgrow its limit.
-    #[error("the spool needs more than its limit of {limit} bytes of scratch space")]
+    /// The spool exceeds its limit.
+    #[error("spool exceeds the limit of {limit} bytes of scratch space")]
     SpoolFull {
         /// The limit.
         limit: u64,
     },
-    /// The scratch file does not hold what was written to it.
-    #[error("the spool is damaged: {0}")]
-    SpoolDamaged(&'static str),
-    /// A directory that does not belong into a backup location.
-    #[error("backup location has unexpected top-level directories: {}", .0.join(", "))]
+    /// The scratch file is corrupted.
+    #[error("spool is corrupted: {0}")]
+    SpoolCorrupted(&'static str),
+    /// Unexpected top-level directories in a backup location.
+    #[error("unexpected top-level directories in backup location: {}", .0.join(", "))]
     UnexpectedDirectories(Vec<String>),
 }
 
@@ -126,25 +126,25 @@ impl Error {
             Self::Duplicate { .. } => "ArchiveDuplicateEntry",
             Self::InvalidJson { .. } => "ArchiveInvalidJson",
             Self::Mismatch { .. } => "ArchiveEntryMismatch",
-            Self::BadName { .. } => "ArchiveBadName",
+            Self::InvalidName { .. } => "ArchiveInvalidName",
             Self::Json { .. } => "ArchiveInvalidMetadata",
             Self::SpoolFull { .. } => "SpoolFull",
-            Self::SpoolDamaged(_) => "SpoolDamaged",
+            Self::SpoolCorrupted(_) => "SpoolCorrupted",
             Self::UnexpectedDirectories(_) => "UnexpectedDirectories",
         }
     }
 
-    /// Whether the same call may succeed later: only where the stream, not its content, failed.
+    /// Whether a retry may succeed: only if the stream failed, not its content.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Io(_) | Self::Truncated)
     }
 
-    /// Whether only one entry is lost and the reader can go on with the next.
-    pub fn is_entry(&self) -> bool {
+    /// Whether the error affects one entry only and the reader can continue with the next.
+    pub fn is_entry_error(&self) -> bool {
         matches!(self, Self::Duplicate { .. } | Self::InvalidJson { .. } | Self::Mismatch { .. })
     }
 
-    /// The entry this is about.
+    /// The path of the entry, if the error is about one.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::UnsafePath { path, .. }

@@ -1,24 +1,24 @@
-//! The backup on disk: where every file of a backup lies, what is in it, and how to read one that nobody vouches for.
+//! The storage format of backups: keys and contents of all files, and readers for untrusted ones.
 //!
 //! ```text
 //!  bucket/[prefix/]backups/<b>/velero-backup.json          layout: the keys
 //!                              <b>.tar.gz                  tarball: Writer, Reader
-//!                              <b>-results.gz, …           codec and the shapes beside it
+//!                              <b>-results.gz, …           codec, results, volume_info, …
 //!                  restores/<r>/…
-//!  scratch/                                                spool: what a restore selected, by row
+//!  scratch/                                                spool: selected objects of a restore
 //! ```
 //!
-//! Everything streams, in bounded memory. What is read is foreign input: it is an error with a name, or it is data; it
-//! is never a path that gets opened, and nothing of it is written anywhere but into the spool.
+//! Everything streams, in bounded memory. Input is untrusted: its paths are never opened, and its contents are written only to
+//! the spool.
 
 pub mod codec;
 mod error;
+pub mod item_operations;
 pub mod layout;
-pub mod operations;
 pub mod resource_list;
 pub mod results;
 pub mod spool;
 pub mod tarball;
-pub mod volumes;
+pub mod volume_info;
 
 pub use error::Error;

@@ -1,24 +1,24 @@
-//! What a backup holds or a restore did, by kind: `{"v1/Pod": ["demo/web-0"], "v1/Namespace": ["demo"]}`.
+//! The resource list of a backup or restore: `{"v1/Pod": ["demo/web-0"], "v1/Namespace": ["demo"]}`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-/// What a restore did with an item.
+/// The result of restoring an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
-    /// It was not there.
+pub enum RestoreResult {
+    /// Created.
     Created,
-    /// It was there, and changed.
+    /// Existed and was updated.
     Updated,
-    /// It could not be restored.
+    /// Failed.
     Failed,
-    /// It was left as it is, or left out.
+    /// Existed and was not changed, or was excluded.
     Skipped,
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for RestoreResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Created => "created",
@@ -29,7 +29,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// The list; sorted by kind, and within a kind by entry, when it is written.
+/// The list; serialized in the order of kinds and entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceList {
     kinds: BTreeMap<String, Vec<String>>,
@@ -41,12 +41,12 @@ impl ResourceList {
         self.push(kind, entry(namespace, name));
     }
 
-    /// Adds an item of a restore and what became of it.
-    pub fn add_restored(&mut self, kind: &str, namespace: Option<&str>, name: &str, action: Action) {
-        self.push(kind, format!("{}({action})", entry(namespace, name)));
+    /// Adds an item of a restore and its result.
+    pub fn add_restored(&mut self, kind: &str, namespace: Option<&str>, name: &str, result: RestoreResult) {
+        self.push(kind, format!("{}({result})", entry(namespace, name)));
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn count(&self) -> usize {
         self.kinds.values().map(Vec::len).sum()
     }

@@ -1,4 +1,4 @@
-//! Errors and warnings of a backup or restore, as its results file has them.
+//! Errors and warnings of a backup or restore: the results file.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use crate::codec::null_as_default;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Results {
-    /// What failed.
+    /// Errors.
     #[serde(deserialize_with = "null_as_default")]
     pub errors: Messages,
-    /// What was odd.
+    /// Warnings.
     #[serde(deserialize_with = "null_as_default")]
     pub warnings: Messages,
 }
 
-/// Messages by where they belong; what is empty is left out.
+/// Messages by scope; empty fields are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Messages {
-    /// About the program itself: storage, archive, plugins.
-    #[serde(rename = "velero", deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    pub own: Vec<String>,
-    /// About objects without a namespace.
+    /// About the server: storage, archive, plugins.
+    #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub velero: Vec<String>,
+    /// About cluster-scoped objects.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub cluster: Vec<String>,
-    /// About objects in a namespace.
+    /// About namespaced objects, by namespace.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub namespaces: BTreeMap<String, Vec<String>>,
 }
@@ -42,17 +42,17 @@ impl Messages {
         }
     }
 
-    /// Adds a message about the program itself.
-    pub fn add_own(&mut self, message: impl Into<String>) {
-        self.own.push(message.into());
+    /// Adds a message about the server.
+    pub fn add_velero(&mut self, message: impl Into<String>) {
+        self.velero.push(message.into());
     }
 
-    /// How many messages there are.
+    /// Number of messages.
     pub fn count(&self) -> usize {
-        self.own.len() + self.cluster.len() + self.namespaces.values().map(Vec::len).sum::<usize>()
+        self.velero.len() + self.cluster.len() + self.namespaces.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether there is none.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }

@@ -1,12 +1,12 @@
-//! A set of actions while it runs: what each phase is doing and what its status says. A state machine without a clock of its own.
+//! The state of a running ActionSet and its status: a state machine without a clock.
 //!
 //! ```text
 //!   phase:   pending ──begin──▶ running ──complete──▶ complete (100.00, outputs)
 //!                                  └──────fail──────▶ failed   (keeps its last percent)
-//!   action:  phases in order, then its deferPhase whatever happened
+//!   action:  phases in order, then the deferPhase in any case
 //!   set:     running until every action has ended; complete only if all of them are
 //! ```
-//! What is shown never goes back: a phase that is run again after a restart shows its saved percent until it has passed it.
+//! Displayed progress never decreases: a phase that is repeated after a restart shows its saved percent until it exceeds it.
 
 use std::collections::BTreeMap;
 
@@ -18,44 +18,44 @@ use plimsoll_api::kanister::v1alpha1::{
 };
 use serde_json::{Map, Value};
 
-use crate::output::{MOST_OF_A_SET, OutputError};
-use crate::percent::{self, ALMOST, Hundredths, WHOLE};
+use crate::output::{MAX_ACTION_SET_BYTES, OutputError};
+use crate::percent::{self, COMPLETE, Hundredths, MAX_INCOMPLETE};
 
-/// What a phase returned.
+/// The outputs of a phase.
 pub type Outputs = Map<String, Value>;
 
-/// A phase of an action.
+/// A reference to a phase of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// The action's place in the set.
+pub struct PhaseRef {
+    /// The index of the action.
     pub action: usize,
-    /// Which of its phases.
-    pub phase: Which,
+    /// The phase.
+    pub phase: PhaseIndex,
 }
 
-/// A phase by its place in the action.
+/// The index of a phase in its action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Which {
-    /// One of those that run in order.
+pub enum PhaseIndex {
+    /// One of the phases that run in order.
     Core(usize),
-    /// The one at the end.
+    /// The deferPhase.
     Defer,
 }
 
-/// What a function says about itself while it runs.
+/// The progress that a function reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// How far it is.
+    /// Percent complete.
     pub percent: Hundredths,
-    /// Bytes sent.
+    /// Bytes uploaded.
     pub uploaded: Option<u64>,
-    /// Bytes to read for sending.
+    /// Total bytes to upload.
     pub upload_total: Option<u64>,
-    /// Bytes fetched.
+    /// Bytes downloaded.
     pub downloaded: Option<u64>,
-    /// Bytes to fetch.
+    /// Total bytes to download.
     pub download_total: Option<u64>,
-    /// Seconds left, at most.
+    /// Maximum of the seconds left.
     pub seconds_left: Option<u64>,
 }
 
@@ -65,8 +65,8 @@ struct PhaseRow {
     state: ActionState,
     output: Outputs,
     shown: Sample,
-    /// Whether a percent is shown at all.
-    begun: bool,
+    /// Whether a percent is displayed.
+    started: bool,
     changed: Option<Timestamp>,
 }
 
@@ -78,62 +78,62 @@ struct ActionRow {
     state: ActionState,
 }
 
-/// The whole set.
+/// The state of an ActionSet.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     actions: Vec<ActionRow>,
     state: ActionState,
     errors: Vec<String>,
-    /// What the summary showed last, to know when it changes.
+    /// The last summary, to detect changes.
     summary: Option<(Option<Hundredths>, [u64; 4])>,
     changed: Option<Timestamp>,
-    /// Bytes that outputs and artifacts take.
-    room_taken: usize,
+    /// Bytes of outputs and artifacts.
+    reserved_bytes: usize,
 }
 
 impl Board {
-    /// A set that has not begun.
+    /// An ActionSet that has not started.
     pub fn new<'a>(actions: impl IntoIterator<Item = (&'a ActionSpec, &'a BlueprintAction)>) -> Self {
         let actions = actions.into_iter().map(|(spec, action)| ActionRow::new(spec, action)).collect();
         Self { actions, ..Self::default() }
     }
 
-    /// Takes over what an earlier process has shown and reached. Whatever does not fit the blueprint any more is an error.
+    /// Restores the state from the status that an earlier process wrote. A changed blueprint is an error.
     pub fn resume(&mut self, saved: &ActionSetStatus) -> Result<(), String> {
         if saved.actions.is_empty() {
             return Ok(());
         }
         if saved.actions.len() != self.actions.len() {
-            return Err(format!("its status has {} actions, its spec {}", saved.actions.len(), self.actions.len()));
+            return Err(format!("status has {} actions, spec has {}", saved.actions.len(), self.actions.len()));
         }
         for (row, saved) in self.actions.iter_mut().zip(&saved.actions) {
             row.resume(saved)?;
         }
         let outputs: Vec<_> = self.actions.iter().flat_map(|row| row.phases.iter().chain(&row.defer)).collect();
         let sizes = outputs.iter().map(|phase| serde_json::to_string(&phase.output).map_or(0, |text| text.len()));
-        self.room_taken = sizes.sum();
+        self.reserved_bytes = sizes.sum();
         self.errors.extend(saved.error.as_ref().and_then(|error| error.message.clone()).filter(|m| !m.is_empty()));
         self.changed = saved.progress.as_ref().and_then(|progress| Some(progress.last_transition_time.as_ref()?.0));
         Ok(())
     }
 
-    /// The set runs from now on.
+    /// Starts the ActionSet.
     pub fn start(&mut self) {
         self.state = ActionState::Running;
     }
 
-    /// A phase runs from now on.
-    pub fn begin(&mut self, place: Place, now: Timestamp) {
-        let Some(row) = self.row(place) else { return };
+    /// Starts a phase.
+    pub fn begin(&mut self, phase_ref: PhaseRef, now: Timestamp) {
+        let Some(row) = self.row(phase_ref) else { return };
         row.state = ActionState::Running;
-        row.begun = true;
+        row.started = true;
         row.changed = Some(now);
     }
 
-    /// What its function says. Nothing shown falls, and nothing is whole before it has ended well.
-    pub fn sample(&mut self, place: Place, sample: Sample, now: Timestamp) {
-        let Some(row) = self.row(place).filter(|row| row.state == ActionState::Running) else { return };
-        let next = raised(&row.shown, &sample);
+    /// Updates the progress of a phase. It never decreases, and stays below 100 % until the phase is complete.
+    pub fn sample(&mut self, phase_ref: PhaseRef, sample: Sample, now: Timestamp) {
+        let Some(row) = self.row(phase_ref).filter(|row| row.state == ActionState::Running) else { return };
+        let next = merge_samples(&row.shown, &sample);
         let counted = |sample: &Sample| Sample { seconds_left: None, ..*sample };
         if counted(&next) != counted(&row.shown) {
             row.changed = Some(now);
@@ -141,45 +141,45 @@ impl Board {
         row.shown = next;
     }
 
-    /// A phase has ended well.
-    pub fn complete(&mut self, place: Place, outputs: Outputs, now: Timestamp) {
-        let Some(row) = self.row(place) else { return };
+    /// Completes a phase.
+    pub fn complete(&mut self, phase_ref: PhaseRef, outputs: Outputs, now: Timestamp) {
+        let Some(row) = self.row(phase_ref) else { return };
         row.state = ActionState::Complete;
-        row.begun = true;
+        row.started = true;
         row.output = outputs;
-        row.shown = Sample { percent: WHOLE, seconds_left: None, ..row.shown };
+        row.shown = Sample { percent: COMPLETE, seconds_left: None, ..row.shown };
         row.changed = Some(now);
     }
 
-    /// Makes room for what a phase returns; the status has to hold what all of them return, and their artifacts.
+    /// Reserves space in the status for the outputs of a phase.
     pub fn reserve(&mut self, outputs: &Outputs) -> Result<(), OutputError> {
-        self.take_room(serde_json::to_string(outputs).map_or(0, |text| text.len()))
+        self.reserve_bytes(serde_json::to_string(outputs).map_or(0, |text| text.len()))
     }
 
-    /// Makes room for what an action leaves.
+    /// Reserves space in the status for the artifacts of an action.
     pub fn reserve_artifacts(&mut self, artifacts: &BTreeMap<String, Artifact>) -> Result<(), OutputError> {
-        self.take_room(serde_json::to_string(artifacts).map_or(0, |text| text.len()))
+        self.reserve_bytes(serde_json::to_string(artifacts).map_or(0, |text| text.len()))
     }
 
-    fn take_room(&mut self, size: usize) -> Result<(), OutputError> {
-        let taken = self.room_taken.saturating_add(size);
-        if taken > MOST_OF_A_SET {
-            return Err(OutputError::SetTooLarge { size, limit: MOST_OF_A_SET });
+    fn reserve_bytes(&mut self, size: usize) -> Result<(), OutputError> {
+        let taken = self.reserved_bytes.saturating_add(size);
+        if taken > MAX_ACTION_SET_BYTES {
+            return Err(OutputError::ActionSetTooLarge { size, limit: MAX_ACTION_SET_BYTES });
         }
-        self.room_taken = taken;
+        self.reserved_bytes = taken;
         Ok(())
     }
 
-    /// A phase has ended badly.
-    pub fn fail(&mut self, place: Place, error: impl Into<String>, now: Timestamp) {
+    /// Fails a phase.
+    pub fn fail(&mut self, phase_ref: PhaseRef, error: impl Into<String>, now: Timestamp) {
         self.errors.push(error.into());
-        let Some(row) = self.row(place) else { return };
+        let Some(row) = self.row(phase_ref) else { return };
         row.state = ActionState::Failed;
         row.shown.seconds_left = None;
         row.changed = Some(now);
     }
 
-    /// Something else went wrong with an action.
+    /// Fails an action.
     pub fn fail_action(&mut self, action: usize, error: impl Into<String>) {
         self.errors.push(error.into());
         if let Some(row) = self.actions.get_mut(action) {
@@ -187,7 +187,7 @@ impl Board {
         }
     }
 
-    /// An action has ended well, and leaves these artifacts.
+    /// Completes an action with its artifacts.
     pub fn complete_action(&mut self, action: usize, artifacts: BTreeMap<String, Artifact>) {
         if let Some(row) = self.actions.get_mut(action) {
             row.status.artifacts = artifacts;
@@ -195,18 +195,18 @@ impl Board {
         }
     }
 
-    /// An action has ended badly.
+    /// Ends an action that is not complete: it has failed.
     pub fn end_action(&mut self, action: usize) {
         if let Some(row) = self.actions.get_mut(action).filter(|row| row.state != ActionState::Complete) {
             row.state = ActionState::Failed;
         }
     }
 
-    /// All actions have ended: so has the set. `Err` is why it failed.
+    /// Ends the ActionSet after all actions have ended. `Err` has the errors.
     pub fn end(&mut self, cancelled: bool) -> Result<(), String> {
-        let well = self.actions.iter().all(|row| row.state == ActionState::Complete);
-        // Whoever cancels too late has nothing left to cancel.
-        if well {
+        let all_complete = self.actions.iter().all(|row| row.state == ActionState::Complete);
+        // A cancellation after completion has no effect.
+        if all_complete {
             self.state = ActionState::Complete;
             return Ok(());
         }
@@ -219,51 +219,51 @@ impl Board {
     }
 
     /// The state of a phase.
-    pub fn state_of(&self, place: Place) -> Option<&ActionState> {
-        let row = self.actions.get(place.action)?;
-        match place.phase {
-            Which::Core(index) => row.phases.get(index),
-            Which::Defer => row.defer.as_ref(),
+    pub fn state_of(&self, phase_ref: PhaseRef) -> Option<&ActionState> {
+        let row = self.actions.get(phase_ref.action)?;
+        match phase_ref.phase {
+            PhaseIndex::Core(index) => row.phases.get(index),
+            PhaseIndex::Defer => row.defer.as_ref(),
         }
         .map(|phase| &phase.state)
     }
 
-    /// What a phase returned, if it has ended well.
-    pub fn output_of(&self, place: Place) -> Option<&Outputs> {
-        let row = self.actions.get(place.action)?;
-        let phase = match place.phase {
-            Which::Core(index) => row.phases.get(index),
-            Which::Defer => row.defer.as_ref(),
+    /// The outputs of a phase, if it is complete.
+    pub fn output_of(&self, phase_ref: PhaseRef) -> Option<&Outputs> {
+        let row = self.actions.get(phase_ref.action)?;
+        let phase = match phase_ref.phase {
+            PhaseIndex::Core(index) => row.phases.get(index),
+            PhaseIndex::Defer => row.defer.as_ref(),
         };
         phase.filter(|phase| phase.state == ActionState::Complete).map(|phase| &phase.output)
     }
 
-    /// The phases that run now.
-    pub fn running(&self) -> Vec<Place> {
-        let places = self.actions.iter().enumerate().flat_map(|(action, row)| {
-            let core = row.phases.iter().enumerate().map(move |(index, phase)| (Which::Core(index), phase));
-            let all = core.chain(row.defer.iter().map(|phase| (Which::Defer, phase)));
-            all.map(move |(which, phase)| (Place { action, phase: which }, phase))
+    /// The running phases.
+    pub fn running(&self) -> Vec<PhaseRef> {
+        let phase_refs = self.actions.iter().enumerate().flat_map(|(action, row)| {
+            let core = row.phases.iter().enumerate().map(move |(index, phase)| (PhaseIndex::Core(index), phase));
+            let all = core.chain(row.defer.iter().map(|phase| (PhaseIndex::Defer, phase)));
+            all.map(move |(which, phase)| (PhaseRef { action, phase: which }, phase))
         });
-        places.filter(|(_, phase)| phase.state == ActionState::Running).map(|(place, _)| place).collect()
+        phase_refs.filter(|(_, phase)| phase.state == ActionState::Running).map(|(phase_ref, _)| phase_ref).collect()
     }
 
     /// The name of a phase.
-    pub fn name_of(&self, place: Place) -> &str {
-        let row = self.actions.get(place.action);
-        let phase = row.and_then(|row| match place.phase {
-            Which::Core(index) => row.phases.get(index),
-            Which::Defer => row.defer.as_ref(),
+    pub fn name_of(&self, phase_ref: PhaseRef) -> &str {
+        let row = self.actions.get(phase_ref.action);
+        let phase = row.and_then(|row| match phase_ref.phase {
+            PhaseIndex::Core(index) => row.phases.get(index),
+            PhaseIndex::Defer => row.defer.as_ref(),
         });
         phase.map_or("", |phase| &phase.name)
     }
 
-    /// Why it failed so far.
+    /// The errors so far.
     pub fn message(&self) -> String {
         self.errors.join("; ")
     }
 
-    /// The status as it stands now.
+    /// The current status.
     pub fn status(&mut self, now: Timestamp) -> ActionSetStatus {
         let progress = self.progress(now);
         ActionSetStatus {
@@ -275,10 +275,10 @@ impl Board {
         }
     }
 
-    /// How far the set is.
+    /// The progress of the ActionSet.
     pub fn percent(&self) -> Option<Hundredths> {
         let phases: Vec<_> = self.actions.iter().flat_map(|row| row.phases.iter().map(|p| p.shown.percent)).collect();
-        percent::shown_mean(&phases, self.state != ActionState::Complete)
+        percent::displayed_mean(&phases, self.state != ActionState::Complete)
     }
 
     fn progress(&mut self, now: Timestamp) -> ActionProgress {
@@ -287,9 +287,11 @@ impl Board {
         let percent = self.percent();
         let shown = Some((percent, sums.map(Option::unwrap_or_default)));
         let running = self.running();
-        let names: Vec<_> = running.iter().map(|place| self.name_of(*place).to_owned()).collect();
-        let paths =
-            running.iter().zip(&names).map(|(place, name)| format!("{}/{name}", self.actions[place.action].name()));
+        let names: Vec<_> = running.iter().map(|phase_ref| self.name_of(*phase_ref).to_owned()).collect();
+        let paths = running
+            .iter()
+            .zip(&names)
+            .map(|(phase_ref, name)| format!("{}/{name}", self.actions[phase_ref.action].name()));
         let paths = paths.collect();
         if self.summary != shown {
             self.summary = shown;
@@ -298,37 +300,37 @@ impl Board {
         ActionProgress {
             running_phase: Some(names.into_iter().next().unwrap_or_default()),
             running_phases: paths,
-            percent_completed: percent.map(percent::text),
+            percent_completed: percent.map(percent::format),
             last_transition_time: self.changed.map(Time),
             ..sized(sums)
         }
     }
 
-    fn row(&mut self, place: Place) -> Option<&mut PhaseRow> {
-        let row = self.actions.get_mut(place.action)?;
-        match place.phase {
-            Which::Core(index) => row.phases.get_mut(index),
-            Which::Defer => row.defer.as_mut(),
+    fn row(&mut self, phase_ref: PhaseRef) -> Option<&mut PhaseRow> {
+        let row = self.actions.get_mut(phase_ref.action)?;
+        match phase_ref.phase {
+            PhaseIndex::Core(index) => row.phases.get_mut(index),
+            PhaseIndex::Defer => row.defer.as_mut(),
         }
     }
 }
 
-/// What a cancelled set says.
+/// The error of a cancelled ActionSet.
 pub const CANCELLED: &str = "Cancelled";
 
-/// The larger of what is shown and what is said, field by field.
-fn raised(shown: &Sample, said: &Sample) -> Sample {
+/// The larger of the displayed and the reported values, field by field.
+fn merge_samples(shown: &Sample, reported: &Sample) -> Sample {
     Sample {
-        percent: said.percent.min(ALMOST).max(shown.percent),
-        uploaded: said.uploaded.max(shown.uploaded),
-        upload_total: said.upload_total.or(shown.upload_total),
-        downloaded: said.downloaded.max(shown.downloaded),
-        download_total: said.download_total.or(shown.download_total),
-        seconds_left: said.seconds_left.map(|seconds| seconds.max(1)),
+        percent: reported.percent.min(MAX_INCOMPLETE).max(shown.percent),
+        uploaded: reported.uploaded.max(shown.uploaded),
+        upload_total: reported.upload_total.or(shown.upload_total),
+        downloaded: reported.downloaded.max(shown.downloaded),
+        download_total: reported.download_total.or(shown.download_total),
+        seconds_left: reported.seconds_left.map(|seconds| seconds.max(1)),
     }
 }
 
-/// Downloaded, uploaded, to download, to upload: each absent if no phase has it.
+/// Downloaded, uploaded, total to download, total to upload: each absent if no phase has it.
 fn sums<'a>(phases: &(impl Iterator<Item = &'a PhaseRow> + Clone)) -> [Option<u64>; 4] {
     let sum = |pick: fn(&Sample) -> Option<u64>| {
         phases.clone().filter_map(|phase| pick(&phase.shown)).reduce(u64::saturating_add)
@@ -380,7 +382,7 @@ impl ActionRow {
         let own: Vec<_> = self.phases.iter().map(|phase| phase.name.clone()).collect();
         if names(&saved.phases) != own {
             let name = self.name();
-            return Err(format!("blueprint of action {name} was changed while it ran: its phases are other ones now"));
+            return Err(format!("blueprint of action {name} was changed while it was running: the phases differ"));
         }
         self.phases.iter_mut().zip(&saved.phases).for_each(|(row, saved)| row.resume(saved));
         if let (Some(row), Some(saved)) = (&mut self.defer, &saved.defer_phase) {
@@ -391,9 +393,9 @@ impl ActionRow {
 
     fn status(&self) -> ActionStatus {
         let percents: Vec<_> = self.phases.iter().map(|phase| phase.shown.percent).collect();
-        let percent = percent::shown_mean(&percents, self.state != ActionState::Complete);
+        let percent = percent::displayed_mean(&percents, self.state != ActionState::Complete);
         let progress = ActionProgress {
-            percent_completed: percent.map(percent::text),
+            percent_completed: percent.map(percent::format),
             ..sized(sums(&self.phases.iter().chain(&self.defer)))
         };
         ActionStatus {
@@ -410,7 +412,7 @@ impl PhaseRow {
         let progress = saved.progress.clone().unwrap_or_default();
         self.state = saved.state.clone().unwrap_or_default();
         self.output = saved.output.clone().into_iter().collect();
-        self.begun = self.state != ActionState::Pending;
+        self.started = self.state != ActionState::Pending;
         self.changed = progress.last_transition_time.map(|time| time.0);
         self.shown = Sample {
             percent: progress.progress_percent.as_deref().and_then(percent::parse).unwrap_or(0),
@@ -425,7 +427,7 @@ impl PhaseRow {
     fn status(&self) -> Phase {
         let shown = &self.shown;
         let progress = PhaseProgress {
-            progress_percent: self.begun.then(|| percent::text(shown.percent)),
+            progress_percent: self.started.then(|| percent::format(shown.percent)),
             size_downloaded_b: signed(shown.downloaded),
             size_uploaded_b: signed(shown.uploaded),
             estimated_download_size_b: signed(shown.download_total),

@@ -1,108 +1,106 @@
-//! Why a phase did not end well. Texts name the object, and never a secret.
+//! Errors of phases. Messages name the object and never contain a secret.
 
 use crate::output::OutputError;
-use crate::place::ProfileError;
+use crate::profile::ProfileError;
 use crate::template;
 
-/// Why a phase did not end well.
+/// The error of a phase.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The API server refused or did not answer.
+    /// An API call failed.
     #[error("failed to {what}: {source}")]
     Api {
         /// Verb and object.
         what: String,
-        /// What the client saw.
+        /// The error of the client.
         #[source]
         source: Box<kube::Error>,
     },
-    /// Object storage refused or did not answer.
+    /// Object storage failed.
     #[error(transparent)]
     Store(#[from] plimsoll_store::StoreError),
-    /// The profile cannot be used.
+    /// The profile is invalid.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A template cannot be filled in.
+    /// A template cannot be rendered.
     #[error(transparent)]
     Template(#[from] template::Error),
-    /// What a command printed cannot be used.
+    /// The output of a command is invalid.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// An argument is missing or cannot be used.
-    #[error("argument {argument}: {cause}")]
+    /// An argument is missing or invalid.
+    #[error("invalid argument {argument}: {cause}")]
     Argument {
         /// The argument.
         argument: String,
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
     },
-    /// Something that is needed is not there.
+    /// A required object does not exist.
     #[error("{0}")]
     Missing(String),
     /// A command failed.
     #[error("{what} failed: {detail}")]
     Command {
-        /// The command and where it ran.
+        /// The command and its container.
         what: String,
-        /// How it ended, and its last lines.
+        /// The exit code and the last lines of output.
         detail: String,
     },
-    /// A pod did not come to run, or ended badly.
+    /// A pod did not start, or failed.
     #[error("pod {pod} {detail}")]
     Pod {
         /// `namespace/name`.
         pod: String,
-        /// What is wrong with it.
+        /// The cause.
         detail: String,
     },
-    /// A snapshot will not come about by itself.
-    #[error("{snapshot} cannot be made ready: {detail}; it is still there: look at it, then delete it")]
+    /// A snapshot failed permanently.
+    #[error("failed to create {snapshot}: {detail}; inspect it with `kubectl describe`, then delete it")]
     Snapshot {
         /// Kind, namespace and name.
         snapshot: String,
-        /// What the snapshot controller or the driver said.
+        /// The error of the snapshot-controller or the driver.
         detail: String,
     },
-    /// It took too long.
-    #[error("{what} did not end within {limit:?}")]
+    /// A wait timed out.
+    #[error("timed out waiting for {what} after {limit:?}")]
     TimedOut {
         /// What was waited for.
         what: String,
-        /// For how long.
+        /// The timeout.
         limit: std::time::Duration,
     },
-    /// This program cannot do it.
+    /// Not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// The server was stopped while it ran, and nobody can tell what was done.
-    #[error(
-        "Interrupted: the server was stopped while the phase ran, and it cannot be told whether it was carried out ({0})"
-    )]
+    /// The server stopped while the phase was running, and the result is unknown.
+    #[error("interrupted: the server stopped while the phase was running, and its result is unknown ({0})")]
     Interrupted(String),
-    /// Cancelled by its user.
+    /// Cancelled by the user.
     #[error("Cancelled")]
     Cancelled,
-    /// The process that runs it may have no further effect, or cannot remember it.
+    /// The process has lost leadership, or cannot store its state.
     #[error("{0}")]
     Host(String),
 }
 
 impl Error {
-    /// Wraps a client error with what was being done.
+    /// Wraps an API error with the attempted action.
     pub fn api(what: impl Into<String>, source: kube::Error) -> Self {
         Self::Api { what: what.into(), source: Box::new(source) }
     }
 
-    /// An argument that cannot be used.
+    /// An invalid argument.
     pub fn argument(argument: impl Into<String>, cause: impl Into<String>) -> Self {
         Self::Argument { argument: argument.into(), cause: cause.into() }
     }
 
-    /// A stable word for conditions, metrics and events.
+    /// Stable reason for conditions, metrics and events.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Api { .. } => "ApiServerRefused",
+            Self::Api { .. } => "ApiRequestFailed",
             Self::Store(error) => error.reason(),
             Self::Profile(error) => error.reason(),
             Self::Template(error) => error.reason(),
@@ -120,7 +118,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody's help.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
@@ -133,7 +131,7 @@ impl Error {
         }
     }
 
-    /// The API server's status code, where it answered.
+    /// The status code of the API server, if it responded.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {

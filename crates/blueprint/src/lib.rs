@@ -1,5 +1,4 @@
-//! Kanister's blueprints: what a phase says, what it means once its templates are filled in, and the commands that its
-//! shell lines call inside the pods.
+//! Kanister's blueprints: validation, templates, functions, and the `kando` commands that run in pods.
 //!
 //! ```text
 //!  Blueprint ──validate──▶ findings                      pod of a phase
@@ -10,8 +9,8 @@
 //!                                                        └──────────────────────────────┘
 //! ```
 //!
-//! What it must never do: let a template read the controller's own environment, or run for longer, deeper or larger
-//! than its limits; write anything but data and Kanister's protocol to a pod's standard output.
+//! This crate must never let a template read the environment of the controller or exceed its limits, nor write anything but data
+//! and Kanister's protocol to the standard output of a pod.
 
 pub mod board;
 mod error;
@@ -20,7 +19,7 @@ pub mod kando;
 pub mod output;
 pub mod params;
 pub mod percent;
-pub mod place;
+pub mod profile;
 pub mod template;
 pub mod validate;
 

@@ -1,129 +1,121 @@
-//! What a command prints for us among what it prints for people: outputs and progress, one line each.
+//! Parser for the output of commands: phase outputs and progress frames among log lines.
 //!
 //! ```text
-//!   loading rows ...                                          a line of the log
-//!   ###Phase-output###: {"key":"path","value":"/a/b"}         an output; may begin in the middle of a line
-//!   ###Phase-progress###:{"version":1,"operation":...}        a progress frame of ours
+//!   loading rows ...                                          a log line
+//!   ###Phase-output###: {"key":"path","value":"/a/b"}         an output; may start in the middle of a line
+//!   ###Phase-progress###:{"version":1,"operation":...}        a progress frame
 //! ```
-//! Pieces come as the pipe delivers them: a marker, a character or a line may be cut anywhere.
+//! Chunks arrive as the pipe delivers them: a marker, a character or a line may be split anywhere.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use crate::kando::protocol::Output;
 
-/// Before an output.
-pub const OUTPUT: &str = "###Phase-output###:";
-/// Before a progress frame.
-pub const PROGRESS: &str = "###Phase-progress###:";
-/// The longest output line: the status of an ActionSet has to hold it.
-pub const LONGEST_OUTPUT: usize = 256 << 10;
-/// All outputs of a phase together.
-pub const MOST_OUTPUT: usize = 512 << 10;
-/// All outputs and artifacts of a set together: etcd takes no larger object than about one and a half of this.
-pub const MOST_OF_A_SET: usize = 1 << 20;
-/// The longest progress frame; a longer one is dropped, since progress fails nothing.
-const LONGEST_PROGRESS: usize = 1 << 20;
-/// The longest line of a log; the rest of a longer one is dropped.
-const LONGEST_LOG: usize = 16 << 10;
-/// Of what cannot be used, this much is shown.
-const SHOWN: usize = 80;
+/// Marker of an output.
+pub const OUTPUT_MARKER: &str = "###Phase-output###:";
+/// Marker of a progress frame.
+pub const PROGRESS_MARKER: &str = "###Phase-progress###:";
+/// Maximum length of an output line, which is stored in the status of the ActionSet.
+pub const MAX_OUTPUT_LINE_LENGTH: usize = 256 << 10;
+/// Maximum size of all outputs of a phase.
+pub const MAX_OUTPUT_BYTES: usize = 512 << 10;
+/// Maximum size of all outputs and artifacts of an ActionSet: etcd accepts objects of up to about 1.5 MiB.
+pub const MAX_ACTION_SET_BYTES: usize = 1 << 20;
+/// Maximum length of a progress frame; a longer one is dropped.
+const MAX_PROGRESS_LINE_LENGTH: usize = 1 << 20;
+/// Maximum length of a log line; the rest is dropped.
+const MAX_LOG_LINE_LENGTH: usize = 16 << 10;
+/// Length of an invalid line in an error.
+const MAX_SHOWN_LENGTH: usize = 80;
 
-/// What one line was.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// For people.
+    /// A log line.
     Log(String),
-    /// What comes after the marker of a progress frame.
+    /// A progress frame, without its marker.
     Progress(String),
 }
 
-/// Why what a phase printed cannot be used.
+/// The error of parsing outputs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutputError {
-    /// What follows the marker is no output.
-    #[error("its output line {shown:?} is not JSON with a key and a value: {cause}")]
+    /// Not a valid output.
+    #[error("invalid output line {shown:?}: expected JSON with key and value: {cause}")]
     Malformed {
-        /// How the line begins.
+        /// The start of the line.
         shown: String,
-        /// What the parser says.
+        /// The error of the parser.
         cause: String,
     },
-    /// More than a status can hold.
-    #[error(
-        "its output {shown:?} is longer than {limit} bytes: keep large results in object storage and output their path"
-    )]
+    /// Too large for the status.
+    #[error("output {shown:?} exceeds {limit} bytes: store large results in object storage and output their path")]
     TooLong {
-        /// How the line begins.
+        /// The start of the line.
         shown: String,
-        /// How long it may be.
+        /// The limit.
         limit: usize,
     },
-    /// More than the status can hold, together with what others have returned.
+    /// Too large for the status, together with the outputs of other phases.
     #[error(
-        "its {size} bytes of outputs are too many: all outputs and artifacts of an ActionSet together may have {limit} bytes; keep \
+        "outputs of {size} bytes exceed the limit of {limit} bytes for all outputs and artifacts of an ActionSet: store \
          large results in object storage and output their path"
     )]
-    SetTooLarge {
-        /// How many bytes it would add.
+    ActionSetTooLarge {
+        /// The size of the new outputs.
         size: usize,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
 }
 
 impl OutputError {
-    /// The stable reason.
+    /// Stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "OutputMalformed",
-            Self::TooLong { .. } | Self::SetTooLarge { .. } => "OutputTooLong",
+            Self::TooLong { .. } | Self::ActionSetTooLarge { .. } => "OutputTooLong",
         }
     }
 
-    /// The same lines are as bad the next time.
+    /// Always false.
     pub fn is_retryable(&self) -> bool {
         false
     }
 }
 
-#[derive(Deserialize)]
-struct Pair {
-    key: String,
-    value: String,
-}
-
-/// Reads a stream piece by piece.
+/// Parses a stream chunk by chunk.
 #[derive(Debug, Default)]
-pub struct Reader {
-    /// The current line as far as it is kept.
+pub struct OutputReader {
+    /// The part of the current line that is kept.
     line: Vec<u8>,
-    /// How many bytes of the current line were dropped.
+    /// Number of dropped bytes of the current line.
     dropped: usize,
     outputs: BTreeMap<String, String>,
     size: usize,
 }
 
-impl Reader {
-    /// Takes the next piece; returns the lines that it completes, outputs aside.
-    pub fn take(&mut self, piece: &[u8]) -> Result<Vec<Line>, OutputError> {
+impl OutputReader {
+    /// Processes the next chunk; returns the completed lines, without outputs.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Line>, OutputError> {
         let mut lines = Vec::new();
-        let mut rest = piece;
+        let mut rest = chunk;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            self.keep(&rest[..end])?;
+            self.append(&rest[..end])?;
             self.end_line(&mut lines)?;
             rest = &rest[end + 1..];
         }
-        self.keep(rest)?;
+        self.append(rest)?;
         Ok(lines)
     }
 
-    /// Forgets the line that is not complete.
-    pub fn forget_line(&mut self) {
+    /// Discards the partial line.
+    pub fn discard_partial_line(&mut self) {
         self.line.clear();
         self.dropped = 0;
     }
 
-    /// The stream has ended: what is left is a line too.
+    /// Processes the rest of the stream as a line.
     pub fn finish(mut self) -> Result<(Vec<Line>, BTreeMap<String, String>), OutputError> {
         let mut lines = Vec::new();
         self.end_line(&mut lines)?;
@@ -135,27 +127,27 @@ impl Reader {
         &self.outputs
     }
 
-    /// Keeps what may matter of a line: all of it from a marker on, otherwise its beginning and enough of its end for a marker
-    /// that is not complete yet.
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
+    /// Appends to the line, within limits: keeps everything from a marker on, otherwise the start and enough of the end for a
+    /// partial marker.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
         self.line.extend_from_slice(bytes);
-        if self.line.len() <= LONGEST_LOG {
+        if self.line.len() <= MAX_LOG_LINE_LENGTH {
             return Ok(());
         }
-        match marker(&self.line) {
-            Some((at, OUTPUT)) if self.line.len() - at > LONGEST_OUTPUT => {
-                Err(OutputError::TooLong { shown: shown(&self.line[at..]), limit: LONGEST_OUTPUT })
+        match find_marker(&self.line) {
+            Some((at, OUTPUT_MARKER)) if self.line.len() - at > MAX_OUTPUT_LINE_LENGTH => {
+                Err(OutputError::TooLong { shown: shorten(&self.line[at..]), limit: MAX_OUTPUT_LINE_LENGTH })
             }
-            Some((_, OUTPUT)) => Ok(()),
+            Some((_, OUTPUT_MARKER)) => Ok(()),
             Some((at, _)) => {
-                self.line.truncate(at + LONGEST_PROGRESS);
+                self.line.truncate(at + MAX_PROGRESS_LINE_LENGTH);
                 Ok(())
             }
             None => {
-                let overlap = OUTPUT.len().max(PROGRESS.len()) - 1;
+                let overlap = OUTPUT_MARKER.len().max(PROGRESS_MARKER.len()) - 1;
                 let cut = self.line.len() - overlap;
-                self.dropped += cut - (LONGEST_LOG - overlap);
-                self.line.drain(LONGEST_LOG - overlap..cut);
+                self.dropped += cut - (MAX_LOG_LINE_LENGTH - overlap);
+                self.line.drain(MAX_LOG_LINE_LENGTH - overlap..cut);
                 Ok(())
             }
         }
@@ -164,20 +156,20 @@ impl Reader {
     fn end_line(&mut self, lines: &mut Vec<Line>) -> Result<(), OutputError> {
         let line = std::mem::take(&mut self.line);
         let dropped = std::mem::take(&mut self.dropped);
-        let (log, found) = match marker(&line) {
+        let (log, found) = match find_marker(&line) {
             Some((at, kind)) => (&line[..at], Some((kind, &line[at + kind.len()..]))),
             None => (&line[..], None),
         };
         let mut text = String::from_utf8_lossy(log).trim_end().to_owned();
         if dropped > 0 {
-            text.truncate(text.floor_char_boundary(LONGEST_LOG));
-            text += &format!(" … ({dropped} bytes left out)");
+            text.truncate(text.floor_char_boundary(MAX_LOG_LINE_LENGTH));
+            text += &format!(" … ({dropped} bytes omitted)");
         }
         if !text.is_empty() {
             lines.push(Line::Log(text));
         }
         match found {
-            Some((OUTPUT, content)) => self.add(content),
+            Some((OUTPUT_MARKER, content)) => self.add(content),
             Some((_, content)) => {
                 lines.push(Line::Progress(String::from_utf8_lossy(content).trim().to_owned()));
                 Ok(())
@@ -191,29 +183,29 @@ impl Reader {
         if content.is_empty() {
             return Ok(());
         }
-        let pair: Pair = serde_json::from_slice(content)
-            .map_err(|error| OutputError::Malformed { shown: shown(content), cause: error.to_string() })?;
-        self.size += pair.key.len() + pair.value.len();
-        if self.size > MOST_OUTPUT {
-            return Err(OutputError::TooLong { shown: shown(content), limit: MOST_OUTPUT });
+        let output: Output = serde_json::from_slice(content)
+            .map_err(|error| OutputError::Malformed { shown: shorten(content), cause: error.to_string() })?;
+        self.size += output.key.len() + output.value.len();
+        if self.size > MAX_OUTPUT_BYTES {
+            return Err(OutputError::TooLong { shown: shorten(content), limit: MAX_OUTPUT_BYTES });
         }
-        self.outputs.insert(pair.key, pair.value);
+        self.outputs.insert(output.key, output.value);
         Ok(())
     }
 }
 
-/// The first marker of a line and which one it is.
-fn marker(line: &[u8]) -> Option<(usize, &'static str)> {
+/// Position and kind of the first marker of a line.
+fn find_marker(line: &[u8]) -> Option<(usize, &'static str)> {
     let find = |word: &'static str| {
-        let place = line.windows(word.len()).position(|window| window == word.as_bytes())?;
-        Some((place, word))
+        let position = line.windows(word.len()).position(|window| window == word.as_bytes())?;
+        Some((position, word))
     };
-    [find(OUTPUT), find(PROGRESS)].into_iter().flatten().min_by_key(|(at, _)| *at)
+    [find(OUTPUT_MARKER), find(PROGRESS_MARKER)].into_iter().flatten().min_by_key(|(at, _)| *at)
 }
 
-fn shown(content: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&content[..content.len().min(SHOWN * 4)]);
-    let mut short: String = text.chars().take(SHOWN).collect();
+fn shorten(content: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&content[..content.len().min(MAX_SHOWN_LENGTH * 4)]);
+    let mut short: String = text.chars().take(MAX_SHOWN_LENGTH).collect();
     if short.len() < content.len() {
         short.push('…');
     }

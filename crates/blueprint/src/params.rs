@@ -1,8 +1,7 @@
-//! The parameter tree that templates see: `.StatefulSet`, `.Object`, `.Profile`, `.Phases` and the rest, spelled as Kanister's
-//! `toJson` would print them.
+//! The template parameters: `.StatefulSet`, `.Object`, `.Profile`, `.Phases` and the others, with the names of Kanister's `toJson`.
 //!
-//! It is fetched once for an action. What belongs to the target is [`Begun`]: after a restart it is taken from memory and not
-//! from the cluster, because a phase may have scaled the workload down since, or have deleted it.
+//! They are read once for an action. The target is stored as [`SavedTarget`]: after a restart it is not read from the cluster
+//! again, because a phase may have scaled down or deleted the workload meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -19,52 +18,52 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 use crate::board::Outputs;
-use crate::place::{self, Place};
+use crate::profile::{self, ResolvedProfile};
 
-/// A larger target is not remembered, but read again.
-const LARGEST_TARGET: usize = 64 << 10;
+/// A larger target is not stored, but read again.
+const MAX_TARGET_SIZE: usize = 64 << 10;
 
-/// The pods of the target and what is in them, at the moment the action began.
+/// The pods of the target and their containers and claims, at the start of the action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Workload {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its running pods.
+    /// The running pods.
     pub pods: Vec<String>,
     /// Their containers.
     pub containers: Vec<Vec<String>>,
-    /// By pod and claim, where it is mounted.
+    /// Mount paths by pod and claim.
     pub persistent_volume_claims: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// What an action remembers for as long as it runs.
+/// The state of the target at the start of an action, stored while the action runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
-    /// When it began.
+pub struct SavedTarget {
+    /// Start time of the action.
     pub time: String,
-    /// The workload as it was.
+    /// The workload.
     pub workload: Option<Workload>,
-    /// The target as it was, unless that is too much to remember or must not be written down.
+    /// The target, unless it is too large to store or a Secret.
     #[serde(default)]
     pub target: Option<Value>,
 }
 
-/// The tree, and what must not be shown of it.
+/// The parameters, and the secrets in them.
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     tree: Value,
-    /// Where data is kept.
-    pub place: Option<Place>,
-    /// The workload the action is about.
+    /// The profile of the action.
+    pub profile: Option<ResolvedProfile>,
+    /// The workload of the action.
     pub workload: Option<Workload>,
     /// Values that must not appear in a log.
     pub secrets: Vec<String>,
 }
 
-/// What a phase can see of itself and of those before it.
+/// The parameters of a phase.
 #[derive(Clone, Debug, Default)]
 pub struct PhaseParams {
     secrets: Map<String, Value>,
@@ -79,23 +78,23 @@ impl PhaseParams {
 }
 
 impl Params {
-    /// The whole tree.
+    /// All parameters.
     pub fn tree(&self) -> &Value {
         &self.tree
     }
 
-    /// What an action that began at this time has to remember of them.
-    pub fn begun(&self, time: String) -> Begun {
+    /// The state of the target to store, with the start time of the action.
+    pub fn to_saved_target(&self, time: String) -> SavedTarget {
         let mut target = self.tree["Object"].clone();
         if let Some(metadata) = target["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
-        let kept = target["kind"] != "Secret" && target.to_string().len() <= LARGEST_TARGET;
-        Begun { time, workload: self.workload.clone(), target: kept.then_some(target) }
+        let kept = target["kind"] != "Secret" && target.to_string().len() <= MAX_TARGET_SIZE;
+        SavedTarget { time, workload: self.workload.clone(), target: kept.then_some(target) }
     }
 
-    /// A phase begins: its objects can be seen from now on.
-    pub fn begin(&mut self, phase: &str, objects: &PhaseParams, defer: bool) {
+    /// Adds the objects of a phase at its start.
+    pub fn start_phase(&mut self, phase: &str, objects: &PhaseParams, defer: bool) {
         let tree = objects.tree();
         self.secrets.extend(secrets_in(&objects.secrets));
         if defer {
@@ -107,16 +106,16 @@ impl Params {
         }
     }
 
-    /// A phase has ended well: its output can be seen from now on.
-    pub fn complete(&mut self, phase: &str, output: &Outputs, defer: bool) {
-        let place = if defer { &mut self.tree["DeferPhase"] } else { &mut self.tree["Phases"][phase] };
-        if !place.is_object() {
-            *place = PhaseParams::default().tree();
+    /// Adds the output of a complete phase.
+    pub fn complete_phase(&mut self, phase: &str, output: &Outputs, defer: bool) {
+        let profile = if defer { &mut self.tree["DeferPhase"] } else { &mut self.tree["Phases"][phase] };
+        if !profile.is_object() {
+            *profile = PhaseParams::default().tree();
         }
-        place["Output"] = Value::Object(output.clone());
+        profile["Output"] = Value::Object(output.clone());
     }
 
-    /// A text without what must not be shown.
+    /// Redacts secrets in a text.
     pub fn redact(&self, text: &str) -> String {
         self.secrets
             .iter()
@@ -131,26 +130,26 @@ fn secrets_in(secrets: &Map<String, Value>) -> Vec<String> {
     decoded.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
 }
 
-/// Reads everything an action needs. With `begun`, what was remembered of it counts and not the cluster.
+/// Reads the parameters of an action. A saved target replaces that of the cluster.
 pub async fn fetch(
     client: &Client,
     spec: &ActionSpec,
-    begun: Option<&Begun>,
+    saved: Option<&SavedTarget>,
     time: &str,
-    home: &str,
+    server_namespace: &str,
 ) -> Result<Params, Error> {
     let object = spec.object.clone().unwrap_or_default();
     let kind = object.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let target = match begun.and_then(|begun| begun.target.clone()) {
-        Some(known) => known,
+    let target = match saved.and_then(|saved| saved.target.clone()) {
+        Some(existing) => existing,
         None => read_target(client, &object).await?,
     };
-    let workload = match begun.and_then(|begun| begun.workload.clone()) {
-        Some(known) => Some(known),
+    let workload = match saved.and_then(|saved| saved.workload.clone()) {
+        Some(existing) => Some(existing),
         None => workload(client, &kind, &target).await?,
     };
-    let place = match &spec.profile {
-        Some(reference) => Some(read_place(client, reference, home).await?),
+    let profile = match &spec.profile {
+        Some(reference) => Some(read_profile(client, reference, server_namespace).await?),
         None => None,
     };
     let mut secrets = Map::new();
@@ -162,36 +161,36 @@ pub async fn fetch(
         config_maps.insert(alias.clone(), read_config_map(client, reference).await?);
     }
     let mut hidden = secrets_in(&secrets);
-    hidden.extend(place.iter().flat_map(Place::secrets));
-    let parts = Parts {
+    hidden.extend(profile.iter().flat_map(ResolvedProfile::secrets));
+    let parts = ParamParts {
         spec,
         kind: &kind,
         target,
         workload: workload.as_ref(),
-        place: place.as_ref(),
+        profile: profile.as_ref(),
         secrets,
         config_maps,
         time,
     };
-    Ok(Params { tree: assemble(parts), place, workload, secrets: hidden })
+    Ok(Params { tree: assemble(parts), profile, workload, secrets: hidden })
 }
 
-/// What the tree is made of.
-struct Parts<'a> {
+/// The parts of the parameters.
+struct ParamParts<'a> {
     spec: &'a ActionSpec,
     kind: &'a str,
     target: Value,
     workload: Option<&'a Workload>,
-    place: Option<&'a Place>,
+    profile: Option<&'a ResolvedProfile>,
     secrets: Map<String, Value>,
     config_maps: Map<String, Value>,
     time: &'a str,
 }
 
-fn assemble(parts: Parts<'_>) -> Value {
-    let Parts { spec, kind, target, workload, place, secrets, config_maps, time } = parts;
+fn assemble(parts: ParamParts<'_>) -> Value {
+    let ParamParts { spec, kind, target, workload, profile, secrets, config_maps, time } = parts;
     let object = spec.object.clone().unwrap_or_default();
-    let of = |wanted: &str| workload.filter(|_| kind == wanted);
+    let of = |revision: &str| workload.filter(|_| kind == revision);
     let named = json!({ "Name": object.name, "Namespace": object.namespace });
     let space = object.namespace.clone().filter(|name| !name.is_empty()).or(object.name);
     let space = json!({ "Name": space, "Namespace": space });
@@ -203,7 +202,7 @@ fn assemble(parts: Parts<'_>) -> Value {
         "Namespace": if kind == "namespace" { space } else { Value::Null },
         "Object": target,
         "ArtifactsIn": artifacts(&spec.artifacts),
-        "Profile": place.map(Place::params),
+        "Profile": profile.map(ResolvedProfile::params),
         "Options": spec.options,
         "Secrets": secrets,
         "ConfigMaps": config_maps,
@@ -226,7 +225,7 @@ fn artifacts(artifacts: &BTreeMap<String, Artifact>) -> Value {
 fn resource_of(object: &ObjectReference) -> Result<(ApiResource, bool), Error> {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let kind = text(&object.kind);
-    let known = match kind.to_ascii_lowercase().as_str() {
+    let existing = match kind.to_ascii_lowercase().as_str() {
         "statefulset" => ("apps", "v1", "StatefulSet", "statefulsets", true),
         "deployment" => ("apps", "v1", "Deployment", "deployments", true),
         "deploymentconfig" => ("apps.openshift.io", "v1", "DeploymentConfig", "deploymentconfigs", true),
@@ -236,7 +235,7 @@ fn resource_of(object: &ObjectReference) -> Result<(ApiResource, bool), Error> {
             let (group, version, plural) = (text(&object.group), text(&object.api_version), text(&object.resource));
             if version.is_empty() || plural.is_empty() {
                 return Err(Error::Missing(format!(
-                    "object {}: kind {kind:?} needs apiVersion and resource",
+                    "object {}: kind {kind:?} requires apiVersion and resource",
                     text(&object.name)
                 )));
             }
@@ -247,8 +246,8 @@ fn resource_of(object: &ObjectReference) -> Result<(ApiResource, bool), Error> {
             return Ok((resource, object.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty())));
         }
     };
-    let gvk = GroupVersionKind::gvk(known.0, known.1, known.2);
-    Ok((ApiResource::from_gvk_with_plural(&gvk, known.3), known.4))
+    let gvk = GroupVersionKind::gvk(existing.0, existing.1, existing.2);
+    Ok((ApiResource::from_gvk_with_plural(&gvk, existing.3), existing.4))
 }
 
 async fn read_target(client: &Client, object: &ObjectReference) -> Result<Value, Error> {
@@ -256,7 +255,7 @@ async fn read_target(client: &Client, object: &ObjectReference) -> Result<Value,
     read_object(client, &resource, namespaced, object).await
 }
 
-/// Reads an object of any kind.
+/// Reads an object by reference.
 pub async fn read_reference(client: &Client, object: &ObjectReference) -> Result<Value, Error> {
     read_target(client, object).await
 }
@@ -268,17 +267,17 @@ async fn read_object(
     object: &ObjectReference,
 ) -> Result<Value, Error> {
     let namespace = object.namespace.clone().unwrap_or_default();
-    // A namespace may be named by either field.
+    // A namespace may be in either field.
     let name = object.name.clone().filter(|name| !name.is_empty() || namespaced).unwrap_or_else(|| namespace.clone());
     let api: Api<DynamicObject> = if namespaced {
         Api::namespaced_with(client.clone(), &namespace, resource)
     } else {
         Api::all_with(client.clone(), resource)
     };
-    let word = format!("{} {namespace}/{name}", resource.plural);
-    match api.get_opt(&name).await.map_err(|e| Error::api(format!("read {word}"), e))? {
+    let kind_name = format!("{} {namespace}/{name}", resource.plural);
+    match api.get_opt(&name).await.map_err(|e| Error::api(format!("read {kind_name}"), e))? {
         Some(found) => Ok(serde_json::to_value(found).unwrap_or_default()),
-        None => Err(Error::Missing(format!("object {word} does not exist"))),
+        None => Err(Error::Missing(format!("object {kind_name} does not exist"))),
     }
 }
 
@@ -305,20 +304,20 @@ async fn workload(client: &Client, kind: &str, target: &Value) -> Result<Option<
     };
     let mut found: Vec<Pod> = all.items.into_iter().filter(|pod| owned(pod) && running(pod)).collect();
     found.sort_by_key(ResourceExt::name_any);
-    Ok(Some(describe(text("/metadata/name"), namespace, &found)))
+    Ok(Some(workload_of_pods(text("/metadata/name"), namespace, &found)))
 }
 
-/// The sets of a Deployment's current revision; all of its sets where revisions are not counted.
+/// The ReplicaSets of the current revision of a Deployment; all of them if it has no revision.
 async fn replica_sets(client: &Client, namespace: &str, uid: &str, target: &Value) -> Result<Vec<String>, Error> {
     const REVISION: &str = "deployment.kubernetes.io/revision";
-    let wanted = target["metadata"]["annotations"][REVISION].as_str().map(str::to_owned);
+    let revision = target["metadata"]["annotations"][REVISION].as_str().map(str::to_owned);
     let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
     let all = api.list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api(format!("list replicasets in namespace {namespace}"), e))?;
-    Ok(of_revision(&all.items, uid, REVISION, wanted.as_deref()))
+    Ok(of_revision(&all.items, uid, REVISION, revision.as_deref()))
 }
 
-/// The controllers of a DeploymentConfig's latest version; all of its controllers where versions are not counted.
+/// The ReplicationControllers of the latest version of a DeploymentConfig; all of them if it has no version.
 async fn replication_controllers(
     client: &Client,
     namespace: &str,
@@ -326,21 +325,21 @@ async fn replication_controllers(
     target: &Value,
 ) -> Result<Vec<String>, Error> {
     const VERSION: &str = "openshift.io/deployment-config.latest-version";
-    let wanted = target["status"]["latestVersion"].as_u64().map(|version| version.to_string());
+    let revision = target["status"]["latestVersion"].as_u64().map(|version| version.to_string());
     let api: Api<ReplicationController> = Api::namespaced(client.clone(), namespace);
     let all = api.list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api(format!("list replicationcontrollers in namespace {namespace}"), e))?;
-    Ok(of_revision(&all.items, uid, VERSION, wanted.as_deref()))
+    Ok(of_revision(&all.items, uid, VERSION, revision.as_deref()))
 }
 
-/// The uids of what belongs to an owner and has this revision in an annotation.
-fn of_revision<K: ResourceExt>(all: &[K], owner: &str, annotation: &str, wanted: Option<&str>) -> Vec<String> {
-    let owned = |one: &&K| one.owner_references().iter().any(|known| known.uid == owner);
-    let current = |one: &&K| wanted.is_none() || one.annotations().get(annotation).map(String::as_str) == wanted;
+/// The uids of the objects with this owner and revision annotation.
+fn of_revision<K: ResourceExt>(all: &[K], owner: &str, annotation: &str, revision: Option<&str>) -> Vec<String> {
+    let owned = |one: &&K| one.owner_references().iter().any(|existing| existing.uid == owner);
+    let current = |one: &&K| revision.is_none() || one.annotations().get(annotation).map(String::as_str) == revision;
     all.iter().filter(owned).filter(current).filter_map(ResourceExt::uid).collect()
 }
 
-fn describe(name: String, namespace: String, pods: &[Pod]) -> Workload {
+fn workload_of_pods(name: String, namespace: String, pods: &[Pod]) -> Workload {
     let containers = |pod: &Pod| -> Vec<String> {
         let spec = pod.spec.as_ref();
         spec.into_iter().flat_map(|spec| &spec.containers).map(|container| container.name.clone()).collect()
@@ -354,37 +353,41 @@ fn describe(name: String, namespace: String, pods: &[Pod]) -> Workload {
     }
 }
 
-/// The claims that a pod mounts, and where.
+/// The claims of a pod and their mount paths.
 pub fn claims_of(pod: &Pod) -> BTreeMap<String, String> {
     let Some(spec) = &pod.spec else { return BTreeMap::new() };
     let claim = |volume: &str| {
-        let volume = spec.volumes.iter().flatten().find(|known| known.name == volume)?;
+        let volume = spec.volumes.iter().flatten().find(|existing| existing.name == volume)?;
         Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone())
     };
     let mounts = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
     mounts.filter_map(|mount| Some((claim(&mount.name)?, mount.mount_path.clone()))).collect()
 }
 
-async fn read_place(client: &Client, reference: &ObjectReference, home: &str) -> Result<Place, Error> {
+async fn read_profile(
+    client: &Client,
+    reference: &ObjectReference,
+    server_namespace: &str,
+) -> Result<ResolvedProfile, Error> {
     let name = reference.name.clone().unwrap_or_default();
     let namespace = reference.namespace.clone().filter(|namespace| !namespace.is_empty());
-    let namespace = namespace.unwrap_or_else(|| home.to_owned());
+    let namespace = namespace.unwrap_or_else(|| server_namespace.to_owned());
     let api: Api<Profile> = Api::namespaced(client.clone(), &namespace);
     let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read profile {namespace}/{name}"), e))?;
     let profile = found.ok_or_else(|| Error::Missing(format!("profile {namespace}/{name} does not exist")))?;
     open_profile(client, &profile).await
 }
 
-/// A Profile with its credentials.
-pub async fn open_profile(client: &Client, profile: &Profile) -> Result<Place, Error> {
-    let (own, secret) = place::secret_of(profile)?;
+/// Reads the credentials of a Profile.
+pub async fn open_profile(client: &Client, profile: &Profile) -> Result<ResolvedProfile, Error> {
+    let (own, secret) = profile::secret_reference(profile)?;
     let namespace = own.or_else(|| profile.namespace()).unwrap_or_default();
-    let secret = typed::<Secret>(client, &namespace, &secret, "secret").await?;
+    let secret = get_object::<Secret>(client, &namespace, &secret, "secret").await?;
     let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
-    Ok(Place::from_value(place::resolve(profile, &data)?)?)
+    Ok(ResolvedProfile::from_value(profile::resolve(profile, &data)?)?)
 }
 
-/// The objects of a phase: Secrets and ConfigMaps, by the names its templates use.
+/// The Secrets and ConfigMaps of a phase, by the names in templates.
 pub async fn phase_objects(client: &Client, objects: &BTreeMap<String, ObjectReference>) -> Result<PhaseParams, Error> {
     let mut found = PhaseParams::default();
     for (alias, reference) in objects {
@@ -392,7 +395,7 @@ pub async fn phase_objects(client: &Client, objects: &BTreeMap<String, ObjectRef
         match kind.to_ascii_lowercase().as_str() {
             "secret" => found.secrets.insert(alias.clone(), read_secret(client, reference).await?),
             "configmap" => found.config_maps.insert(alias.clone(), read_config_map(client, reference).await?),
-            _ => return Err(Error::Missing(format!("objects.{alias}: kind {kind:?} is not Secret or ConfigMap"))),
+            _ => return Err(Error::Missing(format!("objects.{alias}: kind {kind:?}, expected Secret or ConfigMap"))),
         };
     }
     Ok(found)
@@ -401,18 +404,18 @@ pub async fn phase_objects(client: &Client, objects: &BTreeMap<String, ObjectRef
 async fn read_secret(client: &Client, reference: &ObjectReference) -> Result<Value, Error> {
     let (namespace, name) =
         (reference.namespace.clone().unwrap_or_default(), reference.name.clone().unwrap_or_default());
-    let secret = typed::<Secret>(client, &namespace, &name, "secret").await?;
+    let secret = get_object::<Secret>(client, &namespace, &name, "secret").await?;
     Ok(serde_json::to_value(secret).unwrap_or_default())
 }
 
 async fn read_config_map(client: &Client, reference: &ObjectReference) -> Result<Value, Error> {
     let (namespace, name) =
         (reference.namespace.clone().unwrap_or_default(), reference.name.clone().unwrap_or_default());
-    let map = typed::<ConfigMap>(client, &namespace, &name, "configmap").await?;
+    let map = get_object::<ConfigMap>(client, &namespace, &name, "configmap").await?;
     Ok(serde_json::to_value(map).unwrap_or_default())
 }
 
-async fn typed<K>(client: &Client, namespace: &str, name: &str, word: &str) -> Result<K, Error>
+async fn get_object<K>(client: &Client, namespace: &str, name: &str, kind_name: &str) -> Result<K, Error>
 where
     K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
         + Clone
@@ -420,11 +423,11 @@ where
         + serde::de::DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.map_err(|e| Error::api(format!("read {word} {namespace}/{name}"), e))?;
-    found.ok_or_else(|| Error::Missing(format!("{word} {namespace}/{name} does not exist")))
+    let found = api.get_opt(name).await.map_err(|e| Error::api(format!("read {kind_name} {namespace}/{name}"), e))?;
+    found.ok_or_else(|| Error::Missing(format!("{kind_name} {namespace}/{name} does not exist")))
 }
 
-/// How many replicas a workload is to have, and where that is written.
+/// Reads a workload.
 pub async fn read_workload(client: &Client, kind: &str, namespace: &str, name: &str) -> Result<Value, Error> {
     let reference = ObjectReference {
         kind: Some(kind.to_owned()),

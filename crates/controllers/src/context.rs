@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Client;
-use plimsoll_blueprint::functions::Tools;
+use plimsoll_blueprint::functions::ToolsImage;
 use plimsoll_engine::cluster::Cluster;
-use plimsoll_plugin::Catalog;
+use plimsoll_plugin::PluginRegistry;
 use plimsoll_progress::Trees;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
@@ -69,7 +69,7 @@ pub struct Settings {
     /// Serves the objects of directory locations to whoever has a signed link.
     pub downloads: Option<Downloads>,
     /// How our own `kando` gets into the pods of blueprints; without it they use their image's own.
-    pub tools: Option<Tools>,
+    pub tools: Option<ToolsImage>,
     /// Where the trees of what it works on are shown, by the uid of their subject.
     pub trees: Trees,
     /// Copies of the trees in the memory of agents, by the uid of the transfer: fresher than what they have written.
@@ -102,7 +102,7 @@ pub struct Context {
     /// What is known about the repositories of volume data.
     pub repositories: Repositories,
     /// What plugins offer.
-    pub plugins: Catalog,
+    pub plugins: PluginRegistry,
     /// What looks wrong in which location.
     pub sync_warnings: Warnings,
     /// What comes before the path in a link to a directory's object.

@@ -55,7 +55,7 @@ pub use context::{PluginSettings, Settings};
 pub use downloads::Downloads;
 pub use leader_pod::LEADER as LEADER_LABEL;
 pub use operation::operation_name;
-pub use plimsoll_blueprint::functions::Tools;
+pub use plimsoll_blueprint::functions::ToolsImage;
 pub use plimsoll_engine::Error;
 pub use server::{LEASE, Server, install_crds};
 pub use volumes::{Helper, Method, MoverChoice, PlannedVolume, Wishes, plan as plan_volumes};

@@ -14,7 +14,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase, VolumeSnapshotLocation};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
-use plimsoll_plugin::Catalog;
+use plimsoll_plugin::PluginRegistry;
 use plimsoll_store::{Location, Store, Tuning};
 use serde_json::json;
 use tracing::warn;
@@ -73,7 +73,7 @@ async fn check(location: &BackupStorageLocation, context: &Context) -> Result<Re
     };
     let directories = store.list_directories("").await.map_err(|e| e.to_string());
     Ok(directories
-        .and_then(|found| layout::check_top_level(found.iter().map(String::as_str)).map_err(|e| e.to_string())))
+        .and_then(|found| layout::validate_top_level(found.iter().map(String::as_str)).map_err(|e| e.to_string())))
 }
 
 async fn write_verdict(
@@ -136,7 +136,7 @@ pub async fn open_with(
     namespace: &str,
     location: &BackupStorageLocation,
     tuning: Tuning,
-    plugins: Option<&Catalog>,
+    plugins: Option<&PluginRegistry>,
 ) -> Result<Store, Error> {
     Ok(plugins::open_store(&place(client, namespace, location, tuning).await?, plugins)?)
 }

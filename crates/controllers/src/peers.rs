@@ -113,7 +113,7 @@ pub async fn node_agents(client: &Client, namespace: &str) -> Result<Option<Peer
 fn server(deployment: &Deployment) -> Option<Peer> {
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0) > 0;
     let marked = |key: &str, value: &str| deployment.labels().get(key).is_some_and(|found| found == value);
-    if marked(labels::PART_OF, labels::OURS) {
+    if marked(labels::PART_OF, labels::PART_OF_PLIMSOLL) {
         return None;
     }
     let (product, ..) = MARKS.iter().find(|(_, key, value)| ready && marked(key, value))?;
@@ -124,7 +124,7 @@ fn node_agent(set: &DaemonSet) -> Option<Peer> {
     let ready = set.status.as_ref().is_some_and(|status| status.number_ready > 0);
     let marked = |key: &str, value: &str| set.labels().get(key).is_some_and(|found| found == value);
     let theirs = marked("component", "velero") || NODE_AGENTS.contains(&set.name_any().as_str());
-    let ours = marked(labels::PART_OF, labels::OURS);
+    let ours = marked(labels::PART_OF, labels::PART_OF_PLIMSOLL);
     (ready && theirs && !ours).then(|| Peer { product: "Velero", kind: "daemonset", name: set.name_any() })
 }
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn our_own_server_is_no_peer_though_it_is_marked_as_a_velero() {
         let mut ours = deployment("component", "velero", 1);
-        ours.labels_mut().insert(labels::PART_OF.into(), labels::OURS.into());
+        ours.labels_mut().insert(labels::PART_OF.into(), labels::PART_OF_PLIMSOLL.into());
         assert_eq!(server(&ours), None);
     }
 }

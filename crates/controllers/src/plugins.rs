@@ -13,10 +13,11 @@ use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Heard, Patience, kill};
 use plimsoll_plugin::{
-    ASKS_FOR_PLUGIN, Catalog, Environment, Kind, Launch, LogSink, OperationLines, PluginActions, Tracing,
+    Environment, LaunchConfig, LogSink, OperationLogSink, PluginActions, PluginKind, PluginRegistry, TracingLogSink,
+    USE_PLUGIN_CONFIG_KEY,
 };
 use plimsoll_progress::Task;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use plimsoll_store::{Location, Store, StoreError};
 use serde_json::{Value, json};
 
@@ -32,43 +33,43 @@ const SAVED_EVERY: Duration = Duration::from_secs(10);
 const BUILT_IN: [&str; 5] = ["aws", "gcp", "azure", "directory", "local"];
 
 /// Asks every binary in the plugin directory what it offers.
-pub async fn discover(settings: &Settings) -> Catalog {
+pub async fn discover(settings: &Settings) -> PluginRegistry {
     let plugins = &settings.plugins;
-    let Some(directory) = &plugins.directory else { return Catalog::default() };
-    let removed = plimsoll_plugin::sweep();
+    let Some(directory) = &plugins.directory else { return PluginRegistry::default() };
+    let removed = plimsoll_plugin::remove_stale_files();
     if removed > 0 {
         tracing::info!("{removed} sockets and credentials of plugins that a killed server left behind are removed");
     }
-    let launch = Launch {
-        environment: Environment::of_this_process(&settings.namespace, &plugins.environment),
+    let launch = LaunchConfig {
+        environment: Environment::from_process(&settings.namespace, &plugins.environment),
         arguments: vec!["--log-level".to_owned(), "info".to_owned()],
         guard: plugins.guard.clone(),
-        ..Launch::default()
+        ..LaunchConfig::default()
     };
-    let catalog = Catalog::discover(directory, launch).await;
-    for offer in catalog.offers() {
-        tracing::info!("plugin {}: {} {}", offer.binary.display(), offer.kind, offer.name);
+    let registry = PluginRegistry::discover(directory, launch).await;
+    for registered in registry.plugins() {
+        tracing::info!("plugin {}: {} {}", registered.binary.display(), registered.kind, registered.name);
     }
-    catalog
+    registry
 }
 
 /// Opens a location: by way of a plugin if it asks for that, or if its provider is not built in and a plugin's.
-pub fn open_store(place: &Location, plugins: Option<&Catalog>) -> Result<Store, StoreError> {
+pub fn open_store(place: &Location, plugins: Option<&PluginRegistry>) -> Result<Store, StoreError> {
     let mut own = place.clone();
-    let asks = place.flag(ASKS_FOR_PLUGIN)?;
-    own.config.remove(ASKS_FOR_PLUGIN);
-    let none = Catalog::default();
-    let catalog = plugins.unwrap_or(&none);
-    let foreign = !BUILT_IN.contains(&place.kind()) && catalog.find(Kind::ObjectStore, &place.provider).is_ok();
+    let asks = place.flag(USE_PLUGIN_CONFIG_KEY)?;
+    own.config.remove(USE_PLUGIN_CONFIG_KEY);
+    let none = PluginRegistry::default();
+    let registry = plugins.unwrap_or(&none);
+    let foreign = !BUILT_IN.contains(&place.kind()) && registry.find(PluginKind::ObjectStore, &place.provider).is_ok();
     if asks == Some(true) || foreign {
-        return plimsoll_plugin::open_store(catalog, &own, Arc::new(Tracing));
+        return plimsoll_plugin::open_store(registry, &own, Arc::new(TracingLogSink));
     }
     Store::open(&own)
 }
 
 /// The lines of plugins, as lines of an operation.
 pub fn lines(heard: &Arc<Heard>) -> Arc<dyn LogSink> {
-    Arc::new(OperationLines(Arc::clone(heard)))
+    Arc::new(OperationLogSink(Arc::clone(heard)))
 }
 
 /// Adds the plugins' actions of backups. What cannot be added is an error of the backup: an item it would have changed, or
@@ -93,11 +94,11 @@ pub async fn add_backup_actions(
 pub async fn add_restore_actions(
     context: &Context,
     actions: &mut Actions,
-    lookup: &(impl Lookup + ?Sized),
+    mapper: &(impl ResourceMapper + ?Sized),
     heard: &Arc<Heard>,
 ) -> PluginActions {
     let plugins = PluginActions::for_restore(&context.plugins, &lines(heard));
-    for problem in plugins.register_restore(actions, lookup).await {
+    for problem in plugins.register_restore(actions, mapper).await {
         heard.line(Level::Error, problem);
     }
     plugins
@@ -113,7 +114,7 @@ pub async fn delete_actions(
     task: &Task,
 ) -> Result<(DeleteActions, PluginActions, Vec<String>), Error> {
     let mut actions = DeleteActions::default();
-    let logs: Arc<dyn LogSink> = Arc::new(Tracing);
+    let logs: Arc<dyn LogSink> = Arc::new(TracingLogSink);
     let plugins = PluginActions::for_deletion(&context.plugins, &logs);
     if plugins.delete().next().is_none() && moved.is_none() {
         return Ok((actions, plugins, Vec::new()));
@@ -232,10 +233,10 @@ mod tests {
         let mut place = Location { provider: "aws".into(), bucket: "b".into(), ..Location::default() };
         place.config.insert("region".into(), "here".into());
         assert!(open_store(&place, None).is_ok());
-        place.config.insert(ASKS_FOR_PLUGIN.into(), "false".into());
+        place.config.insert(USE_PLUGIN_CONFIG_KEY.into(), "false".into());
         assert!(open_store(&place, None).is_ok(), "a setting of ours is no unknown one");
-        place.config.insert(ASKS_FOR_PLUGIN.into(), "true".into());
-        let refused = open_store(&place, Some(&Catalog::default())).unwrap_err().to_string();
-        assert!(refused.contains("no plugin offers ObjectStore \"velero.io/aws\""), "{refused}");
+        place.config.insert(USE_PLUGIN_CONFIG_KEY.into(), "true".into());
+        let refused = open_store(&place, Some(&PluginRegistry::default())).unwrap_err().to_string();
+        assert!(refused.contains("ObjectStore plugin \"velero.io/aws\" not found"), "{refused}");
     }
 }

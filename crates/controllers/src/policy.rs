@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
 use kube::Api;
 use plimsoll_engine::Error;
-use plimsoll_select::policies::Policies;
+use plimsoll_select::resource_policies::ResourcePolicies;
 
 use crate::context::Context;
 
@@ -29,12 +29,12 @@ pub async fn config_map(
 pub async fn policies(
     context: &Context,
     reference: Option<&TypedLocalObjectReference>,
-) -> Result<Result<Option<Policies>, String>, Error> {
+) -> Result<Result<Option<ResourcePolicies>, String>, Error> {
     const FIELD: &str = "spec.resourcePolicy";
     let Some(reference) = reference else { return Ok(Ok(None)) };
     let data = config_map(context, FIELD, reference).await?;
     Ok(data.and_then(|data| {
-        let read = Policies::from_config_map(&data);
+        let read = ResourcePolicies::from_config_map(&data);
         read.map(Some).map_err(|error| format!("{FIELD}: ConfigMap {}: {error}", reference.name))
     }))
 }

@@ -14,7 +14,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use plimsoll_progress::Task;
-use plimsoll_select::order::COHABITING;
+use plimsoll_select::resource_order::COHABITATING_RESOURCES;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -312,7 +312,7 @@ fn drop_cohabitants(resources: &mut Vec<Resource>) {
     let served: Vec<(String, String)> = resources.iter().map(|r| (r.group.clone(), r.plural.clone())).collect();
     let is_served = |group: &str, plural: &str| served.iter().any(|(g, p)| g == group && p == plural);
     resources.retain(|resource| {
-        !COHABITING.iter().any(|(plural, kept, dropped)| {
+        !COHABITATING_RESOURCES.iter().any(|(plural, kept, dropped)| {
             resource.plural == *plural && resource.group == *dropped && is_served(kept, plural)
         })
     });

@@ -62,7 +62,7 @@ async fn act(
     failures: &mut Vec<String>,
 ) {
     let none = std::collections::BTreeMap::new();
-    let labels = item.head.metadata.labels.as_ref().unwrap_or(&none);
+    let labels = item.header.metadata.labels.as_ref().unwrap_or(&none);
     let object: Value = serde_json::from_slice(&item.json).unwrap_or_default();
     task.touch();
     let wanted: Vec<_> = actions.applying(&item.group_resource, item.namespace.as_deref(), labels).collect();
@@ -85,7 +85,7 @@ fn read(file: &Path, items: &mpsc::Sender<Item>) -> Result<(), plimsoll_archive:
                 }
             }
             Ok(None) => return Ok(()),
-            Err(error) if error.is_entry() => {}
+            Err(error) if error.is_entry_error() => {}
             Err(error) => return Err(error),
         }
     }
@@ -131,7 +131,7 @@ mod tests {
 
     use plimsoll_archive::tarball::Writer;
     use plimsoll_progress::{Clock, Operation};
-    use plimsoll_select::resources::{Catalog, Known};
+    use plimsoll_select::resources::{DiscoveredResource, DiscoveredResources};
     use serde_json::json;
 
     use super::*;
@@ -166,7 +166,7 @@ mod tests {
             ("volumesnapshots.snapshot.storage.k8s.io", "snapshot.storage.k8s.io/v1", "VolumeSnapshot", "stuck");
         for (resource, version, kind, name) in [("pods", "v1", "Pod", "p"), snapshots] {
             let json = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": "n" } });
-            writer.item(resource, "v1", Some("n"), name, json.to_string().as_bytes()).unwrap();
+            writer.append_object(resource, "v1", Some("n"), name, json.to_string().as_bytes()).unwrap();
         }
         writer.finish().unwrap()
     }
@@ -178,7 +178,7 @@ mod tests {
         let action = Arc::new(Remembering(Mutex::default()));
         let mut actions: Registry<dyn DeleteItemAction> = Registry::default();
         let wanted = AppliesTo::resources(["volumesnapshots.snapshot.storage.k8s.io"]);
-        let catalog = Catalog::new(Vec::<Known>::new());
+        let catalog = DiscoveredResources::new(Vec::<DiscoveredResource>::new());
         actions.register(Source::BuiltIn(1), "test/snapshots", &wanted, &catalog, action.clone()).unwrap();
         let tree = Operation::new("delete-b", Clock::system());
         let backup = json!({ "metadata": { "name": "b" } });

@@ -127,7 +127,7 @@ impl Error {
     /// A stable word for conditions, metrics and events.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Api { .. } => "ApiServerRefused",
+            Self::Api { .. } => "ApiRequestFailed",
             Self::Answer { .. } => "ApiServerAnswerInvalid",
             Self::Store(error) => error.reason(),
             Self::Archive { source, .. } => source.reason(),

@@ -114,7 +114,7 @@ impl Messages {
             return;
         }
         match scope {
-            Scope::Operation => self.kept.add_own(text),
+            Scope::Operation => self.kept.add_velero(text),
             Scope::Cluster => self.kept.add(None, text),
             Scope::Namespace(namespace) => self.kept.add(Some(namespace), text),
         }
@@ -124,7 +124,7 @@ impl Messages {
     fn closed(mut self) -> Self {
         let kept = KEPT_MESSAGES as u64;
         if self.count > kept {
-            self.kept.add_own(format!("and {} more: see the outcome file", self.count - kept));
+            self.kept.add_velero(format!("and {} more: see the outcome file", self.count - kept));
         }
         self
     }
@@ -411,7 +411,7 @@ mod tests {
             recorder.warn(&Scope::Operation, format!("warning {n}"));
         }
         let warnings = recorder.finish().unwrap().results.warnings;
-        assert_eq!((warnings.count, warnings.kept.own.len()), (KEPT_MESSAGES as u64 + 5, KEPT_MESSAGES + 1));
-        assert_eq!(warnings.kept.own.last().unwrap(), "and 5 more: see the outcome file");
+        assert_eq!((warnings.count, warnings.kept.velero.len()), (KEPT_MESSAGES as u64 + 5, KEPT_MESSAGES + 1));
+        assert_eq!(warnings.kept.velero.last().unwrap(), "and 5 more: see the outcome file");
     }
 }

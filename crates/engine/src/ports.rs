@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 
 use futures::future::BoxFuture;
-use plimsoll_archive::volumes::{BackupVolumeInfo, RestoreVolumeInfo, VolumeSnapshot};
+use plimsoll_archive::volume_info::{BackupVolumeInfo, RestoreVolumeInfo, VolumeSnapshot};
 use plimsoll_progress::Task;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

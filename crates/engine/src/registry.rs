@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::labels::{Labels, Selector};
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 
 use crate::Error;
 
@@ -78,7 +78,7 @@ impl<A: ?Sized> Registry<A> {
         source: Source,
         name: &str,
         applies_to: &AppliesTo,
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
         action: Arc<A>,
     ) -> Result<(), Error> {
         if self.entries.iter().any(|entry| entry.name == name) {
@@ -86,7 +86,7 @@ impl<A: ?Sized> Registry<A> {
         }
         let refused = |error: plimsoll_select::Error| Error::Selection(format!("item action {name}: {error}"));
         let resolve = |names: &[String]| -> Vec<String> {
-            names.iter().map(|n| lookup.resolve(n).map_or_else(|| n.clone(), |found| found.group_resource)).collect()
+            names.iter().map(|n| mapper.resolve(n).map_or_else(|| n.clone(), |found| found.group_resource)).collect()
         };
         let entry = Entry {
             namespaces: IncludesExcludes::new(&applies_to.included_namespaces, &applies_to.excluded_namespaces)
@@ -154,7 +154,7 @@ impl<A: ?Sized> Entry<A> {
     fn wants(&self, group_resource: &str, namespace: Option<&str>, labels: &(dyn Labels + Sync)) -> bool {
         let in_namespace = match namespace {
             Some(namespace) => self.namespaces.includes(namespace),
-            None => self.namespaces.everything(),
+            None => self.namespaces.includes_everything(),
         };
         self.resources.includes(group_resource) && in_namespace && self.selector.matches(labels)
     }
@@ -164,16 +164,16 @@ impl<A: ?Sized> Entry<A> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use plimsoll_select::resources::{Catalog, Known};
+    use plimsoll_select::resources::{DiscoveredResource, DiscoveredResources};
 
     use super::*;
 
-    fn catalog() -> Catalog {
-        Catalog::new(vec![Known {
+    fn catalog() -> DiscoveredResources {
+        DiscoveredResources::new(vec![DiscoveredResource {
             plural: "pods".into(),
-            short: vec!["po".into()],
+            short_names: vec!["po".into()],
             namespaced: true,
-            ..Known::default()
+            ..DiscoveredResource::default()
         }])
     }
 

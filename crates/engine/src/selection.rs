@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use plimsoll_api::velero::v1::{BackupSpec, RestoreSpec};
 use plimsoll_select::labels::LabelSelector;
-use plimsoll_select::order::{OrderedResources, Priorities, RestoreOrder};
-use plimsoll_select::policies::Policies;
-use plimsoll_select::resources::{Catalog, Known};
-use plimsoll_select::selection::{Filters, Item, Tracking};
-use plimsoll_select::{Selection, Verdict};
+use plimsoll_select::resource_order::{OrderedResources, RestoreOrder, RestorePriorities};
+use plimsoll_select::resource_policies::ResourcePolicies;
+use plimsoll_select::resources::{DiscoveredResource, DiscoveredResources};
+use plimsoll_select::selection::{Filters, Item, NamespaceInclusion};
+use plimsoll_select::{FilterDecision, Selection};
 use serde::Serialize;
 
 use crate::Error;
@@ -20,7 +20,7 @@ const CLAIMS: &str = "persistentvolumeclaims";
 /// The filters of one spec, compiled, with the names of its resources resolved.
 pub struct Selecting {
     selection: Selection,
-    catalog: Catalog,
+    catalog: DiscoveredResources,
     finer: bool,
     order: RestoreOrder,
     label_query: Option<String>,
@@ -31,7 +31,7 @@ impl Selecting {
     /// The filters of a backup, for a cluster with these resources and namespaces.
     pub fn for_backup(
         spec: &BackupSpec,
-        policies: Option<&Policies>,
+        policies: Option<&ResourcePolicies>,
         resources: &[Resource],
         namespaces: &[String],
     ) -> Result<Self, Error> {
@@ -41,17 +41,26 @@ impl Selecting {
     }
 
     /// The filters of a restore, for a cluster with these resources.
-    pub fn for_restore(spec: &RestoreSpec, policies: Option<&Policies>, resources: &[Resource]) -> Result<Self, Error> {
+    pub fn for_restore(
+        spec: &RestoreSpec,
+        policies: Option<&ResourcePolicies>,
+        resources: &[Resource],
+    ) -> Result<Self, Error> {
         let (filters, catalog) = (read(spec)?, catalog(resources));
         let selection = Selection::for_restore(&filters, policies, &catalog).map_err(|e| refused(&e))?;
         Ok(Self::new(selection, &filters, policies, catalog))
     }
 
-    fn new(selection: Selection, filters: &Filters, policies: Option<&Policies>, catalog: Catalog) -> Self {
-        let by_policy = policies.is_some_and(Policies::has_filters);
+    fn new(
+        selection: Selection,
+        filters: &Filters,
+        policies: Option<&ResourcePolicies>,
+        catalog: DiscoveredResources,
+    ) -> Self {
+        let by_policy = policies.is_some_and(ResourcePolicies::has_filters);
         Self {
             finer: by_policy || selection.has_selector(),
-            order: RestoreOrder::new(&Priorities::default(), &catalog),
+            order: RestoreOrder::new(&RestorePriorities::default(), &catalog),
             // A filter policy takes the place of the selector for what it covers, so the API server must not apply it.
             label_query: filters.label_selector.as_ref().filter(|_| !by_policy).map(query_text),
             adds_definitions: !decides_about_definitions(filters),
@@ -61,7 +70,7 @@ impl Selecting {
     }
 
     /// The names of the cluster's resources.
-    pub fn catalog(&self) -> &Catalog {
+    pub fn catalog(&self) -> &DiscoveredResources {
         &self.catalog
     }
 
@@ -114,7 +123,7 @@ impl Selecting {
     /// Whether a listed item is kept in a backup.
     pub fn keeps(&self, group_resource: &str, meta: &ItemMeta) -> bool {
         let none = BTreeMap::new();
-        self.selection.item(&item_of(group_resource, meta, &none)) == Verdict::Include
+        self.selection.item(&item_of(group_resource, meta, &none)) == FilterDecision::Include
     }
 
     /// Whether the object of a namespace is kept in a backup, of which `inhabited` says whether anything in it is.
@@ -122,9 +131,9 @@ impl Selecting {
         let none = BTreeMap::new();
         let active = meta.deletion_timestamp.is_none();
         match self.selection.namespace_object(&meta.name, meta.labels.as_ref().unwrap_or(&none), active) {
-            Tracking::Always => true,
-            Tracking::WithItems => inhabited,
-            Tracking::Never => false,
+            NamespaceInclusion::Always => true,
+            NamespaceInclusion::WithItems => inhabited,
+            NamespaceInclusion::Never => false,
         }
     }
 
@@ -187,16 +196,16 @@ fn refused(error: &plimsoll_select::Error) -> Error {
     Error::Selection(error.to_string())
 }
 
-fn catalog(resources: &[Resource]) -> Catalog {
-    let known = |resource: &Resource| Known {
+fn catalog(resources: &[Resource]) -> DiscoveredResources {
+    let known = |resource: &Resource| DiscoveredResource {
         group: resource.group.clone(),
         plural: resource.plural.clone(),
         singular: resource.kind.to_lowercase(),
         kind: resource.kind.clone(),
-        short: resource.aliases.clone(),
+        short_names: resource.aliases.clone(),
         namespaced: resource.namespaced,
     };
-    Catalog::new(resources.iter().map(known).collect())
+    DiscoveredResources::new(resources.iter().map(known).collect())
 }
 
 fn decides_about_definitions(filters: &Filters) -> bool {

@@ -1,7 +1,7 @@
 //! Refusals: everything that goes wrong in a request becomes a `Status` object with the code and reason that a
 //! Kubernetes API server would use, because clients decide by those two.
 
-pub(crate) use plimsoll_select::schema::Cause;
+pub(crate) use plimsoll_select::schema::StatusCause;
 use serde_json::{Value, json};
 
 /// A refused request.
@@ -96,7 +96,7 @@ impl Failure {
     }
 
     /// `about.kind` is the kind here, not the plural, as the real server has it.
-    pub fn invalid(about: About<'_>, causes: &[Cause]) -> Self {
+    pub fn invalid(about: About<'_>, causes: &[StatusCause]) -> Self {
         let texts: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let mut failure =

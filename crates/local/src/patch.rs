@@ -1,7 +1,7 @@
 //! Patches: merge, JSON and strategic.
 
 use crate::{failure::Failure, kind::Kind};
-use plimsoll_select::strategic;
+use plimsoll_select::strategic_merge_patch;
 use serde_json::Value;
 
 const MERGE: &str = "application/merge-patch+json";
@@ -13,7 +13,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) enum Patch {
     Merge(Value),
     Json(json_patch::Patch),
-    Strategic(Value, strategic::Hint),
+    Strategic(Value, strategic_merge_patch::PatchSchema),
 }
 
 impl Patch {
@@ -48,15 +48,14 @@ impl Patch {
                 })?;
                 Ok(patched)
             }
-            Self::Strategic(patch, hint) => {
-                strategic::merge(target, &patch, hint).map_err(|error| Failure::bad_request(error.to_string()))
-            }
+            Self::Strategic(patch, hint) => strategic_merge_patch::merge(target, &patch, hint)
+                .map_err(|error| Failure::bad_request(error.to_string())),
         }
     }
 }
 
-fn hint(kind: &Kind) -> Option<strategic::Hint> {
-    if kind.is_custom() { None } else { strategic::Hint::kind(&kind.group, &kind.kind) }
+fn hint(kind: &Kind) -> Option<strategic_merge_patch::PatchSchema> {
+    if kind.is_custom() { None } else { strategic_merge_patch::PatchSchema::kind(&kind.group, &kind.kind) }
 }
 
 fn object(body: &[u8]) -> Result<Value, Failure> {

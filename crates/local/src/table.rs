@@ -2,7 +2,7 @@
 
 use crate::object::text;
 use jiff::Timestamp;
-use plimsoll_select::path::Path;
+use plimsoll_select::json_path::JsonPath;
 use serde_json::{Value, json};
 
 /// One column of a table.
@@ -19,8 +19,8 @@ pub(crate) struct Column {
 
 #[derive(Clone, Debug)]
 enum Cell {
-    Path(Path),
-    Age(Path),
+    JsonPath(JsonPath),
+    Age(JsonPath),
     /// One of the cells that no path describes.
     Computed(String),
 }
@@ -39,11 +39,11 @@ impl Column {
     }
 
     fn named() -> Self {
-        Self::new("Name", "string", Cell::Path(Path::parse(".metadata.name")))
+        Self::new("Name", "string", Cell::JsonPath(JsonPath::parse(".metadata.name")))
     }
 
     fn age() -> Self {
-        Self::new("Age", "string", Cell::Age(Path::parse(".metadata.creationTimestamp")))
+        Self::new("Age", "string", Cell::Age(JsonPath::parse(".metadata.creationTimestamp")))
     }
 
     /// Columns of a built-in kind: `Title:.path`, `Title:#computed`, `Title*:` for wide output, `-Name` without a name.
@@ -67,7 +67,7 @@ impl Column {
         let mut column = match source {
             "age" => Self::age(),
             source if source.starts_with('#') => Self::new(&name, "string", Cell::Computed(source[1..].to_owned())),
-            path => Self::new(&name, "string", Cell::Path(Path::parse(path))),
+            path => Self::new(&name, "string", Cell::JsonPath(JsonPath::parse(path))),
         };
         column.priority = u64::from(title.ends_with('*'));
         Some(column)
@@ -76,7 +76,7 @@ impl Column {
     /// The columns of a definition's version: those it lists, or the age.
     pub fn of_definition(columns: &Value) -> Vec<Self> {
         let named = columns.as_array().into_iter().flatten().map(|column| {
-            let path = Path::parse(text(column, "/jsonPath"));
+            let path = JsonPath::parse(text(column, "/jsonPath"));
             let date = column["type"] == "date";
             Self {
                 name: text(column, "/name").to_owned(),
@@ -84,7 +84,7 @@ impl Column {
                 format: text(column, "/format").to_owned(),
                 description: text(column, "/description").to_owned(),
                 priority: column["priority"].as_u64().unwrap_or_default(),
-                cell: if date { Cell::Age(path) } else { Cell::Path(path) },
+                cell: if date { Cell::Age(path) } else { Cell::JsonPath(path) },
             }
         });
         let mut all: Vec<Self> = std::iter::once(Self::named()).chain(named).collect();
@@ -105,7 +105,7 @@ impl Column {
         match &self.cell {
             Cell::Computed(name) => json!(compute(name, object)),
             Cell::Age(path) => json!(path.find(object).first().map_or("<unknown>".to_owned(), |time| age(time))),
-            Cell::Path(path) => show_found(&path.find(object), &self.kind),
+            Cell::JsonPath(path) => show_found(&path.find(object), &self.kind),
         }
     }
 }

@@ -135,7 +135,7 @@ pub(crate) fn decode(kind: &Kind, body: &[u8]) -> Result<Value, Failure> {
             _ => {}
         }
     }
-    names::metadata_types(&object)
+    names::check_metadata_types(&object)
         .map_err(|why| Failure::bad_request(format!("{} cannot be handled: {why}", kind.kind)))?;
     Ok(object)
 }
@@ -210,7 +210,7 @@ fn accept(
     } else {
         admission::on_update(kind, object);
     }
-    let mut causes = names::metadata_causes(object, kind.name_rule);
+    let mut causes = names::validate_metadata(object, kind.name_rule);
     causes.extend(admission::causes(kind, object));
     if causes.is_empty() {
         return Ok(());
@@ -262,7 +262,7 @@ fn check_definition(registry: &std::sync::RwLock<crate::registry::Registry>, kin
 /// An update must be of the object that is there, in the state the client has seen.
 fn check_identity(kind: &Kind, old: &Value, new: &Value) -> Result<(), Failure> {
     let name = text(old, "/metadata/name");
-    names::metadata_types(new)
+    names::check_metadata_types(new)
         .map_err(|why| Failure::bad_request(format!("{} cannot be handled: {why}", kind.kind)))?;
     for field in ["name", "namespace"] {
         let pointer = format!("/metadata/{field}");

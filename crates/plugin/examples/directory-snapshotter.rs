@@ -1,9 +1,8 @@
-//! A VolumeSnapshotter for volumes that are directories of the node: snapshots are copies. The thing to copy for a plugin of
-//! your own.
+//! A VolumeSnapshotter for volumes that are directories of the node: snapshots are copies. A template for plugins in Rust.
 //!
-//! It runs under this server and under Velero. What Velero does not ask for, it answers all the same: how far a copy is. Settings of
-//! the snapshot location: `root`, the directory that snapshots and restored volumes go to (required), `pace`, milliseconds to
-//! pause after each file, for whoever wants to watch, and `background`, which lets a copy go on after its call has returned.
+//! It runs under Plimsoll and under Velero, and implements the progress extension. Config of the snapshot location: `root`, the
+//! directory of snapshots and restored volumes (required); `pace`, the pause after each file in milliseconds, to observe the
+//! progress; `background`, `true` to continue a copy after its call has returned.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_plugin::Gravity;
-use plimsoll_plugin::author::{Begun, Plugin, Status, VolumeSnapshotter, log};
+use plimsoll_plugin::LogLevel;
+use plimsoll_plugin::framework::{Plugin, SnapshotRequest, Status, VolumeSnapshotter, log};
 use plimsoll_plugin::wire::{OperationProgress, SnapshotProgressRequest};
 use serde_json::{Value, json};
 
-/// A domain you own, and a name.
+/// A domain that you own, and a name.
 const NAME: &str = "plimsoll.dev/directory-snapshotter";
 
 #[tokio::main]
@@ -33,7 +32,7 @@ struct State {
     root: PathBuf,
     pace: Duration,
     background: bool,
-    /// By what is being made: a volume's path and backup, or a snapshot's name.
+    /// Progress by backup and path of the volume, or by snapshot id.
     copies: HashMap<String, OperationProgress>,
 }
 
@@ -42,13 +41,13 @@ impl Directories {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Copies a directory off the async threads, counting as it goes.
+    /// Copies a directory on a blocking thread and counts the bytes.
     async fn copy(&self, from: PathBuf, to: PathBuf, key: String) -> Result<(), Status> {
         let (state, pace) = (Arc::clone(&self.0), self.state().pace);
         let background = self.state().background;
         let copied = tokio::task::spawn_blocking(move || {
             let mut copy = Copy { state: &state, key: &key, pace };
-            let done = copy.whole(&from, &to);
+            let done = copy.copy_all(&from, &to);
             copy.update(|progress| {
                 progress.completed = true;
                 progress.err = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -78,28 +77,28 @@ impl Copy<'_> {
         change(state.copies.entry(self.key.to_owned()).or_default());
     }
 
-    fn whole(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+    fn copy_all(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let total = size_of(from)?;
         let operation_units = "Bytes".to_owned();
         self.update(|progress| {
             *progress = OperationProgress { n_total: total, operation_units, ..OperationProgress::default() }
         });
-        // A copy that was interrupted must not look like a snapshot.
+        // An interrupted copy must not look like a snapshot.
         let partial = to.with_extension("partial");
         let _ = std::fs::remove_dir_all(&partial);
-        self.directory(from, &partial)?;
-        // A server that asks again wants it as it is now.
+        self.copy_directory(from, &partial)?;
+        // A repeated request replaces the snapshot.
         let _ = std::fs::remove_dir_all(to);
         std::fs::rename(&partial, to)
     }
 
-    fn directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+    fn copy_directory(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::create_dir_all(to)?;
         for entry in std::fs::read_dir(from)? {
             let entry = entry?;
             let (source, target) = (entry.path(), to.join(entry.file_name()));
             if entry.file_type()?.is_dir() {
-                self.directory(&source, &target)?;
+                self.copy_directory(&source, &target)?;
                 continue;
             }
             let copied = i64::try_from(std::fs::copy(&source, &target)?).unwrap_or(i64::MAX);
@@ -123,7 +122,7 @@ fn size_of(directory: &Path) -> io::Result<i64> {
     Ok(total)
 }
 
-/// Names the copy of a volume that a backup asked for, before its snapshot has a name.
+/// The key of the copy of a volume for a backup, before the snapshot has an id.
 fn key_of(volume: &str, tags: &HashMap<String, String>) -> String {
     format!("{} {volume}", tags.get("velero.io/backup").map_or("", String::as_str))
 }
@@ -133,10 +132,10 @@ impl VolumeSnapshotter for Directories {
     async fn init(&self, config: HashMap<String, String>) -> Result<(), Status> {
         let root = config.get("root").ok_or_else(|| Status::invalid_argument("config root is missing"))?;
         let pace = config.get("pace").and_then(|pace| pace.parse().ok()).unwrap_or(0);
-        let background = config.get("background").is_some_and(|said| said == "true");
+        let background = config.get("background").is_some_and(|value| value == "true");
         let mut state = self.state();
         (state.root, state.pace, state.background) = (PathBuf::from(root), Duration::from_millis(pace), background);
-        log(Gravity::Info, &format!("snapshots go to {root}"));
+        log(LogLevel::Info, &format!("snapshots are stored in {root}"));
         Ok(())
     }
 
@@ -155,11 +154,11 @@ impl VolumeSnapshotter for Directories {
         Ok(("directory".to_owned(), 0))
     }
 
-    async fn create_snapshot(&self, begun: Begun) -> Result<String, Status> {
-        let tag = |key: &str| begun.tags.get(key).map_or("unnamed", String::as_str);
+    async fn create_snapshot(&self, request: SnapshotRequest) -> Result<String, Status> {
+        let tag = |key: &str| request.tags.get(key).map_or("unnamed", String::as_str);
         let name = format!("{}-{}", tag("velero.io/backup"), tag("velero.io/pv"));
         let to = self.state().root.join("snapshots").join(&name);
-        self.copy(PathBuf::from(&begun.volume), to, key_of(&begun.volume, &begun.tags)).await?;
+        self.copy(PathBuf::from(&request.volume), to, key_of(&request.volume, &request.tags)).await?;
         Ok(name)
     }
 
@@ -177,15 +176,15 @@ impl VolumeSnapshotter for Directories {
         }
     }
 
-    async fn progress(&self, subject: SnapshotProgressRequest) -> Result<OperationProgress, Status> {
-        let made = key_of(&subject.volume_id, &subject.tags);
-        let key = if subject.restoring { subject.snapshot_id.clone() } else { made };
+    async fn progress(&self, request: SnapshotProgressRequest) -> Result<OperationProgress, Status> {
+        let snapshot_key = key_of(&request.volume_id, &request.tags);
+        let key = if request.restoring { request.snapshot_id.clone() } else { snapshot_key };
         let state = self.state();
-        let there = state.root.join("snapshots").join(&subject.snapshot_id).is_dir();
+        let exists = state.root.join("snapshots").join(&request.snapshot_id).is_dir();
         match state.copies.get(&key) {
             Some(progress) => Ok(progress.clone()),
-            // Asked about what another process has made.
-            None if there && !subject.snapshot_id.is_empty() => {
+            // EngineFuture about what another process has made.
+            None if exists && !request.snapshot_id.is_empty() => {
                 Ok(OperationProgress { completed: true, ..OperationProgress::default() })
             }
             None => Ok(OperationProgress::default()),

@@ -1,9 +1,9 @@
-//! What a plugin gets to see of this process's environment.
+//! The environment variables of plugin processes.
 
 use std::collections::BTreeMap;
 
-/// Variables that plugins are known to need, by name.
-const NAMES: [&str; 20] = [
+/// Variables that are passed to plugins.
+const ALLOWED_VARIABLES: [&str; 20] = [
     "PATH",
     "HOME",
     "TMPDIR",
@@ -26,8 +26,8 @@ const NAMES: [&str; 20] = [
     "LD_LIBRARY_PATH",
 ];
 
-/// And by how they begin: the settings and credentials of the clouds, and how pods find the API server.
-const PREFIXES: [&str; 11] = [
+/// Prefixes of variables that are passed to plugins: cloud settings and credentials, address of the API server.
+const ALLOWED_PREFIXES: [&str; 11] = [
     "VELERO_",
     "KUBERNETES_",
     "AWS_",
@@ -41,16 +41,16 @@ const PREFIXES: [&str; 11] = [
     "IBM_",
 ];
 
-/// The variables a plugin is started with: an allow-list, not this process's own.
+/// The environment of a plugin: an allow-list of variables of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// What of this process's environment plugins may see. `further` are names, or beginnings that end with `*`, that an
-    /// administrator allows beside them. Every plugin learns the namespace its server works in.
-    pub fn of_this_process(namespace: &str, further: &[String]) -> Self {
+    /// The allowed variables of this process. `further` are additional names, or prefixes that end with `*`. `VELERO_NAMESPACE`
+    /// is always set.
+    pub fn from_process(namespace: &str, further: &[String]) -> Self {
         Self::from(
             std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))),
             further,
@@ -62,7 +62,7 @@ impl Environment {
         Self { variables: all.filter(|(name, _)| is_allowed(name, further)).collect() }
     }
 
-    /// With one more variable.
+    /// Adds a variable.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.insert(name.to_owned(), value.to_owned());
@@ -75,11 +75,13 @@ impl Environment {
 }
 
 fn is_allowed(name: &str, further: &[String]) -> bool {
-    let asked = |wanted: &String| match wanted.strip_suffix('*') {
-        Some(beginning) => name.starts_with(beginning),
-        None => name == wanted,
+    let listed = |pattern: &String| match pattern.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == pattern,
     };
-    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || further.iter().any(asked)
+    ALLOWED_VARIABLES.contains(&name)
+        || ALLOWED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || further.iter().any(listed)
 }
 
 #[cfg(test)]
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_sees_clouds_and_cluster_and_nothing_that_is_ours() {
+    fn only_allowed_variables_are_passed_to_a_plugin() {
         let all = ["AWS_REGION", "KUBERNETES_SERVICE_HOST", "PATH", "PLIMSOLL_TOKEN", "RUST_LOG", "MY_NAS", "MY_KEY"];
         let all = all.map(|name| (name.to_owned(), "x".to_owned()));
         let seen = Environment::from(all.into_iter(), &["MY_N*".to_owned()]).with("VELERO_NAMESPACE", "velero");

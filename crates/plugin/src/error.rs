@@ -1,176 +1,176 @@
-//! What can go wrong with a plugin, by name.
+//! Errors of plugins.
 
 use std::time::Duration;
 
-use crate::catalog::Kind;
+use crate::registry::PluginKind;
 
-/// The result of anything that is asked of a plugin.
+/// The result of a plugin call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a plugin did not do what it was asked to. `plugin` is the name of its binary, or its registered name in a call.
+/// The error of a plugin call. `plugin` is the name of the binary, or the registered name in a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Its process could not be started.
-    #[error("plugin {plugin} cannot be started: {cause}")]
-    NotStarted {
+    /// The process could not be started.
+    #[error("failed to start plugin {plugin}: {cause}")]
+    StartFailed {
         /// The plugin.
         plugin: String,
-        /// What the system said.
+        /// The cause.
         cause: String,
     },
-    /// It said nothing within the time for its handshake.
-    #[error("plugin {plugin} did not say hello within {} s: is it a Velero plugin?", limit.as_secs())]
+    /// No handshake within the timeout.
+    #[error("plugin handshake timed out after {}s: {plugin}; is it a Velero plugin?", limit.as_secs())]
     HandshakeTimedOut {
         /// The plugin.
         plugin: String,
-        /// The time it had.
+        /// The timeout.
         limit: Duration,
     },
-    /// What it wrote to its standard output first is not a handshake.
-    #[error("plugin {plugin} wrote {line:?} where its handshake belongs: nothing else may go to standard output")]
+    /// The first line of standard output is not a handshake.
+    #[error("invalid handshake of plugin {plugin}: {line:?}; a plugin must not write anything else to standard output")]
     HandshakeInvalid {
         /// The plugin.
         plugin: String,
-        /// What it wrote, cut.
+        /// The line, shortened.
         line: String,
     },
-    /// Its handshake is valid, but for another host.
-    #[error("plugin {plugin} is not compatible: {what}")]
+    /// The handshake is valid but not compatible.
+    #[error("incompatible plugin {plugin}: {what}")]
     Incompatible {
         /// The plugin.
         plugin: String,
-        /// What does not fit.
+        /// What is incompatible.
         what: String,
     },
-    /// Its process has ended.
-    #[error("plugin {plugin} ended ({how}){}", last_words(said))]
+    /// The process has exited.
+    #[error("plugin {plugin} exited ({how}){}", stderr_suffix(stderr))]
     Exited {
         /// The plugin.
         plugin: String,
         /// Exit code or signal.
         how: String,
-        /// The last thing it wrote to standard error.
-        said: String,
+        /// The last lines of standard error.
+        stderr: String,
     },
-    /// Its process is there and does not answer its health check.
-    #[error("plugin {plugin} does not answer its health check ({cause}): its process was killed")]
+    /// The health check of a running process failed.
+    #[error("health check of plugin {plugin} failed: {cause}; the process was killed")]
     Unhealthy {
         /// The plugin.
         plugin: String,
-        /// What became of the check.
+        /// The cause.
         cause: String,
     },
-    /// It did not answer in time; its process is healthy.
-    #[error("plugin {plugin}: {call} took longer than {} s", limit.as_secs())]
+    /// The call timed out; the process is healthy.
+    #[error("plugin {plugin}: {call} timed out after {}s", limit.as_secs())]
     TimedOut {
         /// The plugin.
         plugin: String,
         /// The method.
         call: String,
-        /// The time it had.
+        /// The timeout.
         limit: Duration,
     },
-    /// A message is larger than we take.
-    #[error("plugin {plugin}: {call}: a message is larger than allowed ({detail})")]
-    Oversized {
+    /// A message exceeds the size limit.
+    #[error("plugin {plugin}: {call}: message too large: {detail}")]
+    MessageTooLarge {
         /// The plugin.
         plugin: String,
         /// The method.
         call: String,
-        /// Its size and the limit, as far as known.
+        /// The size and the limit, as far as known.
         detail: String,
     },
-    /// It ended too often.
-    #[error("plugin {plugin} ended {times} times within {} min and is left alone for now; the last time: {last}", within.as_secs() / 60)]
-    GivenUp {
+    /// The process exited too often.
+    #[error("plugin {plugin} exited {times} times within {}m and is not restarted for now; last exit: {last}", within.as_secs() / 60)]
+    RestartLimitReached {
         /// The plugin.
         plugin: String,
-        /// How often.
+        /// Number of exits.
         times: usize,
-        /// In what time.
+        /// The time window.
         within: Duration,
-        /// Its last end.
+        /// The last exit.
         last: String,
     },
-    /// It said no.
+    /// The plugin returned an error.
     #[error("plugin {plugin}: {call}: {message}")]
-    Refused {
+    CallFailed {
         /// The plugin.
         plugin: String,
         /// The method.
         call: String,
-        /// Its words, cleaned.
+        /// The message of the plugin, sanitized.
         message: String,
     },
-    /// It does not know this method.
-    #[error("plugin {plugin} does not know {call}")]
+    /// The method is not implemented.
+    #[error("plugin {plugin}: {call} is not implemented")]
     Unimplemented {
         /// The plugin.
         plugin: String,
         /// The method.
         call: String,
     },
-    /// What it answered makes no sense.
-    #[error("plugin {plugin}: {call}: the answer is not valid: {detail}")]
-    AnswerInvalid {
+    /// The response is invalid.
+    #[error("plugin {plugin}: {call}: invalid response: {detail}")]
+    ResponseInvalid {
         /// The plugin.
         plugin: String,
         /// The method.
         call: String,
-        /// What is wrong with it.
+        /// The cause.
         detail: String,
     },
-    /// What it says it offers cannot be used.
-    #[error("plugin {plugin}: {detail}")]
+    /// The list of plugins is invalid.
+    #[error("invalid plugin list of {plugin}: {detail}")]
     ListInvalid {
         /// The plugin.
         plugin: String,
-        /// What is wrong with its list.
+        /// The cause.
         detail: String,
     },
-    /// No binary offers this.
-    #[error("no plugin offers {kind} {name:?}: add its image with `plimsoll plugin add`")]
+    /// No binary implements the plugin.
+    #[error("{kind} plugin {name:?} not found: add its image with `plimsoll plugin add`")]
     NotFound {
-        /// What is asked for.
-        kind: Kind,
+        /// The kind.
+        kind: PluginKind,
         /// The registered name.
         name: String,
     },
 }
 
-fn last_words(said: &str) -> String {
-    if said.is_empty() { String::new() } else { format!("; its last words: {said}") }
+fn stderr_suffix(stderr: &str) -> String {
+    if stderr.is_empty() { String::new() } else { format!("; stderr: {stderr}") }
 }
 
 impl Error {
-    /// A stable word for conditions, metrics and events.
+    /// Stable reason for conditions, metrics and events.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::NotStarted { .. } => "PluginNotStarted",
+            Self::StartFailed { .. } => "PluginStartFailed",
             Self::HandshakeTimedOut { .. } => "PluginHandshakeTimedOut",
             Self::HandshakeInvalid { .. } => "PluginHandshakeInvalid",
             Self::Incompatible { .. } => "PluginIncompatible",
             Self::Exited { .. } => "PluginExited",
             Self::Unhealthy { .. } => "PluginUnhealthy",
             Self::TimedOut { .. } => "PluginTimedOut",
-            Self::Oversized { .. } => "PluginMessageTooLarge",
-            Self::GivenUp { .. } => "PluginGivenUp",
-            Self::Refused { .. } => "PluginRefused",
-            Self::Unimplemented { .. } => "PluginMethodUnknown",
-            Self::AnswerInvalid { .. } => "PluginAnswerInvalid",
+            Self::MessageTooLarge { .. } => "PluginMessageTooLarge",
+            Self::RestartLimitReached { .. } => "PluginRestartLimitReached",
+            Self::CallFailed { .. } => "PluginCallFailed",
+            Self::Unimplemented { .. } => "PluginMethodUnimplemented",
+            Self::ResponseInvalid { .. } => "PluginResponseInvalid",
             Self::ListInvalid { .. } => "PluginListInvalid",
             Self::NotFound { .. } => "PluginNotFound",
         }
     }
 
-    /// Whether a new process may do better. Says nothing about whether the call may be repeated: that is the caller's to know.
+    /// Whether a call to a new process may succeed. Whether the call may be repeated is for the caller to decide.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Exited { .. } | Self::Unhealthy { .. } | Self::TimedOut { .. })
     }
 
-    /// Whether the plugin may have done what it was asked to, and could no longer say so.
-    pub fn leaves_doubt(&self) -> bool {
+    /// Whether the call may have taken effect although it failed.
+    pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Exited { .. } | Self::Unhealthy { .. } | Self::TimedOut { .. })
     }
 }

@@ -1,51 +1,52 @@
-//! Velero's plugins: unmodified binaries, supervised, behind the engine's ports.
+//! Runs unmodified Velero plugins in supervised processes and adapts them to the engine.
 //!
 //! ```text
-//!  /plugins/* ──discover──▶ Catalog ──session──▶ Session ──call──▶ plugin process (gRPC on a unix socket)
-//!                                                  │                  │
-//!                     restart, health, deadlines ──┘                  └─ log lines ─▶ LogSink, with their level
+//!  /plugins/* ──discover──▶ PluginRegistry ──session──▶ Session ──call──▶ plugin process (gRPC on a unix socket)
+//!                                                         │                  │
+//!                            restart, health, deadlines ──┘                  └─ log lines ─▶ LogSink
 //! ```
 //!
-//! What a caller may rely on:
-//! - A call ends: with an answer, with the plugin's own refusal, or with an error that names the plugin and what became of it.
-//! - A plugin that died or no longer answers its health check is replaced by a new process at the next call, a bounded number
-//!   of times. Silence alone is nothing bad.
-//! - Whatever text a plugin sends is bounded and free of control characters before anybody sees it.
+//! Guarantees:
+//! - Every call ends: with a response, with the error of the plugin, or with an error that names the plugin and the cause.
+//! - A process that exited or failed its health check is restarted at the next call, a limited number of times. A plugin that
+//!   is silent but healthy is not restarted.
+//! - Text from a plugin is limited in length and has no control characters.
 //!
-//! What it must never do: hand a plugin more of this process's environment than plugins need, wait for one without a limit, or
-//! repeat a call that may have had an effect.
+//! This crate must never pass a plugin more environment variables than it needs, wait without a timeout, or repeat a call that
+//! may have taken effect.
 
-mod actions;
-pub mod author;
-mod catalog;
-mod channel;
+mod connection;
+mod engine_adapters;
 mod environment;
 mod error;
+pub mod framework;
 mod handshake;
-mod launch;
-mod logs;
-mod objects;
-mod ports;
+mod item_actions;
+mod launch_config;
+mod log_sink;
+mod object_store;
 mod process;
 mod progress;
+mod registry;
+mod sanitize;
 mod session;
-mod snapshotter;
-mod sweep;
-mod text;
+mod stale_files;
+mod volume_snapshotter;
 pub mod wire;
 
-pub use actions::{
-    Action, BackupAction, BackupAnswer, BlockAction, DeleteAction, PluginActions, RestoreAction, RestoreAnswer,
-};
-pub use catalog::{Catalog, Kind, Offer, qualified_name};
+pub use engine_adapters::OperationLogSink;
 pub use environment::Environment;
 pub use error::{Error, Result};
-pub use launch::{Launch, Supervision};
-pub use logs::{Gravity, LogLine, LogSink, Tracing};
-pub use objects::{ASKS_FOR_PLUGIN, open_store};
-pub use ports::OperationLines;
-pub use progress::{Fault, Reading, Watch};
-pub use session::{Observing, Session};
-pub use snapshotter::{Snapshotter, Subject, VolumeFacts};
-pub use sweep::sweep;
-pub use text::clean;
+pub use item_actions::{
+    BackupItemActionClient, BackupItemActionOutput, DeleteItemActionClient, ItemActionClient, ItemBlockActionClient,
+    PluginActions, RestoreItemActionClient, RestoreItemActionOutput,
+};
+pub use launch_config::{LaunchConfig, Supervision};
+pub use log_sink::{LogLevel, LogLine, LogSink, TracingLogSink};
+pub use object_store::{USE_PLUGIN_CONFIG_KEY, open_store};
+pub use progress::{ProgressError, ProgressTracker, Reading};
+pub use registry::{PluginKind, PluginRegistry, RegisteredPlugin, qualified_name};
+pub use sanitize::sanitize;
+pub use session::{ObserverGuard, Session};
+pub use stale_files::remove_stale_files;
+pub use volume_snapshotter::{SnapshotProgressQuery, VolumeInfo, VolumeSnapshotterClient};

@@ -1,111 +1,111 @@
-//! How far a plugin says it is: believed only as far as it makes sense.
+//! Validation of the progress that plugins report.
 
 use jiff::Timestamp;
 
-use crate::text::bounded;
+use crate::sanitize::sanitize_to;
 use crate::wire::OperationProgress;
 
-/// What is wrong with a report. The reading that comes with it has been put right.
+/// An inconsistency of a progress report. The reading that is returned with it has been corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
-    /// Less is done than was before.
-    #[error("its progress went back from {before} to {now}")]
+pub enum ProgressError {
+    /// Less is done than before.
+    #[error("progress went back from {before} to {now}")]
     Backwards {
-        /// What was said before.
+        /// The previous count.
         before: u64,
-        /// What is said now.
+        /// The current count.
         now: u64,
     },
-    /// More is done than there is.
-    #[error("its progress went past its total: {done} of {total}")]
-    PastTotal {
-        /// What is said to be done.
+    /// More is done than the total.
+    #[error("progress exceeds the total: {done} of {total}")]
+    ExceedsTotal {
+        /// The count.
         done: u64,
-        /// Of so much.
+        /// The total.
         total: u64,
     },
-    /// A count below zero.
-    #[error("its progress is below zero")]
+    /// A negative count.
+    #[error("progress is negative")]
     Negative,
 }
 
-impl Fault {
-    /// A stable word for conditions, metrics and events.
+impl ProgressError {
+    /// Stable reason for conditions, metrics and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Backwards { .. } => "PluginProgressBackwards",
-            Self::PastTotal { .. } => "PluginProgressPastTotal",
+            Self::ExceedsTotal { .. } => "PluginProgressExceedsTotal",
             Self::Negative => "PluginProgressNegative",
         }
     }
 }
 
-/// One report, put right.
+/// A corrected report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Whether the work has ended, well or not.
+    /// Whether the operation has ended, successfully or not.
     pub completed: bool,
-    /// Why it failed; empty if it did not.
+    /// The error; empty if it did not fail.
     pub error: String,
-    /// Never less than before, never more than the total.
+    /// Units done; never less than before, never more than the total.
     pub done: u64,
-    /// Zero while it is unknown.
+    /// Total units; zero while unknown.
     pub total: u64,
-    /// What is counted, in the plugin's words.
+    /// The unit, as the plugin reports it.
     pub units: String,
-    /// What it is doing, in the plugin's words.
+    /// The description, as the plugin reports it.
     pub description: String,
-    /// When it began, if it said.
+    /// Start time, if reported.
     pub started: Option<Timestamp>,
-    /// When this was so, if it said.
+    /// Time of the report, if reported.
     pub updated: Option<Timestamp>,
 }
 
 impl Reading {
-    /// Whether bytes are counted.
+    /// Whether the unit is bytes.
     pub fn counts_bytes(&self) -> bool {
         matches!(self.units.to_ascii_lowercase().as_str(), "" | "b" | "byte" | "bytes")
     }
 }
 
-/// Follows the reports about one piece of work.
+/// Tracks the reports of one operation.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct ProgressTracker {
     done: u64,
 }
 
-impl Watch {
-    /// Puts a report right, and says what was wrong with it.
-    pub fn read(&mut self, report: &OperationProgress) -> (Reading, Option<Fault>) {
+impl ProgressTracker {
+    /// Corrects a report; returns the inconsistency, if any.
+    pub fn read(&mut self, report: &OperationProgress) -> (Reading, Option<ProgressError>) {
         let (done, total) = (u64::try_from(report.n_completed), u64::try_from(report.n_total));
         let negative = done.is_err() || total.is_err();
         let (mut done, total) = (done.unwrap_or(0), total.unwrap_or(0));
-        let mut fault = negative.then_some(Fault::Negative);
+        let mut problem = negative.then_some(ProgressError::Negative);
         if total > 0 && done > total {
-            fault = fault.or(Some(Fault::PastTotal { done, total }));
+            problem = problem.or(Some(ProgressError::ExceedsTotal { done, total }));
             done = total;
         }
         if done < self.done {
-            fault = fault.or(Some(Fault::Backwards { before: self.done, now: done }));
+            problem = problem.or(Some(ProgressError::Backwards { before: self.done, now: done }));
             done = if total > 0 { self.done.min(total) } else { self.done };
         }
         self.done = done;
         let reading = Reading {
             completed: report.completed,
-            error: bounded(&report.err, 1024),
+            error: sanitize_to(&report.err, 1024),
             done,
             total,
-            units: bounded(&report.operation_units, 40),
-            description: bounded(&report.description, 400),
+            units: sanitize_to(&report.operation_units, 40),
+            description: sanitize_to(&report.description, 400),
             started: report.started.as_ref().and_then(timestamp),
             updated: report.updated.as_ref().and_then(timestamp),
         };
-        (reading, fault)
+        (reading, problem)
     }
 }
 
-/// The zero time of Go, and of the protocol, mean that there is none.
+/// The zero time of Go and of the protocol mean no time.
 fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
     if time.seconds <= 0 {
         return None;
@@ -122,22 +122,22 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_back_past_its_total_or_below_zero_is_named_and_put_right() {
-        let mut watch = Watch::default();
+    fn inconsistent_progress_is_reported_and_corrected() {
+        let mut tracker = ProgressTracker::default();
         let mut read = |done, total| {
-            let (reading, fault) = watch.read(&report(done, total));
+            let (reading, fault) = tracker.read(&report(done, total));
             (reading.done, reading.total, fault.map(|fault| fault.to_string()))
         };
         assert_eq!(read(5, 0), (5, 0, None));
         assert_eq!(read(6, 10), (6, 10, None));
-        assert_eq!(read(4, 10), (6, 10, Some("its progress went back from 6 to 4".into())));
-        assert_eq!(read(12, 10), (10, 10, Some("its progress went past its total: 12 of 10".into())));
-        assert_eq!(read(-1, 20), (10, 20, Some("its progress is below zero".into())));
+        assert_eq!(read(4, 10), (6, 10, Some("progress went back from 6 to 4".into())));
+        assert_eq!(read(12, 10), (10, 10, Some("progress exceeds the total: 12 of 10".into())));
+        assert_eq!(read(-1, 20), (10, 20, Some("progress is negative".into())));
         assert_eq!(read(20, 20), (20, 20, None));
     }
 
     #[test]
-    fn words_are_cleaned_and_a_zero_time_is_none() {
+    fn text_is_sanitized_and_a_zero_time_is_none() {
         let zero = prost_types::Timestamp { seconds: -62_135_596_800, nanos: 0 };
         let report = OperationProgress {
             description: "copying \u{1b}[1m".into(),
@@ -145,7 +145,7 @@ mod tests {
             updated: Some(prost_types::Timestamp { seconds: 5, nanos: 0 }),
             ..OperationProgress::default()
         };
-        let (reading, _) = Watch::default().read(&report);
+        let (reading, _) = ProgressTracker::default().read(&report);
         assert_eq!((reading.description.as_str(), reading.started), ("copying  [1m", None));
         assert_eq!(reading.updated, Some(Timestamp::from_second(5).unwrap()));
     }

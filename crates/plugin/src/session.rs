@@ -1,4 +1,4 @@
-//! A plugin's binary, kept running: started when it is needed, watched while it runs, started again when it has died.
+//! A session with a plugin binary: its process is started on demand, monitored, and restarted after an exit.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,29 +14,29 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::channel::Connection;
-use crate::launch::Launch;
-use crate::logs::{Gravity, LogLine, LogSink, drain};
+use crate::connection::Connection;
+use crate::launch_config::LaunchConfig;
+use crate::log_sink::{LogLevel, LogLine, LogSink, read_lines};
 use crate::process::Process;
-use crate::text::{bounded, clean};
+use crate::sanitize::{sanitize, sanitize_to};
 use crate::wire::{
-    AppliesToRequest, AppliesToResponse, CHECK_HEALTH, Down, Empty, ForPlugin, HEALTH_OF, HealthCheckRequest,
-    InitRequest, Method, SERVING, SHUT_DOWN, STREAM_STDIO, StdioData, Up,
+    AppliesToRequest, AppliesToResponse, CHECK_HEALTH, ClientStreaming, Empty, HEALTH_SERVICE_NAME, HealthCheckRequest,
+    InitRequest, Method, PluginRequest, SERVING, SHUTDOWN, STREAM_STDIO, ServerStreaming, StdioData,
 };
 use crate::{Error, Result};
 
-/// After a broken connection the process is given this long to be seen dead: its end says more than the connection's.
-const END_SEEN: Duration = Duration::from_secs(2);
-/// A part of a process's beginning that takes longer has failed.
-const PRIMING: Duration = Duration::from_mins(2);
+/// How long to wait for the exit of the process after a connection error: the exit status is the better error.
+const EXIT_DETECTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of an [`InitCall`].
+const INIT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What a new process is told, in this order and one by one, before anything else is asked of it. The framework of the plugins
-/// makes an implementation at the first call for it and is not made for two first calls at once.
+/// A call to a new process before any other. Velero's plugin framework creates an implementation at the first call to it, and
+/// this is not thread-safe: init calls run one after another.
 #[derive(Clone, Debug)]
-pub(crate) enum Prime {
-    /// The settings of a location.
+pub(crate) enum InitCall {
+    /// The config of a location.
     Init(Method<InitRequest, Empty>, InitRequest),
-    /// The question that makes an item action be there.
+    /// The call that creates an item action.
     AppliesTo(Method<AppliesToRequest, AppliesToResponse>, String),
 }
 
@@ -52,283 +52,294 @@ impl std::fmt::Debug for Method<AppliesToRequest, AppliesToResponse> {
     }
 }
 
-/// A binary, kept running.
+/// A plugin binary and its process.
 pub struct Session {
     name: String,
     binary: PathBuf,
-    launch: Launch,
+    launch_config: LaunchConfig,
     logs: Arc<dyn LogSink>,
-    primes: Vec<Prime>,
+    init_calls: Vec<InitCall>,
     observers: Observers,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    live: Option<Arc<Live>>,
-    ends: VecDeque<(Instant, String)>,
+    running: Option<Arc<RunningProcess>>,
+    exits: VecDeque<(Instant, String)>,
 }
 
-/// One life of the process.
-struct Live {
+/// A running process and its connection.
+struct RunningProcess {
     process: Process,
     connection: Connection,
-    sick: watch::Receiver<Option<Error>>,
-    watching: tokio::task::JoinHandle<()>,
+    unhealthy: watch::Receiver<Option<Error>>,
+    monitor_task: tokio::task::JoinHandle<()>,
 }
 
-impl Live {
-    /// Why it can no longer be used, once it cannot.
-    async fn gone(&self) -> Error {
-        let mut sick = self.sick.clone();
-        let sick = async move {
-            match sick.wait_for(Option::is_some).await.ok().and_then(|found| found.clone()) {
+impl RunningProcess {
+    /// Waits until the process can no longer be used; returns the cause.
+    async fn wait_for_failure(&self) -> Error {
+        let mut unhealthy = self.unhealthy.clone();
+        let unhealthy = async move {
+            match unhealthy.wait_for(Option::is_some).await.ok().and_then(|found| found.clone()) {
                 Some(error) => error,
-                // Nobody watches it any longer: only its end is left to wait for.
+                // The health monitor has stopped: wait for the exit.
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            error = sick => error,
-            error = self.process.end() => error,
+            error = unhealthy => error,
+            error = self.process.wait_for_exit() => error,
         }
     }
 
     fn is_usable(&self) -> bool {
-        !self.process.has_ended() && self.sick.borrow().is_none()
+        !self.process.has_exited() && self.unhealthy.borrow().is_none()
     }
 }
 
-impl Drop for Live {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
-        self.watching.abort();
+        self.monitor_task.abort();
     }
 }
 
 impl Session {
-    /// A session with a binary. Nothing is started before the first call.
-    pub(crate) fn new(binary: &Path, launch: &Launch, logs: Arc<dyn LogSink>, primes: Vec<Prime>) -> Arc<Self> {
+    /// A session with a binary. The process is started at the first call.
+    pub(crate) fn new(
+        binary: &Path,
+        launch_config: &LaunchConfig,
+        logs: Arc<dyn LogSink>,
+        init_calls: Vec<InitCall>,
+    ) -> Arc<Self> {
         let name =
             binary.file_name().map_or_else(|| binary.display().to_string(), |n| n.to_string_lossy().into_owned());
         Arc::new(Self {
-            name: bounded(&name, 100),
+            name: sanitize_to(&name, 100),
             binary: binary.to_owned(),
-            launch: launch.clone(),
+            launch_config: launch_config.clone(),
             logs,
-            primes,
+            init_calls,
             observers: Observers::default(),
             state: Mutex::default(),
         })
     }
 
-    /// The name of its binary.
+    /// The name of the binary.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The process id, while there is one.
+    /// The process id, if the process is running.
     pub async fn process_id(&self) -> Option<i32> {
         let state = self.state.lock().await;
-        let live = state.live.as_ref().filter(|live| live.is_usable())?;
-        live.process.id()
+        let running = state.running.as_ref().filter(|running| running.is_usable())?;
+        running.process.id()
     }
 
-    /// Shows on a task how the process is, until the returned value is dropped: silence alone is no stall, a failed health
-    /// check is one.
-    pub fn observe(&self, task: &Task) -> Observing {
+    /// Reports the health of the process on a task until the guard is dropped: a silent process is not stalled, a failed health
+    /// check is a stall.
+    pub fn observe(&self, task: &Task) -> ObserverGuard {
         task.quiet();
         self.observers.add(task)
     }
 
-    /// One question, one answer.
+    /// Calls a unary method.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the call; whether the plugin stops is up to it.
-    pub async fn call<Ask, Answer>(&self, method: Method<Ask, Answer>, request: Ask, limit: Duration) -> Result<Answer>
-    where
-        Ask: Message + ForPlugin + 'static,
-        Answer: Message + Default + 'static,
-    {
-        let live = self.live().await?;
-        let call = Call { plugin: request.plugin().to_owned(), name: method.name(), limit };
-        self.bounded(&live, &call, live.connection.one(method, request)).await
-    }
-
-    /// Several pieces up, one answer.
-    pub(crate) async fn send<Ask, Answer>(
+    /// Dropping the future cancels the call; the plugin may continue its work.
+    pub async fn call<Input, Output>(
         &self,
-        method: Method<Ask, Answer, Up>,
-        plugin: &str,
-        requests: impl Stream<Item = Ask> + Send + 'static,
+        method: Method<Input, Output>,
+        request: Input,
         limit: Duration,
-    ) -> Result<Answer>
+    ) -> Result<Output>
     where
-        Ask: Message + ForPlugin + 'static,
-        Answer: Message + Default + 'static,
+        Input: Message + PluginRequest + 'static,
+        Output: Message + Default + 'static,
     {
-        let live = self.live().await?;
-        let call = Call { plugin: plugin.to_owned(), name: method.name(), limit };
-        self.bounded(&live, &call, live.connection.up(method, requests)).await
+        let running = self.running_process().await?;
+        let call = Call { plugin: request.plugin().to_owned(), name: method.name(), limit };
+        self.with_deadline(&running, &call, running.connection.unary(method, request)).await
     }
 
-    /// One question, several pieces down; the limit is for each of them.
-    pub(crate) async fn receive<Ask, Answer>(
-        self: &Arc<Self>,
-        method: Method<Ask, Answer, Down>,
-        request: Ask,
+    /// Calls a client-streaming method.
+    pub(crate) async fn client_streaming<Input, Output>(
+        &self,
+        method: Method<Input, Output, ClientStreaming>,
+        plugin: &str,
+        requests: impl Stream<Item = Input> + Send + 'static,
         limit: Duration,
-    ) -> Result<BoxStream<'static, Result<Answer>>>
+    ) -> Result<Output>
     where
-        Ask: Message + ForPlugin + 'static,
-        Answer: Message + Default + 'static,
+        Input: Message + PluginRequest + 'static,
+        Output: Message + Default + 'static,
     {
-        let live = self.live().await?;
+        let running = self.running_process().await?;
+        let call = Call { plugin: plugin.to_owned(), name: method.name(), limit };
+        self.with_deadline(&running, &call, running.connection.client_streaming(method, requests)).await
+    }
+
+    /// Calls a server-streaming method; the limit applies to each message.
+    pub(crate) async fn server_streaming<Input, Output>(
+        self: &Arc<Self>,
+        method: Method<Input, Output, ServerStreaming>,
+        request: Input,
+        limit: Duration,
+    ) -> Result<BoxStream<'static, Result<Output>>>
+    where
+        Input: Message + PluginRequest + 'static,
+        Output: Message + Default + 'static,
+    {
+        let running = self.running_process().await?;
         let call = Call { plugin: request.plugin().to_owned(), name: method.name(), limit };
-        let pieces = self.bounded(&live, &call, live.connection.down(method, request)).await?;
+        let messages =
+            self.with_deadline(&running, &call, running.connection.server_streaming(method, request)).await?;
         let session = Arc::clone(self);
-        let next = move |(mut pieces, ended): (tonic::Streaming<Answer>, bool)| {
-            let (session, live, call) = (Arc::clone(&session), Arc::clone(&live), call.clone());
+        let next = move |(mut messages, finished): (tonic::Streaming<Output>, bool)| {
+            let (session, running, call) = (Arc::clone(&session), Arc::clone(&running), call.clone());
             async move {
-                if ended {
+                if finished {
                     return None;
                 }
-                let piece = async { pieces.message().await.map_err(Box::new) };
-                match session.bounded(&live, &call, piece).await {
-                    Ok(Some(piece)) => Some((Ok(piece), (pieces, false))),
+                let message = async { messages.message().await.map_err(Box::new) };
+                match session.with_deadline(&running, &call, message).await {
+                    Ok(Some(message)) => Some((Ok(message), (messages, false))),
                     Ok(None) => None,
-                    Err(error) => Some((Err(error), (pieces, true))),
+                    Err(error) => Some((Err(error), (messages, true))),
                 }
             }
         };
-        Ok(futures::stream::unfold((pieces, false), next).boxed())
+        Ok(futures::stream::unfold((messages, false), next).boxed())
     }
 
-    /// Ends the process as the protocol asks for: politely first.
+    /// Stops the process: requests a shutdown, then kills it.
     pub async fn close(&self) {
-        let Some(live) = self.state.lock().await.live.take() else { return };
-        let farewell = async {
-            // The answer does not always come: the process may be gone before it is written.
-            let _ = live.connection.one(SHUT_DOWN, Empty {}).await;
-            live.process.end().await;
+        let Some(running) = self.state.lock().await.running.take() else { return };
+        let shutdown = async {
+            // The process may exit before it has sent the response.
+            let _ = running.connection.unary(SHUTDOWN, Empty {}).await;
+            running.process.wait_for_exit().await;
         };
-        let _ = tokio::time::timeout(self.launch.supervision.farewell, farewell).await;
-        live.process.kill();
+        let _ = tokio::time::timeout(self.launch_config.supervision.shutdown_timeout, shutdown).await;
+        running.process.kill();
     }
 
-    async fn bounded<T>(
+    async fn with_deadline<T>(
         &self,
-        live: &Live,
+        running: &RunningProcess,
         call: &Call,
-        answer: impl Future<Output = Result<T, Box<Status>>>,
+        response: impl Future<Output = Result<T, Box<Status>>>,
     ) -> Result<T> {
-        let answer = tokio::select! {
+        let response = tokio::select! {
             biased;
-            answer = answer => answer,
-            error = live.gone() => return Err(error),
+            response = response => response,
+            error = running.wait_for_failure() => return Err(error),
             () = tokio::time::sleep(call.limit) => return Err(call.timed_out()),
         };
-        match answer {
-            Ok(answer) => Ok(answer),
-            Err(status) => Err(explain(live, call, &status).await),
+        match response {
+            Ok(response) => Ok(response),
+            Err(status) => Err(classify_status(running, call, &status).await),
         }
     }
 
-    /// The process that is there, or a new one.
-    async fn live(&self) -> Result<Arc<Live>> {
+    /// The running process, or a new one.
+    async fn running_process(&self) -> Result<Arc<RunningProcess>> {
         let mut state = self.state.lock().await;
-        if let Some(live) = &state.live {
-            if live.is_usable() {
-                return Ok(Arc::clone(live));
+        if let Some(running) = &state.running {
+            if running.is_usable() {
+                return Ok(Arc::clone(running));
             }
-            let why = live.gone().await;
-            self.note_end(&mut state, &why);
+            let error = running.wait_for_failure().await;
+            self.record_exit(&mut state, &error);
         }
-        self.check_ends(&mut state)?;
+        self.check_restart_limit(&mut state)?;
         match self.start().await {
-            Ok(live) => {
-                self.observers.each(Task::liveness_ok);
-                state.live = Some(Arc::clone(&live));
-                Ok(live)
+            Ok(running) => {
+                self.observers.for_each(Task::liveness_ok);
+                state.running = Some(Arc::clone(&running));
+                Ok(running)
             }
             Err(error) => {
-                if is_an_end(&error) {
-                    self.note_end(&mut state, &error);
+                if is_process_failure(&error) {
+                    self.record_exit(&mut state, &error);
                 }
                 Err(error)
             }
         }
     }
 
-    fn note_end(&self, state: &mut State, why: &Error) {
-        state.live = None;
-        state.ends.push_back((Instant::now(), why.to_string()));
-        self.observers.each(|task| task.hint(why.to_string()));
-        tracing::warn!("{why}");
+    fn record_exit(&self, state: &mut State, error: &Error) {
+        state.running = None;
+        state.exits.push_back((Instant::now(), error.to_string()));
+        self.observers.for_each(|task| task.hint(error.to_string()));
+        tracing::warn!("{error}");
     }
 
-    fn check_ends(&self, state: &mut State) -> Result<()> {
-        let supervision = &self.launch.supervision;
-        state.ends.retain(|(at, _)| at.elapsed() < supervision.within);
-        match state.ends.back() {
-            Some((_, last)) if state.ends.len() >= supervision.ends => Err(Error::GivenUp {
+    fn check_restart_limit(&self, state: &mut State) -> Result<()> {
+        let supervision = &self.launch_config.supervision;
+        state.exits.retain(|(at, _)| at.elapsed() < supervision.exit_window);
+        match state.exits.back() {
+            Some((_, last)) if state.exits.len() >= supervision.max_exits => Err(Error::RestartLimitReached {
                 plugin: self.name.clone(),
-                times: state.ends.len(),
-                within: supervision.within,
+                times: state.exits.len(),
+                within: supervision.exit_window,
                 last: last.clone(),
             }),
             _ => Ok(()),
         }
     }
 
-    async fn start(&self) -> Result<Arc<Live>> {
-        let (process, socket) = Process::start(&self.name, &self.binary, &self.launch, &self.logs).await?;
-        let connection = Connection::to(&socket, self.launch.supervision.largest_message);
-        let (to, sick) = watch::channel(None);
-        let monitor = Monitor {
+    async fn start(&self) -> Result<Arc<RunningProcess>> {
+        let (process, socket) = Process::start(&self.name, &self.binary, &self.launch_config, &self.logs).await?;
+        let connection = Connection::new(&socket, self.launch_config.supervision.max_message_size);
+        let (to, unhealthy) = watch::channel(None);
+        let monitor = HealthMonitor {
             name: self.name.clone(),
             connection: connection.clone(),
-            every: self.launch.supervision.health_every,
-            patience: self.launch.supervision.health_patience,
+            interval: self.launch_config.supervision.health_check_interval,
+            timeout: self.launch_config.supervision.health_check_timeout,
             observers: self.observers.clone(),
             logs: Arc::clone(&self.logs),
         };
         let killer = process.killer();
-        let watching = tokio::spawn(async move {
+        let monitor_task = tokio::spawn(async move {
             if let Some(error) = monitor.run().await {
                 let _ = to.send(Some(error));
                 killer.kill();
             }
         });
-        let live = Arc::new(Live { process, connection, sick, watching });
-        for prime in &self.primes {
-            self.prime(&live, prime).await?;
+        let running = Arc::new(RunningProcess { process, connection, unhealthy, monitor_task });
+        for init_call in &self.init_calls {
+            self.run_init_call(&running, init_call).await?;
         }
-        Ok(live)
+        Ok(running)
     }
 
-    async fn prime(&self, live: &Live, prime: &Prime) -> Result<()> {
-        match prime {
-            Prime::Init(method, request) => {
-                let call = Call { plugin: request.plugin.clone(), name: method.name(), limit: PRIMING };
-                self.bounded(live, &call, live.connection.one(*method, request.clone())).await.map(drop)
+    async fn run_init_call(&self, running: &RunningProcess, init_call: &InitCall) -> Result<()> {
+        match init_call {
+            InitCall::Init(method, request) => {
+                let call = Call { plugin: request.plugin.clone(), name: method.name(), limit: INIT_TIMEOUT };
+                self.with_deadline(running, &call, running.connection.unary(*method, request.clone())).await.map(drop)
             }
-            Prime::AppliesTo(method, plugin) => {
-                let call = Call { plugin: plugin.clone(), name: method.name(), limit: PRIMING };
+            InitCall::AppliesTo(method, plugin) => {
+                let call = Call { plugin: plugin.clone(), name: method.name(), limit: INIT_TIMEOUT };
                 let request = AppliesToRequest { plugin: plugin.clone() };
-                self.bounded(live, &call, live.connection.one(*method, request)).await.map(drop)
+                self.with_deadline(running, &call, running.connection.unary(*method, request)).await.map(drop)
             }
         }
     }
 }
 
-/// Whether an error is the end of a process, rather than a word from one that lives.
-fn is_an_end(error: &Error) -> bool {
+/// Whether the error is the failure of a process.
+fn is_process_failure(error: &Error) -> bool {
     use Error as E;
     matches!(error, E::Exited { .. } | E::Unhealthy { .. } | E::HandshakeInvalid { .. } | E::HandshakeTimedOut { .. })
 }
 
-/// What is being asked, for errors.
+/// The plugin and method of a call, for errors.
 #[derive(Clone)]
 struct Call {
     plugin: String,
@@ -342,41 +353,41 @@ impl Call {
     }
 }
 
-/// What a refusal means.
-async fn explain(live: &Live, call: &Call, status: &Status) -> Error {
+/// The error for a gRPC status.
+async fn classify_status(running: &RunningProcess, call: &Call, status: &Status) -> Error {
     let (plugin, name) = (call.plugin.clone(), call.name.clone());
     match status.code() {
         Code::Unimplemented => return Error::Unimplemented { plugin, call: name },
-        Code::OutOfRange | Code::ResourceExhausted if is_about_size(status.message()) => {
-            return Error::Oversized { plugin, call: name, detail: clean(status.message()) };
+        Code::OutOfRange | Code::ResourceExhausted if is_message_size_error(status.message()) => {
+            return Error::MessageTooLarge { plugin, call: name, detail: sanitize(status.message()) };
         }
         _ => {}
     }
-    // A connection that breaks is most often a process that ends, and that says more.
-    let broken = std::error::Error::source(status).is_some() || status.code() == Code::Unavailable;
-    if broken && let Ok(error) = tokio::time::timeout(END_SEEN, live.gone()).await {
+    // A broken connection is usually caused by an exit, which is the better error.
+    let disconnected = std::error::Error::source(status).is_some() || status.code() == Code::Unavailable;
+    if disconnected && let Ok(error) = tokio::time::timeout(EXIT_DETECTION_TIMEOUT, running.wait_for_failure()).await {
         return error;
     }
-    Error::Refused { plugin, call: name, message: clean(status.message()) }
+    Error::CallFailed { plugin, call: name, message: sanitize(status.message()) }
 }
 
-/// Both ends' words for it; the codes alone also mean other things.
-fn is_about_size(message: &str) -> bool {
+/// The messages of tonic and grpc-go; the codes alone are ambiguous.
+fn is_message_size_error(message: &str) -> bool {
     message.contains("message length too large") || message.contains("larger than max")
 }
 
-/// Asks a process whether it is well, and reads what it writes to what it believes to be its output.
-struct Monitor {
+/// Runs the health checks of a process and reads its redirected output.
+struct HealthMonitor {
     name: String,
     connection: Connection,
-    every: Duration,
-    patience: Duration,
+    interval: Duration,
+    timeout: Duration,
     observers: Observers,
     logs: Arc<dyn LogSink>,
 }
 
-impl Monitor {
-    /// Ends when the process is not well. A process that ends is seen by others.
+impl HealthMonitor {
+    /// Returns when the process is unhealthy. An exit is detected elsewhere.
     async fn run(&self) -> Option<Error> {
         tokio::select! {
             error = self.watch_health() => error,
@@ -386,71 +397,71 @@ impl Monitor {
 
     async fn watch_health(&self) -> Option<Error> {
         loop {
-            tokio::time::sleep(self.every).await;
+            tokio::time::sleep(self.interval).await;
             if let Err(cause) = self.check().await {
                 let error = Error::Unhealthy { plugin: self.name.clone(), cause };
-                self.observers.each(|task| task.liveness_failed(error.to_string()));
+                self.observers.for_each(|task| task.liveness_failed(error.to_string()));
                 return Some(error);
             }
-            self.observers.each(Task::liveness_ok);
+            self.observers.for_each(Task::liveness_ok);
         }
     }
 
     async fn check(&self) -> Result<(), String> {
-        let request = HealthCheckRequest { service: HEALTH_OF.to_owned() };
-        let asked = self.connection.one(CHECK_HEALTH, request);
-        match tokio::time::timeout(self.patience, asked).await {
-            Err(_) => Err(format!("no answer within {} s", self.patience.as_secs_f64())),
-            Ok(Ok(answer)) if answer.status == SERVING => Ok(()),
-            Ok(Ok(answer)) => Err(format!("it says {}", answer.status)),
-            // A plugin that has no such service is not sick for that.
+        let request = HealthCheckRequest { service: HEALTH_SERVICE_NAME.to_owned() };
+        let call = self.connection.unary(CHECK_HEALTH, request);
+        match tokio::time::timeout(self.timeout, call).await {
+            Err(_) => Err(format!("no response within {}s", self.timeout.as_secs_f64())),
+            Ok(Ok(response)) if response.status == SERVING => Ok(()),
+            Ok(Ok(response)) => Err(format!("status {}", response.status)),
+            // A plugin without a health service is treated as healthy.
             Ok(Err(status)) if matches!(status.code(), Code::Unimplemented | Code::NotFound) => Ok(()),
-            Ok(Err(status)) => Err(clean(status.message())),
+            Ok(Err(status)) => Err(sanitize(status.message())),
         }
     }
 
-    /// A plugin whose output nobody reads blocks in its next write.
+    /// Reads the output of the plugin, so that it never blocks on a write.
     async fn read_output(&self) {
-        let Ok(pieces) = self.connection.down(STREAM_STDIO, Empty {}).await else { return };
-        let pieces = pieces.filter_map(|piece| {
-            std::future::ready(piece.ok().map(|StdioData { data, .. }| Ok::<_, std::io::Error>(Bytes::from(data))))
+        let Ok(messages) = self.connection.server_streaming(STREAM_STDIO, Empty {}).await else { return };
+        let messages = messages.filter_map(|message| {
+            std::future::ready(message.ok().map(|StdioData { data, .. }| Ok::<_, std::io::Error>(Bytes::from(data))))
         });
-        let lines = tokio_util::io::StreamReader::new(Box::pin(pieces));
-        drain(lines, |line| {
-            let message = clean(&String::from_utf8_lossy(line));
-            let line = LogLine { plugin: self.name.clone(), gravity: Gravity::Info, message, fields: Vec::new() };
+        let lines = tokio_util::io::StreamReader::new(Box::pin(messages));
+        read_lines(lines, |line| {
+            let message = sanitize(&String::from_utf8_lossy(line));
+            let line = LogLine { plugin: self.name.clone(), level: LogLevel::Info, message, fields: Vec::new() };
             self.logs.line(&line);
         })
         .await;
     }
 }
 
-/// The tasks that a process works for.
+/// The tasks that observe a process.
 #[derive(Clone, Default)]
 struct Observers(Arc<StdMutex<Vec<(u64, Task)>>>);
 
 impl Observers {
-    fn add(&self, task: &Task) -> Observing {
+    fn add(&self, task: &Task) -> ObserverGuard {
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let id = tasks.last().map_or(0, |(id, _)| id + 1);
         tasks.push((id, task.clone()));
-        Observing { observers: self.clone(), id }
+        ObserverGuard { observers: self.clone(), id }
     }
 
-    fn each(&self, tell: impl Fn(&Task)) {
+    fn for_each(&self, notify: impl Fn(&Task)) {
         for (_, task) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            tell(task);
+            notify(task);
         }
     }
 }
 
-/// Keeps a task informed about a process.
-pub struct Observing {
+/// Ends the observation of a process on drop.
+pub struct ObserverGuard {
     observers: Observers,
     id: u64,
 }
 
-impl Drop for Observing {
+impl Drop for ObserverGuard {
     fn drop(&mut self) {
         self.observers.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(id, _)| *id != self.id);
     }

@@ -1,51 +1,51 @@
-//! What can be wrong with filters, selectors, modifiers and policies.
+//! Errors of filters, label selectors, resource modifiers and resource policies.
 
-/// Why a decision could not be compiled or made.
+/// The error of compiling or applying filters, modifiers or policies.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A pattern that means nothing.
-    #[error("pattern {pattern:?} is invalid: {problem}")]
+    /// An invalid pattern.
+    #[error("invalid pattern {pattern:?}: {problem}")]
     Pattern {
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The cause.
         problem: String,
     },
-    /// A label selector that means nothing.
-    #[error("label selector is invalid at {part:?}: {problem}")]
+    /// An invalid label selector.
+    #[error("invalid label selector at {part:?}: {problem}")]
     Selector {
-        /// The part that is wrong.
+        /// The invalid part.
         part: String,
-        /// What is wrong with it.
+        /// The cause.
         problem: String,
     },
-    /// Filters that contradict each other.
-    #[error("{field}: {problem}")]
+    /// Contradictory filters.
+    #[error("invalid {field}: {problem}")]
     Filter {
         /// The filter.
         field: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         problem: String,
     },
-    /// Priorities that cannot be read.
-    #[error("restore resource priorities: {0}")]
-    Priorities(String),
-    /// Resource modifiers that cannot be read.
-    #[error("resource modifiers: {0}")]
-    Modifiers(String),
+    /// Invalid restore priorities.
+    #[error("invalid restore resource priorities: {0}")]
+    RestorePriorities(String),
+    /// Invalid resource modifiers.
+    #[error("invalid resource modifiers: {0}")]
+    ResourceModifiers(String),
     /// A resource modifier that could not be applied to an object.
-    #[error("resource modifier rule {rule} on {object}: {problem}")]
+    #[error("failed to apply resource modifier rule {rule} to {object}: {problem}")]
     Modifier {
-        /// Which rule, counted from 1.
+        /// Number of the rule, from 1.
         rule: usize,
         /// The object.
         object: String,
-        /// What went wrong.
+        /// The cause.
         problem: String,
     },
-    /// Resource policies that cannot be read.
-    #[error("resource policies: {0}")]
-    Policies(String),
+    /// Invalid resource policies.
+    #[error("invalid resource policies: {0}")]
+    ResourcePolicies(String),
 }
 
 impl Error {
@@ -55,14 +55,14 @@ impl Error {
             Self::Pattern { .. } => "InvalidPattern",
             Self::Selector { .. } => "InvalidLabelSelector",
             Self::Filter { .. } => "InvalidFilter",
-            Self::Priorities(_) => "InvalidPriorities",
-            Self::Modifiers(_) => "InvalidResourceModifiers",
+            Self::RestorePriorities(_) => "InvalidPriorities",
+            Self::ResourceModifiers(_) => "InvalidResourceModifiers",
             Self::Modifier { .. } => "ResourceModifierFailed",
-            Self::Policies(_) => "InvalidResourcePolicies",
+            Self::ResourcePolicies(_) => "InvalidResourcePolicies",
         }
     }
 
-    /// What is wrong in a spec stays wrong until somebody changes it.
+    /// Always false: the spec has to be changed.
     pub fn is_retryable(&self) -> bool {
         false
     }

@@ -1,6 +1,6 @@
-//! Patterns for names: `*` any run, `?` any character, `[a-z]` and `[!a-z]` one of a class, `{a,b}` alternatives.
+//! Glob patterns for names: `*` any characters, `?` one character, `[a-z]` and `[!a-z]` character classes, `{a,b}` alternatives.
 //!
-//! With a separator `*` and `?` stop at it and `**` does not.
+//! With a separator, `*` and `?` do not match it; `**` does.
 
 use regex::Regex;
 
@@ -14,7 +14,7 @@ pub struct Glob(Matcher);
 enum Matcher {
     Any,
     Exactly(String),
-    // Most patterns with a wildcard are of this form, and names are many.
+    // The most frequent kind of wildcard; cheaper than a regular expression.
     Prefix(String),
     Regex(Regex),
 }
@@ -40,28 +40,28 @@ impl Glob {
                 return Ok(Self(Matcher::Prefix(prefix.to_owned())));
             }
         }
-        let bad = |problem: String| Error::Pattern { pattern: pattern.to_owned(), problem };
-        let regex = translate(pattern, separator).map_err(|problem| bad(problem.to_owned()))?;
-        Regex::new(&regex).map(|regex| Self(Matcher::Regex(regex))).map_err(|e| bad(e.to_string()))
+        let invalid = |problem: String| Error::Pattern { pattern: pattern.to_owned(), problem };
+        let regex = translate(pattern, separator).map_err(|problem| invalid(problem.to_owned()))?;
+        Regex::new(&regex).map(|regex| Self(Matcher::Regex(regex))).map_err(|e| invalid(e.to_string()))
     }
 
     /// Whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
         match &self.0 {
             Matcher::Any => true,
-            Matcher::Exactly(wanted) => name == wanted,
+            Matcher::Exactly(literal) => name == literal,
             Matcher::Prefix(prefix) => name.starts_with(prefix),
             Matcher::Regex(regex) => regex.is_match(name),
         }
     }
 }
 
-/// Whether a name is a pattern at all.
+/// Whether a name contains a wildcard.
 pub fn has_wildcard(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
-/// The pattern as a regular expression: that engine's time is linear whatever the pattern.
+/// Translates the pattern to a regular expression: matching takes linear time for every pattern.
 fn translate(pattern: &str, separator: Option<char>) -> Result<String, &'static str> {
     let any = separator.map_or_else(|| ".".to_owned(), |c| format!("[^{}]", regex::escape(&c.to_string())));
     let mut regex = String::from("(?s)^");
@@ -72,7 +72,7 @@ fn translate(pattern: &str, separator: Option<char>) -> Result<String, &'static 
             '*' if rest.next_if_eq(&'*').is_some() => regex.push_str(".*"),
             '*' => regex.extend([any.as_str(), "*"]),
             '?' => regex.push_str(&any),
-            '[' => regex.push_str(&class(&mut rest)?),
+            '[' => regex.push_str(&translate_class(&mut rest)?),
             '{' => {
                 depth += 1;
                 regex.push_str("(?:");
@@ -82,12 +82,12 @@ fn translate(pattern: &str, separator: Option<char>) -> Result<String, &'static 
                 regex.push(')');
             }
             ',' if depth > 0 => regex.push('|'),
-            '\\' => regex.push_str(&literal(rest.next().ok_or("it ends in a backslash")?)),
+            '\\' => regex.push_str(&literal(rest.next().ok_or("trailing backslash")?)),
             other => regex.push_str(&literal(other)),
         }
     }
     if depth > 0 {
-        return Err("a brace is not closed");
+        return Err("unclosed brace");
     }
     regex.push('$');
     Ok(regex)
@@ -97,16 +97,16 @@ fn literal(c: char) -> String {
     regex::escape(&c.to_string())
 }
 
-fn class(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, &'static str> {
+fn translate_class(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<String, &'static str> {
     let mut class = String::from(if rest.next_if_eq(&'!').is_some() { "[^" } else { "[" });
     let mut empty = true;
     loop {
-        match rest.next().ok_or("a bracket is not closed")? {
-            ']' if empty => return Err("a bracket is empty"),
+        match rest.next().ok_or("unclosed bracket")? {
+            ']' if empty => return Err("empty bracket"),
             ']' => break,
             '-' if !empty && rest.peek().is_some_and(|next| *next != ']') => class.push('-'),
             c => {
-                // Everything but letters and digits may mean something inside a class.
+                // Other characters than letters and digits may be special inside a class.
                 if !c.is_alphanumeric() {
                     class.push('\\');
                 }

@@ -1,9 +1,9 @@
-//! Lists of what is in and what is out.
+//! Lists of includes and excludes.
 
 use crate::Error;
 use crate::glob::{Glob, has_wildcard};
 
-/// Patterns, any of which may match.
+/// A list of patterns.
 #[derive(Debug, Clone, Default)]
 pub struct Globs {
     patterns: Vec<(String, Glob)>,
@@ -16,17 +16,17 @@ impl Globs {
         Ok(Self { patterns: patterns.into_iter().map(compile).collect::<Result<_, Error>>()? })
     }
 
-    /// Whether any of them matches.
+    /// Whether any pattern matches.
     pub fn matches(&self, name: &str) -> bool {
         self.patterns.iter().any(|(_, glob)| glob.matches(name))
     }
 
-    /// Whether the pattern itself is one of them.
+    /// Whether the list contains this pattern literally.
     pub fn contains(&self, pattern: &str) -> bool {
         self.patterns.iter().any(|(own, _)| own == pattern)
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
@@ -42,12 +42,12 @@ impl Globs {
     }
 }
 
-/// What is in unless it is out. No list of what is in: everything is.
+/// Includes and excludes, as in Velero: an empty list of includes means everything; excludes take precedence.
 #[derive(Debug, Clone, Default)]
 pub struct IncludesExcludes {
-    /// What is in.
+    /// Patterns to include.
     pub includes: Globs,
-    /// What is out, whatever else is said.
+    /// Patterns to exclude; they take precedence.
     pub excludes: Globs,
 }
 
@@ -57,82 +57,82 @@ impl IncludesExcludes {
         Ok(Self { includes: Globs::new(includes)?, excludes: Globs::new(excludes)? })
     }
 
-    /// Whether a name is in.
+    /// Whether a name is included.
     pub fn includes(&self, name: &str) -> bool {
         !self.excludes.matches(name) && (self.includes.is_empty() || self.includes.matches(name))
     }
 
-    /// Whether nothing is left out.
-    pub fn everything(&self) -> bool {
+    /// Whether everything is included.
+    pub fn includes_everything(&self) -> bool {
         let all = self.includes.is_empty() || self.includes.iter().eq(["*"]);
         all && self.excludes.is_empty()
     }
 
-    /// As [`Self::everything`], for patterns that happen to mean every one of these names.
-    pub fn everything_of<S: AsRef<str>>(&self, names: &[S]) -> bool {
-        if self.everything() {
+    /// As [`Self::includes_everything`], or whether the patterns match every one of these names.
+    pub fn includes_all_of<S: AsRef<str>>(&self, names: &[S]) -> bool {
+        if self.includes_everything() {
             return true;
         }
         if names.is_empty() || self.includes.is_empty() || self.includes.contains("*") {
             return false;
         }
-        let is_there = |name: &str| names.iter().any(|other| other.as_ref() == name);
+        let exists = |name: &str| names.iter().any(|other| other.as_ref() == name);
         let no_excludes = self
             .excludes
             .patterns
             .iter()
             .all(|(pattern, glob)| has_wildcard(pattern) && !names.iter().any(|name| glob.matches(name.as_ref())));
-        let literal_ones_exist = self.includes.iter().filter(|name| !has_wildcard(name)).all(is_there);
+        let literal_ones_exist = self.includes.iter().filter(|name| !has_wildcard(name)).all(exists);
         no_excludes && literal_ones_exist && names.iter().all(|name| self.includes.matches(name.as_ref()))
     }
 }
 
-/// What is wrong with a pair of lists of resources, old style.
-pub fn check(includes: &[String], excludes: &[String]) -> Vec<String> {
-    let mut problems = Vec::new();
+/// Validates unscoped includes and excludes; returns the errors.
+pub fn validate_includes_excludes(includes: &[String], excludes: &[String]) -> Vec<String> {
+    let mut errors = Vec::new();
     if includes.len() > 1 && includes.iter().any(|name| name == "*") {
-        problems.push("includes list must either contain '*' only, or a non-empty list of items".to_owned());
+        errors.push("includes list must either contain '*' only, or a non-empty list of items".to_owned());
     }
     if excludes.iter().any(|name| name == "*") {
-        problems.push("excludes list cannot contain '*'".to_owned());
+        errors.push("excludes list cannot contain '*'".to_owned());
     }
-    problems.extend(in_both(includes, excludes));
-    problems
+    errors.extend(errors_of_overlap(includes, excludes));
+    errors
 }
 
-/// What is wrong with a pair of lists of resources of one scope, where everything may be left out.
-pub fn check_scoped(includes: &[String], excludes: &[String]) -> Vec<String> {
+/// Validates the includes and excludes of one scope, where `*` may be excluded; returns the errors.
+pub fn validate_scoped_includes_excludes(includes: &[String], excludes: &[String]) -> Vec<String> {
     let all = |list: &[String]| list.iter().any(|name| name == "*");
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     if includes.len() > 1 && all(includes) {
-        problems.push("includes list must either contain '*' only, or a non-empty list of items".to_owned());
+        errors.push("includes list must either contain '*' only, or a non-empty list of items".to_owned());
     }
     if excludes.len() > 1 && all(excludes) {
-        problems.push("excludes list must either contain '*' only, or a non-empty list of items".to_owned());
+        errors.push("excludes list must either contain '*' only, or a non-empty list of items".to_owned());
     }
     if !includes.is_empty() && all(excludes) {
-        problems.push("when exclude is '*', include cannot have value".to_owned());
+        errors.push("when exclude is '*', include cannot have value".to_owned());
     }
-    problems.extend(in_both(includes, excludes));
-    problems
+    errors.extend(errors_of_overlap(includes, excludes));
+    errors
 }
 
-/// What is wrong with a pair of lists of namespaces.
-pub fn check_namespaces(includes: &[String], excludes: &[String]) -> Vec<String> {
-    let mut problems = check(includes, excludes);
-    problems.extend(includes.iter().chain(excludes).filter_map(|name| check_namespace(name).err()));
-    problems
+/// Validates the includes and excludes of namespaces; returns the errors.
+pub fn validate_namespace_includes_excludes(includes: &[String], excludes: &[String]) -> Vec<String> {
+    let mut errors = validate_includes_excludes(includes, excludes);
+    errors.extend(includes.iter().chain(excludes).filter_map(|name| validate_namespace(name).err()));
+    errors
 }
 
-fn in_both<'a>(includes: &'a [String], excludes: &'a [String]) -> impl Iterator<Item = String> + 'a {
+fn errors_of_overlap<'a>(includes: &'a [String], excludes: &'a [String]) -> impl Iterator<Item = String> + 'a {
     excludes
         .iter()
         .filter(|name| includes.contains(name))
         .map(|name| format!("excludes list cannot contain an item in the includes list: {name}"))
 }
 
-/// Whether this can be the name of a namespace, or a pattern for one. The empty name means "no namespace".
-pub fn check_namespace(name: &str) -> Result<(), String> {
+/// Validates the name of a namespace or a pattern for names. An empty name means "no namespace".
+pub fn validate_namespace(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Ok(());
     }
@@ -143,7 +143,7 @@ pub fn check_namespace(name: &str) -> Result<(), String> {
         return Err(format!("namespace pattern {name:?} contains consecutive asterisks"));
     }
     Glob::new(name).map_err(|error| error.to_string())?;
-    if unmatched_bracket(name) {
+    if has_unmatched_bracket(name) {
         return Err(format!("namespace pattern {name:?} contains an unmatched closing bracket"));
     }
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -151,13 +151,14 @@ pub fn check_namespace(name: &str) -> Result<(), String> {
     let ends = name.starts_with(|c| plain(c) || wild(c)) && name.ends_with(|c| plain(c) || wild(c));
     if !ends || name.len() > 63 || !name.chars().all(|c| plain(c) || wild(c) || c == '-') {
         return Err(format!(
-            "invalid namespace {name:?}: at most 63 lower case letters, digits and '-', a letter or digit at each end"
+            "invalid namespace {name:?}: must be at most 63 lower case letters, digits and '-', starting and ending with a letter \
+             or digit"
         ));
     }
     Ok(())
 }
 
-fn unmatched_bracket(name: &str) -> bool {
+fn has_unmatched_bracket(name: &str) -> bool {
     let mut open = false;
     name.chars().any(|c| {
         let unmatched = c == ']' && !open;

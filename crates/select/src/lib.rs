@@ -1,31 +1,30 @@
-//! Pure decisions: which objects, in which order, changed how.
+//! Selection, order and modification of objects, as pure functions.
 //!
 //! ```text
-//!   Backup / Restore spec ──compile──▶ Selection ──ask, item by item──▶ Include | Exclude(why)
-//!   group-resources       ──order────▶ run order
+//!   Backup / Restore spec ──compile──▶ Selection ──item──▶ Include | Exclude(reason)
+//!   group-resources       ──order────▶ order of backup or restore
 //!   object + patch        ──apply────▶ object        (merge, JSON and strategic patches; resource modifiers)
-//!   volume                ──policies─▶ what to do with it
-//!   custom resource       ──schema───▶ pruned, with defaults, or why it is invalid; ──path──▶ its columns
+//!   volume                ──policies─▶ skip, fs-backup, snapshot, custom
+//!   custom resource       ──schema───▶ pruned, defaulted, validated; ──JSONPath──▶ printer columns
 //! ```
 //!
-//! Everything here is a function of its arguments: no cluster, no clock, no file, no async. Names of custom resources'
-//! fields are the callers' affair; this crate takes strings and JSON.
+//! No cluster, no clock, no files, no async. This crate knows no custom resource types; it takes strings and JSON.
 
 mod error;
 pub mod glob;
 pub mod includes;
+pub mod json_path;
 pub mod labels;
 pub mod merge_patch;
-pub mod modifiers;
 pub mod names;
-pub mod order;
-pub mod path;
-pub mod policies;
 pub mod quantity;
+pub mod resource_modifiers;
+pub mod resource_order;
+pub mod resource_policies;
 pub mod resources;
 pub mod schema;
 pub mod selection;
-pub mod strategic;
+pub mod strategic_merge_patch;
 
 pub use error::Error;
-pub use selection::{Selection, Verdict};
+pub use selection::{FilterDecision, Selection};

@@ -1,4 +1,4 @@
-//! JSON merge patch (RFC 7396): maps merge, null removes, all else replaces.
+//! JSON merge patch (RFC 7396): maps merge, null removes, other values replace.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ pub fn apply(target: &Value, patch: &Value) -> Value {
     result
 }
 
-/// As [`apply`], without a copy of the target.
+/// As [`apply`], in place.
 pub fn apply_in_place(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();

@@ -1,28 +1,28 @@
-//! Which names, labels and annotations are valid.
+//! Validation of names, labels and annotations, with the messages of the API server.
 
-use crate::schema::Cause;
+use crate::schema::StatusCause;
 use serde_json::{Value, json};
 
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+const MAX_ANNOTATIONS_SIZE: usize = 256 * 1024;
 
-/// Nothing, or what is wrong.
-pub type Verdict = Result<(), &'static str>;
+/// `Ok`, or the message of the API server.
+pub type NameCheck = Result<(), &'static str>;
 
-/// Which names are allowed.
+/// The rule for the name of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameRule {
-    /// Lower case letters, digits, `-` and `.`
+    /// DNS-1123 subdomain: lower case letters, digits, `-` and `.`.
     #[default]
     Subdomain,
-    /// One label of a domain name.
+    /// DNS-1123 label.
     Label,
-    /// A label that starts with a letter.
+    /// DNS-1035 label: starts with a letter.
     Service,
-    /// Whatever can stand in a path.
+    /// Path segment: no `/` and `%`.
     PathSegment,
 }
 
-fn check(valid: bool, why: &'static str) -> Verdict {
+fn check(valid: bool, why: &'static str) -> NameCheck {
     if valid { Ok(()) } else { Err(why) }
 }
 
@@ -35,8 +35,8 @@ fn is_label(text: &str) -> bool {
         && bytes.last().copied().is_some_and(lower)
 }
 
-/// A DNS label.
-pub fn label(text: &str) -> Verdict {
+/// Checks a DNS-1123 label.
+pub fn label(text: &str) -> NameCheck {
     check(text.len() <= 63, "must be no more than 63 characters")?;
     check(
         is_label(text),
@@ -46,8 +46,8 @@ pub fn label(text: &str) -> Verdict {
     )
 }
 
-/// A DNS subdomain.
-pub fn subdomain(text: &str) -> Verdict {
+/// Checks a DNS-1123 subdomain.
+pub fn subdomain(text: &str) -> NameCheck {
     check(text.len() <= 253, "must be no more than 253 characters")?;
     check(
         text.split('.').all(is_label),
@@ -57,7 +57,7 @@ pub fn subdomain(text: &str) -> Verdict {
     )
 }
 
-fn service(text: &str) -> Verdict {
+fn service(text: &str) -> NameCheck {
     check(text.len() <= 63, "must be no more than 63 characters")?;
     check(
         is_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase()),
@@ -67,7 +67,7 @@ fn service(text: &str) -> Verdict {
     )
 }
 
-fn path_segment(text: &str) -> Verdict {
+fn path_segment(text: &str) -> NameCheck {
     check(text != "." && text != "..", "may not be '.' or '..'")?;
     check(!text.contains(['/', '%']), "may not contain '/' or '%'")
 }
@@ -80,8 +80,8 @@ fn name_part(text: &str) -> bool {
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
 }
 
-/// A label key, an annotation key or a finalizer.
-pub fn qualified_name(text: &str) -> Verdict {
+/// Checks a label key, an annotation key or a finalizer.
+pub fn qualified_name(text: &str) -> NameCheck {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     check(
         name_part(name),
@@ -92,8 +92,8 @@ pub fn qualified_name(text: &str) -> Verdict {
     prefix.map_or(Ok(()), subdomain)
 }
 
-/// The value of a label.
-pub fn label_value(text: &str) -> Verdict {
+/// Checks the value of a label.
+pub fn label_value(text: &str) -> NameCheck {
     check(text.len() <= 63, "must be no more than 63 characters")?;
     check(
         text.is_empty() || name_part(text),
@@ -103,7 +103,7 @@ pub fn label_value(text: &str) -> Verdict {
     )
 }
 
-fn named(rule: NameRule, name: &str) -> Verdict {
+fn check_name(rule: NameRule, name: &str) -> NameCheck {
     match rule {
         NameRule::Subdomain => subdomain(name),
         NameRule::Label => label(name),
@@ -112,64 +112,64 @@ fn named(rule: NameRule, name: &str) -> Verdict {
     }
 }
 
-/// Everything that is wrong with an object's metadata.
-pub fn metadata_causes(object: &Value, rule: NameRule) -> Vec<Cause> {
+/// Validates the metadata of an object; returns all causes.
+pub fn validate_metadata(object: &Value, rule: NameRule) -> Vec<StatusCause> {
     let metadata = &object["metadata"];
     let mut causes = Vec::new();
     match metadata["name"].as_str().unwrap_or_default() {
-        "" => causes.push(Cause::required("metadata.name", "name or generateName is required")),
-        name => reject(&mut causes, "metadata.name", &metadata["name"], named(rule, name)),
+        "" => causes.push(StatusCause::required("metadata.name", "name or generateName is required")),
+        name => push_invalid(&mut causes, "metadata.name", &metadata["name"], check_name(rule, name)),
     }
-    labels(&mut causes, &metadata["labels"]);
-    annotations(&mut causes, &metadata["annotations"]);
-    owners(&mut causes, &metadata["ownerReferences"]);
-    finalizers(&mut causes, &metadata["finalizers"]);
+    validate_labels(&mut causes, &metadata["labels"]);
+    validate_annotations(&mut causes, &metadata["annotations"]);
+    validate_owners(&mut causes, &metadata["ownerReferences"]);
+    validate_finalizers(&mut causes, &metadata["finalizers"]);
     causes
 }
 
-fn reject(causes: &mut Vec<Cause>, field: &str, value: &Value, verdict: Verdict) {
+fn push_invalid(causes: &mut Vec<StatusCause>, field: &str, value: &Value, verdict: NameCheck) {
     if let Err(why) = verdict {
-        causes.push(Cause::invalid(field, value, why));
+        causes.push(StatusCause::invalid(field, value, why));
     }
 }
 
-fn labels(causes: &mut Vec<Cause>, labels: &Value) {
+fn validate_labels(causes: &mut Vec<StatusCause>, labels: &Value) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        reject(causes, "metadata.labels", &json!(key), qualified_name(key));
-        reject(causes, "metadata.labels", value, label_value(value.as_str().unwrap_or_default()));
+        push_invalid(causes, "metadata.labels", &json!(key), qualified_name(key));
+        push_invalid(causes, "metadata.labels", value, label_value(value.as_str().unwrap_or_default()));
     }
 }
 
-fn annotations(causes: &mut Vec<Cause>, annotations: &Value) {
+fn validate_annotations(causes: &mut Vec<StatusCause>, annotations: &Value) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
-        reject(causes, "metadata.annotations", &json!(key), qualified_name(&key.to_lowercase()));
+        push_invalid(causes, "metadata.annotations", &json!(key), qualified_name(&key.to_lowercase()));
     }
-    if size > ANNOTATIONS_LIMIT {
-        causes.push(Cause::invalid("metadata.annotations", &json!("..."), "may not be more than 262144 bytes"));
+    if size > MAX_ANNOTATIONS_SIZE {
+        causes.push(StatusCause::invalid("metadata.annotations", &json!("..."), "may not be more than 262144 bytes"));
     }
 }
 
-fn owners(causes: &mut Vec<Cause>, owners: &Value) {
+fn validate_owners(causes: &mut Vec<StatusCause>, owners: &Value) {
     for owner in owners.as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
                 let path = format!("metadata.ownerReferences.{field}");
-                causes.push(Cause::invalid(path, &json!(""), "must not be empty"));
+                causes.push(StatusCause::invalid(path, &json!(""), "must not be empty"));
             }
         }
     }
 }
 
-fn finalizers(causes: &mut Vec<Cause>, finalizers: &Value) {
+fn validate_finalizers(causes: &mut Vec<StatusCause>, finalizers: &Value) {
     for finalizer in finalizers.as_array().into_iter().flatten() {
-        reject(causes, "metadata.finalizers", finalizer, qualified_name(finalizer.as_str().unwrap_or_default()));
+        push_invalid(causes, "metadata.finalizers", finalizer, qualified_name(finalizer.as_str().unwrap_or_default()));
     }
 }
 
-/// The metadata fields with a type of their own. A wrong one is a request that cannot be read, not an invalid object.
-pub fn metadata_types(object: &Value) -> Verdict {
+/// Checks the types of the metadata fields. A wrong type is a bad request, not an invalid object.
+pub fn check_metadata_types(object: &Value) -> NameCheck {
     let metadata = &object["metadata"];
     let texts = ["name", "generateName", "namespace", "uid", "resourceVersion"];
     let text_map = |value: &Value| match value {

@@ -1,26 +1,26 @@
-//! Quantities of storage, as `10Gi` or `1500M`.
+//! Kubernetes quantities such as `10Gi` or `1500M`.
 
-/// A quantity in thousandths, so that `100m` is exact.
+/// A quantity, in thousandths so that `100m` is exact.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity(i128);
 
 impl Quantity {
-    /// Whether it is nothing at all.
+    /// Whether it is zero.
     pub fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is more than nothing.
+    /// Whether it is above zero.
     pub fn is_positive(self) -> bool {
         self.0 > 0
     }
 
-    /// In whole units, rounded up: bytes, for storage. None for what is below nothing or beyond what a number holds.
+    /// In whole units, rounded up: bytes, for storage. `None` if negative or too large.
     pub fn whole(self) -> Option<u64> {
         u64::try_from((self.0 + 999) / 1000).ok().filter(|_| self.0 >= 0)
     }
 
-    /// How many of another quantity it takes to hold this one, rounded up. None for what is below nothing, and of nothing.
+    /// The number of units of another quantity that this one needs, rounded up. None for a negative quantity or an empty unit.
     pub fn in_units_of(self, unit: Self) -> Option<u64> {
         if self.0 < 0 || unit.0 <= 0 {
             return None;
@@ -28,7 +28,7 @@ impl Quantity {
         u64::try_from(self.0.checked_add(unit.0 - 1)? / unit.0).ok()
     }
 
-    /// Reads a quantity; smaller parts than a thousandth round up.
+    /// Parses a quantity; fractions of a thousandth are rounded up.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '+' | '-' | '.')).unwrap_or(text.len());

@@ -1,81 +1,85 @@
-//! Resources and the names people give them.
+//! API resources and resolution of their names.
 
-/// What a name resolved to.
+/// A resource that a name resolved to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedResource {
     /// `pods`, `deployments.apps`.
     pub group_resource: String,
-    /// Whether its objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
 }
 
-/// Turns what people write (`po`, `pod`, `deploy`, `deployment.apps`) into a resource of the cluster.
-pub trait Lookup {
-    /// The resource, or nothing if the cluster has no such thing.
-    fn resolve(&self, name: &str) -> Option<Resolved>;
+/// Resolves names such as `po`, `pod`, `deploy` and `deployment.apps` to resources of the cluster, as a RESTMapper does.
+pub trait ResourceMapper {
+    /// The resource; `None` if the cluster has no such resource.
+    fn resolve(&self, name: &str) -> Option<ResolvedResource>;
 }
 
-impl<F: Fn(&str) -> Option<Resolved>> Lookup for F {
-    fn resolve(&self, name: &str) -> Option<Resolved> {
+impl<F: Fn(&str) -> Option<ResolvedResource>> ResourceMapper for F {
+    fn resolve(&self, name: &str) -> Option<ResolvedResource> {
         self(name)
     }
 }
 
-/// A resource as discovery tells of it.
+/// A resource from API discovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Known {
-    /// The API group, empty for the core.
+pub struct DiscoveredResource {
+    /// The API group; empty for the core group.
     pub group: String,
-    /// The plural: `deployments`.
+    /// Plural name: `deployments`.
     pub plural: String,
-    /// The singular: `deployment`.
+    /// Singular name: `deployment`.
     pub singular: String,
-    /// The kind: `Deployment`.
+    /// Kind: `Deployment`.
     pub kind: String,
-    /// `deploy`.
-    pub short: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// Short names: `deploy`.
+    pub short_names: Vec<String>,
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
 }
 
-impl Known {
-    fn resolved(&self) -> Resolved {
-        Resolved { group_resource: group_resource(&self.group, &self.plural), namespaced: self.namespaced }
+impl DiscoveredResource {
+    fn to_resolved(&self) -> ResolvedResource {
+        ResolvedResource { group_resource: group_resource(&self.group, &self.plural), namespaced: self.namespaced }
     }
 }
 
-/// A list of what discovery told, earlier ones preferred.
+/// The resources of API discovery, in order of preference.
 #[derive(Debug, Clone, Default)]
-pub struct Catalog {
-    known: Vec<Known>,
+pub struct DiscoveredResources {
+    resources: Vec<DiscoveredResource>,
 }
 
-impl Catalog {
-    /// A catalog of these resources, in order of preference.
-    pub fn new(known: Vec<Known>) -> Self {
-        Self { known }
+impl DiscoveredResources {
+    /// Takes the resources in order of preference.
+    pub fn new(resources: Vec<DiscoveredResource>) -> Self {
+        Self { resources }
     }
 }
 
-impl Lookup for Catalog {
-    fn resolve(&self, name: &str) -> Option<Resolved> {
+impl ResourceMapper for DiscoveredResources {
+    fn resolve(&self, name: &str) -> Option<ResolvedResource> {
         let name = name.to_ascii_lowercase();
         let (resource, group) = name.split_once('.').map_or((name.as_str(), None), |(r, g)| (r, Some(g)));
         // A group may be abbreviated: `roles.rbac` is in `rbac.authorization.k8s.io`.
-        let in_group = |known: &&Known| {
+        let in_group = |candidate: &&DiscoveredResource| {
             group.is_none_or(|group| {
-                known.group == group || known.group.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'))
+                candidate.group == group
+                    || candidate.group.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'))
             })
         };
-        let by = |matches: &dyn Fn(&Known) -> bool| {
-            let exact = |known: &&&Known| group.is_some_and(|group| known.group == group);
-            let mut found = self.known.iter().filter(in_group).filter(|known| matches(known)).collect::<Vec<_>>();
-            found.sort_by_key(|known| !exact(&known));
-            found.first().map(|known| known.resolved())
+        let find = |matches: &dyn Fn(&DiscoveredResource) -> bool| {
+            let exact = |candidate: &&&DiscoveredResource| group.is_some_and(|group| candidate.group == group);
+            let mut found =
+                self.resources.iter().filter(in_group).filter(|candidate| matches(candidate)).collect::<Vec<_>>();
+            found.sort_by_key(|candidate| !exact(&candidate));
+            found.first().map(|candidate| candidate.to_resolved())
         };
-        by(&|known| known.plural == resource)
-            .or_else(|| by(&|known| known.singular == resource || known.kind.to_ascii_lowercase() == resource))
-            .or_else(|| by(&|known| known.short.iter().any(|short| *short == resource)))
+        find(&|candidate| candidate.plural == resource)
+            .or_else(|| {
+                find(&|candidate| candidate.singular == resource || candidate.kind.to_ascii_lowercase() == resource)
+            })
+            .or_else(|| find(&|candidate| candidate.short_names.iter().any(|name| *name == resource)))
     }
 }
 

@@ -5,19 +5,19 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// One reason of several why an object is invalid.
+/// One cause of an `Invalid` status (`metav1.StatusCause`).
 #[derive(Clone, Debug)]
-pub struct Cause {
-    /// The stable name of what is wrong.
+pub struct StatusCause {
+    /// `FieldValueInvalid`, `FieldValueRequired`, …
     pub reason: &'static str,
-    /// Where.
+    /// Path of the field.
     pub field: String,
-    /// In words.
+    /// Human-readable message.
     pub message: String,
 }
 
-impl Cause {
-    /// A value that may not be.
+impl StatusCause {
+    /// An invalid value.
     pub fn invalid(field: impl Into<String>, value: &Value, why: impl AsRef<str>) -> Self {
         let shown = match value {
             Value::Object(_) | Value::Array(_) => "{...}".to_owned(),
@@ -31,26 +31,26 @@ impl Cause {
         Self { reason: "FieldValueTypeInvalid", ..Self::invalid(field, value, why) }
     }
 
-    /// A value that is missing.
+    /// A missing value.
     pub fn required(field: impl Into<String>, why: impl AsRef<str>) -> Self {
         let why = why.as_ref();
         let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
         Self::new("FieldValueRequired", field, message)
     }
 
-    /// A value that is none of those allowed.
+    /// A value outside an enum.
     pub fn not_supported(field: impl Into<String>, value: &Value, allowed: &[Value]) -> Self {
         let allowed: Vec<String> = allowed.iter().map(Value::to_string).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
         Self::new("FieldValueNotSupported", field, message)
     }
 
-    /// A value that is there twice.
+    /// A duplicate value.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
     }
 
-    /// Something that may not be there.
+    /// A forbidden field.
     pub fn forbidden(field: impl Into<String>, why: impl AsRef<str>) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {}", why.as_ref()))
     }
@@ -63,17 +63,17 @@ impl Cause {
 /// One node of a structural schema.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[expect(clippy::struct_excessive_bools, reason = "the words of OpenAPI")]
+#[expect(clippy::struct_excessive_bools, reason = "the fields of an OpenAPI schema")]
 pub struct Schema {
     #[serde(rename = "type")]
     type_name: String,
     properties: BTreeMap<String, Schema>,
-    additional_properties: Option<Additional>,
+    additional_properties: Option<AdditionalProperties>,
     items: Option<Box<Schema>>,
     required: Vec<String>,
     #[serde(rename = "enum")]
     allowed: Vec<Value>,
-    #[serde(deserialize_with = "pattern")]
+    #[serde(deserialize_with = "deserialize_pattern")]
     pattern: Option<Regex>,
     default: Option<Value>,
     nullable: bool,
@@ -106,24 +106,24 @@ pub struct Schema {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum Additional {
+enum AdditionalProperties {
     Allowed(bool),
     Of(Box<Schema>),
 }
 
-/// A pattern we cannot compile is not enforced.
-fn pattern<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
+/// A pattern that the regex engine does not support is not enforced.
+fn deserialize_pattern<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.filter(|text| !text.is_empty()).and_then(|text| Regex::new(&text).ok()))
 }
 
 impl Schema {
-    /// Reads a schema as a definition has it.
+    /// Parses the schema of a CustomResourceDefinition.
     pub fn parse(schema: &Value) -> Result<Self, serde_json::Error> {
         Self::deserialize(schema)
     }
 
-    /// Removes what the schema does not know from an object with a kind; answers the paths.
+    /// Removes unknown fields from an object; returns their paths.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut pruned = Vec::new();
         self.prune_at(object, "", true, &mut pruned);
@@ -154,7 +154,7 @@ impl Schema {
                 schema.prune_at(value, &inner, false, pruned);
                 return true;
             }
-            let kept = self.preserve || matches!(self.additional_properties, Some(Additional::Allowed(true)));
+            let kept = self.preserve || matches!(self.additional_properties, Some(AdditionalProperties::Allowed(true)));
             if !kept {
                 pruned.push(inner);
             }
@@ -164,12 +164,12 @@ impl Schema {
 
     fn child(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or(match &self.additional_properties {
-            Some(Additional::Of(schema)) => Some(schema),
+            Some(AdditionalProperties::Of(schema)) => Some(schema),
             _ => None,
         })
     }
 
-    /// Fills in defaults.
+    /// Sets defaults.
     pub fn default(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => self.default_fields(fields),
@@ -200,26 +200,26 @@ impl Schema {
         }
     }
 
-    /// Everything in which an object breaks the schema.
-    pub fn validate(&self, object: &Value) -> Vec<Cause> {
+    /// Validates an object; returns all causes.
+    pub fn validate(&self, object: &Value) -> Vec<StatusCause> {
         let mut causes = Vec::new();
         self.validate_at(object, "", &mut causes);
         causes
     }
 
-    fn validate_at(&self, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    fn validate_at(&self, value: &Value, path: &str, causes: &mut Vec<StatusCause>) {
         if value.is_null() && self.nullable {
             return;
         }
-        if let Some(expected) = self.wrong_type(value) {
+        if let Some(expected) = self.mismatched_type(value) {
             let shown = if path.is_empty() { "<nil>" } else { path };
             let actual = type_of(value);
             let why = format!("{shown} in body must be of type {expected}: {actual:?}");
-            causes.push(Cause::type_invalid(shown, &Value::from(actual), why));
+            causes.push(StatusCause::type_invalid(shown, &Value::from(actual), why));
             return;
         }
         if !self.allowed.is_empty() && !self.allowed.contains(value) {
-            causes.push(Cause::not_supported(path, value, &self.allowed));
+            causes.push(StatusCause::not_supported(path, value, &self.allowed));
         }
         match value {
             Value::Object(fields) => self.validate_fields(fields, path, causes),
@@ -231,26 +231,26 @@ impl Schema {
         self.validate_combinations(value, path, causes);
     }
 
-    fn wrong_type(&self, value: &Value) -> Option<&str> {
+    fn mismatched_type(&self, value: &Value) -> Option<&str> {
         if self.int_or_string {
-            let fits = value.is_string() || is_integer(value);
-            return (!fits).then_some("integer,string");
+            let matches = value.is_string() || is_integer(value);
+            return (!matches).then_some("integer,string");
         }
-        let fits = match self.type_name.as_str() {
+        let matches = match self.type_name.as_str() {
             "" => true,
             "integer" => is_integer(value),
             "number" => value.is_number(),
             expected => expected == type_of(value),
         };
-        (!fits).then_some(self.type_name.as_str())
+        (!matches).then_some(self.type_name.as_str())
     }
 
-    fn validate_fields(&self, fields: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
+    fn validate_fields(&self, fields: &Map<String, Value>, path: &str, causes: &mut Vec<StatusCause>) {
         let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         for name in self.required.iter().filter(|name| !fields.contains_key(*name)) {
-            causes.push(Cause::required(join(name), ""));
+            causes.push(StatusCause::required(join(name), ""));
         }
-        bounds(fields.len(), self.min_properties, self.max_properties, "properties", path, causes);
+        check_count(fields.len(), self.min_properties, self.max_properties, "properties", path, causes);
         for (name, value) in fields {
             let typed_elsewhere = path.is_empty() && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
             if let Some(schema) = self.child(name).filter(|_| !typed_elsewhere) {
@@ -259,8 +259,8 @@ impl Schema {
         }
     }
 
-    fn validate_items(&self, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
-        bounds(items.len(), self.min_items, self.max_items, "items", path, causes);
+    fn validate_items(&self, items: &[Value], path: &str, causes: &mut Vec<StatusCause>) {
+        check_count(items.len(), self.min_items, self.max_items, "items", path, causes);
         let identity = |item: &Value| match self.list_type.as_str() {
             "set" => Some(item.clone()),
             "map" => Some(self.list_map_keys.iter().map(|key| item[key].clone()).collect()),
@@ -270,7 +270,7 @@ impl Schema {
         for (index, item) in items.iter().enumerate() {
             let path = format!("{path}[{index}]");
             if identities[index].is_some() && identities[..index].contains(&identities[index]) {
-                causes.push(Cause::duplicate(&path, item));
+                causes.push(StatusCause::duplicate(&path, item));
             }
             if let Some(schema) = &self.items {
                 schema.validate_at(item, &path, causes);
@@ -278,49 +278,49 @@ impl Schema {
         }
     }
 
-    fn validate_text(&self, text: &str, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-        let mut refuse = |why: String| causes.push(Cause::invalid(path, value, why));
+    fn validate_text(&self, text: &str, value: &Value, path: &str, causes: &mut Vec<StatusCause>) {
+        let mut invalid = |why: String| causes.push(StatusCause::invalid(path, value, why));
         let length = text.chars().count();
-        if let Some(least) = self.min_length.filter(|least| length < *least) {
-            refuse(format!("{path} in body should be at least {least} chars long"));
+        if let Some(min) = self.min_length.filter(|min| length < *min) {
+            invalid(format!("{path} in body should be at least {min} chars long"));
         }
-        if let Some(most) = self.max_length.filter(|most| length > *most) {
-            refuse(format!("may not be more than {most} bytes"));
+        if let Some(max) = self.max_length.filter(|max| length > *max) {
+            invalid(format!("may not be more than {max} bytes"));
         }
         if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            refuse(format!("{path} in body should match '{pattern}'"));
+            invalid(format!("{path} in body should match '{pattern}'"));
         }
     }
 
-    fn validate_number(&self, number: f64, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-        let mut refuse = |why: String| causes.push(Cause::invalid(path, value, why));
-        let below = |least: f64| if self.exclusive_minimum { number <= least } else { number < least };
-        if let Some(least) = self.minimum.filter(|least| below(*least)) {
-            refuse(format!("{path} in body should be greater than or equal to {least}"));
+    fn validate_number(&self, number: f64, value: &Value, path: &str, causes: &mut Vec<StatusCause>) {
+        let mut invalid = |why: String| causes.push(StatusCause::invalid(path, value, why));
+        let child = |min: f64| if self.exclusive_minimum { number <= min } else { number < min };
+        if let Some(min) = self.minimum.filter(|min| child(*min)) {
+            invalid(format!("{path} in body should be greater than or equal to {min}"));
         }
-        let above = |most: f64| if self.exclusive_maximum { number >= most } else { number > most };
-        if let Some(most) = self.maximum.filter(|most| above(*most)) {
-            refuse(format!("{path} in body should be less than or equal to {most}"));
+        let above = |max: f64| if self.exclusive_maximum { number >= max } else { number > max };
+        if let Some(max) = self.maximum.filter(|max| above(*max)) {
+            invalid(format!("{path} in body should be less than or equal to {max}"));
         }
         if let Some(step) = self.multiple_of.filter(|step| (number / step).fract() != 0.0) {
-            refuse(format!("{path} in body should be a multiple of {step}"));
+            invalid(format!("{path} in body should be a multiple of {step}"));
         }
     }
 
-    fn validate_combinations(&self, value: &Value, path: &str, causes: &mut Vec<Cause>) {
+    fn validate_combinations(&self, value: &Value, path: &str, causes: &mut Vec<StatusCause>) {
         for schema in &self.all_of {
             schema.validate_at(value, path, causes);
         }
-        let fitting = |schemas: &[Schema]| schemas.iter().filter(|schema| schema.accepts(value)).count();
-        let mut refuse = |why: &str| causes.push(Cause::invalid(path, value, format!("{path} in body {why}")));
-        if !self.any_of.is_empty() && fitting(&self.any_of) == 0 {
-            refuse("must validate at least one schema (anyOf)");
+        let count_matching = |schemas: &[Schema]| schemas.iter().filter(|schema| schema.accepts(value)).count();
+        let mut invalid = |why: &str| causes.push(StatusCause::invalid(path, value, format!("{path} in body {why}")));
+        if !self.any_of.is_empty() && count_matching(&self.any_of) == 0 {
+            invalid("must validate at least one schema (anyOf)");
         }
-        if !self.one_of.is_empty() && fitting(&self.one_of) != 1 {
-            refuse("must validate one and only one schema (oneOf)");
+        if !self.one_of.is_empty() && count_matching(&self.one_of) != 1 {
+            invalid("must validate one and only one schema (oneOf)");
         }
         if self.not.as_ref().is_some_and(|schema| schema.accepts(value)) {
-            refuse("must not validate the schema (not)");
+            invalid("must not validate the schema (not)");
         }
     }
 
@@ -347,11 +347,22 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-fn bounds(count: usize, least: Option<usize>, most: Option<usize>, what: &str, path: &str, causes: &mut Vec<Cause>) {
-    if let Some(least) = least.filter(|least| count < *least) {
-        causes.push(Cause::invalid(path, &count.into(), format!("{path} in body should have at least {least} {what}")));
+fn check_count(
+    count: usize,
+    min: Option<usize>,
+    max: Option<usize>,
+    what: &str,
+    path: &str,
+    causes: &mut Vec<StatusCause>,
+) {
+    if let Some(min) = min.filter(|min| count < *min) {
+        causes.push(StatusCause::invalid(
+            path,
+            &count.into(),
+            format!("{path} in body should have at least {min} {what}"),
+        ));
     }
-    if let Some(most) = most.filter(|most| count > *most) {
-        causes.push(Cause::invalid(path, &count.into(), format!("must have at most {most} {what}")));
+    if let Some(max) = max.filter(|max| count > *max) {
+        causes.push(StatusCause::invalid(path, &count.into(), format!("must have at most {max} {what}")));
     }
 }

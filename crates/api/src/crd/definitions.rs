@@ -1,17 +1,17 @@
-//! What the Rust types do not say about each kind: printer columns, required fields, the status subresource.
+//! Per kind: printer columns, required fields and status subresource, which the Rust types cannot express.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use super::define;
 use crate::{kanister, plimsoll, velero};
 
-/// What is added to a derived definition.
+/// Additions to a derived definition.
 #[derive(Default)]
 pub(super) struct Definition {
     pub columns: &'static [Column],
-    /// Fields that must be there: the path of the object, and its fields.
+    /// Required fields: path of the object, names of the fields.
     pub required: &'static [(&'static str, &'static [&'static str])],
-    /// Only for our own kind: upstream's have none, and its programs write status as part of the object.
+    /// Only for `plimsoll.dev`: upstream kinds have none, and upstream programs write status as part of the object.
     pub status_subresource: bool,
 }
 
@@ -45,7 +45,7 @@ const INCREMENTAL_BYTES: Column = wide(bytes("Incremental Bytes", ".status.incre
 const STORAGE_LOCATION: Column = column("Storage Location", "string", ".spec.backupStorageLocation");
 const AGE: Column = column("Age", "date", ".metadata.creationTimestamp");
 const NODE: Column = column("Node", "string", ".status.node");
-/// Ours, on every kind that makes progress and has no such column of its own.
+/// Added to every kind that makes progress and has no progress column upstream.
 const PROGRESS: Column = column("Progress", "string", ".status.plimsoll.percent");
 
 const EXEC_COMMAND: &[&str] = &["command"];
@@ -102,7 +102,7 @@ fn kanister_v1alpha1() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-/// Upstream has no columns here, so `kubectl get` adds the age; with one column of ours it no longer does.
+/// Upstream has no columns here, so `kubectl get` adds the age; with a column defined it no longer does.
 const BACKUP: Definition = Definition {
     columns: &[STATUS, PROGRESS, AGE],
     required: &[
@@ -214,7 +214,7 @@ const DATA_DOWNLOAD: Definition = Definition {
     status_subresource: false,
 };
 
-/// Nothing is required: a plugin creates object and status in one call, with what it knows by then.
+/// No required fields: a plugin creates object and status in one call and may leave out any field.
 const VOLUME_PLUGIN: Definition = Definition {
     columns: &[STATUS, STARTED, BYTES_DONE, TOTAL_BYTES, AGE, PROGRESS],
     required: &[],

@@ -1,11 +1,11 @@
-//! The CustomResourceDefinitions: what is derived from the Rust types, made into what upstream's programs expect to find.
+//! The CustomResourceDefinitions: derived from the Rust types, then made compatible with the upstream definitions.
 //!
 //! ```text
-//!   derive ──► tidy (structural, Go's nulls) ──► upstream's required fields and columns ──► crds()
+//!   derive ──► normalize (structural, nullable) ──► upstream's required fields and columns ──► crds()
 //! ```
 //!
-//! Every definition accepts whatever upstream's accepts. It adds our optional fields and a `Progress` column, and keeps
-//! fields it does not know, so that a filter of a newer version is reported rather than dropped without a word.
+//! Every definition accepts every object that upstream's accepts. It adds optional fields and a `Progress` column, and
+//! preserves unknown fields, so that a filter of a newer version is reported rather than dropped silently.
 
 mod definitions;
 mod schema;
@@ -41,18 +41,18 @@ fn define<K: CustomResourceExt>(definition: &Definition) -> CustomResourceDefini
     let group = crd.spec.group.clone();
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     for version in &mut crd.spec.versions {
-        complete(version, definition, &group);
+        complete_version(version, definition, &group);
     }
     crd
 }
 
-fn complete(version: &mut CustomResourceDefinitionVersion, definition: &Definition, group: &str) {
-    version.additional_printer_columns =
-        (!definition.columns.is_empty()).then(|| definition.columns.iter().copied().map(Column::to_wire).collect());
+fn complete_version(version: &mut CustomResourceDefinitionVersion, definition: &Definition, group: &str) {
+    version.additional_printer_columns = (!definition.columns.is_empty())
+        .then(|| definition.columns.iter().copied().map(Column::to_definition).collect());
     version.subresources = definition.status_subresource.then(status_subresource);
     version.selectable_fields = None;
     if let Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }) = &mut version.schema {
-        schema::tidy(schema, definition, group);
+        schema::normalize(schema, definition, group);
     }
 }
 
@@ -61,7 +61,7 @@ fn status_subresource() -> CustomResourceSubresources {
 }
 
 impl Column {
-    fn to_wire(self) -> CustomResourceColumnDefinition {
+    fn to_definition(self) -> CustomResourceColumnDefinition {
         CustomResourceColumnDefinition {
             name: self.name.to_owned(),
             type_: self.type_.to_owned(),

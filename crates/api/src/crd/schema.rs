@@ -1,4 +1,4 @@
-//! Makes a derived schema structural, and as tolerant as Go's JSON is.
+//! Makes a derived schema structural, and nullable where Go writes `null`.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ const ATOMIC_MAPS: &[&str] =
     &["labelSelector", "orLabelSelectors", "pod", "resourcePolicy", "resourceModifier", "credential", "caCertRef"];
 const ATOMIC_LISTS: &[&str] = &["matchExpressions", "values"];
 
-pub(super) fn tidy(root: &mut JSONSchemaProps, definition: &Definition, group: &str) {
-    let tidier = Tidier { velero: group == "velero.io" };
-    tidier.visit("", root);
-    // Whatever the derive found out about the top level, upstream requires nothing there.
+pub(super) fn normalize(root: &mut JSONSchemaProps, definition: &Definition, group: &str) {
+    let normalizer = SchemaNormalizer { velero: group == "velero.io" };
+    normalizer.visit("", root);
+    // Upstream requires no top-level field.
     root.required = None;
     root.nullable = None;
     add_object_fields(root);
@@ -27,19 +27,19 @@ pub(super) fn tidy(root: &mut JSONSchemaProps, definition: &Definition, group: &
     }
 }
 
-struct Tidier {
+struct SchemaNormalizer {
     velero: bool,
 }
 
-impl Tidier {
-    /// `name` is that of the property the schema is for, also inside a list.
+impl SchemaNormalizer {
+    /// `name` is that of the property the schema is for, also for the items of a list.
     fn visit(&self, name: &str, schema: &mut JSONSchemaProps) {
         schema.default = None;
         schema.title = None;
         // The derive lists null among the values of an optional enum; upstream does not.
         schema.enum_.iter_mut().for_each(|values| values.retain(|value| !value.0.is_null()));
-        self.tidy_format(name, schema);
-        keep_unknown(schema);
+        self.normalize_format(name, schema);
+        preserve_unknown_fields(schema);
         self.visit_children(name, schema);
         self.mark_atomic(name, schema);
     }
@@ -60,7 +60,7 @@ impl Tidier {
         }
     }
 
-    fn tidy_format(&self, name: &str, schema: &mut JSONSchemaProps) {
+    fn normalize_format(&self, name: &str, schema: &mut JSONSchemaProps) {
         if schema.type_.as_deref() == Some("integer") {
             let int64 = self.velero && INT64_FIELDS.contains(&name);
             schema.format = int64.then(|| "int64".to_owned());
@@ -83,14 +83,14 @@ impl Tidier {
     }
 }
 
-/// A field that may be absent may be `null`: Go writes that for nil pointers, slices and maps. Not so for enums: the API
-/// server would look for `null` in the list of values.
+/// An optional field may be `null`: Go writes that for nil pointers, slices and maps. Enums are the exception: the API server
+/// would look for `null` in the list of values.
 fn accepts_null(schema: &JSONSchemaProps, required: bool) -> bool {
     !required && schema.enum_.is_none()
 }
 
-/// A map of anything, a struct that keeps what it does not know, and a value of any shape are all the same to the API server.
-fn keep_unknown(schema: &mut JSONSchemaProps) {
+/// A map of any values, a struct with unknown fields and a value of any type have the same schema in Kubernetes.
+fn preserve_unknown_fields(schema: &mut JSONSchemaProps) {
     if let Some(JSONSchemaPropsOrBool::Bool(any)) = schema.additional_properties {
         schema.additional_properties = None;
         schema.x_kubernetes_preserve_unknown_fields = any.then_some(true);
@@ -109,7 +109,7 @@ fn has_properties(schema: &JSONSchemaProps, names: &[&str]) -> bool {
 fn set_default(schema: &mut JSONSchemaProps, name: &str, value: &str) {
     if let Some(field) = schema.properties.as_mut().and_then(|properties| properties.get_mut(name)) {
         field.default = Some(JSON(value.into()));
-        // A null would not be replaced by the default.
+        // The API server does not replace a null by the default.
         field.nullable = None;
     }
     schema.required.iter_mut().for_each(|required| required.retain(|required| required != name));

@@ -1,3 +1,3 @@
-//! `cr.kanister.io`: actions on applications, and the blueprints that say how.
+//! `cr.kanister.io`: ActionSets, Blueprints and Profiles of Kanister.
 
 pub mod v1alpha1;

@@ -18,7 +18,7 @@ pub use blueprint::{Blueprint, BlueprintAction, BlueprintFields, BlueprintPhase}
 pub use profile::{Credential, KeyPair, KopiaServerSecret, KopiaServerSecretKey, Location, Profile, ProfileFields};
 
 wire_struct! {
-    /// An object, as Kanister names one: `apiVersion` is a bare version, the group stands beside it.
+    /// Kanister's object reference: `apiVersion` is the version without the group, `group` is a field of its own.
     pub struct ObjectReference {
         /// Version, without the group.
         pub api_version: Option<String>,
@@ -34,9 +34,9 @@ wire_struct! {
         pub namespace: Option<String>,
     }
 
-    /// What one action hands to another.
+    /// Output of one action and input of another.
     pub struct Artifact {
-        /// Texts by name.
+        /// Strings by name.
         pub key_value: BTreeMap<String, String>,
         /// A Kopia snapshot, as JSON in a string.
         pub kopia_snapshot: Option<String>,

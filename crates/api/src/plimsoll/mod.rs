@@ -1,3 +1,3 @@
-//! `plimsoll.dev`: our own kinds.
+//! `plimsoll.dev`: the kinds that Plimsoll adds.
 
 pub mod v1alpha1;

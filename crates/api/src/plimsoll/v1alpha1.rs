@@ -7,20 +7,21 @@ use serde_json::Value;
 use crate::macros::{open_enum, wire_struct};
 use crate::summary::ProgressSummary;
 
-/// Condition: the work is going on.
+/// Condition: the work is in progress.
 pub const PROGRESSING: &str = "Progressing";
 /// Condition: a task does not advance.
 pub const STALLED: &str = "Stalled";
-/// Condition: the work has ended, well or not.
+/// Condition: the work has ended, successfully or not.
 pub const COMPLETE: &str = "Complete";
 
 wire_struct! {
-    /// What the operation is about. Unlike the kinds it is about, an Operation has a status subresource.
+    /// The subject of an operation and what is done with it. Unlike Velero's and Kanister's kinds, an Operation has a status
+    /// subresource.
     #[derive(CustomResource)]
     #[kube(
         group = "plimsoll.dev", version = "v1alpha1", kind = "Operation", plural = "operations", namespaced,
         status = "OperationStatus",
-        doc = "Something a user asked for, while it is being done: its tasks, how far they are and what they wait for.",
+        doc = "A running or finished backup, restore, deletion, ActionSet or other operation: its tasks and their progress.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct OperationSpec {
@@ -28,7 +29,7 @@ wire_struct! {
         pub subject: Option<SubjectReference>,
         /// What is done with the subject: `backup`, `restore`, `run`, `delete`, `verify`, `maintain`.
         pub verb: Option<String>,
-        /// Set to true to end the operation as soon as that is safe.
+        /// Set to true to cancel the operation as soon as that is safe.
         pub cancel: Option<bool>,
     }
 
@@ -40,32 +41,32 @@ wire_struct! {
         pub kind: Option<String>,
         /// Name.
         pub name: Option<String>,
-        /// Uid, so that another object of the same name is not taken for it.
+        /// Uid, to tell it from another object of the same name.
         pub uid: Option<String>,
     }
 
-    /// How far the operation is.
+    /// Status of an operation.
     pub struct OperationStatus {
-        /// How often the work has been taken up, from one.
+        /// Number of the attempt, from one.
         pub attempt: Option<i64>,
         /// Epoch of the leader that wrote this: a leader with a lower one has lost the operation.
         pub epoch: Option<i64>,
         /// State of the operation.
         pub state: Option<OperationState>,
-        /// The progress tree, cut to size; gone once the operation has ended.
+        /// The progress tree, limited in size; removed once the operation has ended.
         #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
         pub tree: Option<Value>,
         /// `Progressing`, `Stalled` and `Complete`.
         pub conditions: Vec<Condition>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
         /// The stages and how long they took, once the operation has ended.
         pub stages: Vec<Stage>,
         /// Percent, rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
-        /// The end of the log as it is now; gone once the operation has ended and the log is a file.
+        /// The end of the log while the operation runs; removed once the log is stored as a file.
         pub log: Option<LogTail>,
         /// Why items were skipped or failed, the most frequent reasons first, once the operation has ended.
         pub reasons: Vec<ReasonCount>,
@@ -93,7 +94,7 @@ wire_struct! {
     pub struct Stage {
         /// Name of the stage.
         pub name: Option<String>,
-        /// How it ended.
+        /// Result.
         pub state: Option<OperationState>,
         /// How long it took.
         pub milliseconds: Option<i64>,
@@ -115,14 +116,14 @@ open_enum! {
 }
 
 impl OperationState {
-    /// Whether it will not change any more.
+    /// Whether the state is final.
     pub fn is_ended(&self) -> bool {
         matches!(self, Self::Succeeded | Self::PartiallyFailed | Self::Failed | Self::Cancelled)
     }
 }
 
 impl Operation {
-    /// Whether a user has asked for the end of it.
+    /// Whether cancellation is requested.
     pub fn is_cancelled(&self) -> bool {
         self.spec.cancel == Some(true)
     }

@@ -1,155 +1,163 @@
-//! What is wrong with an object, in words its author can act on: the path of the field, what was found, what is allowed.
+//! Validation of objects. Every error names the path of the field, what was found and what is expected.
 //!
 //! ```text
-//!   raw JSON ──► shape (the CRD's own schema: types, enums, unknown fields) ──► rules (what the schema cannot say) ──► faults
+//!   raw JSON ──► schema (of the CRD: types, enums, unknown fields) ──► rules (that a schema cannot express) ──► errors
 //! ```
 //!
-//! The API server checks the shape too, but not on every road an object takes: stock CRDs drop fields, buckets hold objects no
-//! API server has seen.
+//! The API server validates the schema too, but not every object: upstream's CRDs drop unknown fields, and objects in buckets
+//! were not validated by this cluster.
 
 mod kanister;
-mod shape;
+mod schema;
 mod velero;
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// One thing that is wrong.
+/// One invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FieldError {
     /// Path of the field: `spec.hooks.resources[0].pre[1].exec.timeout`.
     pub path: String,
-    /// What was found there.
-    pub found: String,
-    /// What may be there.
-    pub allowed: String,
+    /// What is wrong: `found the number 7`, `unknown field`, `missing`.
+    pub problem: String,
+    /// Which values are valid.
+    pub expected: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: found {}, allowed is {}", self.path, self.found, self.allowed)
+        write!(f, "{}: {}, expected {}", self.path, self.problem, self.expected)
     }
 }
 
-/// An object that cannot be worked with.
+/// The error of validating an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
-    /// Not a kind of ours.
-    #[error("no kind {kind:?} in {api_version:?} is known")]
+pub enum ValidationError {
+    /// Not a kind that Plimsoll defines.
+    #[error("no matches for kind {kind:?} in version {api_version:?}")]
     UnknownKind {
         /// The object's `apiVersion`.
         api_version: String,
         /// The object's `kind`.
         kind: String,
     },
-    /// The object has faults; there is at least one.
-    #[error("{kind} {name:?} is not valid: {}", join(.faults))]
-    Faults {
+    /// Fields of the object are invalid.
+    #[error("{kind} {name:?} is invalid: {}", join(.errors))]
+    InvalidFields {
         /// The object's kind.
         kind: String,
         /// The object's name.
         name: String,
-        /// What is wrong, in the order of the fields.
-        faults: Vec<Fault>,
+        /// The errors in the order of the fields; at least one.
+        errors: Vec<FieldError>,
     },
 }
 
-impl Invalid {
+impl ValidationError {
     /// Stable name for conditions, events and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownKind { .. } => "UnknownKind",
-            Self::Faults { .. } => "FailedValidation",
+            Self::InvalidFields { .. } => "FailedValidation",
         }
     }
 
-    /// Never: somebody has to change the object.
+    /// Always false: the object has to be changed.
     pub fn is_retryable(&self) -> bool {
         false
     }
 
-    /// One line for each fault, as `status.validationErrors` wants them.
+    /// One line for each error, for `status.validationErrors`.
     pub fn lines(&self) -> Vec<String> {
         match self {
             Self::UnknownKind { .. } => vec![self.to_string()],
-            Self::Faults { faults, .. } => faults.iter().map(Fault::to_string).collect(),
+            Self::InvalidFields { errors, .. } => errors.iter().map(FieldError::to_string).collect(),
         }
     }
 }
 
-fn join(faults: &[Fault]) -> String {
-    faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("; ")
+fn join(errors: &[FieldError]) -> String {
+    errors.iter().map(FieldError::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Checks an object of any of our kinds, given as the JSON that the API server or a file holds.
+/// Validates an object of any of the defined kinds, given as JSON.
 ///
-/// A typed object can be checked too: serialized, it still has the fields and durations nobody could read.
-pub fn check(object: &Value) -> Result<(), Invalid> {
+/// A typed object can be validated too: serialized, it still has its unknown fields and invalid durations.
+pub fn check(object: &Value) -> Result<(), ValidationError> {
     let api_version = text_at(object, "/apiVersion");
     let kind = text_at(object, "/kind");
-    let Some(schema) = shape::schema_of(api_version, kind) else {
-        return Err(Invalid::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() });
+    let Some(schema) = schema::schema_of(api_version, kind) else {
+        return Err(ValidationError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() });
     };
-    let mut faults = Faults::default();
-    shape::check(object, schema, &mut faults);
-    check_rules(kind, object, &mut faults);
-    if faults.0.is_empty() {
+    let mut errors = FieldErrors::default();
+    schema::check(object, schema, &mut errors);
+    check_rules(kind, object, &mut errors);
+    if errors.0.is_empty() {
         return Ok(());
     }
     let name = text_at(object, "/metadata/name").to_owned();
-    Err(Invalid::Faults { kind: kind.to_owned(), name, faults: faults.0 })
+    Err(ValidationError::InvalidFields { kind: kind.to_owned(), name, errors: errors.0 })
 }
 
-fn check_rules(kind: &str, object: &Value, faults: &mut Faults) {
+fn check_rules(kind: &str, object: &Value, errors: &mut FieldErrors) {
     match kind {
-        "Backup" => velero::check_backup_spec("spec", &object["spec"], faults),
-        "Schedule" => velero::check_schedule(&object["spec"], faults),
-        "Restore" => velero::check_restore(object, faults),
-        "BackupStorageLocation" => velero::check_storage_location(&object["spec"], faults),
+        "Backup" => velero::check_backup_spec("spec", &object["spec"], errors),
+        "Schedule" => velero::check_schedule(&object["spec"], errors),
+        "Restore" => velero::check_restore(object, errors),
+        "BackupStorageLocation" => velero::check_storage_location(&object["spec"], errors),
         "DeleteBackupRequest" => {
-            faults.require_text("spec.backupName", &object["spec"]["backupName"], "the name of a backup");
+            errors.require_text("spec.backupName", &object["spec"]["backupName"], "the name of a backup");
         }
         "DownloadRequest" => {
-            faults.require_text(
+            errors.require_text(
                 "spec.target.name",
                 &object["spec"]["target"]["name"],
                 "the name of a backup or restore",
             );
         }
-        "ActionSet" => kanister::check_action_set(&object["spec"], faults),
-        "Blueprint" => kanister::check_blueprint(object, faults),
-        "Profile" => kanister::check_profile(object, faults),
+        "ActionSet" => kanister::check_action_set(&object["spec"], errors),
+        "Blueprint" => kanister::check_blueprint(object, errors),
+        "Profile" => kanister::check_profile(object, errors),
         _ => {}
     }
 }
 
-/// Collects faults.
+/// Collects field errors.
 #[derive(Default)]
-struct Faults(Vec<Fault>);
+struct FieldErrors(Vec<FieldError>);
 
-impl Faults {
-    fn add(&mut self, path: impl Into<String>, found: impl Into<String>, allowed: impl Into<String>) {
-        self.0.push(Fault { path: path.into(), found: found.into(), allowed: allowed.into() });
+impl FieldErrors {
+    fn add(&mut self, path: impl Into<String>, problem: impl Into<String>, expected: impl Into<String>) {
+        self.0.push(FieldError { path: path.into(), problem: problem.into(), expected: expected.into() });
     }
 
-    /// A text that is there must say something. That it is missing where it must not be, the schema says.
-    fn require_text(&mut self, path: &str, value: &Value, allowed: &str) {
+    fn add_invalid(&mut self, path: impl Into<String>, found: impl fmt::Display, expected: impl Into<String>) {
+        self.add(path, format!("found {found}"), expected);
+    }
+
+    fn add_missing(&mut self, path: impl Into<String>, expected: impl Into<String>) {
+        self.add(path, "missing", expected);
+    }
+
+    /// Rejects an empty string. Whether the field may be absent is a matter of the schema.
+    fn require_text(&mut self, path: &str, value: &Value, expected: &str) {
         if value.as_str().is_some_and(|text| text.trim().is_empty()) {
-            self.add(path, "an empty string", allowed);
+            self.add_invalid(path, "an empty string", expected);
         }
     }
 
-    fn require_one_of(&mut self, path: &str, value: &Value, allowed: &[&str]) {
+    fn require_one_of(&mut self, path: &str, value: &Value, expected: &[&str]) {
         if let Some(text) = value.as_str()
-            && !allowed.contains(&text)
+            && !expected.contains(&text)
         {
-            self.add(path, describe(value), one_of(allowed));
+            self.add_invalid(path, describe(value), one_of(expected));
         }
     }
 }
 
-/// A value in words, short enough for a line.
+/// Describes a value on one short line.
 fn describe(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -161,13 +169,13 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// Foreign text may be of any length; a status line may not.
+/// Limits the length of user-supplied text in an error.
 fn shorten(text: &str) -> String {
-    const LONGEST: usize = 60;
-    if text.chars().count() <= LONGEST {
+    const MAX_LENGTH: usize = 60;
+    if text.chars().count() <= MAX_LENGTH {
         return text.to_owned();
     }
-    let start: String = text.chars().take(LONGEST).collect();
+    let start: String = text.chars().take(MAX_LENGTH).collect();
     format!("{start}…")
 }
 
@@ -180,7 +188,7 @@ fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether there is something: not absent, not `null`, not empty.
+/// Whether the value is not absent, `null` or empty.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

@@ -1,4 +1,4 @@
-//! `velero.io/v2alpha1`: the data of CSI snapshots on their way into a repository and back.
+//! `velero.io/v2alpha1`: movement of CSI snapshot data to and from a repository.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v2alpha1", kind = "DataUpload", plural = "datauploads", namespaced,
         status = "DataUploadStatus",
-        doc = "The data of a volume snapshot on its way into a repository.",
+        doc = "An upload of the data of a volume snapshot to a repository.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct DataUploadSpec {
@@ -54,7 +54,7 @@ wire_struct! {
         pub driver: Option<String>,
     }
 
-    /// How far an upload is and how it ended.
+    /// Status of a data upload.
     pub struct DataUploadStatus {
         /// State of the transfer.
         pub phase: Option<TransferPhase>,
@@ -65,13 +65,13 @@ wire_struct! {
         pub snapshot_id: Option<String>,
         /// What the data mover wants to find again at restore.
         pub data_mover_result: BTreeMap<String, String>,
-        /// Why it stands as it does.
+        /// Human-readable detail of the phase.
         pub message: Option<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
-        /// Bytes planned and moved.
+        /// Byte progress.
         pub progress: Option<TransferProgress>,
         /// Bytes that were not in the repository before.
         pub incremental_bytes: Option<i64>,
@@ -80,9 +80,9 @@ wire_struct! {
         /// Operating system of that node.
         #[serde(rename = "nodeOS")]
         pub node_os: Option<NodeOs>,
-        /// Node that took it up.
+        /// Node that accepted it.
         pub accepted_by_node: Option<String>,
-        /// When a node took it up.
+        /// When a node accepted it.
         pub accepted_timestamp: Option<Time>,
         /// Plimsoll: rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
@@ -93,7 +93,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v2alpha1", kind = "DataDownload", plural = "datadownloads", namespaced,
         status = "DataDownloadStatus",
-        doc = "The data of a volume snapshot on its way out of a repository.",
+        doc = "A download of the data of a volume snapshot from a repository.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct DataDownloadSpec {
@@ -132,23 +132,23 @@ wire_struct! {
         pub namespace: Option<String>,
     }
 
-    /// How far a download is and how it ended.
+    /// Status of a data download.
     pub struct DataDownloadStatus {
         /// State of the transfer.
         pub phase: Option<TransferPhase>,
-        /// Why it stands as it does.
+        /// Human-readable detail of the phase.
         pub message: Option<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
-        /// Bytes planned and moved.
+        /// Byte progress.
         pub progress: Option<TransferProgress>,
         /// Node that does the work.
         pub node: Option<String>,
-        /// Node that took it up.
+        /// Node that accepted it.
         pub accepted_by_node: Option<String>,
-        /// When a node took it up.
+        /// When a node accepted it.
         pub accepted_timestamp: Option<Time>,
         /// Plimsoll: rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
@@ -165,14 +165,14 @@ open_enum! {
 }
 
 impl DataUpload {
-    /// The phase, where an object nobody has touched yet is `New`.
+    /// The phase; `New` if the object has no status yet.
     pub fn phase(&self) -> TransferPhase {
         self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
     }
 }
 
 impl DataDownload {
-    /// The phase, where an object nobody has touched yet is `New`.
+    /// The phase; `New` if the object has no status yet.
     pub fn phase(&self) -> TransferPhase {
         self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
     }

@@ -13,19 +13,19 @@ fn deploy_crds() -> PathBuf {
 
 #[test]
 fn the_committed_definitions_are_the_generated_ones() {
-    const HOW: &str = "cargo run -p plimsoll-api --example crds -- deploy/crds";
+    const REGENERATE: &str = "cargo run -p plimsoll-api --example crds -- deploy/crds";
     let mut generated = Vec::new();
     for crd in plimsoll_api::crds() {
         let name = plimsoll_api::file_name(&crd);
         let committed = fs::read_to_string(deploy_crds().join(&name)).unwrap_or_default();
-        assert!(committed == plimsoll_api::manifest(&crd).unwrap(), "deploy/crds/{name} has drifted: {HOW}");
+        assert!(committed == plimsoll_api::manifest(&crd).unwrap(), "deploy/crds/{name} has drifted: {REGENERATE}");
         generated.push(name);
     }
     let mut present: Vec<String> =
         fs::read_dir(deploy_crds()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     present.sort();
     generated.sort();
-    assert_eq!(present, generated, "deploy/crds has a file that nothing generates");
+    assert_eq!(present, generated, "deploy/crds has a file that is not generated");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn every_kind_is_defined_once() {
 }
 
 #[test]
-fn only_our_own_kind_has_a_status_subresource() {
+fn only_plimsoll_kinds_have_a_status_subresource() {
     for crd in plimsoll_api::crds() {
         for version in &crd.spec.versions {
             let has_status = version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some());
@@ -54,14 +54,14 @@ fn only_our_own_kind_has_a_status_subresource() {
 }
 
 #[test]
-fn spec_and_status_keep_fields_nobody_declared() {
+fn spec_and_status_preserve_unknown_fields() {
     for crd in plimsoll_api::crds() {
         let schema = root(&crd);
         let properties = schema.properties.as_ref().unwrap();
-        let keeps = |schema: &JSONSchemaProps| schema.x_kubernetes_preserve_unknown_fields == Some(true);
+        let preserves = |schema: &JSONSchemaProps| schema.x_kubernetes_preserve_unknown_fields == Some(true);
         match (properties.get("spec"), properties.get("status")) {
-            (Some(spec), Some(status)) => assert!(keeps(spec) && keeps(status), "{:?}", crd.metadata.name),
-            _ => assert!(keeps(schema), "{:?}", crd.metadata.name),
+            (Some(spec), Some(status)) => assert!(preserves(spec) && preserves(status), "{:?}", crd.metadata.name),
+            _ => assert!(preserves(schema), "{:?}", crd.metadata.name),
         }
     }
 }
@@ -89,7 +89,7 @@ fn root(crd: &CustomResourceDefinition) -> &JSONSchemaProps {
     crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap()
 }
 
-/// What the API server refuses a definition for, as far as a derive can produce it.
+/// Asserts what the API server rejects a definition for, as far as a derive can produce it.
 fn assert_structural(path: &str, schema: &JSONSchemaProps) {
     assert!(schema.ref_path.is_none() && schema.schema.is_none(), "{path} refers to another schema");
     assert!(schema.any_of.is_none() && schema.one_of.is_none() && schema.all_of.is_none(), "{path} is a choice");
@@ -109,7 +109,7 @@ fn assert_structural(path: &str, schema: &JSONSchemaProps) {
     match &schema.items {
         Some(JSONSchemaPropsOrArray::Schema(items)) => assert_structural(&format!("{path}[]"), items),
         Some(JSONSchemaPropsOrArray::Schemas(_)) => panic!("{path} has a schema for each item"),
-        None => assert_ne!(schema.type_.as_deref(), Some("array"), "{path} is a list of what?"),
+        None => assert_ne!(schema.type_.as_deref(), Some("array"), "{path} is a list without items"),
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &schema.additional_properties {
         assert_structural(&format!("{path}{{}}"), values);

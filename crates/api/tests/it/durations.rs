@@ -1,4 +1,4 @@
-//! Durations in Go's notation: what goes in, what comes out.
+//! Durations in Go's notation.
 
 use plimsoll_api::go::GoDuration;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn durations_are_written_as_go_writes_them() {
 }
 
 #[test]
-fn what_go_refuses_is_refused_and_says_why() {
+fn invalid_durations_are_rejected_with_a_cause() {
     let texts = [
         "",
         "-",
@@ -47,19 +47,19 @@ fn what_go_refuses_is_refused_and_says_why() {
         "2562047h47m16.854775808s",
         "-9223372036854775809ns",
     ];
-    let reasons: Vec<String> = texts.iter().map(|text| text.parse::<GoDuration>().unwrap_err().to_string()).collect();
-    insta::assert_snapshot!(reasons.join("\n"));
+    let errors: Vec<String> = texts.iter().map(|text| text.parse::<GoDuration>().unwrap_err().to_string()).collect();
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn an_unreadable_duration_survives_but_measures_nothing() {
+fn an_invalid_duration_is_preserved_and_has_no_value() {
     let duration: GoDuration = serde_json::from_str("\"soon\"").unwrap();
     assert_eq!(duration.as_std(), None);
     assert_eq!(serde_json::to_string(&duration).unwrap(), "\"soon\"");
 }
 
 #[test]
-fn a_negative_duration_measures_nothing() {
+fn a_negative_duration_has_no_standard_value() {
     assert_eq!("-1h".parse::<GoDuration>().unwrap().as_std(), None);
 }
 

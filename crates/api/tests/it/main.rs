@@ -1,4 +1,4 @@
-//! What other programs rely on: the definitions, the wire format and the texts of faults.
+//! The public surface: definitions, wire format and error texts.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
 

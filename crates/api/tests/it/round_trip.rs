@@ -1,4 +1,4 @@
-//! Reading an object and writing it back loses nothing, whoever wrote it.
+//! Deserializing an object and serializing it again preserves everything.
 
 use kube::Resource;
 use plimsoll_api::kanister::v1alpha1::{ActionSet, Blueprint, Profile};
@@ -13,17 +13,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// One object of every kind, as the programs that write them write them.
+/// One object of every kind, as upstream programs write them.
 pub fn objects() -> Vec<Value> {
     include_str!("objects.yaml").split("\n---\n").map(|text| serde_saphyr::from_str(text).unwrap()).collect()
 }
 
-/// Reads an object as the type for its kind and writes it again.
-fn through_its_type(object: &Value) -> Value {
+/// Deserializes an object as the type of its kind and serializes it again.
+fn round_trip_by_kind(object: &Value) -> Value {
     macro_rules! dispatch {
         ($($kind:ident)*) => {
             match object["kind"].as_str().unwrap() {
-                $( stringify!($kind) => through::<$kind>(object), )*
+                $( stringify!($kind) => round_trip::<$kind>(object), )*
                 other => panic!("no type for {other}"),
             }
         };
@@ -35,21 +35,21 @@ fn through_its_type(object: &Value) -> Value {
     )
 }
 
-fn through<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned>(object: &Value) -> Value {
+fn round_trip<K: Resource<DynamicType = ()> + Serialize + DeserializeOwned>(object: &Value) -> Value {
     assert_eq!(object["apiVersion"], *K::api_version(&()));
     serde_json::to_value(serde_json::from_value::<K>(object.clone()).unwrap()).unwrap()
 }
 
-/// What Go cannot tell apart from absent: null, and an empty list or map.
-fn without_nothing(value: &Value) -> Value {
-    let is_nothing = |value: &Value| value.is_null() || *value == json!([]);
+/// Removes what Go does not distinguish from absent: null and empty lists.
+fn without_absent_values(value: &Value) -> Value {
+    let is_absent = |value: &Value| value.is_null() || *value == json!([]);
     match value {
         Value::Object(fields) => fields
             .iter()
-            .filter(|(_, value)| !is_nothing(value))
-            .map(|(name, value)| (name.clone(), without_nothing(value)))
+            .filter(|(_, value)| !is_absent(value))
+            .map(|(name, value)| (name.clone(), without_absent_values(value)))
             .collect(),
-        Value::Array(items) => items.iter().map(without_nothing).collect(),
+        Value::Array(items) => items.iter().map(without_absent_values).collect(),
         other => other.clone(),
     }
 }
@@ -64,40 +64,40 @@ fn there_is_an_object_of_every_kind() {
 }
 
 #[test]
-fn every_kind_survives_being_read_and_written() {
+fn every_kind_survives_a_round_trip() {
     for object in objects() {
-        let written = through_its_type(&object);
-        assert_eq!(without_nothing(&written), without_nothing(&object), "{}", object["kind"]);
+        let written = round_trip_by_kind(&object);
+        assert_eq!(without_absent_values(&written), without_absent_values(&object), "{}", object["kind"]);
     }
 }
 
 #[test]
 fn fields_of_a_newer_version_survive_at_every_level() {
     for mut object in objects() {
-        plant(&mut object);
-        let written = through_its_type(&object);
-        assert_eq!(without_nothing(&written), without_nothing(&object), "{}", object["kind"]);
+        add_unknown_fields(&mut object);
+        let written = round_trip_by_kind(&object);
+        assert_eq!(without_absent_values(&written), without_absent_values(&object), "{}", object["kind"]);
     }
 }
 
-/// Puts an unknown field into spec, status and one level below each.
-fn plant(object: &mut Value) {
+/// Adds an unknown field to spec, status and one level below each.
+fn add_unknown_fields(object: &mut Value) {
     let unknown = json!({ "list": [1, "two", { "three": 3.5 }], "flag": false, "big": 9_007_199_254_740_993_i64 });
     let top_level = object.get("spec").is_none();
     if top_level {
         object["fromTheFuture"] = unknown.clone();
     }
-    for place in
+    for pointer in
         ["/spec", "/status", "/spec/uploaderConfig", "/spec/hooks", "/status/progress", "/spec/actions/0", "/location"]
     {
-        if let Some(fields) = object.pointer_mut(place).and_then(Value::as_object_mut) {
+        if let Some(fields) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
             fields.insert("fromTheFuture".to_owned(), unknown.clone());
         }
     }
 }
 
 #[test]
-fn a_phase_of_a_newer_version_is_kept() {
+fn a_phase_of_a_newer_version_is_preserved() {
     let object = json!({ "metadata": {}, "spec": {}, "status": { "phase": "Hibernating" } });
     let backup: Backup = serde_json::from_value(object).unwrap();
     assert_eq!(backup.phase(), BackupPhase::Other("Hibernating".to_owned()));
@@ -105,7 +105,7 @@ fn a_phase_of_a_newer_version_is_kept() {
 }
 
 #[test]
-fn null_reads_as_absent_wherever_go_writes_it() {
+fn null_is_absent_wherever_go_writes_it() {
     let nulls = json!({
         "metadata": { "creationTimestamp": null },
         "spec": { "includedNamespaces": null, "labelSelector": null, "ttl": null, "hooks": { "resources": null } },
@@ -119,7 +119,7 @@ fn null_reads_as_absent_wherever_go_writes_it() {
 }
 
 #[test]
-fn a_time_is_read_in_any_rfc_3339_form_and_written_as_go_writes_it() {
+fn a_time_is_parsed_in_any_rfc_3339_form_and_written_in_gos() {
     for text in ["2026-01-02T01:00:01Z", "2026-01-02T03:00:01+02:00"] {
         let object = json!({ "metadata": {}, "spec": {}, "status": { "startTimestamp": text } });
         let backup: Backup = serde_json::from_value(object).unwrap();
@@ -139,7 +139,7 @@ fn an_object_without_spec_and_status_is_readable() {
 }
 
 #[test]
-fn an_object_with_an_unreadable_duration_does_not_make_a_list_unreadable() {
+fn an_invalid_duration_does_not_make_a_list_unreadable() {
     let list = json!([{ "metadata": {}, "spec": { "ttl": "soon" } }, { "metadata": {}, "spec": { "ttl": "1h" } }]);
     let backups: Vec<Backup> = serde_json::from_value(list).unwrap();
     let readable: Vec<bool> =
@@ -148,7 +148,7 @@ fn an_object_with_an_unreadable_duration_does_not_make_a_list_unreadable() {
 }
 
 #[test]
-fn type_and_kind_are_written_once_where_fields_sit_at_the_top_level() {
+fn api_version_and_kind_are_written_once_for_kinds_without_a_spec() {
     let object = objects().into_iter().find(|object| object["kind"] == "Profile").unwrap();
     let profile: Profile = serde_json::from_value(object).unwrap();
     assert!(profile.spec.extra.is_empty());

@@ -1,4 +1,4 @@
-//! Our definitions cover upstream's: held against a committed list of what those declare.
+//! The definitions cover upstream's, compared with a committed list of upstream's fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,46 +9,46 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 const UPSTREAM: &str = include_str!("upstream-fields.txt");
 
-/// Facts of one upstream kind.
-struct Kind<'a> {
+/// The listed properties of one upstream kind.
+struct UpstreamKind<'a> {
     names: Vec<&'a str>,
     columns: Vec<&'a str>,
     fields: Vec<(&'a str, &'a str)>,
 }
 
-fn upstream() -> Vec<Kind<'static>> {
-    let mut kinds: Vec<Kind> = Vec::new();
+fn upstream() -> Vec<UpstreamKind<'static>> {
+    let mut kinds: Vec<UpstreamKind> = Vec::new();
     for line in UPSTREAM.lines().filter(|line| !line.starts_with('#')) {
         let (what, rest) = line.split_once(' ').unwrap();
         if what == "kind" {
-            kinds.push(Kind { names: rest.split(' ').collect(), columns: Vec::new(), fields: Vec::new() });
+            kinds.push(UpstreamKind { names: rest.split(' ').collect(), columns: Vec::new(), fields: Vec::new() });
             continue;
         }
         let kind = kinds.last_mut().unwrap();
         match what {
             "column" => kind.columns.push(rest),
             "field" => kind.fields.push(rest.split_once(' ').unwrap()),
-            other => panic!("no such fact: {other}"),
+            other => panic!("unknown property: {other}"),
         }
     }
     kinds
 }
 
-fn ours(kind: &Kind) -> CustomResourceDefinition {
+fn our_definition(kind: &UpstreamKind) -> CustomResourceDefinition {
     plimsoll_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind.names[0]).unwrap()
 }
 
 #[test]
-fn the_list_knows_the_sixteen_upstream_kinds() {
+fn the_list_has_the_sixteen_upstream_kinds() {
     let kinds = upstream();
     assert_eq!(kinds.len(), 16);
     assert!(kinds.iter().all(|kind| !kind.fields.is_empty()));
 }
 
 #[test]
-fn names_scope_and_version_are_upstreams() {
+fn names_scope_and_version_equal_upstreams() {
     for kind in upstream() {
-        let crd = ours(&kind);
+        let crd = our_definition(&kind);
         let names = &crd.spec.names;
         let api_version = format!("{}/{}", crd.spec.group, crd.spec.versions[0].name);
         let mut found = vec![
@@ -66,9 +66,9 @@ fn names_scope_and_version_are_upstreams() {
 }
 
 #[test]
-fn upstreams_columns_come_first_and_as_they_are() {
+fn upstreams_columns_come_first_and_unchanged() {
     for kind in upstream() {
-        let crd = ours(&kind);
+        let crd = our_definition(&kind);
         let columns = crd.spec.versions[0].additional_printer_columns.iter().flatten();
         let found: Vec<String> = columns.map(column_line).collect();
         assert!(found.len() >= kind.columns.len(), "{}", kind.names[0]);
@@ -83,10 +83,10 @@ fn column_line(column: &CustomResourceColumnDefinition) -> String {
 }
 
 #[test]
-fn every_upstream_field_is_there_with_its_type() {
+fn every_upstream_field_is_defined_with_its_type() {
     let mut missing = Vec::new();
     for kind in upstream() {
-        let crd = ours(&kind);
+        let crd = our_definition(&kind);
         let root = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
         let mut found = BTreeMap::new();
         collect("", root, &mut found);
@@ -116,7 +116,7 @@ fn collect<'a>(path: &str, schema: &'a JSONSchemaProps, found: &mut BTreeMap<Str
     }
 }
 
-/// What upstream's facts say and our schema does not. Ours may accept more, so only upstream's `?` and `preserve` count.
+/// Where our schema is stricter than upstream's. Ours may accept more, so only upstream's `?` and `preserve` count.
 fn differences<'a>(facts: &'a str, schema: &'a JSONSchemaProps) -> impl Iterator<Item = String> {
     let mut facts = facts.split(' ');
     let type_ = facts.next().unwrap();
@@ -142,7 +142,7 @@ fn differences<'a>(facts: &'a str, schema: &'a JSONSchemaProps) -> impl Iterator
                 wrong.push("not atomic".to_owned());
             }
             ("preserve" | "atomic", _) => {}
-            other => panic!("no such fact: {other:?}"),
+            other => panic!("unknown property: {other:?}"),
         }
     }
     let our_values: BTreeSet<String> =

@@ -3,21 +3,21 @@
 //! ```text
 //! metadata/version                                                    1.1.0
 //! resources/pods/namespaces/demo/web-0.json                           the object
-//! resources/pods/v1-preferredversion/namespaces/demo/web-0.json       the same again, for readers that choose versions
+//! resources/pods/v1-preferredversion/namespaces/demo/web-0.json       a copy for readers that select by API version
 //! resources/persistentvolumes/cluster/pv-1.json
 //! ```
 
-mod header;
-mod path;
+mod entry_header;
+mod item_path;
 mod reader;
 mod writer;
 
-pub use path::ItemPath;
-pub use reader::{Counts as ReadCounts, Head, Item, Limits, Metadata, Reader};
-pub use writer::{Counts, Options, Writer};
+pub use item_path::ItemPath;
+pub use reader::{Item, Metadata, ObjectHeader, ReadCounts, Reader, ReaderLimits};
+pub use writer::{WriteCounts, Writer, WriterOptions};
 
-/// The version of the format we write.
+/// The format version that [`Writer`] writes.
 pub const FORMAT_VERSION: &str = "1.1.0";
 
-/// The path of the entry that holds the version.
+/// The path of the entry with the format version.
 pub const VERSION_PATH: &str = "metadata/version";

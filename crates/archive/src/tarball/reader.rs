@@ -1,4 +1,4 @@
-//! Reads a tarball that nobody vouches for.
+//! Reader for untrusted tarballs.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -8,51 +8,51 @@ use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use tar::EntryType;
 
-use super::header::{self, Header};
-use super::path::{self, Entry, ItemPath};
+use super::entry_header::{self, EntryHeader};
+use super::item_path::{self, Entry, ItemPath};
 use crate::Error;
 
-/// How much a reader takes before it calls an archive hostile.
+/// Limits that protect the reader against malicious archives.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Bytes of one object. The API server takes 3 MiB at most; raised limits of aggregated APIs are rare and small.
+pub struct ReaderLimits {
+    /// Bytes of one object. The API server accepts at most 3 MiB; aggregated APIs with higher limits are rare.
     pub entry_bytes: u64,
-    /// Bytes of the whole archive, unpacked.
+    /// Uncompressed bytes of the whole archive.
     pub total_bytes: u64,
-    /// Entries of all kinds.
+    /// Number of entries.
     pub entries: u64,
-    /// Unpacked bytes for each packed one. Objects reach 60, being stored twice; a bomb has about 1000.
+    /// Compression ratio. Objects, which are stored twice, reach 60; a decompression bomb about 1000.
     pub ratio: u64,
 }
 
-impl Default for Limits {
+impl Default for ReaderLimits {
     fn default() -> Self {
         Self { entry_bytes: 16 << 20, total_bytes: 256 << 30, entries: 20_000_000, ratio: 300 }
     }
 }
 
-/// A ratio means nothing before this much has come out.
-const RATIO_FLOOR: u64 = 16 << 20;
+/// The compression ratio is not checked before this many bytes.
+const MIN_BYTES_FOR_RATIO: u64 = 16 << 20;
 
-/// What the filters look at, read in the same pass that proves the content is JSON.
+/// The fields of an object that filters need, parsed in the same pass that validates the JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Head {
+pub struct ObjectHeader {
     /// `v1`, `apps/v1`.
     pub api_version: String,
     /// `Pod`.
     pub kind: String,
-    /// The object's metadata, as far as it matters.
+    /// Part of the metadata.
     pub metadata: Metadata,
 }
 
-/// See [`Head`].
+/// See [`ObjectHeader`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
     /// The name.
     pub name: String,
-    /// The namespace, or nothing.
+    /// The namespace; `None` for cluster-scoped objects.
     pub namespace: Option<String>,
     /// The labels.
     pub labels: Option<BTreeMap<String, String>>,
@@ -63,40 +63,40 @@ pub struct Metadata {
 pub struct Item {
     /// `pods`, `deployments.apps`.
     pub group_resource: String,
-    /// None for what has no namespace.
+    /// `None` for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// The object's name.
+    /// The name of the object.
     pub name: String,
-    /// What filters want to know.
-    pub head: Head,
-    /// The object, as it lies in the archive.
+    /// The fields that filters need.
+    pub header: ObjectHeader,
+    /// The object, as stored in the archive.
     pub json: Vec<u8>,
 }
 
-/// What went by.
+/// Counts of what was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Objects handed out.
+pub struct ReadCounts {
+    /// Objects returned.
     pub items: u64,
-    /// Objects that were lost to an error of their own.
+    /// Objects with an error.
     pub failed: u64,
-    /// Objects below a version's directory, skipped.
-    pub twins: u64,
-    /// Files nobody knows, skipped.
+    /// Copies of objects under a version directory, skipped.
+    pub preferred_version_copies: u64,
+    /// Unknown files, skipped.
     pub other: u64,
 }
 
-/// Walks an archive, object by object, in the order they lie there.
+/// Reads the objects of an archive in order.
 ///
 /// # Guarantees
-/// Nothing is written anywhere. One entry at most is in memory, and eight bytes for each object seen. After an error
-/// of one entry ([`Error::is_entry`]) the next call goes on behind it; after any other there is nothing more. The end
-/// is reported only when the gzip stream ended well, its checksum included.
+/// Writes nothing. At most one entry is in memory, plus eight bytes for each object read. After an error of one entry
+/// ([`Error::is_entry_error`]) the next call continues with the next entry; any other error ends the iteration. The end is
+/// reported only after the checksum of the gzip stream has been verified.
 pub struct Reader<R: Read> {
-    input: Metered<R>,
-    limits: Limits,
+    input: LimitedDecoder<R>,
+    limits: ReaderLimits,
     version: Option<String>,
-    counts: Counts,
+    counts: ReadCounts,
     entries: u64,
     seen: HashSet<u64>,
     hasher: RandomState,
@@ -106,16 +106,16 @@ pub struct Reader<R: Read> {
 impl<R: Read> Reader<R> {
     /// A reader with the default limits.
     pub fn new(input: R) -> Self {
-        Self::with_limits(input, Limits::default())
+        Self::with_limits(input, ReaderLimits::default())
     }
 
     /// As [`Reader::new`].
-    pub fn with_limits(input: R, limits: Limits) -> Self {
+    pub fn with_limits(input: R, limits: ReaderLimits) -> Self {
         Self {
-            input: Metered::new(input, limits),
+            input: LimitedDecoder::new(input, limits),
             limits,
             version: None,
-            counts: Counts::default(),
+            counts: ReadCounts::default(),
             entries: 0,
             seen: HashSet::new(),
             hasher: RandomState::new(),
@@ -123,29 +123,29 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The format's version; known once the first object has been read, because it lies in front.
+    /// The format version; known once the first object has been read, because its entry comes first.
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// What went by so far.
-    pub fn counts(&self) -> Counts {
+    /// Counts so far.
+    pub fn counts(&self) -> ReadCounts {
         self.counts
     }
 
-    /// Bytes of the packed stream taken so far: how far a reader is.
+    /// Compressed bytes read so far.
     pub fn bytes_read(&self) -> u64 {
-        self.input.packed()
+        self.input.compressed_bytes()
     }
 
-    /// The next object, or None at the end.
+    /// The next object; `None` at the end.
     pub fn next_item(&mut self) -> Result<Option<Item>, Error> {
         if self.done {
             return Ok(None);
         }
         let next = self.advance();
         match &next {
-            Err(error) if error.is_entry() => self.counts.failed += 1,
+            Err(error) if error.is_entry_error() => self.counts.failed += 1,
             Ok(Some(_)) => self.counts.items += 1,
             _ => self.done = true,
         }
@@ -153,7 +153,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn advance(&mut self) -> Result<Option<Item>, Error> {
-        while let Some(entry) = header::read(&mut self.input)? {
+        while let Some(entry) = entry_header::read(&mut self.input)? {
             self.entries += 1;
             if self.entries > self.limits.entries {
                 return Err(Error::TooLarge { what: "entries", limit: self.limits.entries });
@@ -162,34 +162,38 @@ impl<R: Read> Reader<R> {
                 return Ok(Some(item));
             }
         }
-        // The checksum of the gzip stream lies behind the last block.
-        io::copy(&mut self.input, &mut io::sink()).map_err(header::stream_error)?;
+        // The checksum of the gzip stream follows the last block.
+        io::copy(&mut self.input, &mut io::sink()).map_err(entry_header::stream_error)?;
         Ok(None)
     }
 
-    fn read_entry(&mut self, entry: &Header) -> Result<Option<Item>, Error> {
-        let path = path::clean(&entry.path)?;
-        check_kind(path, entry.kind)?;
+    fn read_entry(&mut self, entry: &EntryHeader) -> Result<Option<Item>, Error> {
+        let path = item_path::validate_path(&entry.path)?;
+        check_entry_type(path, entry.kind)?;
         if entry.kind.is_dir() {
-            return header::skip(&mut self.input, entry.size + header::padding(entry.size)).map(|()| None);
+            return entry_header::skip(&mut self.input, entry.size + entry_header::padding(entry.size)).map(|()| None);
         }
         if entry.size > self.limits.entry_bytes {
             let limit = self.limits.entry_bytes;
             return Err(Error::EntryTooLarge { path: path.to_owned(), size: entry.size, limit });
         }
-        match path::classify(path) {
+        match item_path::classify(path) {
             Entry::Item(item) => self.read_item(path, &item, entry.size).map(Some),
             Entry::Version => self.read_version(entry.size).map(|()| None),
             other => {
-                let counter = if other == Entry::Twin { &mut self.counts.twins } else { &mut self.counts.other };
+                let counter = if other == Entry::PreferredVersionCopy {
+                    &mut self.counts.preferred_version_copies
+                } else {
+                    &mut self.counts.other
+                };
                 *counter += 1;
-                header::skip(&mut self.input, entry.size + header::padding(entry.size)).map(|()| None)
+                entry_header::skip(&mut self.input, entry.size + entry_header::padding(entry.size)).map(|()| None)
             }
         }
     }
 
     fn read_version(&mut self, size: u64) -> Result<(), Error> {
-        let content = header::read_content(&mut self.input, size)?;
+        let content = entry_header::read_content(&mut self.input, size)?;
         let version = String::from_utf8_lossy(&content[..content.len().min(64)]).trim().to_owned();
         if version != "1" && !version.starts_with("1.") {
             return Err(Error::UnknownVersion(version));
@@ -199,17 +203,17 @@ impl<R: Read> Reader<R> {
     }
 
     fn read_item(&mut self, path: &str, item: &ItemPath<'_>, size: u64) -> Result<Item, Error> {
-        let json = header::read_content(&mut self.input, size)?;
+        let json = entry_header::read_content(&mut self.input, size)?;
         if !self.seen.insert(self.hasher.hash_one(path)) {
             return Err(Error::Duplicate { path: path.to_owned() });
         }
-        let head = parse_head(path, &json)?;
-        check_content(path, item, &head)?;
+        let header = parse_object_header(path, &json)?;
+        check_content(path, item, &header)?;
         Ok(Item {
             group_resource: item.group_resource.to_owned(),
             namespace: item.namespace.map(str::to_owned),
             name: item.name.to_owned(),
-            head,
+            header,
             json,
         })
     }
@@ -229,7 +233,7 @@ impl<R: Read> std::fmt::Debug for Reader<R> {
     }
 }
 
-fn check_kind(path: &str, kind: EntryType) -> Result<(), Error> {
+fn check_entry_type(path: &str, kind: EntryType) -> Result<(), Error> {
     let kind = match kind {
         EntryType::Regular | EntryType::Continuous | EntryType::Directory => return Ok(()),
         EntryType::Link => "hard link",
@@ -242,86 +246,86 @@ fn check_kind(path: &str, kind: EntryType) -> Result<(), Error> {
     Err(Error::NotAFile { path: path.to_owned(), kind })
 }
 
-/// Reads the whole object, keeps little of it.
-fn parse_head(path: &str, json: &[u8]) -> Result<Head, Error> {
+/// Parses the whole object, keeps the header.
+fn parse_object_header(path: &str, json: &[u8]) -> Result<ObjectHeader, Error> {
     let invalid = |source| Error::InvalidJson { path: path.to_owned(), source };
     if json.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Err(invalid(serde::de::Error::custom("it is not an object")));
+        return Err(invalid(serde::de::Error::custom("not an object")));
     }
     serde_json::from_slice(json).map_err(invalid)
 }
 
-fn check_content(path: &str, item: &ItemPath<'_>, head: &Head) -> Result<(), Error> {
-    let differs = |field, found: &str| Error::Mismatch { path: path.to_owned(), field, found: found.to_owned() };
-    if head.metadata.name != item.name {
-        return Err(differs("metadata.name", &head.metadata.name));
+fn check_content(path: &str, item: &ItemPath<'_>, header: &ObjectHeader) -> Result<(), Error> {
+    let mismatch = |field, found: &str| Error::Mismatch { path: path.to_owned(), field, found: found.to_owned() };
+    if header.metadata.name != item.name {
+        return Err(mismatch("metadata.name", &header.metadata.name));
     }
-    let namespace = head.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    let namespace = header.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     if namespace != item.namespace {
-        return Err(differs("metadata.namespace", namespace.unwrap_or_default()));
+        return Err(mismatch("metadata.namespace", namespace.unwrap_or_default()));
     }
-    let group = head.api_version.split_once('/').map_or("", |(group, _)| group);
+    let group = header.api_version.split_once('/').map_or("", |(group, _)| group);
     let expected = item.group_resource.split_once('.').map_or("", |(_, group)| group);
-    if group != expected || head.api_version.is_empty() {
-        return Err(differs("apiVersion", &head.api_version));
+    if group != expected || header.api_version.is_empty() {
+        return Err(mismatch("apiVersion", &header.api_version));
     }
-    if head.kind.is_empty() {
-        return Err(differs("kind", ""));
+    if header.kind.is_empty() {
+        return Err(mismatch("kind", ""));
     }
     Ok(())
 }
 
-/// Said through an `io::Error` by a stream that would become too large.
+/// Wrapped in an `io::Error` when a stream exceeds a limit.
 #[derive(Debug, thiserror::Error)]
 #[error("more than {limit} {what}")]
-pub(super) struct OverLimit {
+pub(super) struct LimitExceeded {
     pub(super) what: &'static str,
     pub(super) limit: u64,
 }
 
-/// The unpacked stream, with an eye on how much there is and out of how little.
-struct Metered<R: Read> {
-    gzip: MultiGzDecoder<Counted<R>>,
-    unpacked: u64,
-    limits: Limits,
+/// The uncompressed stream; enforces the size and ratio limits.
+struct LimitedDecoder<R: Read> {
+    gzip: MultiGzDecoder<CountingReader<R>>,
+    uncompressed: u64,
+    limits: ReaderLimits,
 }
 
-impl<R: Read> Metered<R> {
-    fn new(input: R, limits: Limits) -> Self {
-        Self { gzip: MultiGzDecoder::new(Counted { input, bytes: 0 }), unpacked: 0, limits }
+impl<R: Read> LimitedDecoder<R> {
+    fn new(input: R, limits: ReaderLimits) -> Self {
+        Self { gzip: MultiGzDecoder::new(CountingReader { input, bytes: 0 }), uncompressed: 0, limits }
     }
 
-    fn packed(&self) -> u64 {
+    fn compressed_bytes(&self) -> u64 {
         self.gzip.get_ref().bytes
     }
 
-    fn check(&self) -> Result<(), OverLimit> {
-        let Limits { total_bytes, ratio, .. } = self.limits;
-        if self.unpacked > total_bytes {
-            return Err(OverLimit { what: "bytes", limit: total_bytes });
+    fn check(&self) -> Result<(), LimitExceeded> {
+        let ReaderLimits { total_bytes, ratio, .. } = self.limits;
+        if self.uncompressed > total_bytes {
+            return Err(LimitExceeded { what: "bytes", limit: total_bytes });
         }
-        if self.unpacked > RATIO_FLOOR && self.unpacked / self.packed().max(1) > ratio {
-            return Err(OverLimit { what: "unpacked bytes for each packed one", limit: ratio });
+        if self.uncompressed > MIN_BYTES_FOR_RATIO && self.uncompressed / self.compressed_bytes().max(1) > ratio {
+            return Err(LimitExceeded { what: "uncompressed bytes per compressed byte", limit: ratio });
         }
         Ok(())
     }
 }
 
-impl<R: Read> Read for Metered<R> {
+impl<R: Read> Read for LimitedDecoder<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.gzip.read(buffer)?;
-        self.unpacked += read as u64;
+        self.uncompressed += read as u64;
         self.check().map_err(io::Error::other)?;
         Ok(read)
     }
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     input: R,
     bytes: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(buffer)?;
         self.bytes += read as u64;

@@ -6,67 +6,67 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::path::{ItemPath, check_component};
+use super::item_path::{ItemPath, check_component};
 use crate::Error;
 
-/// How to write.
+/// Options of a [`Writer`].
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Gzip level, 0 to 9. Objects are repetitive text: level 1 is several times as fast as 6 for a few percent more.
+pub struct WriterOptions {
+    /// Gzip level, 0 to 9. Objects are repetitive text: level 1 is several times as fast as level 6 and a few percent larger.
     pub level: u32,
-    /// The time all entries carry, in seconds; the time of the writer's start if absent. Fix it, and equal items give
+    /// Modification time of all entries, in Unix seconds; the current time if unset. With a fixed time, equal items give
     /// equal bytes.
-    pub modified: Option<u64>,
+    pub modified_time: Option<u64>,
 }
 
-impl Default for Options {
+impl Default for WriterOptions {
     fn default() -> Self {
-        Self { level: 1, modified: None }
+        Self { level: 1, modified_time: None }
     }
 }
 
-/// What has been written so far.
+/// Counts of what has been written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct WriteCounts {
     /// Objects.
     pub items: u64,
-    /// Bytes of those objects, once each.
+    /// Bytes of these objects, without copies.
     pub bytes: u64,
-    /// Entries of the tar: two for each object, and the version.
+    /// Tar entries: two for each object, and the version.
     pub entries: u64,
 }
 
-/// Packs objects, one after another, on the caller's thread. What it holds is the compressor's window.
+/// Writes objects one after another, on the caller's thread. It buffers only the window of the compressor.
 ///
 /// # Guarantees
-/// The bytes of an object are written as given. A name that would make an unsafe path is an error, and nothing of that
-/// item is written. Without [`Writer::finish`] the output is not a valid archive.
+/// The bytes of an object are written unchanged. A name that is not a valid path component is an error, and nothing of the
+/// object is written. Without [`Writer::finish`] the output is not a valid archive.
 pub struct Writer<W: Write> {
     tar: tar::Builder<GzEncoder<W>>,
-    modified: u64,
+    modified_time: u64,
     path: String,
-    counts: Counts,
+    counts: WriteCounts,
 }
 
 impl<W: Write> Writer<W> {
-    /// A writer with default options; writes the version at once.
+    /// A writer with default options; writes the format version first.
     pub fn new(out: W) -> Result<Self, Error> {
-        Self::with_options(out, Options::default())
+        Self::with_options(out, WriterOptions::default())
     }
 
     /// As [`Writer::new`].
-    pub fn with_options(out: W, options: Options) -> Result<Self, Error> {
+    pub fn with_options(out: W, options: WriterOptions) -> Result<Self, Error> {
         let tar = tar::Builder::new(GzEncoder::new(out, Compression::new(options.level.min(9))));
-        let modified = options.modified.unwrap_or_else(now);
-        let mut writer = Self { tar, modified, path: String::new(), counts: Counts::default() };
+        let modified_time = options.modified_time.unwrap_or_else(current_unix_time);
+        let mut writer = Self { tar, modified_time, path: String::new(), counts: WriteCounts::default() };
         let version = format!("{}\n", super::FORMAT_VERSION);
         super::VERSION_PATH.clone_into(&mut writer.path);
-        writer.append(version.as_bytes())?;
+        writer.append_entry(version.as_bytes())?;
         Ok(writer)
     }
 
-    /// Adds an object, at both of its paths. `version` is the API version, `v1`, that `json` was read as.
-    pub fn item(
+    /// Adds an object under both of its paths. `version` is the API version of `json`, such as `v1`.
+    pub fn append_object(
         &mut self,
         group_resource: &str,
         version: &str,
@@ -78,31 +78,31 @@ impl<W: Write> Writer<W> {
         path.check()?;
         check_component("version", version)?;
         path.write(None, &mut self.path);
-        self.append(json)?;
+        self.append_entry(json)?;
         path.write(Some(&format!("{version}-preferredversion")), &mut self.path);
-        self.append(json)?;
+        self.append_entry(json)?;
         self.counts.items += 1;
         self.counts.bytes += json.len() as u64;
         Ok(())
     }
 
-    /// What has been written so far.
-    pub fn counts(&self) -> Counts {
+    /// Counts of what has been written.
+    pub fn counts(&self) -> WriteCounts {
         self.counts
     }
 
-    /// Ends the archive and gives the output back; it is not flushed.
+    /// Finishes the archive and returns the output, not flushed.
     pub fn finish(self) -> Result<W, Error> {
         Ok(self.tar.into_inner()?.finish()?)
     }
 
-    fn append(&mut self, content: &[u8]) -> Result<(), Error> {
+    fn append_entry(&mut self, content: &[u8]) -> Result<(), Error> {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Regular);
         header.set_mode(0o755);
         header.set_uid(0);
         header.set_gid(0);
-        header.set_mtime(self.modified);
+        header.set_mtime(self.modified_time);
         header.set_size(content.len() as u64);
         self.tar.append_data(&mut header, &self.path, content)?;
         self.counts.entries += 1;
@@ -116,6 +116,6 @@ impl<W: Write> std::fmt::Debug for Writer<W> {
     }
 }
 
-fn now() -> u64 {
+fn current_unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }

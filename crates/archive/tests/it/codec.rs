@@ -1,8 +1,10 @@
 use plimsoll_archive::codec::{gunzip, gzip, gzip_json, pretty_json, read_gzip_json, read_gzip_list};
-use plimsoll_archive::operations::{BackupOperation, ResourceIdentifier};
-use plimsoll_archive::resource_list::{Action, ResourceList};
+use plimsoll_archive::item_operations::{BackupItemOperation, ResourceIdentifier};
+use plimsoll_archive::resource_list::{ResourceList, RestoreResult};
 use plimsoll_archive::results::Results;
-use plimsoll_archive::volumes::{BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo, PodVolumeInfo, VolumeSnapshot};
+use plimsoll_archive::volume_info::{
+    BackupVolumeInfo, CsiSnapshotInfo, NativeSnapshotInfo, PodVolumeInfo, VolumeSnapshot,
+};
 use serde_json::{Value, json};
 
 #[test]
@@ -15,12 +17,12 @@ fn null_reads_as_an_empty_list() {
 }
 
 #[test]
-fn results_leave_out_what_is_empty_and_count_what_is_there() {
+fn results_omit_empty_fields_and_count_messages() {
     assert_eq!(serde_json::to_value(Results::default()).unwrap(), json!({"errors": {}, "warnings": {}}));
     let mut results = Results::default();
     results.errors.add(Some("demo"), "no");
     results.errors.add(None, "nope");
-    results.warnings.add_own("hm");
+    results.warnings.add_velero("hm");
     let value = json!({
         "errors": {"cluster": ["nope"], "namespaces": {"demo": ["no"]}},
         "warnings": {"velero": ["hm"]},
@@ -34,7 +36,7 @@ fn results_leave_out_what_is_empty_and_count_what_is_there() {
 }
 
 #[test]
-fn a_resource_list_is_sorted_and_says_what_became_of_an_item() {
+fn a_resource_list_is_sorted_and_has_the_result_of_each_item() {
     let mut list = ResourceList::default();
     list.add("v1/Pod", Some("b"), "x");
     list.add("v1/Pod", Some("a"), "y");
@@ -45,10 +47,13 @@ fn a_resource_list_is_sorted_and_says_what_became_of_an_item() {
         r#"{"apps/v1/Deployment":["a/d"],"v1/Namespace":["a"],"v1/Pod":["a/y","b/x"]}"#
     );
     let mut list = ResourceList::default();
-    for (name, action) in
-        [("d", Action::Skipped), ("a", Action::Created), ("b", Action::Updated), ("c", Action::Failed)]
-    {
-        list.add_restored("v1/Pod", Some("ns"), name, action);
+    for (name, result) in [
+        ("d", RestoreResult::Skipped),
+        ("a", RestoreResult::Created),
+        ("b", RestoreResult::Updated),
+        ("c", RestoreResult::Failed),
+    ] {
+        list.add_restored("v1/Pod", Some("ns"), name, result);
     }
     assert_eq!(
         serde_json::to_value(&list).unwrap(),
@@ -58,7 +63,7 @@ fn a_resource_list_is_sorted_and_says_what_became_of_an_item() {
 }
 
 #[test]
-fn item_operations_keep_the_capitals_of_their_identifiers() {
+fn item_operations_have_capitalized_identifiers() {
     let value = json!({
         "spec": {
             "backupName": "b", "backupUID": "u", "backupItemAction": "velero.io/csi-pvc-backupper",
@@ -69,15 +74,15 @@ fn item_operations_keep_the_capitals_of_their_identifiers() {
         "status": {"phase": "InProgress", "nCompleted": 5, "nTotal": 10, "operationUnits": "Bytes",
             "created": "2026-01-01T00:00:00Z"},
     });
-    let operation: BackupOperation = serde_json::from_value(value.clone()).unwrap();
+    let operation: BackupItemOperation = serde_json::from_value(value.clone()).unwrap();
     assert_eq!(operation.spec.resource_identifier.resource, "persistentvolumeclaims");
     assert_eq!(serde_json::to_value(&operation).unwrap(), value);
-    let none: BackupOperation = serde_json::from_value(json!({"spec": {"postOperationItems": null}})).unwrap();
+    let none: BackupItemOperation = serde_json::from_value(json!({"spec": {"postOperationItems": null}})).unwrap();
     assert_eq!(none.spec.post_operation_items, Vec::<ResourceIdentifier>::new());
 }
 
 #[test]
-fn volume_infos_keep_the_capitals_that_others_look_for() {
+fn volume_infos_have_capitalized_fields_where_velero_has() {
     let info = BackupVolumeInfo {
         pv_name: "pv".into(),
         csi_snapshot_info: Some(CsiSnapshotInfo { ready_to_use: Some(true), ..CsiSnapshotInfo::default() }),
@@ -96,18 +101,18 @@ fn volume_infos_keep_the_capitals_that_others_look_for() {
 }
 
 #[test]
-fn the_metadata_is_indented_by_two_and_ends_a_line() {
+fn the_metadata_is_indented_by_two_and_ends_with_a_newline() {
     let text = String::from_utf8(pretty_json(&json!({"kind": "Backup", "spec": {}})).unwrap()).unwrap();
     assert_eq!(text, "{\n  \"kind\": \"Backup\",\n  \"spec\": {}\n}\n");
 }
 
 #[test]
-fn foreign_gzip_is_unpacked_up_to_a_limit() {
+fn untrusted_gzip_is_decompressed_up_to_a_limit() {
     let packed = gzip(&vec![b'a'; 5000]).unwrap();
     assert_eq!(gunzip(packed.as_slice(), 5000).unwrap().len(), 5000);
     assert_eq!(gunzip(packed.as_slice(), 4999).unwrap_err().reason(), "ArchiveTooLarge");
     assert_eq!(gunzip(&packed[..packed.len() - 4], 5000).unwrap_err().reason(), "ArchiveTruncated");
-    assert_eq!(gunzip(b"nothing of the sort".as_slice(), 5000).unwrap_err().reason(), "ArchiveNotGzip");
+    assert_eq!(gunzip(b"this is not gzip".as_slice(), 5000).unwrap_err().reason(), "ArchiveNotGzip");
     let bad = read_gzip_json::<Value>(gzip(b"{").unwrap().as_slice()).unwrap_err();
     assert_eq!(bad.reason(), "ArchiveInvalidMetadata");
 }

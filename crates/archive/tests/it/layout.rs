@@ -1,7 +1,7 @@
 use plimsoll_archive::layout;
 
 #[test]
-fn every_key_is_where_a_velero_looks_for_it() {
+fn every_key_equals_veleros() {
     for (key, expected) in [
         (layout::backup_directory("b"), "backups/b/"),
         (layout::backup_metadata("b"), "backups/b/velero-backup.json"),
@@ -28,7 +28,7 @@ fn every_key_is_where_a_velero_looks_for_it() {
 }
 
 #[test]
-fn a_prefix_goes_in_front_whatever_its_slashes() {
+fn a_prefix_is_prepended_with_one_slash() {
     for prefix in ["velero", "/velero", "velero/", "/velero/"] {
         assert_eq!(layout::with_prefix(prefix, "backups/b/"), "velero/backups/b/");
     }
@@ -37,17 +37,17 @@ fn a_prefix_goes_in_front_whatever_its_slashes() {
 }
 
 #[test]
-fn a_location_with_a_foreign_directory_is_refused_by_name() {
-    assert!(layout::check_top_level(["backups/", "restores", "kopia/", "restic", "plugins", "metadata"]).is_ok());
-    assert!(layout::check_top_level([]).is_ok());
-    let error = layout::check_top_level(["backups/", "photos/", "old/"]).unwrap_err();
-    assert_eq!(error.to_string(), "backup location has unexpected top-level directories: old, photos");
+fn unexpected_top_level_directories_are_an_error() {
+    assert!(layout::validate_top_level(["backups/", "restores", "kopia/", "restic", "plugins", "metadata"]).is_ok());
+    assert!(layout::validate_top_level([]).is_ok());
+    let error = layout::validate_top_level(["backups/", "photos/", "old/"]).unwrap_err();
+    assert_eq!(error.to_string(), "unexpected top-level directories in backup location: old, photos");
 }
 
 #[test]
 fn the_backup_of_a_key_is_its_directory() {
-    assert_eq!(layout::backup_of("backups/b/b.tar.gz"), Some("b"));
-    assert_eq!(layout::backup_of("backups/b/"), Some("b"));
-    assert_eq!(layout::backup_of("backups/"), None);
-    assert_eq!(layout::backup_of("restores/b/x"), None);
+    assert_eq!(layout::backup_name_of_key("backups/b/b.tar.gz"), Some("b"));
+    assert_eq!(layout::backup_name_of_key("backups/b/"), Some("b"));
+    assert_eq!(layout::backup_name_of_key("backups/"), None);
+    assert_eq!(layout::backup_name_of_key("restores/b/x"), None);
 }

@@ -1,12 +1,12 @@
-//! Tests of the backup on disk.
+//! Tests of the storage format of backups.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
-// The fuzz target names its macro by this path; here it only makes a function of it.
+// The fuzz target imports its macro from this path; here the macro defines a function.
 extern crate self as libfuzzer_sys;
 
 #[path = "../../../../fuzz/fuzz_targets/archive.rs"]
-#[allow(unused_attributes, reason = "a program of its own elsewhere")]
+#[allow(unused_attributes, reason = "the fuzz target is a program of its own")]
 mod fuzz_target_of_archives;
 
 mod codec;
@@ -22,7 +22,7 @@ macro_rules! fuzz_target {
 pub(crate) use fuzz_target;
 
 #[test]
-fn the_fuzz_target_stands_what_it_is_most_likely_to_meet() {
+fn the_fuzz_target_accepts_typical_input() {
     for bytes in [&b""[..], b"no archive", &[0; 2048]] {
         for packed in [false, true] {
             fuzz_target_of_archives::target((packed, bytes.to_vec()));

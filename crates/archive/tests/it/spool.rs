@@ -14,7 +14,7 @@ fn spool() -> Spool {
 }
 
 #[test]
-fn rows_come_back_in_run_order_with_what_was_appended() {
+fn rows_are_in_restore_order_with_the_appended_objects() {
     let mut spool = spool();
     for (resource, namespace, name) in [
         ("clusters.cluster.x-k8s.io", Some("a"), "c"),
@@ -47,13 +47,13 @@ fn rows_come_back_in_run_order_with_what_was_appended() {
         [("namespaces", 0..2), ("deployments.apps", 2..3), ("pods", 3..6), ("clusters.cluster.x-k8s.io", 6..7)]
     );
     assert_eq!(sealed.read(4).unwrap().json, b"pods/z");
-    assert_eq!(sealed.read(7).unwrap_err().reason(), "SpoolDamaged");
+    assert_eq!(sealed.read(7).unwrap_err().reason(), "SpoolCorrupted");
 }
 
 #[test]
 fn the_limit_is_checked_before_anything_is_written() {
     let mut spool = Spool::create(&std::env::temp_dir(), 2000).unwrap();
-    // Noise, so that it does not shrink.
+    // Incompressible.
     let noise = |seed: u64| -> Vec<u8> {
         let mut state = seed | 1;
         (0..300_000u32)
@@ -69,7 +69,7 @@ fn the_limit_is_checked_before_anything_is_written() {
 }
 
 #[test]
-fn nothing_with_a_name_is_left_in_the_scratch_directory() {
+fn the_scratch_file_is_unlinked() {
     let directory = tempfile::tempdir().unwrap();
     let mut spool = Spool::create(directory.path(), 1 << 20).unwrap();
     spool.append("secrets", Some("a"), "s", b"secret").unwrap();
@@ -79,7 +79,7 @@ fn nothing_with_a_name_is_left_in_the_scratch_directory() {
 }
 
 #[test]
-fn names_that_only_differ_far_behind_are_told_apart() {
+fn long_names_with_the_same_prefix_are_distinguished() {
     let mut spool = spool();
     let name = |i: usize| format!("{}{i}", "n".repeat(100));
     for i in 0..20 {
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn every_object_is_found_again_with_its_own_bytes(
+    fn every_object_is_found_with_its_bytes(
         objects in prop::collection::btree_map(("[abc]", prop::option::of("[a-z]{1,3}"), "[a-zé]{1,70}"), 0usize..200_000, 0..40)
     ) {
         let mut spool = spool();

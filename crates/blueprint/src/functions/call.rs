@@ -1,4 +1,4 @@
-//! One call of a function: what it gets, what it may ask of whoever runs it, and how it says how far it is.
+//! One call of a function: its inputs, its host and its progress.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,74 +10,74 @@ use plimsoll_progress::{Task, Total, Unit};
 use sha2::{Digest, Sha256};
 
 use super::arguments::Arguments;
-use super::movers::Movers;
-use super::table::Shown;
+use super::data_movers::DataMovers;
+use super::function_spec::ProgressKind;
 use crate::Error;
 use crate::board::{Outputs, Sample};
 use crate::params::Params;
 use crate::percent::{self, Bytes, Step};
 
-/// A function of Kanister that this program can run.
+/// A supported function of Kanister.
 pub trait Function: Send + Sync {
-    /// What becomes of a phase whose server died while it ran.
-    fn again(&self) -> Again;
-    /// Does the work. Dropping the future stops it; what it started in the cluster goes with [`Call::clean_up`].
+    /// How to handle a phase whose server stopped while it ran.
+    fn resume_policy(&self) -> ResumePolicy;
+    /// Runs the function. Dropping the future stops it; [`Call::clean_up`] deletes what it created in the cluster.
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>>;
-    /// How far it is.
+    /// The progress, for the status.
     fn progress(&self, call: &Call) -> Result<Sample, Error> {
         Ok(call.gauge.sample())
     }
 }
 
-/// What becomes of a phase whose server died while it ran.
+/// How to handle a phase whose server stopped while it ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
-    /// It may be run again.
+pub enum ResumePolicy {
+    /// Run it again.
     Repeat,
-    /// It is taken up again if its pod is still there, or if its pod was never made.
-    TakeUp,
-    /// Nobody can tell what was done.
+    /// Resume it if its pod still exists, or if its pod was never created.
+    Resume,
+    /// Fail it: what was done is unknown.
     Never,
 }
 
-/// What a function asks of the process that runs it.
+/// The process that runs a function.
 pub trait Host: Send + Sync {
-    /// Leave to act. Asked before every effect.
-    fn effect(&self) -> Result<(), Error>;
-    /// A place where a test may end this process.
-    fn point(&self, name: &'static str);
-    /// What was remembered under this key, by this process or by one before it.
+    /// Called before every effect: fails if the process is no longer the leader.
+    fn authorize_effect(&self) -> Result<(), Error>;
+    /// A failpoint: a test may kill this process here.
+    fn failpoint(&self, name: &'static str);
+    /// The value stored under this key, by this process or an earlier one.
     fn recall(&self, key: &str) -> Option<String>;
-    /// Remembers something for as long as the phase runs: durable once this returns.
+    /// Stores a value while the phase runs; durable once this returns.
     fn remember<'a>(&'a self, key: &'a str, value: String) -> BoxFuture<'a, Result<(), Error>>;
-    /// A line for the log of the set.
+    /// Writes a line to the log of the ActionSet.
     fn log(&self, line: &str);
 }
 
-/// How pods of an action look, as its user wants them.
+/// Settings of the pods of an action.
 #[derive(Clone, Debug, Default)]
-pub struct PodStyle {
-    /// Merged over their spec.
-    pub overriding: Option<serde_json::Value>,
-    /// Their labels.
+pub struct PodSettings {
+    /// `podOverride`: merged over the spec.
+    pub pod_override: Option<serde_json::Value>,
+    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Their annotations.
+    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// How our `kando` is put over the image's own, if it is.
-    pub tools: Option<Tools>,
+    /// The image whose `kando` replaces that of the pod's image, if set.
+    pub tools_image: Option<ToolsImage>,
 }
 
-/// Our own program for the inside of pods.
+/// The image with the `kando` program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tools {
-    /// An image that has it.
+pub struct ToolsImage {
+    /// The image.
     pub image: String,
-    /// Its path there.
+    /// The path of the program in the image.
     pub program: String,
 }
 
-/// Set, action and phase, made unique: what pods are named after and labelled with.
-pub fn identity_of(parts: &[&str]) -> String {
+/// A unique id of ActionSet, action and phase, for names and labels of pods.
+pub fn phase_identity(parts: &[&str]) -> String {
     let digest = Sha256::digest(parts.join("\n"));
     hex::encode(&digest[..6])
 }
@@ -86,107 +86,107 @@ pub fn identity_of(parts: &[&str]) -> String {
 pub struct Call {
     /// The cluster.
     pub client: Client,
-    /// The server's namespace.
-    pub home: String,
-    /// The service account of pods in the server's namespace.
-    pub account: Option<String>,
-    /// Set, action and phase, made unique: what pods are named after.
+    /// The namespace of the server.
+    pub server_namespace: String,
+    /// The service account of pods in the namespace of the server.
+    pub service_account: Option<String>,
+    /// A unique id of ActionSet, action and phase, for names and labels of pods.
     pub identity: String,
     /// `action/phase`, for messages.
     pub label: String,
-    /// The arguments; rendered, unless the function does that itself.
+    /// The arguments; rendered unless the function renders them itself.
     pub arguments: Arguments,
-    /// What templates see.
+    /// The template parameters.
     pub params: Params,
-    /// How its pods look.
-    pub style: PodStyle,
-    /// The set, as the owner of pods in its own namespace.
+    /// Settings of its pods.
+    pub pod_settings: PodSettings,
+    /// The ActionSet, as the owner of pods in its namespace.
     pub owner: OwnerReference,
     /// The task of the phase.
     pub task: Task,
-    /// How far it is.
+    /// The progress.
     pub gauge: Gauge,
     /// The process that runs it.
     pub host: Arc<dyn Host>,
-    /// What moves data where restic is not.
-    pub movers: Option<Arc<dyn Movers>>,
-    /// An earlier process had begun with it.
-    pub taken_over: bool,
-    /// Pods to remove at the end.
+    /// Data movers for containers without restic.
+    pub data_movers: Option<Arc<dyn DataMovers>>,
+    /// Whether an earlier process started the phase.
+    pub resumed: bool,
+    /// Pods to delete at the end.
     pub(super) pods: Mutex<Vec<(String, String)>>,
 }
 
 impl Call {
     /// A call; the gauge reports on `task`.
-    #[expect(clippy::too_many_arguments, reason = "each of them is a fact of its own")]
+    #[expect(clippy::too_many_arguments, reason = "each argument is independent of the others")]
     pub fn new(
         client: Client,
-        home: String,
+        server_namespace: String,
         identity: &[&str],
         label: String,
         arguments: Arguments,
         params: Params,
-        style: PodStyle,
+        pod_settings: PodSettings,
         owner: OwnerReference,
         task: Task,
-        shown: Shown,
+        shown: ProgressKind,
         host: Arc<dyn Host>,
     ) -> Self {
-        let identity = identity_of(identity);
+        let identity = phase_identity(identity);
         let gauge = Gauge::new(shown, task.clone());
         Self {
             client,
-            home,
-            account: None,
+            server_namespace,
+            service_account: None,
             identity,
             label,
             arguments,
             params,
-            style,
+            pod_settings,
             owner,
             task,
             gauge,
             host,
-            movers: None,
-            taken_over: false,
+            data_movers: None,
+            resumed: false,
             pods: Mutex::default(),
         }
     }
 
-    /// A line for the log, without secrets.
+    /// Writes a line to the log, with secrets redacted.
     pub fn log(&self, line: &str) {
         self.host.log(&format!("{}: {}", self.label, self.params.redact(line)));
     }
 }
 
-/// Where bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Into the store.
+    /// To the store.
     #[default]
-    Up,
-    /// Out of it.
-    Down,
+    Upload,
+    /// From the store.
+    Download,
 }
 
-/// What one mover has moved.
+/// The progress of one data mover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Where to.
+pub struct TransferProgress {
+    /// The direction.
     pub direction: Direction,
-    /// Bytes looked at.
+    /// Bytes processed.
     pub read: u64,
-    /// Bytes to look at, if that is known.
+    /// Total bytes, if known.
     pub total: Option<u64>,
-    /// Bytes that really went over the line, once somebody says it.
+    /// Bytes transferred, once reported.
     pub sent: Option<u64>,
-    /// Seconds left, at most.
+    /// Maximum of the seconds left.
     pub seconds_left: Option<u64>,
 }
 
-/// How far a call is.
+/// The progress of a call.
 pub struct Gauge {
-    shown: Shown,
+    shown: ProgressKind,
     task: Task,
     state: Mutex<State>,
 }
@@ -194,22 +194,22 @@ pub struct Gauge {
 #[derive(Default)]
 struct State {
     step: Step,
-    movers: BTreeMap<String, Moved>,
+    data_movers: BTreeMap<String, TransferProgress>,
 }
 
 impl Gauge {
-    fn new(shown: Shown, task: Task) -> Self {
-        if shown == Shown::Steps {
+    fn new(shown: ProgressKind, task: Task) -> Self {
+        if shown == ProgressKind::Steps {
             task.meter(Unit::Steps).set_total(Total::Final(3));
         }
         Self { shown, task, state: Mutex::default() }
     }
 
-    /// The next step has been reached.
+    /// Advances to a step.
     pub fn reach(&self, step: Step) {
         let mut state = self.lock();
         state.step = state.step.max(step);
-        if self.shown == Shown::Steps {
+        if self.shown == ProgressKind::Steps {
             self.task.meter(Unit::Steps).set_done(match state.step {
                 Step::Prerequisites => 0,
                 Step::Execution => 1,
@@ -219,11 +219,11 @@ impl Gauge {
         self.task.touch();
     }
 
-    /// What one of several movers has moved so far.
-    pub fn moved(&self, mover: &str, moved: Moved) {
+    /// Sets the progress of one of several data movers.
+    pub fn moved(&self, mover: &str, moved: TransferProgress) {
         let mut state = self.lock();
-        state.movers.insert(mover.to_owned(), moved);
-        let bytes = sum(&state.movers);
+        state.data_movers.insert(mover.to_owned(), moved);
+        let bytes = sum(&state.data_movers);
         let meter = self.task.meter(Unit::Bytes);
         if let Some(total) = bytes.total {
             meter.set_total(Total::Growing(total));
@@ -231,28 +231,29 @@ impl Gauge {
         meter.set_done(bytes.done);
     }
 
-    /// Whether bytes are what its phase goes by.
-    pub fn goes_by_bytes(&self) -> bool {
-        self.shown == Shown::Bytes
+    /// Whether the progress of the phase is measured in bytes.
+    pub fn is_measured_in_bytes(&self) -> bool {
+        self.shown == ProgressKind::Bytes
     }
 
-    /// How far it is, for a status.
+    /// The progress, for the status.
     pub fn sample(&self) -> Sample {
         let state = self.lock();
         let of = |direction: Direction| {
-            state.movers.values().filter(move |moved| moved.direction == direction).copied().collect::<Vec<_>>()
+            state.data_movers.values().filter(move |moved| moved.direction == direction).copied().collect::<Vec<_>>()
         };
-        let (up, down) = (of(Direction::Up), of(Direction::Down));
-        let sent = |all: &[Moved]| all.iter().filter_map(|moved| moved.sent).reduce(u64::saturating_add);
-        let total =
-            |all: &[Moved]| all.iter().map(|moved| moved.total).sum::<Option<u64>>().filter(|_| !all.is_empty());
+        let (up, down) = (of(Direction::Upload), of(Direction::Download));
+        let sent = |all: &[TransferProgress]| all.iter().filter_map(|moved| moved.sent).reduce(u64::saturating_add);
+        let total = |all: &[TransferProgress]| {
+            all.iter().map(|moved| moved.total).sum::<Option<u64>>().filter(|_| !all.is_empty())
+        };
         Sample {
-            percent: percent::running(self.shown, state.step, sum(&state.movers)),
+            percent: percent::running(self.shown, state.step, sum(&state.data_movers)),
             uploaded: sent(&up),
             upload_total: total(&up),
             downloaded: sent(&down),
             download_total: total(&down),
-            seconds_left: state.movers.values().filter_map(|moved| moved.seconds_left).max(),
+            seconds_left: state.data_movers.values().filter_map(|moved| moved.seconds_left).max(),
         }
     }
 
@@ -261,8 +262,8 @@ impl Gauge {
     }
 }
 
-fn sum(movers: &BTreeMap<String, Moved>) -> Bytes {
-    let done = movers.values().fold(0, |sum: u64, moved| sum.saturating_add(moved.read));
-    let total = movers.values().map(|moved| moved.total).sum::<Option<u64>>();
-    Bytes { done, total: total.filter(|_| !movers.is_empty()) }
+fn sum(data_movers: &BTreeMap<String, TransferProgress>) -> Bytes {
+    let done = data_movers.values().fold(0, |sum: u64, moved| sum.saturating_add(moved.read));
+    let total = data_movers.values().map(|moved| moved.total).sum::<Option<u64>>();
+    Bytes { done, total: total.filter(|_| !data_movers.is_empty()) }
 }

@@ -1,4 +1,4 @@
-//! Functions that change or await objects of the cluster.
+//! Functions that modify objects of the cluster.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use plimsoll_api::kanister::v1alpha1::ObjectReference;
 use plimsoll_progress::{Total, Unit};
 use serde_json::{Value, json};
 
-use super::call::{Again, Call, Function};
+use super::call::{Call, Function, ResumePolicy};
 use crate::Error;
 use crate::board::Outputs;
 use crate::params;
 use crate::percent::Step;
 
-/// How often a state is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval of reads of an object.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Creates, deletes or patches objects.
 pub struct KubeOps;
-/// Changes how many replicas a workload has.
+/// Scales a workload.
 pub struct ScaleWorkload;
 
 impl Function for KubeOps {
-    fn again(&self) -> Again {
-        Again::Repeat
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Repeat
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
@@ -37,7 +37,10 @@ impl Function for KubeOps {
                 "delete" => delete(call).await?,
                 "patch" => patch(call).await?,
                 other => {
-                    return Err(Error::argument("operation", format!("is {other:?}, not create, delete or patch")));
+                    return Err(Error::argument(
+                        "operation",
+                        format!("expected create, delete or patch, found {other:?}"),
+                    ));
                 }
             };
             call.gauge.reach(Step::Cleanup);
@@ -46,7 +49,7 @@ impl Function for KubeOps {
     }
 }
 
-fn described(resource: &ApiResource, name: &str, namespace: Option<&str>) -> Outputs {
+fn object_outputs(resource: &ApiResource, name: &str, namespace: Option<&str>) -> Outputs {
     let fields = json!({
         "apiVersion": resource.version, "group": resource.group, "resource": resource.plural, "kind": resource.kind,
         "name": name, "namespace": namespace.unwrap_or_default(),
@@ -62,37 +65,37 @@ async fn create(call: &Call) -> Result<Outputs, Error> {
         resolved.push(resolve(call, document, &default).await?);
     }
     if resolved.is_empty() {
-        return Err(Error::argument("spec", "holds no object"));
+        return Err(Error::argument("spec", "no objects"));
     }
     call.gauge.reach(Step::Execution);
     let mut outputs = Outputs::new();
     for (api, resource, object) in resolved {
-        call.host.effect()?;
-        call.host.point("phase.object.before");
+        call.host.authorize_effect()?;
+        call.host.failpoint("phase.object.before");
         let name = object.metadata.name.clone().unwrap_or_default();
         let namespace = object.metadata.namespace.clone();
         let name = match api.create(&PostParams::default(), &object).await {
             Ok(created) => created.metadata.name.unwrap_or(name),
-            // The server died after it had made it.
-            Err(kube::Error::Api(status)) if status.code == 409 && call.taken_over => name,
+            // An earlier server stopped after it had created the object.
+            Err(kube::Error::Api(status)) if status.code == 409 && call.resumed => name,
             Err(error) => return Err(Error::api(format!("create {} {name}", resource.plural), error)),
         };
-        call.host.point("phase.object.after");
-        outputs = described(&resource, &name, namespace.as_deref());
+        call.host.failpoint("phase.object.after");
+        outputs = object_outputs(&resource, &name, namespace.as_deref());
     }
     Ok(outputs)
 }
 
 /// The documents of a YAML stream.
 fn documents(text: &str) -> Result<Vec<Value>, Error> {
-    let wrong = |error: String| Error::argument("spec", format!("is not YAML: {error}"));
+    let invalid = |error: String| Error::argument("spec", format!("invalid YAML: {error}"));
     let mut found = Vec::new();
     for part in text.split("\n---") {
         let part = part.trim_start_matches("---");
         if part.trim().is_empty() {
             continue;
         }
-        let value: Value = serde_saphyr::from_str(part).map_err(|e| wrong(e.to_string()))?;
+        let value: Value = serde_saphyr::from_str(part).map_err(|e| invalid(e.to_string()))?;
         if !value.is_null() {
             found.push(value);
         }
@@ -108,7 +111,7 @@ async fn resolve(
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     if api_version.is_empty() || kind.is_empty() {
-        return Err(Error::argument("spec", "its object has no apiVersion or no kind"));
+        return Err(Error::argument("spec", "object without apiVersion or kind"));
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let gvk = GroupVersionKind::gvk(group, version, &kind);
@@ -123,13 +126,13 @@ async fn resolve(
     Ok((Api::namespaced_with(call.client.clone(), &namespace, &resource), resource, object))
 }
 
-/// The object that `objectReference` means.
-fn referred(call: &Call) -> Result<(Api<DynamicObject>, ApiResource, String, Option<String>), Error> {
+/// The object of `objectReference`.
+fn referenced_object(call: &Call) -> Result<(Api<DynamicObject>, ApiResource, String, Option<String>), Error> {
     let reference = call.arguments.reference("objectReference")?;
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (name, plural, version) = (text(&reference.name), text(&reference.resource), text(&reference.api_version));
     if name.is_empty() || plural.is_empty() || version.is_empty() {
-        return Err(Error::argument("objectReference", "needs apiVersion, resource and name"));
+        return Err(Error::argument("objectReference", "apiVersion, resource and name are required"));
     }
     let (group, version) = match version.split_once('/') {
         Some((group, version)) => (group.to_owned(), version.to_owned()),
@@ -150,36 +153,37 @@ fn referred(call: &Call) -> Result<(Api<DynamicObject>, ApiResource, String, Opt
 }
 
 async fn delete(call: &Call) -> Result<Outputs, Error> {
-    let (api, resource, name, namespace) = referred(call)?;
+    let (api, resource, name, namespace) = referenced_object(call)?;
     call.gauge.reach(Step::Execution);
-    call.host.effect()?;
-    call.host.point("phase.object.before");
-    let gone = match api.delete(&name, &DeleteParams::default()).await {
+    call.host.authorize_effect()?;
+    call.host.failpoint("phase.object.before");
+    let deleted = match api.delete(&name, &DeleteParams::default()).await {
         Ok(_) => false,
-        Err(kube::Error::Api(status)) if status.code == 404 && call.taken_over => true,
+        Err(kube::Error::Api(status)) if status.code == 404 && call.resumed => true,
         Err(error) => return Err(Error::api(format!("delete {} {name}", resource.plural), error)),
     };
-    call.host.point("phase.object.after");
-    let _waiting = (!gone).then(|| call.task.wait(format!("waiting for {} {name} to be gone", resource.plural)));
-    while !gone
+    call.host.failpoint("phase.object.after");
+    let _waiting =
+        (!deleted).then(|| call.task.wait(format!("waiting for the deletion of {} {name}", resource.plural)));
+    while !deleted
         && api.get_opt(&name).await.map_err(|e| Error::api(format!("read {} {name}", resource.plural), e))?.is_some()
     {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    Ok(described(&resource, &name, namespace.as_deref()))
+    Ok(object_outputs(&resource, &name, namespace.as_deref()))
 }
 
 async fn patch(call: &Call) -> Result<Outputs, Error> {
     let text = call.arguments.text("spec")?;
-    let patch = documents(&text)?.into_iter().next().ok_or_else(|| Error::argument("spec", "is empty"))?;
-    let (api, resource, name, namespace) = referred(call)?;
+    let patch = documents(&text)?.into_iter().next().ok_or_else(|| Error::argument("spec", "empty"))?;
+    let (api, resource, name, namespace) = referenced_object(call)?;
     call.gauge.reach(Step::Execution);
-    call.host.effect()?;
+    call.host.authorize_effect()?;
     let what = || format!("patch {} {name}", resource.plural);
-    call.host.point("phase.object.before");
+    call.host.failpoint("phase.object.before");
     match api.patch(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
         Ok(_) => {}
-        // Custom resources have no marks that a strategic patch could go by.
+        // Custom resources do not support strategic merge patches.
         Err(kube::Error::Api(status)) if status.code == 415 => {
             api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
@@ -187,21 +191,21 @@ async fn patch(call: &Call) -> Result<Outputs, Error> {
         }
         Err(error) => return Err(Error::api(what(), error)),
     }
-    call.host.point("phase.object.after");
-    Ok(described(&resource, &name, namespace.as_deref()))
+    call.host.failpoint("phase.object.after");
+    Ok(object_outputs(&resource, &name, namespace.as_deref()))
 }
 
 impl Function for ScaleWorkload {
-    fn again(&self) -> Again {
-        Again::Repeat
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Repeat
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
         Box::pin(async move {
             let target = Target::of(call)?;
-            let wanted = call.arguments.count("replicas")?;
+            let request = call.arguments.count("replicas")?;
             let before = target.read(call).await?;
-            // Known already if the server died after it had scaled: what stands there now is then not the original.
+            // Stored by an earlier server that may have scaled the workload already.
             let original = if let Some(known) = call.host.recall("originalReplicaCount") {
                 known
             } else {
@@ -209,9 +213,9 @@ impl Function for ScaleWorkload {
                 call.host.remember("originalReplicaCount", now.clone()).await?;
                 now
             };
-            target.scale(call, wanted).await?;
+            target.scale(call, request).await?;
             if call.arguments.flag("waitForReady", true)? {
-                target.wait(call, wanted).await?;
+                target.wait(call, request).await?;
             }
             Ok(json!({ "originalReplicaCount": original }).as_object().cloned().unwrap_or_default())
         })
@@ -234,14 +238,14 @@ impl Target {
         let own = kinds.iter().find(|(field, _)| tree[*field].is_object());
         let of_own = |field: &str| own.and_then(|(kind, _)| tree[*kind][field].as_str()).map(str::to_owned);
         let needed = |name: &str, value: Option<String>| {
-            value.ok_or_else(|| Error::argument(name, "is missing, and the object of the action is no workload"))
+            value.ok_or_else(|| Error::argument(name, "missing, and the object of the action is not a workload"))
         };
         let kind =
             needed("kind", text("kind")?.or_else(|| own.map(|(_, kind)| (*kind).to_owned())))?.to_ascii_lowercase();
         if !kinds.iter().any(|(_, known)| *known == kind) {
             return Err(Error::argument(
                 "kind",
-                format!("is {kind:?}, not StatefulSet, Deployment or DeploymentConfig"),
+                format!("expected StatefulSet, Deployment or DeploymentConfig, found {kind:?}"),
             ));
         }
         let namespace = needed("namespace", text("namespace")?.or_else(|| of_own("Namespace")))?;
@@ -264,50 +268,50 @@ impl Target {
         };
         let api: Api<DynamicObject> =
             Api::namespaced_with(call.client.clone(), &self.namespace, &ApiResource::from_gvk(&gvk));
-        call.host.effect()?;
-        call.host.point("phase.scale.before");
+        call.host.authorize_effect()?;
+        call.host.failpoint("phase.scale.before");
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
         api.patch(&self.name, &PatchParams::default(), &patch)
             .await
             .map_err(|e| Error::api(format!("scale {}", self.path()), e))?;
-        call.host.point("phase.scale.after");
+        call.host.failpoint("phase.scale.after");
         Ok(())
     }
 
-    async fn wait(&self, call: &Call, wanted: u32) -> Result<(), Error> {
+    async fn wait(&self, call: &Call, request: u32) -> Result<(), Error> {
         let ready = call.task.meter(Unit::Items);
-        ready.set_total(Total::Growing(u64::from(wanted.max(1))));
-        let waiting = call.task.wait(format!("waiting for {} to have {wanted} ready replicas", self.path()));
+        ready.set_total(Total::Growing(u64::from(request.max(1))));
+        let waiting = call.task.wait(format!("waiting for {} to have {request} ready replicas", self.path()));
         loop {
-            let (object, pods) = match self.look(call, wanted).await {
-                // An API server that does not answer is asked again.
+            let (object, pods) = match self.read_until_answered(call, request).await {
+                // Retried while the API server is unavailable.
                 Err(error) if error.is_retryable() => {
                     call.task.hint(error.to_string());
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                     continue;
                 }
-                answer => answer?,
+                result => result?,
             };
             let status = |field: &str| object["status"][field].as_u64().unwrap_or(0);
             let seen = status("observedGeneration") >= object["metadata"]["generation"].as_u64().unwrap_or(0);
             let (there, up) = (status("replicas"), status("readyReplicas"));
-            ready.set_done(if wanted > 0 { up.min(u64::from(wanted)) } else { 0 });
-            if seen && there == u64::from(wanted) && up == u64::from(wanted) && pods == 0 {
+            ready.set_done(if request > 0 { up.min(u64::from(request)) } else { 0 });
+            if seen && there == u64::from(request) && up == u64::from(request) && pods == 0 {
                 drop(waiting);
                 return Ok(());
             }
-            call.task.hint(format!("{there} replicas, {up} of them ready"));
-            tokio::time::sleep(LOOK).await;
+            call.task.hint(format!("{up} of {there} replicas ready"));
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The workload, and how many pods have still to go.
-    async fn look(&self, call: &Call, wanted: u32) -> Result<(Value, usize), Error> {
+    /// The workload, and the number of pods that still exist.
+    async fn read_until_answered(&self, call: &Call, request: u32) -> Result<(Value, usize), Error> {
         let object = self.read(call).await?;
-        Ok((object, if wanted == 0 { self.pods_left(call).await? } else { 0 }))
+        Ok((object, if request == 0 { self.pods_left(call).await? } else { 0 }))
     }
 
-    /// Pods that are still there hold their volumes.
+    /// Pods that still exist keep their volumes attached.
     async fn pods_left(&self, call: &Call) -> Result<usize, Error> {
         let Some(workload) =
             call.params.workload.as_ref().filter(|known| known.name == self.name && known.namespace == self.namespace)
@@ -325,7 +329,7 @@ impl Target {
     }
 }
 
-/// An object by its reference, for conditions.
+/// Reads an object by reference, for conditions.
 pub async fn read(call: &Call, reference: &ObjectReference) -> Result<Value, Error> {
     params::read_reference(&call.client, reference).await
 }

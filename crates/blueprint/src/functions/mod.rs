@@ -1,58 +1,59 @@
-//! Kanister's functions: what each one is called, takes and gives, and how it is done.
+//! Kanister's functions: specification and implementation.
 //!
-//! A function has no state of its own: what belongs to one run is in its [`Call`], so that two phases of the same function never
-//! touch each other's.
+//! A function is stateless: the state of one run is in its [`Call`], so that two phases with the same function are independent.
 
 pub mod arguments;
+mod backup_path;
 mod call;
-mod csi;
-mod data;
+mod commands;
+mod container_mover;
+mod csi_snapshot;
+pub mod data_movers;
 mod exec;
+pub mod function_spec;
 mod kube_ops;
 mod location_delete;
-mod log;
-pub mod movers;
-mod own;
+mod pod_io;
+mod pod_log;
 mod pods;
 mod restic;
-mod save;
-mod snapshots;
-pub mod table;
-mod talk;
-mod tasks;
+mod snapshot_objects;
+mod volume_data;
 mod wait;
 
-pub use call::{Again, Call, Direction, Function, Gauge, Host, Moved, PodStyle, Tools, identity_of};
+pub use call::{
+    Call, Direction, Function, Gauge, Host, PodSettings, ResumePolicy, ToolsImage, TransferProgress, phase_identity,
+};
 pub use pods::{OWN_KANDO, remove_pods};
-pub use restic::Saved;
+pub use restic::BackupSummary;
 
-/// The function of this name, if this program can run it.
+/// The function with this name, if it is supported.
 pub fn find(name: &str) -> Option<&'static dyn Function> {
     Some(match name {
-        "KubeTask" => &tasks::KubeTask,
-        "KubeExec" => &tasks::KubeExec,
-        "KubeExecAll" => &tasks::KubeExecAll,
-        "PrepareData" => &tasks::PrepareData,
-        "MultiContainerRun" => &tasks::MultiContainerRun,
+        "KubeTask" => &commands::KubeTask,
+        "KubeExec" => &commands::KubeExec,
+        "KubeExecAll" => &commands::KubeExecAll,
+        "PrepareData" => &commands::PrepareData,
+        "MultiContainerRun" => &commands::MultiContainerRun,
         "KubeOps" => &kube_ops::KubeOps,
         "ScaleWorkload" => &kube_ops::ScaleWorkload,
         "Wait" => &wait::Wait,
         "WaitV2" => &wait::WaitV2,
         "LocationDelete" => &location_delete::LocationDelete,
-        "BackupData" => &data::BackupData,
-        "BackupDataAll" => &data::BackupDataAll,
-        "BackupDataStats" => &data::BackupDataStats,
-        "RestoreData" => &data::RestoreData,
-        "RestoreDataAll" => &data::RestoreDataAll,
-        "CopyVolumeData" => &data::CopyVolumeData,
-        "DeleteData" => &data::DeleteData,
-        "DeleteDataAll" => &data::DeleteDataAll,
-        "CheckRepository" => &data::CheckRepository,
-        "CreateCSISnapshot" => &csi::CreateSnapshot,
-        "CreateCSISnapshotStatic" => &csi::CreateSnapshotStatic,
-        "RestoreCSISnapshot" => &csi::RestoreSnapshot,
-        "DeleteCSISnapshot" => &csi::DeleteSnapshot,
-        "DeleteCSISnapshotContent" => &csi::DeleteSnapshotContent,
+        "BackupData" => &volume_data::BackupData,
+        "BackupDataAll" => &volume_data::BackupDataAll,
+        "BackupDataStats" => &volume_data::BackupDataStats,
+        "RestoreData" => &volume_data::RestoreData,
+        "RestoreDataAll" => &volume_data::RestoreDataAll,
+        "CopyVolumeData" => &volume_data::CopyVolumeData,
+        "DeleteData" => &volume_data::DeleteData,
+        "DeleteDataAll" => &volume_data::DeleteDataAll,
+        "CheckRepository" => &volume_data::CheckRepository,
+        "CreateCSISnapshot" => &csi_snapshot::CreateSnapshot,
+        "CreateCSISnapshotStatic" => &csi_snapshot::CreateSnapshotStatic,
+        "RestoreCSISnapshot" => &csi_snapshot::RestoreSnapshot,
+        "DeleteCSISnapshot" => &csi_snapshot::DeleteSnapshot,
+        "DeleteCSISnapshotContent" => &csi_snapshot::DeleteSnapshotContent,
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! Pods that a phase starts: made under a name that a second server finds again, watched with a reason, removed at the end.
+//! Pods that a phase creates: with a deterministic name, monitored, and deleted at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,45 +6,45 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use plimsoll_select::strategic::{self, Hint};
+use plimsoll_select::strategic_merge_patch::{self, PatchSchema};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::{Call, Tools};
-use super::log::{Heard, each_piece};
-use super::talk::Talk;
+use super::call::{Call, ToolsImage};
+use super::pod_io::PodOutput;
+use super::pod_log::{LogPosition, read_chunks};
 use crate::Error;
 use crate::board::Outputs;
 
-/// How long a pod may take to start.
-const START_LIMIT: Duration = Duration::from_mins(15);
-/// How often a pod is looked at.
-const LOOK: Duration = Duration::from_millis(250);
-/// Annotation on an ActionSet's pods or in a blueprint's `podAnnotations`: leave the image's own `kando` alone.
+/// Timeout of the start of a pod.
+const START_TIMEOUT: Duration = Duration::from_mins(15);
+/// Interval of reads of a pod.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Annotation in `podAnnotations`: `true` keeps the `kando` of the pod's image.
 pub const OWN_KANDO: &str = "plimsoll.dev/own-kando";
-/// Label: which phase a pod belongs to.
-const PHASE: &str = "plimsoll.dev/phase";
-/// Where Kanister's images have it.
-const KANDO: &str = "/usr/local/bin/kando";
-/// The name of the container that Kanister's pods have.
+/// Label: the phase of a pod.
+const PHASE_LABEL: &str = "plimsoll.dev/phase";
+/// The path of `kando` in Kanister's images.
+const KANDO_PATH: &str = "/usr/local/bin/kando";
+/// The container name of Kanister's pods.
 pub const CONTAINER: &str = "container";
 
-/// A pod to be.
+/// A pod to create.
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    /// What its name begins with.
+pub struct PodRequest {
+    /// Prefix of the name.
     pub prefix: &'static str,
-    /// Where it runs.
+    /// The namespace.
     pub namespace: String,
-    /// Its spec.
+    /// The spec.
     pub spec: Value,
-    /// To tell several pods of one phase apart.
+    /// Distinguishes several pods of one phase.
     pub part: String,
-    /// Whether it runs a command of the blueprint, which may call `kando`.
+    /// Whether it runs a command of the blueprint, which may use `kando`.
     pub runs_a_command: bool,
 }
 
-impl Wanted {
+impl PodRequest {
     /// A pod with one container.
     pub fn task(prefix: &'static str, namespace: String, image: &str, command: &[String]) -> Self {
         let spec = json!({
@@ -56,15 +56,15 @@ impl Wanted {
         Self { prefix, namespace, spec, part: String::new(), runs_a_command: true }
     }
 
-    /// A pod that does nothing but be there, with claims where they belong.
+    /// An idle pod with mounted claims.
     pub fn idle(prefix: &'static str, namespace: String, image: &str, claims: &BTreeMap<String, String>) -> Self {
         let command = ["sh", "-c", "tail -f /dev/null"].map(str::to_owned);
-        let mut wanted = Self { runs_a_command: false, ..Self::task(prefix, namespace, image, &command) };
-        wanted.mount(claims);
-        wanted
+        let mut request = Self { runs_a_command: false, ..Self::task(prefix, namespace, image, &command) };
+        request.mount(claims);
+        request
     }
 
-    /// Mounts claims in its containers.
+    /// Mounts claims in all containers.
     pub fn mount(&mut self, claims: &BTreeMap<String, String>) {
         let name = |index: usize| format!("vol-{index}");
         let volumes: Vec<_> = claims
@@ -84,16 +84,16 @@ impl Wanted {
     }
 }
 
-/// A pod that is there.
+/// An existing pod.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct PodHandle {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
 
-impl Made {
+impl PodHandle {
     /// `namespace/name`.
     pub fn path(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -109,116 +109,116 @@ impl Call {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Makes a pod, or finds the one that an earlier process made. One that was made and is gone is never made again, unless
-    /// the function may be repeated anyway.
-    pub async fn make(&self, wanted: &Wanted, repeats: bool) -> Result<Made, Error> {
-        let mut name = format!("{}{}", wanted.prefix, self.identity);
-        if !wanted.part.is_empty() {
-            name += &format!("-{}", wanted.part);
+    /// Creates a pod, or finds the one that an earlier process created. A pod that was created and no longer exists is created
+    /// again only if the function is repeatable.
+    pub async fn create_pod(&self, request: &PodRequest, repeatable: bool) -> Result<PodHandle, Error> {
+        let mut name = format!("{}{}", request.prefix, self.identity);
+        if !request.part.is_empty() {
+            name += &format!("-{}", request.part);
         }
-        let made = Made { namespace: wanted.namespace.clone(), name };
+        let handle = PodHandle { namespace: request.namespace.clone(), name };
         self.pods
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .push((made.namespace.clone(), made.name.clone()));
-        let api = self.pods_of(&made.namespace);
-        let key = format!("pod/{}", made.name);
+            .push((handle.namespace.clone(), handle.name.clone()));
+        let api = self.pods_of(&handle.namespace);
+        let key = format!("pod/{}", handle.name);
         let known = self.host.recall(&key).is_some();
-        if known && self.find(&api, &made).await?.is_some() {
-            self.log(&format!("pod {} is taken up again", made.path()));
-            return Ok(made);
+        if known && self.get_pod(&api, &handle).await?.is_some() {
+            self.log(&format!("resuming pod {}", handle.path()));
+            return Ok(handle);
         }
-        if known && !repeats {
-            return Err(Error::Interrupted(format!("its pod {} is gone", made.path())));
+        if known && !repeatable {
+            return Err(Error::Interrupted(format!("pod {} no longer exists", handle.path())));
         }
-        self.host.effect()?;
-        self.host.point("phase.pod.before");
-        let pod = self.dress(wanted, &made)?;
+        self.host.authorize_effect()?;
+        self.host.failpoint("phase.pod.before");
+        let pod = self.build_pod(request, &handle)?;
         match api.create(&PostParams::default(), &pod).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(Error::api(format!("create pod {}", made.path()), error)),
+            Err(error) => return Err(Error::api(format!("create pod {}", handle.path()), error)),
         }
-        self.host.point("phase.pod.after");
-        self.host.remember(&key, made.namespace.clone()).await?;
-        Ok(made)
+        self.host.failpoint("phase.pod.after");
+        self.host.remember(&key, handle.namespace.clone()).await?;
+        Ok(handle)
     }
 
-    async fn find(&self, api: &Api<Pod>, made: &Made) -> Result<Option<Pod>, Error> {
-        api.get_opt(&made.name).await.map_err(|e| Error::api(format!("read pod {}", made.path()), e))
+    async fn get_pod(&self, api: &Api<Pod>, handle: &PodHandle) -> Result<Option<Pod>, Error> {
+        api.get_opt(&handle.name).await.map_err(|e| Error::api(format!("read pod {}", handle.path()), e))
     }
 
-    fn dress(&self, wanted: &Wanted, made: &Made) -> Result<Pod, Error> {
-        let mut labels = self.style.labels.clone();
+    fn build_pod(&self, request: &PodRequest, handle: &PodHandle) -> Result<Pod, Error> {
+        let mut labels = self.pod_settings.labels.clone();
         labels.extend(self.arguments.map("podLabels")?);
         labels.insert("createdBy".into(), "kanister".into());
-        labels.insert(PHASE.into(), self.identity.clone());
-        let mut annotations = self.style.annotations.clone();
+        labels.insert(PHASE_LABEL.into(), self.identity.clone());
+        let mut annotations = self.pod_settings.annotations.clone();
         annotations.extend(self.arguments.map("podAnnotations")?);
-        let mut spec = wanted.spec.clone();
-        if wanted.namespace == self.home
+        let mut spec = request.spec.clone();
+        if request.namespace == self.server_namespace
             && spec["serviceAccountName"].is_null()
-            && let Some(account) = &self.account
+            && let Some(service_account) = &self.service_account
         {
-            spec["serviceAccountName"] = json!(account);
+            spec["serviceAccountName"] = json!(service_account);
         }
-        let lent = wanted.runs_a_command && annotations.get(OWN_KANDO).map(String::as_str) != Some("true");
-        if let Some(tools) = self.style.tools.as_ref().filter(|_| lent) {
-            lend(&mut spec, tools);
+        let injected = request.runs_a_command && annotations.get(OWN_KANDO).map(String::as_str) != Some("true");
+        if let Some(tools_image) = self.pod_settings.tools_image.as_ref().filter(|_| injected) {
+            inject_kando(&mut spec, tools_image);
         }
         for (argument, patch) in [
             ("podOverride", self.arguments.object("podOverride")?),
-            ("podOverride of the action", self.style.overriding.clone()),
+            ("podOverride of the action", self.pod_settings.pod_override.clone()),
         ] {
             let Some(patch) = patch.filter(|patch| patch.as_object().is_some_and(|fields| !fields.is_empty())) else {
                 continue;
             };
-            spec = strategic::merge(&spec, &patch, Hint::POD_SPEC)
+            spec = strategic_merge_patch::merge(&spec, &patch, PatchSchema::POD_SPEC)
                 .map_err(|e| Error::argument(argument, e.to_string()))?;
         }
-        // In another namespace an owner would be taken for a missing one, and the pod for garbage.
-        let owners = if made.namespace == self.home { json!([self.owner]) } else { Value::Null };
+        // An owner in another namespace is treated as missing: the pod would be garbage collected.
+        let owners = if handle.namespace == self.server_namespace { json!([self.owner]) } else { Value::Null };
         let pod = json!({
-            "metadata": { "name": made.name, "namespace": made.namespace, "labels": labels, "annotations": annotations, "ownerReferences": owners },
+            "metadata": { "name": handle.name, "namespace": handle.namespace, "labels": labels, "annotations": annotations, "ownerReferences": owners },
             "spec": spec,
         });
         serde_json::from_value(pod).map_err(|error| Error::argument("podOverride", error.to_string()))
     }
 
-    /// Waits until a pod has started.
-    pub async fn started(&self, made: &Made) -> Result<Pod, Error> {
-        let api = self.pods_of(&made.namespace);
-        let deadline = Instant::now() + START_LIMIT;
+    /// Waits for the start of a pod.
+    pub async fn wait_until_started(&self, handle: &PodHandle) -> Result<Pod, Error> {
+        let api = self.pods_of(&handle.namespace);
+        let deadline = Instant::now() + START_TIMEOUT;
         let mut waiting: Option<(String, plimsoll_progress::Wait)> = None;
         loop {
-            let pod = self.look(&api, made).await?;
+            let pod = self.read_until_answered(&api, handle).await?;
             let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
             if !phase.is_empty() && phase != "Pending" {
                 return Ok(pod);
             }
-            let reason = format!("waiting for pod {} to start: {}", made.path(), hindrance(&pod));
+            let reason = format!("waiting for pod {} to start: {}", handle.path(), pending_reason(&pod));
             if waiting.as_ref().is_none_or(|(known, _)| *known != reason) {
                 self.task.hint(&reason);
-                // The old wait ends first: otherwise both would be shown for a moment.
+                // The old wait ends first: otherwise both would be shown briefly.
                 drop(waiting.take());
                 waiting = Some((reason.clone(), self.task.wait(&reason)));
             }
             if Instant::now() >= deadline {
-                return Err(made.failed(format!("did not start within {START_LIMIT:?}: {}", hindrance(&pod))));
+                return Err(handle.failed(format!("did not start within {START_TIMEOUT:?}: {}", pending_reason(&pod))));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Looks at a pod; an API server that does not answer is asked again.
-    async fn look(&self, api: &Api<Pod>, made: &Made) -> Result<Pod, Error> {
-        let mut pause = LOOK;
+    /// Reads a pod; retries while the API server is unavailable.
+    async fn read_until_answered(&self, api: &Api<Pod>, handle: &PodHandle) -> Result<Pod, Error> {
+        let mut pause = POLL_INTERVAL;
         loop {
-            match self.find(api, made).await {
+            match self.get_pod(api, handle).await {
                 Ok(Some(pod)) => return Ok(pod),
-                Ok(None) => return Err(made.failed("was deleted while the phase ran")),
+                Ok(None) => return Err(handle.failed("was deleted while the phase was running")),
                 Err(error) if error.is_retryable() && pause < Duration::from_mins(2) => {
-                    let _waiting = self.task.wait(format!("trying again: {error}"));
+                    let _waiting = self.task.wait(format!("retrying: {error}"));
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -227,88 +227,93 @@ impl Call {
         }
     }
 
-    /// Listens to a container until its pod has ended. An end that is not a good one is an error, unless it does not matter.
-    pub async fn listen(&self, made: &Made, container: &str, must_succeed: bool) -> Result<Outputs, Error> {
-        let api = self.pods_of(&made.namespace);
-        let mut talk = Talk::new(self, container);
-        let mut heard = Heard::default();
+    /// Reads the log of a container until the pod has completed. A failed pod is an error if `must_succeed`.
+    pub async fn wait_for_completion(
+        &self,
+        handle: &PodHandle,
+        container: &str,
+        must_succeed: bool,
+    ) -> Result<Outputs, Error> {
+        let api = self.pods_of(&handle.namespace);
+        let mut output = PodOutput::new(self, container);
+        let mut position = LogPosition::default();
         let pod = loop {
-            let before = self.look(&api, made).await?;
-            self.follow(&api, made, container, &mut heard, &mut talk).await?;
-            // What was printed before the end has been heard only if the stream was opened after it.
-            if has_ended(&before) {
+            let before = self.read_until_answered(&api, handle).await?;
+            self.read_log(&api, handle, container, &mut position, &mut output).await?;
+            // The log is complete only if it was opened after the pod completed.
+            if has_completed(&before) {
                 break before;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         };
-        if must_succeed && let Some(detail) = bad_end(&pod) {
-            let words = talk.last_words();
-            let words = if words.is_empty() { words } else { format!(": {words}") };
-            return Err(made.failed(format!("{detail}{words}")));
+        if must_succeed && let Some(detail) = failure_detail(&pod) {
+            let tail = output.output_tail();
+            let tail = if tail.is_empty() { tail } else { format!(": {tail}") };
+            return Err(handle.failed(format!("{detail}{tail}")));
         }
-        talk.finish()
+        output.finish()
     }
 
-    /// Reads the log from where it was left, to its end for now.
-    async fn follow(
+    /// Reads the log from the position to the current end.
+    async fn read_log(
         &self,
         api: &Api<Pod>,
-        made: &Made,
+        handle: &PodHandle,
         container: &str,
-        heard: &mut Heard,
-        talk: &mut Talk<'_>,
+        position: &mut LogPosition,
+        output: &mut PodOutput<'_>,
     ) -> Result<(), Error> {
-        // The container has not started yet, or the node does not answer: the pod is looked at again.
-        let Ok(stream) = api.log_stream(&made.name, &heard.parameters(container)).await else { return Ok(()) };
-        let mut lines = heard.open();
-        each_piece(stream, |piece| {
-            let news = lines.take(piece);
-            if news.afresh {
-                talk.forget_line();
+        // The container has not started yet, or the kubelet is unavailable: the caller reads the pod again.
+        let Ok(stream) = api.log_stream(&handle.name, &position.log_params(container)).await else { return Ok(()) };
+        let mut lines = position.open();
+        read_chunks(stream, |chunk| {
+            let new_data = lines.push(chunk);
+            if new_data.restarts_line {
+                output.discard_partial_line();
             }
-            talk.take(&news.text)
+            output.push(&new_data.text)
         })
         .await
     }
 
-    /// Removes the pods of this call. What cannot be removed is named in the log: a phase does not fail for that.
+    /// Deletes the pods of this call. Errors are logged; they do not fail the phase.
     pub async fn clean_up(&self) {
-        if let Some(movers) = &self.movers {
-            movers.clean_up(self).await;
+        if let Some(data_movers) = &self.data_movers {
+            data_movers.clean_up(self).await;
         }
         let pods = std::mem::take(&mut *self.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         for (namespace, name) in pods {
-            if self.host.effect().is_err() {
+            if self.host.authorize_effect().is_err() {
                 return;
             }
-            self.host.point("phase.cleanup.before");
-            let at_once = DeleteParams::default().grace_period(0);
-            match self.pods_of(&namespace).delete(&name, &at_once).await {
+            self.host.failpoint("phase.cleanup.before");
+            let immediately = DeleteParams::default().grace_period(0);
+            match self.pods_of(&namespace).delete(&name, &immediately).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => self.log(&format!("cannot remove pod {namespace}/{name}: {error}")),
+                Err(error) => self.log(&format!("failed to delete pod {namespace}/{name}: {error}")),
             }
-            self.host.point("phase.cleanup.after");
+            self.host.failpoint("phase.cleanup.after");
         }
     }
 
-    /// Looks for the pods that an earlier process made for this phase, so that they are removed too. By their label and in all
-    /// namespaces: that process may have died before it could remember where it made them.
+    /// Finds the pods that an earlier process created for this phase, so that they are deleted too. By label, in all namespaces:
+    /// that process may have stopped before it stored their namespace.
     pub async fn find_pods(&self) {
         match pods_of_phase(&self.client, &self.identity).await {
             Ok(found) => self.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(found),
-            Err(error) => self.log(&format!("pods that an earlier server made cannot be looked for: {error}")),
+            Err(error) => self.log(&format!("failed to list pods of an earlier server: {error}")),
         }
     }
 }
 
-/// The pods of a phase, each with its namespace. An API server that does not answer is asked again.
+/// The pods of a phase with their namespaces; retries while the API server is unavailable.
 async fn pods_of_phase(client: &Client, identity: &str) -> Result<Vec<(String, String)>, Error> {
-    let ours = ListParams::default().labels(&format!("{PHASE}={identity}"));
-    let mut pause = LOOK;
+    let selector = ListParams::default().labels(&format!("{PHASE_LABEL}={identity}"));
+    let mut pause = POLL_INTERVAL;
     loop {
-        let listed = Api::<Pod>::all(client.clone()).list_metadata(&ours).await;
-        match listed.map_err(|error| Error::api(format!("list pods with the label {PHASE}={identity}"), error)) {
+        let listed = Api::<Pod>::all(client.clone()).list_metadata(&selector).await;
+        match listed.map_err(|error| Error::api(format!("list pods with the label {PHASE_LABEL}={identity}"), error)) {
             Ok(found) => {
                 return Ok(found.iter().map(|pod| (pod.namespace().unwrap_or_default(), pod.name_any())).collect());
             }
@@ -319,22 +324,22 @@ async fn pods_of_phase(client: &Client, identity: &str) -> Result<Vec<(String, S
     }
 }
 
-/// Removes whatever pods a phase has left. The first that cannot be removed is the error; the others are gone.
+/// Deletes all pods of a phase. Returns the first error; the other pods are deleted.
 pub async fn remove_pods(client: &Client, identity: &str) -> Result<(), Error> {
-    let mut answer = Ok(());
+    let mut result = Ok(());
     for (namespace, name) in pods_of_phase(client, identity).await? {
         let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
         match api.delete(&name, &DeleteParams::default().grace_period(0)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => answer = answer.and(Err(Error::api(format!("delete pod {namespace}/{name}"), error))),
+            Err(error) => result = result.and(Err(Error::api(format!("delete pod {namespace}/{name}"), error))),
         }
     }
-    answer
+    result
 }
 
-/// Puts our program where Kanister's images have theirs.
-fn lend(spec: &mut Value, tools: &Tools) {
+/// Mounts the `kando` of the tools image over that of the pod's image.
+fn inject_kando(spec: &mut Value, tools_image: &ToolsImage) {
     const VOLUME: &str = "plimsoll-tools";
     let push = |list: &mut Value, item: Value| match list.as_array_mut() {
         Some(list) => list.push(item),
@@ -342,8 +347,8 @@ fn lend(spec: &mut Value, tools: &Tools) {
     };
     push(&mut spec["volumes"], json!({ "name": VOLUME, "emptyDir": {} }));
     let init = json!({
-        "name": VOLUME, "image": tools.image, "imagePullPolicy": "IfNotPresent",
-        "command": [tools.program, "kando-install", "/plimsoll-tools"],
+        "name": VOLUME, "image": tools_image.image, "imagePullPolicy": "IfNotPresent",
+        "command": [tools_image.program, "kando-install", "/plimsoll-tools"],
         "volumeMounts": [{ "name": VOLUME, "mountPath": "/plimsoll-tools" }],
     });
     let mut inits = vec![init];
@@ -352,13 +357,13 @@ fn lend(spec: &mut Value, tools: &Tools) {
     for container in spec["containers"].as_array_mut().into_iter().flatten() {
         push(
             &mut container["volumeMounts"],
-            json!({ "name": VOLUME, "mountPath": KANDO, "subPath": "kando", "readOnly": true }),
+            json!({ "name": VOLUME, "mountPath": KANDO_PATH, "subPath": "kando", "readOnly": true }),
         );
     }
 }
 
-/// Why a pod has not started, as far as it says.
-fn hindrance(pod: &Pod) -> String {
+/// Why a pod is pending, from its status.
+fn pending_reason(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let unscheduled = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False");
@@ -371,16 +376,16 @@ fn hindrance(pod: &Pod) -> String {
         let message = waiting.message.map(|message| format!(": {message}")).unwrap_or_default();
         format!("{}{message}", waiting.reason.unwrap_or_default())
     });
-    waits.next().unwrap_or_else(|| "it is not scheduled yet".into())
+    waits.next().unwrap_or_else(|| "not scheduled yet".into())
 }
 
-fn has_ended(pod: &Pod) -> bool {
+fn has_completed(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// How a pod failed, if it did.
-fn bad_end(pod: &Pod) -> Option<String> {
+/// Why a pod failed; `None` if it succeeded.
+fn failure_detail(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     if status.phase.as_deref() == Some("Succeeded") {
         return None;
@@ -391,7 +396,7 @@ fn bad_end(pod: &Pod) -> Option<String> {
         .filter(|(_, ended)| ended.exit_code != 0)
         .map(|(name, ended)| {
             format!(
-                "container {name} ended with exit code {}{}",
+                "container {name} exited with code {}{}",
                 ended.exit_code,
                 ended.reason.filter(|r| r != "Error").map(|r| format!(" ({r})")).unwrap_or_default()
             )
@@ -400,7 +405,7 @@ fn bad_end(pod: &Pod) -> Option<String> {
     let message = status.message.clone().or_else(|| status.reason.clone());
     Some(format!(
         "failed: {}",
-        if codes.is_empty() { message.unwrap_or_else(|| "no reason is given".into()) } else { codes.join(", ") }
+        if codes.is_empty() { message.unwrap_or_else(|| "no reason reported".into()) } else { codes.join(", ") }
     ))
 }
 
@@ -413,19 +418,19 @@ mod tests {
     use plimsoll_progress::{Clock, Operation};
 
     use super::super::arguments::Arguments;
-    use super::super::call::{Host, PodStyle};
-    use super::super::table::Shown;
+    use super::super::call::{Host, PodSettings};
+    use super::super::function_spec::ProgressKind;
     use super::*;
     use crate::params::Params;
 
-    struct Nobody;
+    struct NoopHost;
 
-    impl Host for Nobody {
-        fn effect(&self) -> Result<(), Error> {
+    impl Host for NoopHost {
+        fn authorize_effect(&self) -> Result<(), Error> {
             Ok(())
         }
 
-        fn point(&self, _: &'static str) {}
+        fn failpoint(&self, _: &'static str) {}
 
         fn recall(&self, _: &str) -> Option<String> {
             None
@@ -438,60 +443,73 @@ mod tests {
         fn log(&self, _: &str) {}
     }
 
-    /// The call of a phase of the server in namespace `home`, which runs as `boss` and lends its `kando`.
-    fn call(arguments: &Value, style: PodStyle) -> Call {
+    /// A call of a server in the namespace `home` with the service account `boss` and a tools image.
+    fn call(arguments: &Value, pod_settings: PodSettings) -> Call {
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let client = Client::try_from(config).unwrap();
-        let tools = Some(Tools { image: "ours".into(), program: "/plimsoll".into() });
-        let (arguments, style) = (Arguments::new(arguments.as_object().unwrap().clone()), PodStyle { tools, ..style });
+        let tools_image = Some(ToolsImage { image: "ours".into(), program: "/plimsoll".into() });
+        let (arguments, pod_settings) =
+            (Arguments::new(arguments.as_object().unwrap().clone()), PodSettings { tools_image, ..pod_settings });
         let (task, owner) = (Operation::new("set", Clock::system()).root().child("p"), OwnerReference::default());
-        let (home, label, params) = ("home".to_owned(), "act/p".to_owned(), Params::default());
-        let host = Arc::new(Nobody);
-        let mut call =
-            Call::new(client, home, &["u"], label, arguments, params, style, owner, task, Shown::Steps, host);
-        call.account = Some("boss".into());
+        let (server_namespace, label, params) = ("home".to_owned(), "act/p".to_owned(), Params::default());
+        let host = Arc::new(NoopHost);
+        let mut call = Call::new(
+            client,
+            server_namespace,
+            &["u"],
+            label,
+            arguments,
+            params,
+            pod_settings,
+            owner,
+            task,
+            ProgressKind::Steps,
+            host,
+        );
+        call.service_account = Some("boss".into());
         call
     }
 
-    fn dressed(call: &Call, wanted: &Wanted) -> Value {
-        let made = Made { namespace: wanted.namespace.clone(), name: "pod".into() };
-        serde_json::to_value(call.dress(wanted, &made).unwrap()).unwrap()
+    fn built_pod(call: &Call, request: &PodRequest) -> Value {
+        let handle = PodHandle { namespace: request.namespace.clone(), name: "pod".into() };
+        serde_json::to_value(call.build_pod(request, &handle).unwrap()).unwrap()
     }
 
-    fn task(namespace: &str) -> Wanted {
-        Wanted::task("kanister-job-", namespace.into(), "image", &["true".to_owned()])
-    }
-
-    #[tokio::test]
-    async fn our_kando_is_lent_to_the_commands_of_blueprints_and_to_nobody_else() {
-        let lent = |pod: &Value| pod["spec"]["initContainers"][0]["image"] == "ours";
-        let call = call(&json!({}), PodStyle::default());
-        let pod = dressed(&call, &task("home"));
-        assert!(lent(&pod), "{pod:#}");
-        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], KANDO);
-        let helper = Wanted::idle("restore-data-", "home".into(), "image", &BTreeMap::new());
-        assert!(!lent(&dressed(&call, &helper)), "nobody calls it there");
+    fn task(namespace: &str) -> PodRequest {
+        PodRequest::task("kanister-job-", namespace.into(), "image", &["true".to_owned()])
     }
 
     #[tokio::test]
-    async fn an_annotation_keeps_the_image_s_own_kando() {
+    async fn kando_is_injected_only_into_pods_that_run_a_command_of_the_blueprint() {
+        let is_injected = |pod: &Value| pod["spec"]["initContainers"][0]["image"] == "ours";
+        let call = call(&json!({}), PodSettings::default());
+        let pod = built_pod(&call, &task("home"));
+        assert!(is_injected(&pod), "{pod:#}");
+        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], KANDO_PATH);
+        let helper = PodRequest::idle("restore-data-", "home".into(), "image", &BTreeMap::new());
+        assert!(!is_injected(&built_pod(&call, &helper)), "it is not used there");
+    }
+
+    #[tokio::test]
+    async fn an_annotation_keeps_the_kando_of_the_image() {
         let off = json!({ "podAnnotations": { OWN_KANDO: "true" } });
-        let pod = dressed(&call(&off, PodStyle::default()), &task("home"));
+        let pod = built_pod(&call(&off, PodSettings::default()), &task("home"));
         assert_eq!(pod["spec"]["initContainers"], Value::Null);
     }
 
     #[tokio::test]
-    async fn pods_beside_the_server_have_its_account_unless_they_name_one() {
-        let account = |call: &Call, wanted: &Wanted| dressed(call, wanted)["spec"]["serviceAccountName"].clone();
-        let plain = call(&json!({}), PodStyle::default());
-        assert_eq!(account(&plain, &task("home")), "boss");
-        assert_eq!(account(&plain, &task("shop")), Value::Null);
-        let named = call(&json!({ "podOverride": { "serviceAccountName": "mine" } }), PodStyle::default());
-        assert_eq!(account(&named, &task("home")), "mine");
+    async fn pods_in_the_servers_namespace_have_its_service_account_by_default() {
+        let service_account =
+            |call: &Call, request: &PodRequest| built_pod(call, request)["spec"]["serviceAccountName"].clone();
+        let plain = call(&json!({}), PodSettings::default());
+        assert_eq!(service_account(&plain, &task("home")), "boss");
+        assert_eq!(service_account(&plain, &task("shop")), Value::Null);
+        let named = call(&json!({ "podOverride": { "serviceAccountName": "mine" } }), PodSettings::default());
+        assert_eq!(service_account(&named, &task("home")), "mine");
     }
 
     #[tokio::test]
-    async fn what_the_action_says_about_its_pods_is_merged_over_what_the_blueprint_says() {
+    async fn the_pod_override_of_the_action_is_merged_over_that_of_the_blueprint() {
         let blueprint = json!({ "podOverride": {
             "nodeSelector": { "disk": "fast", "zone": "a" },
             "containers": [{ "name": CONTAINER, "env": [{ "name": "A", "value": "1" }, { "name": "B", "value": "1" }] }],
@@ -500,8 +518,8 @@ mod tests {
             "nodeSelector": { "zone": "b" },
             "containers": [{ "name": CONTAINER, "env": [{ "name": "B", "value": "2" }] }],
         });
-        let style = PodStyle { overriding: Some(action), ..PodStyle::default() };
-        let pod = dressed(&call(&blueprint, style), &task("home"));
+        let pod_settings = PodSettings { pod_override: Some(action), ..PodSettings::default() };
+        let pod = built_pod(&call(&blueprint, pod_settings), &task("home"));
         assert_eq!(pod["spec"]["nodeSelector"], json!({ "disk": "fast", "zone": "b" }));
         let containers = pod["spec"]["containers"].as_array().unwrap();
         assert_eq!(containers.len(), 1);

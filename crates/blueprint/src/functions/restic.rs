@@ -1,20 +1,20 @@
-//! restic inside a container: its commands, what it says with `--json`, and what its exit codes mean.
+//! restic in a container: commands, `--json` output and exit codes.
 
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::call::{Call, Direction, Moved};
-use super::exec::{Ended, Exec, Listener, NO_PROGRAM};
-use super::location_delete::place;
+use super::call::{Call, Direction, TransferProgress};
+use super::exec::{Exec, ExitResult, OutputListener, PROGRAM_NOT_FOUND};
+use super::location_delete::profile;
 use crate::Error;
 
-/// A repository that is not there, since restic 0.17.
+/// Exit code for a missing repository, since restic 0.17.
 const NO_REPOSITORY: i32 = 10;
-/// A password that is wrong, since restic 0.17.
+/// Exit code for a wrong password, since restic 0.17.
 const WRONG_PASSWORD: i32 = 12;
-/// So much of what it prints is kept for an error message.
-const LAST_BYTES: usize = 4 << 10;
+/// Number of last bytes of output in an error message.
+const TAIL_BYTES: usize = 4 << 10;
 
 /// restic in one container, on one repository.
 pub struct Restic<'a> {
@@ -26,13 +26,13 @@ pub struct Restic<'a> {
     options: Vec<String>,
 }
 
-/// Why a repository cannot be used.
+/// Why a repository cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// There is none.
-    Absent,
+pub enum RepositoryError {
+    /// The repository does not exist.
+    NotFound,
     /// The password is wrong.
-    Password,
+    WrongPassword,
 }
 
 /// A line of `--json`.
@@ -54,32 +54,32 @@ struct Message {
 }
 
 impl Message {
-    /// What has been moved after it. restic's own estimate of the time left is not taken over: ours is made from the bytes.
-    fn moved(&self, before: Moved, direction: Direction) -> Moved {
+    /// The progress after this message. restic's estimate of the remaining time is ignored: ours is computed from the bytes.
+    fn moved(&self, before: TransferProgress, direction: Direction) -> TransferProgress {
         let restored = self.bytes_restored.unwrap_or(0).saturating_add(self.bytes_skipped.unwrap_or(0));
-        let mut moved = Moved { direction, seconds_left: None, ..before };
+        let mut moved = TransferProgress { direction, seconds_left: None, ..before };
         match (self.kind.as_str(), direction) {
-            ("summary", Direction::Up) => return self.saved().moved(),
-            ("summary", Direction::Down) => {
+            ("summary", Direction::Upload) => return self.saved().moved(),
+            ("summary", Direction::Download) => {
                 moved.read = self.total_bytes.unwrap_or(restored);
                 moved.total = Some(moved.read);
             }
             _ => {
                 moved.read = moved.read.max(self.bytes_done.unwrap_or(restored));
-                // It counts while it scans: a total is believed once it estimates the time left from it.
-                if self.seconds_remaining.is_some() || direction == Direction::Down {
+                // The total grows while restic scans; it is final once restic estimates the remaining time.
+                if self.seconds_remaining.is_some() || direction == Direction::Download {
                     moved.total = self.total_bytes.or(moved.total);
                 }
             }
         }
-        if direction == Direction::Down {
+        if direction == Direction::Download {
             moved.sent = Some(moved.read);
         }
         moved
     }
 
-    fn saved(&self) -> Saved {
-        Saved {
+    fn saved(&self) -> BackupSummary {
+        BackupSummary {
             id: self.snapshot_id.clone().unwrap_or_default().chars().take(8).collect(),
             files: self.total_files_processed,
             size: self.total_bytes_processed,
@@ -88,24 +88,24 @@ impl Message {
     }
 }
 
-/// What a backup made.
+/// The result of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Saved {
-    /// The snapshot, as short as Kanister's users know it.
+pub struct BackupSummary {
+    /// The short snapshot id, as in Kanister.
     pub id: String,
-    /// Files looked at.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Size of the files in bytes.
     pub size: u64,
     /// Bytes added to the repository.
     pub added: u64,
 }
 
-impl Saved {
-    /// All of it has been moved.
-    pub fn moved(&self) -> Moved {
+impl BackupSummary {
+    /// The progress of a complete backup.
+    pub fn moved(&self) -> TransferProgress {
         let (read, total, sent) = (self.size, Some(self.size), Some(self.added));
-        Moved { direction: Direction::Up, read, total, sent, seconds_left: None }
+        TransferProgress { direction: Direction::Upload, read, total, sent, seconds_left: None }
     }
 }
 
@@ -113,13 +113,13 @@ impl Saved {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
-    /// Its whole id.
+    /// The full id.
     pub id: String,
-    /// What it holds.
+    /// The paths in the snapshot.
     pub paths: Vec<String>,
 }
 
-/// The password of repositories whose blueprint names none: Kanister's own, so that either can read the other's.
+/// The default password of repositories: the same as Kanister's, for compatibility.
 pub fn default_password() -> String {
     hex::encode(Sha256::digest(b"testpassword"))
 }
@@ -127,10 +127,10 @@ pub fn default_password() -> String {
 impl<'a> Restic<'a> {
     /// restic in a container, on the repository at `prefix` of the profile's store.
     pub fn new(call: &'a Call, at: (&str, &str, Option<&str>), prefix: &str) -> Result<Self, Error> {
-        let place = place(call)?;
+        let profile = profile(call)?;
         let password = call.arguments.optional_text("encryptionKey")?.unwrap_or_else(default_password);
         let mut options = vec!["--no-cache".to_owned()];
-        if call.arguments.flag("insecureTLS", false)? || place.skip_verification {
+        if call.arguments.flag("insecureTLS", false)? || profile.skip_verification {
             options.push("--insecure-tls".into());
         }
         Ok(Self {
@@ -138,7 +138,7 @@ impl<'a> Restic<'a> {
             namespace: at.0.to_owned(),
             pod: at.1.to_owned(),
             container: at.2.map(str::to_owned),
-            variables: place.restic(&place.with_bucket(prefix), &password)?,
+            variables: profile.restic(&profile.with_bucket(prefix), &password)?,
             options,
         })
     }
@@ -150,111 +150,119 @@ impl<'a> Restic<'a> {
         Exec::new(&self.namespace, &self.pod, self.container.as_deref(), command).with_variables(&self.variables)
     }
 
-    /// Runs a command; its output, or how it failed.
+    /// Runs a command; returns its output or failure.
     async fn run(
         &self,
         arguments: &[&str],
         mover: Option<(&str, Direction)>,
-    ) -> Result<Result<Heard<'a>, Failed>, Error> {
+    ) -> Result<Result<ResticOutput<'a>, ResticFailure>, Error> {
         let exec = self.exec(arguments)?;
-        self.call.host.effect()?;
-        let mut heard =
-            Heard { call: self.call, mover: mover.map(|(name, way)| (name.to_owned(), way)), ..Heard::new(self.call) };
-        let ended = exec.run(&self.call.client, &mut heard).await?;
-        heard.end();
+        self.call.host.authorize_effect()?;
+        let mut output = ResticOutput {
+            call: self.call,
+            mover: mover.map(|(name, direction)| (name.to_owned(), direction)),
+            ..ResticOutput::new(self.call)
+        };
+        let ended = exec.run(&self.call.client, &mut output).await?;
+        output.end();
         match ended {
-            Ended::Well => Ok(Ok(heard)),
-            Ended::Badly(code) if NO_PROGRAM.contains(&code) => Err(Error::Unsupported(format!(
-                "pod {} has no restic in container {}: the function needs it there (use an image that has it, or a sidecar)",
+            ExitResult::Success => Ok(Ok(output)),
+            ExitResult::ExitCode(code) if PROGRAM_NOT_FOUND.contains(&code) => Err(Error::Unsupported(format!(
+                "restic not found in pod {}, container {}: use an image with restic, or a sidecar",
                 exec.path(),
-                self.container.as_deref().unwrap_or("(the first)")
+                self.container.as_deref().unwrap_or("(first)")
             ))),
-            Ended::Badly(code) => {
-                let words = self.call.params.redact(heard.last_words().trim());
-                Ok(Err(Failed { trouble: trouble(code, &words), error: exec.failed(code, &words) }))
+            ExitResult::ExitCode(code) => {
+                let tail = self.call.params.redact(output.output_tail().trim());
+                Ok(Err(ResticFailure {
+                    repository_error: repository_error(code, &tail),
+                    error: exec.failed(code, &tail),
+                }))
             }
         }
     }
 
-    async fn ask(&self, arguments: &[&str]) -> Result<String, Error> {
-        let answer = self.run(arguments, None).await?;
-        answer.map(Heard::text).map_err(|failed| failed.error)
+    async fn run_for_output(&self, arguments: &[&str]) -> Result<String, Error> {
+        let result = self.run(arguments, None).await?;
+        result.map(ResticOutput::text).map_err(|failed| failed.error)
     }
 
-    /// Whether the container has it, and a shell to start it.
-    pub async fn is_there(&self) -> Result<bool, Error> {
+    /// Whether the container has restic and a shell.
+    pub async fn is_available(&self) -> Result<bool, Error> {
         let exec = self.exec(&["version"])?;
-        let ended = exec.run(&self.call.client, &mut Heard::new(self.call)).await?;
-        Ok(!matches!(ended, Ended::Badly(code) if NO_PROGRAM.contains(&code)))
+        let ended = exec.run(&self.call.client, &mut ResticOutput::new(self.call)).await?;
+        Ok(!matches!(ended, ExitResult::ExitCode(code) if PROGRAM_NOT_FOUND.contains(&code)))
     }
 
-    /// What is wrong with the repository, if anything is.
-    pub async fn trouble(&self) -> Result<Option<Trouble>, Error> {
+    /// Checks the repository; returns the error, if any.
+    pub async fn repository_error(&self) -> Result<Option<RepositoryError>, Error> {
         match self.run(&["cat", "config"], None).await? {
             Ok(_) => Ok(None),
-            Err(Failed { trouble: Some(trouble), .. }) => Ok(Some(trouble)),
-            Err(Failed { error, .. }) => Err(error),
+            Err(ResticFailure { repository_error: Some(repository_error), .. }) => Ok(Some(repository_error)),
+            Err(ResticFailure { error, .. }) => Err(error),
         }
     }
 
-    /// Makes the repository if there is none.
+    /// Creates the repository if it does not exist.
     pub async fn ensure(&self) -> Result<(), Error> {
-        match self.trouble().await? {
+        match self.repository_error().await? {
             None => Ok(()),
-            Some(Trouble::Password) => Err(Error::argument("encryptionKey", "is not the password of the repository")),
-            Some(Trouble::Absent) => self.ask(&["init"]).await.map(|_| ()),
+            Some(RepositoryError::WrongPassword) => {
+                Err(Error::argument("encryptionKey", "wrong password for the repository"))
+            }
+            Some(RepositoryError::NotFound) => self.run_for_output(&["init"]).await.map(|_| ()),
         }
     }
 
     /// Backs up a path.
-    pub async fn backup(&self, path: &str, tag: &str, mover: &str) -> Result<Saved, Error> {
+    pub async fn backup(&self, path: &str, tag: &str, mover: &str) -> Result<BackupSummary, Error> {
         let arguments = ["backup", "--json", "--tag", tag, path];
-        let answer = self.run(&arguments, Some((mover, Direction::Up))).await?;
-        let heard = answer.map_err(|failed| failed.error)?;
-        heard.saved.filter(|saved| !saved.id.is_empty()).ok_or_else(|| Error::Command {
+        let result = self.run(&arguments, Some((mover, Direction::Upload))).await?;
+        let output = result.map_err(|failed| failed.error)?;
+        output.saved.filter(|saved| !saved.id.is_empty()).ok_or_else(|| Error::Command {
             what: format!("restic backup in pod {}", self.pod),
-            detail: "it ended without saying which snapshot it made".into(),
+            detail: "exited without a snapshot id".into(),
         })
     }
 
     /// The snapshots of a tag or an id.
     pub async fn snapshots(&self, selection: &[&str]) -> Result<Vec<Snapshot>, Error> {
-        let text = self.ask(&[&["snapshots", "--json"], selection].concat()).await?;
+        let text = self.run_for_output(&[&["snapshots", "--json"], selection].concat()).await?;
         parse_list(&text)
     }
 
     /// Bytes and files of a snapshot.
     pub async fn stats(&self, id: &str, mode: &str) -> Result<(u64, u64), Error> {
-        let text = self.ask(&["stats", "--json", "--mode", mode, id]).await?;
+        let text = self.run_for_output(&["stats", "--json", "--mode", mode, id]).await?;
         let stats: Value = text.lines().rev().find_map(|line| serde_json::from_str(line).ok()).unwrap_or_default();
         Ok((stats["total_size"].as_u64().unwrap_or(0), stats["total_file_count"].as_u64().unwrap_or(0)))
     }
 
-    /// Whether a folder of a snapshot can be restored by itself: since 0.16.
-    pub async fn knows_folders(&self) -> Result<bool, Error> {
-        let text = self.ask(&["version"]).await?;
+    /// Whether restic can restore a subfolder of a snapshot: since 0.16.
+    pub async fn supports_subfolders(&self) -> Result<bool, Error> {
+        let text = self.run_for_output(&["version"]).await?;
         Ok(version(&text).is_some_and(|version| version >= (0, 16)))
     }
 
-    /// Restores a snapshot, or those paths of it, below a directory.
+    /// Restores a snapshot, or some of its paths, to a directory.
     pub async fn restore(&self, snapshot: &str, paths: &[String], target: &str, mover: &str) -> Result<(), Error> {
         let mut arguments = vec!["restore", "--json", snapshot, "--target", target];
         for path in paths {
             arguments.extend(["--include", path]);
         }
-        let answer = self.run(&arguments, Some((mover, Direction::Down))).await?;
-        answer.map(|_| ()).map_err(|failed| failed.error)
+        let result = self.run(&arguments, Some((mover, Direction::Download))).await?;
+        result.map(|_| ()).map_err(|failed| failed.error)
     }
 
     /// Forgets a snapshot.
     pub async fn forget(&self, id: &str) -> Result<(), Error> {
-        self.ask(&["forget", id]).await.map(|_| ())
+        self.run_for_output(&["forget", id]).await.map(|_| ())
     }
 
-    /// Removes what no snapshot needs; how many bytes that freed, as far as restic says.
+    /// Removes unreferenced data; returns the freed bytes, as far as restic reports them.
     pub async fn prune(&self) -> Result<u64, Error> {
-        let text = self.ask(&["prune"]).await?;
-        Ok(text.lines().find_map(freed).unwrap_or(0))
+        let text = self.run_for_output(&["prune"]).await?;
+        Ok(text.lines().find_map(parse_freed).unwrap_or(0))
     }
 }
 
@@ -272,7 +280,7 @@ fn parse_list(text: &str) -> Result<Vec<Snapshot>, Error> {
 }
 
 /// `this removes: 3 blobs / 1.234 MiB` and `total prune: 3 blobs / 1.234 MiB`.
-fn freed(line: &str) -> Option<u64> {
+fn parse_freed(line: &str) -> Option<u64> {
     let rest = line.trim().strip_prefix("total prune:")?;
     let (_, size) = rest.split_once('/')?;
     let mut words = size.split_whitespace();
@@ -284,36 +292,36 @@ fn freed(line: &str) -> Option<u64> {
         "TiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
         _ => 1.0,
     };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size that was printed for people")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rounded size")]
     Some((number * unit) as u64)
 }
 
-struct Failed {
-    trouble: Option<Trouble>,
+struct ResticFailure {
+    repository_error: Option<RepositoryError>,
     error: Error,
 }
 
-fn trouble(code: i32, words: &str) -> Option<Trouble> {
-    let says = |text: &str| words.contains(text);
-    if code == WRONG_PASSWORD || says("wrong password") {
-        return Some(Trouble::Password);
+fn repository_error(code: i32, message: &str) -> Option<RepositoryError> {
+    let contains = |text: &str| message.contains(text);
+    if code == WRONG_PASSWORD || contains("wrong password") {
+        return Some(RepositoryError::WrongPassword);
     }
-    let absent = says("Is there a repository at the following location?") || says("repository does not exist");
-    (code == NO_REPOSITORY || absent).then_some(Trouble::Absent)
+    let absent = contains("Is there a repository at the following location?") || contains("repository does not exist");
+    (code == NO_REPOSITORY || absent).then_some(RepositoryError::NotFound)
 }
 
-/// What restic has said.
-struct Heard<'a> {
+/// The output of restic.
+struct ResticOutput<'a> {
     call: &'a Call,
     mover: Option<(String, Direction)>,
     line: Vec<u8>,
     plain: String,
     errors: Vec<u8>,
-    saved: Option<Saved>,
-    moved: Moved,
+    saved: Option<BackupSummary>,
+    moved: TransferProgress,
 }
 
-impl<'a> Heard<'a> {
+impl<'a> ResticOutput<'a> {
     fn new(call: &'a Call) -> Self {
         Self {
             call,
@@ -322,7 +330,7 @@ impl<'a> Heard<'a> {
             plain: String::new(),
             errors: Vec::new(),
             saved: None,
-            moved: Moved::default(),
+            moved: TransferProgress::default(),
         }
     }
 
@@ -330,17 +338,17 @@ impl<'a> Heard<'a> {
         self.plain
     }
 
-    fn last_words(&self) -> String {
+    fn output_tail(&self) -> String {
         let text = if self.errors.is_empty() { self.plain.as_bytes() } else { &self.errors };
-        String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_BYTES)..]).into_owned()
+        String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL_BYTES)..]).into_owned()
     }
 
     fn end(&mut self) {
         let line = std::mem::take(&mut self.line);
-        self.hear(&line);
+        self.process_line(&line);
     }
 
-    fn hear(&mut self, line: &[u8]) {
+    fn process_line(&mut self, line: &[u8]) {
         let text = String::from_utf8_lossy(line);
         let text = text.trim();
         if text.is_empty() {
@@ -361,7 +369,7 @@ impl<'a> Heard<'a> {
         if !["status", "summary"].contains(&message.kind.as_str()) {
             return;
         }
-        if let ("summary", Direction::Up) = (message.kind.as_str(), direction) {
+        if let ("summary", Direction::Upload) = (message.kind.as_str(), direction) {
             self.saved = Some(message.saved());
         }
         self.moved = message.moved(self.moved, direction);
@@ -369,21 +377,21 @@ impl<'a> Heard<'a> {
     }
 }
 
-impl Listener for Heard<'_> {
-    fn stdout(&mut self, piece: &[u8]) -> Result<(), Error> {
-        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+impl OutputListener for ResticOutput<'_> {
+    fn stdout(&mut self, chunk: &[u8]) -> Result<(), Error> {
+        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(part);
             if part.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.line);
-                self.hear(&line);
+                self.process_line(&line);
             }
         }
         Ok(())
     }
 
-    fn stderr(&mut self, piece: &[u8]) -> Result<(), Error> {
-        self.errors.extend_from_slice(piece);
-        let surplus = self.errors.len().saturating_sub(2 * LAST_BYTES);
+    fn stderr(&mut self, chunk: &[u8]) -> Result<(), Error> {
+        self.errors.extend_from_slice(chunk);
+        let surplus = self.errors.len().saturating_sub(2 * TAIL_BYTES);
         self.errors.drain(..surplus);
         Ok(())
     }
@@ -408,50 +416,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_password_is_kanister_s() {
+    fn the_default_password_is_kanisters() {
         assert_eq!(default_password(), "9f735e0df9a1ddc702bf0a1a7b83033f9f7153a00c29de82cedadc9957289b05");
     }
 
     #[test]
-    fn what_restic_says_about_a_repository_has_a_meaning_in_every_version() {
-        assert_eq!(trouble(1, "Fatal: wrong password or no key found"), Some(Trouble::Password));
-        assert_eq!(trouble(12, ""), Some(Trouble::Password));
-        assert_eq!(trouble(10, ""), Some(Trouble::Absent));
-        assert_eq!(trouble(1, "Is there a repository at the following location?\ns3:x"), Some(Trouble::Absent));
-        assert_eq!(trouble(1, "connection refused"), None);
+    fn repository_errors_are_recognized_for_every_version() {
+        assert_eq!(repository_error(1, "Fatal: wrong password or no key found"), Some(RepositoryError::WrongPassword));
+        assert_eq!(repository_error(12, ""), Some(RepositoryError::WrongPassword));
+        assert_eq!(repository_error(10, ""), Some(RepositoryError::NotFound));
+        assert_eq!(
+            repository_error(1, "Is there a repository at the following location?\ns3:x"),
+            Some(RepositoryError::NotFound)
+        );
+        assert_eq!(repository_error(1, "connection refused"), None);
     }
 
     #[test]
-    fn bytes_are_counted_and_the_time_that_restic_foretells_is_not_taken_over() {
-        let after = |before: Moved, direction: Direction, text: &str| {
+    fn bytes_are_counted_and_the_estimate_of_restic_is_ignored() {
+        let after = |before: TransferProgress, direction: Direction, text: &str| {
             serde_json::from_str::<Message>(text).unwrap().moved(before, direction)
         };
-        let up = |before: Moved, text: &str| after(before, Direction::Up, text);
-        let scanning = up(Moved::default(), r#"{"message_type":"status","total_bytes":10,"bytes_done":5}"#);
+        let up = |before: TransferProgress, text: &str| after(before, Direction::Upload, text);
+        let scanning = up(TransferProgress::default(), r#"{"message_type":"status","total_bytes":10,"bytes_done":5}"#);
         assert_eq!((scanning.read, scanning.total), (5, None), "the total of a scan still grows");
         let text = r#"{"message_type":"status","total_bytes":100,"bytes_done":40,"seconds_remaining":86400}"#;
         let running = up(scanning, text);
         assert_eq!((running.read, running.total, running.seconds_left), (40, Some(100), None));
-        assert_eq!(running.sent, None, "restic says at the end what it has sent");
+        assert_eq!(running.sent, None, "restic reports the bytes sent at the end");
         let text = r#"{"message_type":"summary","total_bytes_processed":100,"data_added":70,"data_added_packed":30}"#;
-        assert_eq!(up(running, text), Moved { read: 100, total: Some(100), sent: Some(30), ..Moved::default() });
+        assert_eq!(
+            up(running, text),
+            TransferProgress { read: 100, total: Some(100), sent: Some(30), ..TransferProgress::default() }
+        );
         let text = r#"{"message_type":"status","total_bytes":9,"bytes_restored":3,"bytes_skipped":1}"#;
-        let down = after(Moved::default(), Direction::Down, text);
+        let down = after(TransferProgress::default(), Direction::Download, text);
         assert_eq!((down.read, down.sent, down.total, down.seconds_left), (4, Some(4), Some(9), None));
     }
 
     #[test]
-    fn the_version_is_read_from_its_own_words() {
+    fn the_version_is_parsed_from_the_output() {
         assert_eq!(version("restic 0.16.5 compiled with go1.22.1 on linux/amd64"), Some((0, 16)));
         assert_eq!(version("unknown"), None);
     }
 
     #[test]
-    fn sizes_read_as_restic_prints_them() {
+    fn sizes_are_formatted_as_restic_does() {
         assert_eq!(size(512), "512 B");
         assert_eq!(size(1536), "1.500 KiB");
         assert_eq!(size(3 << 30), "3.000 GiB");
-        assert_eq!(freed("total prune:  3 blobs / 1.500 KiB"), Some(1536));
-        assert_eq!(freed("done"), None);
+        assert_eq!(parse_freed("total prune:  3 blobs / 1.500 KiB"), Some(1536));
+        assert_eq!(parse_freed("done"), None);
     }
 }

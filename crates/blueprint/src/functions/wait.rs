@@ -1,4 +1,4 @@
-//! Wait and WaitV2: until a condition on objects holds.
+//! Wait and WaitV2: wait for conditions on objects.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::arguments::Arguments;
-use super::call::{Again, Call, Function};
+use super::call::{Call, Function, ResumePolicy};
 use super::kube_ops;
 use crate::Error;
 use crate::board::Outputs;
 use crate::template::{Template, render_value};
 
-/// How often conditions are looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// Interval of evaluations.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Conditions with JSONPath in them.
+/// Conditions with JSONPath expressions.
 pub struct Wait;
 /// Conditions that are templates over the object.
 pub struct WaitV2;
 
 impl Function for Wait {
-    fn again(&self) -> Again {
-        Again::Repeat
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Repeat
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(until(call, |condition, object| {
+        Box::pin(wait_for_conditions(call, |condition, object| {
             let resolved = resolve_paths(condition, object)?;
             Template::parse("condition", &resolved)?.with_missing_keys().render(&Value::Null).map_err(Error::from)
         }))
@@ -36,12 +36,12 @@ impl Function for Wait {
 }
 
 impl Function for WaitV2 {
-    fn again(&self) -> Again {
-        Again::Repeat
+    fn resume_policy(&self) -> ResumePolicy {
+        ResumePolicy::Repeat
     }
 
     fn run<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
-        Box::pin(until(call, |condition, object| {
+        Box::pin(wait_for_conditions(call, |condition, object| {
             Template::parse("condition", condition)?.with_missing_keys().render(object).map_err(Error::from)
         }))
     }
@@ -54,31 +54,31 @@ struct Condition {
 
 type Evaluate = fn(&str, &Value) -> Result<String, Error>;
 
-async fn until(call: &Call, evaluate: Evaluate) -> Result<Outputs, Error> {
+async fn wait_for_conditions(call: &Call, evaluate: Evaluate) -> Result<Outputs, Error> {
     let timeout = render_text(call, "timeout")?;
     let timeout = Arguments::new([("timeout".to_owned(), timeout)].into_iter().collect()).duration("timeout")?;
     let (any, all) = (conditions(call, "anyOf")?, conditions(call, "allOf")?);
     if any.is_empty() && all.is_empty() {
-        return Err(Error::argument("conditions", "has neither anyOf nor allOf"));
+        return Err(Error::argument("conditions", "neither anyOf nor allOf is set"));
     }
     call.task.deadline(timeout);
-    let _waiting = call.task.wait("waiting for its conditions to hold");
+    let _waiting = call.task.wait("waiting for conditions");
     let deadline = Instant::now() + timeout;
     loop {
         let mut last = None;
-        let any_holds = holds_one(call, &any, evaluate, &mut last).await?;
-        let all_hold = !all.is_empty() && holds_all(call, &all, evaluate, &mut last).await?;
-        if any_holds || all_hold {
+        let any_is_true = any_matches(call, &any, evaluate, &mut last).await?;
+        let all_are_true = !all.is_empty() && all_match(call, &all, evaluate, &mut last).await?;
+        if any_is_true || all_are_true {
             return Ok(Outputs::new());
         }
         if let Some(last) = &last {
             call.task.hint(last);
         }
         if Instant::now() >= deadline {
-            let what = last.map_or("the conditions".to_owned(), |last| format!("the conditions (last: {last})"));
+            let what = last.map_or("conditions".to_owned(), |last| format!("conditions (last: {last})"));
             return Err(Error::TimedOut { what, limit: timeout });
         }
-        tokio::time::sleep(LOOK.min(deadline.saturating_duration_since(Instant::now()))).await;
+        tokio::time::sleep(POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
     }
 }
 
@@ -87,55 +87,55 @@ fn render_text(call: &Call, name: &str) -> Result<Value, Error> {
     render_value(&raw, call.params.tree()).map_err(|error| Error::argument(name, error.to_string()))
 }
 
-/// The references are templates over the parameters; the conditions are not.
+/// Parses conditions. References are templates over the parameters; conditions are not.
 fn conditions(call: &Call, group: &str) -> Result<Vec<Condition>, Error> {
     let all = call.arguments.object("conditions")?.unwrap_or_default();
-    let place = |index: usize| format!("conditions.{group}[{index}]");
+    let position = |index: usize| format!("conditions.{group}[{index}]");
     let one = |(index, raw): (usize, &Value)| {
-        let text = raw["condition"].as_str().ok_or_else(|| Error::argument(place(index), "has no condition"))?;
+        let text = raw["condition"].as_str().ok_or_else(|| Error::argument(position(index), "missing condition"))?;
         let object = render_value(&raw["objectReference"], call.params.tree())
-            .map_err(|error| Error::argument(format!("{}.objectReference", place(index)), error.to_string()))?;
+            .map_err(|error| Error::argument(format!("{}.objectReference", position(index)), error.to_string()))?;
         let object = serde_json::from_value(Value::Object(object.as_object().cloned().unwrap_or_else(Map::new)))
-            .map_err(|error| Error::argument(format!("{}.objectReference", place(index)), error.to_string()))?;
-        // What cannot be parsed now will not be parsed later either.
+            .map_err(|error| Error::argument(format!("{}.objectReference", position(index)), error.to_string()))?;
+        // A syntax error is reported before waiting.
         if !text.contains("{ $") && !text.contains("{$") {
-            Template::parse(&place(index), text)?;
+            Template::parse(&position(index), text)?;
         }
         Ok(Condition { text: text.to_owned(), object })
     };
     all[group].as_array().into_iter().flatten().enumerate().map(one).collect()
 }
 
-async fn holds_one(
+async fn any_matches(
     call: &Call,
     conditions: &[Condition],
     evaluate: Evaluate,
     last: &mut Option<String>,
 ) -> Result<bool, Error> {
     for condition in conditions {
-        if holds(call, condition, evaluate, last).await? {
+        if matches(call, condition, evaluate, last).await? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-async fn holds_all(
+async fn all_match(
     call: &Call,
     conditions: &[Condition],
     evaluate: Evaluate,
     last: &mut Option<String>,
 ) -> Result<bool, Error> {
     for condition in conditions {
-        if !holds(call, condition, evaluate, last).await? {
+        if !matches(call, condition, evaluate, last).await? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// An object that is not there yet, or has not the field yet, is waited for as well.
-async fn holds(
+/// Whether a condition is true. A missing object or field is not an error.
+async fn matches(
     call: &Call,
     condition: &Condition,
     evaluate: Evaluate,
@@ -159,13 +159,13 @@ async fn holds(
     }
 }
 
-/// Replaces every `{ $.path }` by the value it leads to.
+/// Replaces every `{ $.path }` by its value.
 fn resolve_paths(condition: &str, object: &Value) -> Result<String, Error> {
     let (mut resolved, mut rest) = (String::new(), condition);
     while let Some((before, path, after)) = next_path(rest) {
         resolved += before;
-        let found =
-            follow(object, path).map_err(|cause| Error::argument("conditions", format!("path {path}: {cause}")))?;
+        let found = evaluate_path(object, path)
+            .map_err(|cause| Error::argument("conditions", format!("path {path}: {cause}")))?;
         resolved += &found;
         rest = after;
     }
@@ -185,8 +185,8 @@ fn next_path(text: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-/// The values a JSONPath leads to, with blanks between them.
-fn follow(object: &Value, path: &str) -> Result<String, String> {
+/// The values of a JSONPath, separated by spaces.
+fn evaluate_path(object: &Value, path: &str) -> Result<String, String> {
     let mut found = vec![object];
     let mut rest = path.strip_prefix('$').unwrap_or(path);
     while !rest.is_empty() {
@@ -195,7 +195,7 @@ fn follow(object: &Value, path: &str) -> Result<String, String> {
         rest = after;
     }
     if found.is_empty() {
-        return Err("leads nowhere".into());
+        return Err("no match".into());
     }
     let show = |value: &&Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     Ok(found.iter().map(show).collect::<Vec<_>>().join(" "))
@@ -210,13 +210,13 @@ enum PathStep<'a> {
 
 fn next_step(rest: &str) -> Result<(PathStep<'_>, &str), String> {
     if let Some(inner) = rest.strip_prefix('[') {
-        let (inside, after) = inner.split_once(']').ok_or("has a bracket that does not close")?;
+        let (inside, after) = inner.split_once(']').ok_or("unclosed bracket")?;
         return Ok((bracket(inside.trim())?, after));
     }
     let name = rest.strip_prefix('.').unwrap_or(rest);
     let end = name.find(['.', '[']).unwrap_or(name.len());
     match &name[..end] {
-        "" => Err("has an empty step".into()),
+        "" => Err("empty step".into()),
         "*" => Ok((PathStep::All, &name[end..])),
         field => Ok((PathStep::Field(field), &name[end..])),
     }
@@ -234,10 +234,10 @@ fn bracket(inside: &str) -> Result<PathStep<'_>, String> {
         return Ok(PathStep::Index(index));
     }
     if let Some(filter) = inside.strip_prefix("?(@.").and_then(|filter| filter.strip_suffix(')')) {
-        let (field, value) = filter.split_once("==").ok_or("has a filter other than ==")?;
+        let (field, value) = filter.split_once("==").ok_or("unsupported filter, expected ==")?;
         return Ok(PathStep::Equal(field.trim(), unquoted(value).unwrap_or(value.trim())));
     }
-    unquoted(inside).map(PathStep::Field).ok_or_else(|| format!("has [{inside}], which is not supported"))
+    unquoted(inside).map(PathStep::Field).ok_or_else(|| format!("unsupported [{inside}]"))
 }
 
 impl PathStep<'_> {
@@ -247,22 +247,22 @@ impl PathStep<'_> {
             Self::Field(name) => value.get(name).into_iter().collect(),
             Self::Index(index) => {
                 let length = i64::try_from(items().len()).unwrap_or(0);
-                let place = if *index < 0 { length + index } else { *index };
-                usize::try_from(place).ok().and_then(|place| items().get(place)).into_iter().collect()
+                let position = if *index < 0 { length + index } else { *index };
+                usize::try_from(position).ok().and_then(|position| items().get(position)).into_iter().collect()
             }
             Self::All => match value {
                 Value::Object(fields) => fields.values().collect(),
                 _ => items().iter().collect(),
             },
-            Self::Equal(field, wanted) => items().iter().filter(|item| equal(&item[*field], wanted)).collect(),
+            Self::Equal(field, request) => items().iter().filter(|item| equal(&item[*field], request)).collect(),
         }
     }
 }
 
-fn equal(value: &Value, wanted: &str) -> bool {
+fn equal(value: &Value, request: &str) -> bool {
     match value {
-        Value::String(text) => text == wanted,
-        other => other.to_string().as_str() == wanted,
+        Value::String(text) => text == request,
+        other => other.to_string().as_str() == request,
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_in_a_condition_are_replaced_by_what_they_lead_to() {
+    fn paths_in_a_condition_are_replaced_by_their_values() {
         let object = json!({ "status": { "phase": "Running", "ready": 2,
             "conditions": [{ "type": "Ready", "status": "True" }, { "type": "Other", "status": "False" }] } });
         let cases = [

@@ -1,34 +1,34 @@
-//! Why data cannot be moved.
+//! Errors of `kando` commands.
 
 use plimsoll_store::StoreError;
 
-use crate::place::ProfileError;
+use crate::profile::ProfileError;
 
-/// The result of the commands.
+/// The result of a command.
 pub type Result<T> = std::result::Result<T, KandoError>;
 
-/// Why a command failed. No text here holds a credential.
+/// The error of a command. No message contains a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum KandoError {
-    /// The Profile cannot be used.
+    /// The Profile is invalid.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// Kanister has this, this program does not.
+    /// Supported by Kanister, but not by Plimsoll.
     #[error("{what} is not supported")]
     Unsupported {
-        /// The option, command or kind.
+        /// The option, command or type.
         what: String,
     },
-    /// The path names nothing in a bucket.
-    #[error("path {path:?} cannot be used: {cause}")]
+    /// An invalid path.
+    #[error("invalid path {path:?}: {cause}")]
     InvalidPath {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The cause.
         cause: &'static str,
     },
-    /// The key of an output has characters that Kanister does not allow.
-    #[error("output key {key:?} may only have letters, digits and underscores")]
+    /// An output key with characters that Kanister does not allow.
+    #[error("invalid output key {key:?}: only letters, digits and underscores are allowed")]
     InvalidKey {
         /// The key.
         key: String,
@@ -36,23 +36,23 @@ pub enum KandoError {
     /// The location failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This side of the pipe failed.
+    /// A local I/O error.
     #[error("failed to {what}")]
     Local {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The location gave fewer or more bytes than the object has.
-    #[error("{path} has {expected} bytes, but {found} came")]
+    /// The store returned fewer or more bytes than the object has.
+    #[error("truncated download of {path}: expected {expected} bytes, received {found}")]
     Truncated {
         /// The path.
         path: String,
-        /// The object's size.
+        /// The size of the object.
         expected: u64,
-        /// What came.
+        /// The received bytes.
         found: u64,
     },
 }
@@ -62,7 +62,7 @@ impl KandoError {
         Self::Local { what: what.into(), source }
     }
 
-    /// The stable reason.
+    /// Stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Profile(error) => error.reason(),
@@ -75,7 +75,7 @@ impl KandoError {
         }
     }
 
-    /// Whether the same command may succeed later.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Store(error) => error.is_retryable(),

@@ -1,26 +1,22 @@
-//! What the commands and the controller say to each other through a pod's log.
+//! The protocol between `kando` and the controller, over the log of a pod.
 
 use plimsoll_progress::Frame;
 use serde::{Deserialize, Serialize};
 
 use super::{KandoError, Result};
-
-/// Before an output, anywhere in a line of standard output.
-pub const OUTPUT: &str = "###Phase-output###:";
-/// Before a frame, in a line of standard error. Kanister's controller takes such a line for a log line.
-pub const PROGRESS: &str = "###Phase-progress###:";
+use crate::output::{OUTPUT_MARKER, PROGRESS_MARKER};
 
 /// One output of a phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// Its key.
+    /// The key.
     pub key: String,
-    /// Its value.
+    /// The value.
     pub value: String,
 }
 
 impl Output {
-    /// An output, if Kanister allows its key.
+    /// An output; the key must be valid in Kanister.
     pub fn new(key: &str, value: &str) -> Result<Self> {
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
             return Err(KandoError::InvalidKey { key: key.to_owned() });
@@ -28,14 +24,14 @@ impl Output {
         Ok(Self { key: key.to_owned(), value: value.to_owned() })
     }
 
-    /// The line, without its end.
+    /// The line, without a newline.
     pub fn to_line(&self) -> String {
-        // Two strings: there is nothing in it that JSON could not hold.
-        format!("{OUTPUT} {}", serde_json::to_string(self).unwrap_or_default())
+        // Two strings: serialization cannot fail.
+        format!("{OUTPUT_MARKER} {}", serde_json::to_string(self).unwrap_or_default())
     }
 }
 
-/// The line that carries a frame, without its end.
+/// The line with a progress frame, without a newline. Kanister's controller treats it as a log line.
 pub fn progress_line(frame: &Frame) -> String {
-    format!("{PROGRESS} {}", frame.to_line())
+    format!("{PROGRESS_MARKER} {}", frame.to_line())
 }

@@ -1,4 +1,4 @@
-//! Data to and from a location, counted on the way.
+//! Transfers data to and from a location, with progress.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,57 +11,56 @@ use plimsoll_store::{Observer, Store};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{KandoError, Result};
-use crate::place::Place;
+use crate::profile::ResolvedProfile;
 
-/// How often a frame goes out.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// How much is read at once.
-const PIECE: usize = 256 * 1024;
+/// Interval of progress frames.
+const FRAME_INTERVAL: Duration = Duration::from_secs(1);
+/// Size of a read.
+const CHUNK_SIZE: usize = 256 * 1024;
 
-/// What was moved or removed.
+/// The result of a transfer or deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct TransferSummary {
     /// Bytes.
     pub bytes: u64,
     /// Objects.
     pub objects: u64,
 }
 
-/// The commands on one location. Every one of them gives `report` a whole frame at its start, every second and at its end.
+/// The commands on one location. Every command calls `report` with a full frame at its start, every second and at its end.
 #[derive(Debug)]
 pub struct Kando {
     store: Store,
 }
 
 impl Kando {
-    /// Opens the location of a profile. Nothing is sent yet.
-    pub fn open(place: &Place) -> Result<Self> {
-        Ok(Self { store: Store::open(&place.location())? })
+    /// Opens the location of a profile. Sends nothing.
+    pub fn open(profile: &ResolvedProfile) -> Result<Self> {
+        Ok(Self { store: Store::open(&profile.location())? })
     }
 
-    /// Writes everything that `source` gives to `path`; nothing is visible there before all of it is. `size` is what the
-    /// source will give, if that is known.
+    /// Uploads `source` to `path`; the object is visible only once complete. `size` is the size of the source, if known.
     pub async fn push(
         &self,
         path: &str,
         source: impl AsyncRead + Unpin,
         size: Option<u64>,
         report: impl FnMut(&Frame),
-    ) -> Result<Moved> {
+    ) -> Result<TransferSummary> {
         let key = key(path)?;
-        let running = Running::new(&self.store, "push", &key);
+        let running = RunningCommand::new(&self.store, "push", &key);
         let bytes = running.task.meter(Unit::Bytes);
         if let Some(size) = size {
             bytes.set_total(Total::Final(size));
         }
-        running.reported(report, self.send(&key, source, &bytes)).await
+        running.run_with_progress(report, self.send(&key, source, &bytes)).await
     }
 
-    async fn send(&self, key: &str, mut source: impl AsyncRead + Unpin, bytes: &Meter) -> Result<Moved> {
+    async fn send(&self, key: &str, mut source: impl AsyncRead + Unpin, bytes: &Meter) -> Result<TransferSummary> {
         let mut upload = self.store.upload(key).await?;
-        let mut buffer = BytesMut::with_capacity(PIECE);
+        let mut buffer = BytesMut::with_capacity(CHUNK_SIZE);
         loop {
-            buffer.reserve(PIECE);
+            buffer.reserve(CHUNK_SIZE);
             let read = source.read_buf(&mut buffer).await;
             let read = match read {
                 Ok(read) => read,
@@ -73,92 +72,97 @@ impl Kando {
             if read == 0 {
                 let written = upload.written();
                 upload.finish().await?;
-                return Ok(Moved { bytes: written, objects: 1 });
+                return Ok(TransferSummary { bytes: written, objects: 1 });
             }
             upload.write(buffer.split().freeze()).await?;
             bytes.add(read as u64);
         }
     }
 
-    /// Writes everything that lies at `path` to `target`.
-    pub async fn pull(&self, path: &str, target: impl AsyncWrite + Unpin, report: impl FnMut(&Frame)) -> Result<Moved> {
+    /// Downloads the object at `path` to `target`.
+    pub async fn pull(
+        &self,
+        path: &str,
+        target: impl AsyncWrite + Unpin,
+        report: impl FnMut(&Frame),
+    ) -> Result<TransferSummary> {
         let key = key(path)?;
-        let running = Running::new(&self.store, "pull", &key);
+        let running = RunningCommand::new(&self.store, "pull", &key);
         let bytes = running.task.meter(Unit::Bytes);
-        running.reported(report, self.fetch(&key, target, &bytes)).await
+        running.run_with_progress(report, self.fetch(&key, target, &bytes)).await
     }
 
-    async fn fetch(&self, key: &str, mut target: impl AsyncWrite + Unpin, bytes: &Meter) -> Result<Moved> {
+    async fn fetch(&self, key: &str, mut target: impl AsyncWrite + Unpin, bytes: &Meter) -> Result<TransferSummary> {
         let mut reader = self.store.reader(key).await?;
         let expected = reader.info().size;
         bytes.set_total(Total::Final(expected));
         let mut found = 0;
-        while let Some(piece) = reader.next().await {
-            let piece = piece?;
-            target.write_all(&piece).await.map_err(|error| KandoError::local("write what was pulled", error))?;
-            found += piece.len() as u64;
-            bytes.add(piece.len() as u64);
+        while let Some(chunk) = reader.next().await {
+            let chunk = chunk?;
+            target.write_all(&chunk).await.map_err(|error| KandoError::local("write the pulled data", error))?;
+            found += chunk.len() as u64;
+            bytes.add(chunk.len() as u64);
         }
-        target.flush().await.map_err(|error| KandoError::local("write what was pulled", error))?;
+        target.flush().await.map_err(|error| KandoError::local("write the pulled data", error))?;
         if found != expected {
             return Err(KandoError::Truncated { path: key.to_owned(), expected, found });
         }
-        Ok(Moved { bytes: found, objects: 1 })
+        Ok(TransferSummary { bytes: found, objects: 1 })
     }
 
-    /// Removes what lies at `path` and below it. What is not there is removed.
-    pub async fn delete(&self, path: &str, report: impl FnMut(&Frame)) -> Result<Moved> {
+    /// Deletes the object at `path` and all objects under it. Missing objects are not an error.
+    pub async fn delete(&self, path: &str, report: impl FnMut(&Frame)) -> Result<TransferSummary> {
         let key = key(path)?;
-        let running = Running::new(&self.store, "delete", &key);
+        let running = RunningCommand::new(&self.store, "delete", &key);
         let removing = async {
-            let alone = self.store.exists(&key).await?;
+            let exists = self.store.exists(&key).await?;
             self.store.delete(&key).await?;
-            let below = self.store.delete_prefix(&key).await?;
-            Ok(Moved { bytes: 0, objects: below + u64::from(alone) })
+            let deleted = self.store.delete_prefix(&key).await?;
+            Ok(TransferSummary { bytes: 0, objects: deleted + u64::from(exists) })
         };
-        running.reported(report, removing).await
+        running.run_with_progress(report, removing).await
     }
 }
 
-/// The key of a path below the location's prefix: Kanister joins the two with exactly one slash.
+/// The key of a path under the prefix of the location, normalized as in Kanister.
 fn key(path: &str) -> Result<String> {
-    let wrong = |cause| KandoError::InvalidPath { path: path.to_owned(), cause };
+    let invalid = |cause| KandoError::InvalidPath { path: path.to_owned(), cause };
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     if parts.is_empty() {
-        return Err(wrong("it names nothing: everything in the location would be meant"));
+        return Err(invalid("empty path: it would mean the whole location"));
     }
     if parts.contains(&"..") {
-        return Err(wrong("it must not lead out of the location with .."));
+        return Err(invalid("must not contain .."));
     }
     Ok(parts.join("/"))
 }
 
-/// One command at work.
-struct Running {
+/// A running command.
+struct RunningCommand {
     operation: Operation,
     task: Task,
     _waits: plimsoll_store::ObserverGuard,
 }
 
-impl Running {
-    /// The name tells the direction, by its first word.
+impl RunningCommand {
+    /// The first word of the operation name is the direction.
     fn new(store: &Store, verb: &str, key: &str) -> Self {
         let operation = Operation::new(format!("{verb} {key}"), Clock::system());
         let task = operation.root();
-        let waits = store.observe(Arc::new(Waits { task: task.clone(), waiting: Mutex::default() }));
+        let waits = store.observe(Arc::new(WaitObserver { task: task.clone(), waiting: Mutex::default() }));
         Self { operation, task, _waits: waits }
     }
 
-    /// Carries the work out and tells how it goes. Every frame is whole: whoever reads a log may begin anywhere in it.
-    async fn reported(
+    /// Runs the command and reports progress. Every frame is full: a reader of the log may start anywhere.
+    async fn run_with_progress(
         self,
         mut report: impl FnMut(&Frame),
-        work: impl Future<Output = Result<Moved>>,
-    ) -> Result<Moved> {
+        work: impl Future<Output = Result<TransferSummary>>,
+    ) -> Result<TransferSummary> {
         let mut encoder = Encoder::new(epoch());
-        // The first frame goes out before anything moves.
+        // The first frame is sent before the transfer starts.
         report(&encoder.full(&self.operation.snapshot()));
-        let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + INTERVAL, INTERVAL);
+        let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + FRAME_INTERVAL, FRAME_INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         tokio::pin!(work);
         let done = loop {
@@ -176,27 +180,27 @@ impl Running {
     }
 }
 
-/// A command that starts later has the greater number.
+/// A later command has a higher number.
 fn epoch() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Shows what the store waits for.
-struct Waits {
+/// Shows the waits of the store on the task.
+struct WaitObserver {
     task: Task,
     waiting: Mutex<Option<Wait>>,
 }
 
-impl Waits {
+impl WaitObserver {
     fn set(&self, wait: Option<Wait>) {
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = wait;
     }
 }
 
-impl Observer for Waits {
+impl Observer for WaitObserver {
     fn on_wait(&self, wait: &plimsoll_store::Wait) {
-        // The old wait ends first: a guard that is replaced while it is held would show both.
+        // The old wait ends first: otherwise both would be shown briefly.
         self.set(None);
         self.set(Some(self.task.wait(&wait.reason)));
     }

@@ -1,6 +1,6 @@
-//! What a template is made of.
+//! The syntax tree of a template.
 
-/// A piece of a template, with the line it begins on.
+/// A node with its line.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: usize,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Continue,
 }
 
-/// `if`, `with` or `range` with both its ways.
+/// `if`, `with` or `range` with both branches.
 #[derive(Clone, Debug)]
 pub(super) struct Branch {
     pub(super) pipeline: Pipeline,
@@ -27,11 +27,11 @@ pub(super) struct Branch {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// Commands, each one's result the last argument of the next.
+/// Commands; the result of each is the last argument of the next.
 #[derive(Clone, Debug)]
 pub(super) struct Pipeline {
     pub(super) line: usize,
-    /// Variables that take the result.
+    /// Variables that are set to the result.
     pub(super) variables: Vec<String>,
     /// Whether they exist already.
     pub(super) assigns: bool,
@@ -63,12 +63,12 @@ pub(super) enum Operand {
     Chain(Box<Operand>, Vec<String>),
 }
 
-/// A number as it was written: it becomes what the place needs.
+/// A number literal: its type depends on the context.
 #[derive(Clone, Debug)]
 pub(super) struct Number {
     pub(super) text: String,
     pub(super) int: Option<i64>,
     pub(super) float: Option<f64>,
-    /// Written with a point or an exponent.
+    /// Has a decimal point or an exponent.
     pub(super) fractional: bool,
 }

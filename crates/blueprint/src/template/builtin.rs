@@ -1,15 +1,15 @@
-//! Go's own functions.
+//! Go's built-in functions.
 
 use super::compare;
-use super::fault::Fault;
+use super::eval_error::EvalError;
+use super::format::sprint;
 use super::functions::Function;
 use super::printf::sprintf;
 use super::scope::Scope;
-use super::show::sprint;
 use super::value::{Map, Value, Width};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    // Only looked up: the evaluator stops at the first argument that decides.
+    // Implemented in the evaluator, which stops at the first deciding argument.
     Function { name: "and", takes: "aa*", run: |_, _| Ok(Value::Nil) },
     Function { name: "or", takes: "aa*", run: |_, _| Ok(Value::Nil) },
     Function { name: "not", takes: "a", run: |_, values| Ok(Value::Bool(!values[0].is_true())) },
@@ -29,19 +29,19 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "ge", takes: "aa", run: compare::ge },
 ];
 
-fn len(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn len(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let length = match &values[0] {
         Value::Text(bytes) | Value::Bytes(bytes) => bytes.len(),
         Value::List(list) => list.items.len(),
         Value::Map(map) => map.entries().len(),
-        other => return Err(Fault::new(format!("len of type {}", other.type_name()))),
+        other => return Err(EvalError::new(format!("len of type {}", other.type_name()))),
     };
     Ok(Value::int(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-fn index(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn index(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     if matches!(values[0], Value::Nil) {
-        return Err(Fault::new("index of untyped nil"));
+        return Err(EvalError::new("index of untyped nil"));
     }
     let mut item = values[0].clone();
     for by in &values[1..] {
@@ -51,34 +51,34 @@ fn index(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
                 Value::Int(i64::from(bytes[place(by, bytes.len())?]), Width::Uint8)
             }
             Value::List(list) => list.items[place(by, list.items.len())?].clone(),
-            Value::Nil => return Err(Fault::new("index of nil pointer")),
-            other => return Err(Fault::new(format!("can't index item of type {}", other.type_name()))),
+            Value::Nil => return Err(EvalError::new("index of nil pointer")),
+            other => return Err(EvalError::new(format!("can't index item of type {}", other.type_name()))),
         };
     }
     Ok(item)
 }
 
-/// A key that is not there gives what the map's type holds when empty.
-fn of_map(map: &Map, by: &Value) -> Result<Value, Fault> {
+/// A missing key gives the zero value of the element type.
+fn of_map(map: &Map, by: &Value) -> Result<Value, EvalError> {
     let Value::Text(key) = by else {
-        return Err(Fault::new(format!("value has type {}; should be string", by.type_name())));
+        return Err(EvalError::new(format!("value has type {}; should be string", by.type_name())));
     };
     let key = String::from_utf8_lossy(key);
     Ok(map.get(&key).unwrap_or_else(|| map.of.zero()))
 }
 
-fn place(by: &Value, length: usize) -> Result<usize, Fault> {
+fn place(by: &Value, length: usize) -> Result<usize, EvalError> {
     match by {
         Value::Int(at, _) => {
             let place = usize::try_from(*at).ok().filter(|place| *place < length);
-            place.ok_or_else(|| Fault::new(format!("index out of range: {at}")))
+            place.ok_or_else(|| EvalError::new(format!("index out of range: {at}")))
         }
-        other => Err(Fault::new(format!("cannot index slice/array with type {}", other.type_name()))),
+        other => Err(EvalError::new(format!("cannot index slice/array with type {}", other.type_name()))),
     }
 }
 
-/// Go gives these functions what `print` would show; nothing is `<no value>` then.
-fn joined(values: &[Value]) -> Result<String, Fault> {
+/// Arguments are formatted as by `print`; nil is `<no value>`.
+fn joined(values: &[Value]) -> Result<String, EvalError> {
     let values: Vec<Value> = values
         .iter()
         .map(|value| if matches!(value, Value::Nil) { Value::text("<no value>") } else { value.clone() })
@@ -86,7 +86,7 @@ fn joined(values: &[Value]) -> Result<String, Fault> {
     Ok(String::from_utf8_lossy(&sprint(&values)?).into_owned())
 }
 
-fn html(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn html(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut text = String::new();
     for character in joined(values)?.chars() {
         match character {
@@ -102,7 +102,7 @@ fn html(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.text(text)
 }
 
-fn js(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn js(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut text = String::new();
     for character in joined(values)?.chars() {
         match character {
@@ -121,7 +121,7 @@ fn js(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.text(text)
 }
 
-fn urlquery(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn urlquery(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut text = String::new();
     for byte in joined(values)?.bytes() {
         match byte {
@@ -133,25 +133,25 @@ fn urlquery(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.text(text)
 }
 
-fn print(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn print(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let text = sprint(values)?;
     scope.text(text)
 }
 
-fn println(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
-    let mut out = super::show::Out::default();
+fn println(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
+    let mut out = super::format::FormatBuffer::default();
     for (at, value) in values.iter().enumerate() {
         if at > 0 {
             out.push(" ")?;
         }
-        super::show::print(&mut out, value, 'v', super::show::Spec::default(), 0)?;
+        super::format::print(&mut out, value, 'v', super::format::Spec::default(), 0)?;
     }
     out.push("\n")?;
     scope.text(out.bytes)
 }
 
-fn printf(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
-    let Value::Text(format) = &values[0] else { return Err(Fault::new("the format is no string")) };
+fn printf(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
+    let Value::Text(format) = &values[0] else { return Err(EvalError::new("the format is no string")) };
     let text = sprintf(format, &values[1..])?;
     scope.text(text)
 }

@@ -1,18 +1,18 @@
-//! From JSON to values, by the type that Go would have there.
+//! Converts JSON to values with Go's types.
 
 use std::rc::Rc;
 
 use base64::Engine;
 use serde_json::{Map as JsonMap, Value as Json};
 
-use super::fault::Fault;
+use super::eval_error::EvalError;
 use super::limits;
 use super::scope::Scope;
-use super::shape::{PARAMS, Shape};
+use super::struct_type::{PARAMS, StructType};
 use super::value::{Struct, Type, Value};
 
-/// The root of a rendering. An object has Kanister's fields with their types; other keys stay as they are.
-pub(super) fn root(scope: &mut Scope, params: &Json) -> Result<Value, Fault> {
+/// The root value of a rendering. An object has Kanister's typed fields; other keys are unchanged.
+pub(super) fn root(scope: &mut Scope, params: &Json) -> Result<Value, EvalError> {
     let Json::Object(fields) = params else { return convert(scope, params, &Type::Any, 0) };
     let map = scope.map(Type::Any);
     for field in PARAMS.fields {
@@ -26,9 +26,9 @@ pub(super) fn root(scope: &mut Scope, params: &Json) -> Result<Value, Fault> {
     Ok(Value::Map(map))
 }
 
-fn convert(scope: &mut Scope, json: &Json, wanted: &Type, depth: usize) -> Result<Value, Fault> {
-    if depth > limits::VALUES {
-        return Err(Fault::too_much("120 values in each other"));
+fn convert(scope: &mut Scope, json: &Json, wanted: &Type, depth: usize) -> Result<Value, EvalError> {
+    if depth > limits::MAX_VALUE_NESTING {
+        return Err(EvalError::too_much("120 values in each other"));
     }
     match (json, wanted) {
         (Json::Null, _) => Ok(wanted.zero()),
@@ -67,18 +67,18 @@ fn scalar(json: &Json, wanted: &Type) -> Value {
 }
 
 /// Data of a Secret: text in base64, as Kubernetes has it.
-fn decoded(text: &str) -> Result<Rc<[u8]>, Fault> {
+fn decoded(text: &str) -> Result<Rc<[u8]>, EvalError> {
     let bytes = base64::engine::general_purpose::STANDARD.decode(text);
-    bytes.map(Rc::from).map_err(|_| Fault::new("the data of a secret is not base64"))
+    bytes.map(Rc::from).map_err(|_| EvalError::new("the data of a secret is not base64"))
 }
 
 fn structure(
     scope: &mut Scope,
     json: &JsonMap<String, Json>,
-    shape: &'static Shape,
+    shape: &'static StructType,
     pointer: bool,
     depth: usize,
-) -> Result<Value, Fault> {
+) -> Result<Value, EvalError> {
     let mut fields = Vec::with_capacity(shape.fields.len());
     for field in shape.fields {
         let wanted = field.holds.as_type();
@@ -90,7 +90,7 @@ fn structure(
     Ok(Value::Struct(Struct { shape, fields: Rc::new(fields), pointer }))
 }
 
-/// Go takes a key in any case; the exact one wins.
+/// Finds a key, ignoring case as Go does; an exact match takes precedence.
 fn find<'a>(json: &'a JsonMap<String, Json>, key: &str, name: &str) -> Option<&'a Json> {
     let loosely = || json.iter().find(|(other, _)| other.eq_ignore_ascii_case(key)).map(|(_, value)| value);
     json.get(key).or_else(|| json.get(name)).or_else(loosely)

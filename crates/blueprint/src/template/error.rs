@@ -1,56 +1,56 @@
-//! Why a template cannot be used, without showing any of the values it was given.
+//! Errors of templates. Messages never contain parameter values.
 
-/// Why a template cannot be parsed or rendered.
+/// The error of parsing or rendering a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is not a template.
+    /// A syntax error.
     #[error("template {name}:{line}: {message}")]
     Parse {
-        /// What the template is called.
+        /// The name of the template.
         name: String,
-        /// The line of the fault, counted from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The cause.
         message: String,
     },
-    /// It asks for a key that is not there.
+    /// A missing key.
     #[error("template {name}:{line}: {key:?} not found")]
     NotFound {
-        /// What the template is called.
+        /// The name of the template.
         name: String,
-        /// The line of the fault, counted from 1.
+        /// The line, from 1.
         line: usize,
         /// The missing key.
         key: String,
     },
-    /// Something went wrong while it was filled in.
+    /// An evaluation error.
     #[error("template {name}:{line}: {message}")]
     Render {
-        /// What the template is called.
+        /// The name of the template.
         name: String,
-        /// The line of the fault, counted from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The cause.
         message: String,
     },
-    /// It calls a function that no template of ours may call.
+    /// A function that templates may not call.
     #[error("template {name}:{line}: function {function} is not allowed: {cause}")]
     Refused {
-        /// What the template is called.
+        /// The name of the template.
         name: String,
-        /// The line of the fault, counted from 1.
+        /// The line, from 1.
         line: usize,
         /// The function.
         function: String,
-        /// Why not.
+        /// The cause.
         cause: &'static str,
     },
-    /// It is too deep, too long or makes too much output.
-    #[error("template {name}:{line}: more than {limit}")]
+    /// A limit is exceeded.
+    #[error("template {name}:{line}: exceeds the limit of {limit}")]
     TooMuch {
-        /// What the template is called.
+        /// The name of the template.
         name: String,
-        /// The line of the fault, counted from 1.
+        /// The line, from 1.
         line: usize,
         /// The limit, with its unit.
         limit: String,
@@ -58,7 +58,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable reason.
+    /// Stable reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Parse { .. } => "TemplateInvalid",
@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    /// Whether trying the same again could help: never.
+    /// Always false: the template has to be changed.
     pub fn is_retryable(&self) -> bool {
         false
     }

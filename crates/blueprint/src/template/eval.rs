@@ -1,23 +1,23 @@
-//! Filling a template in.
+//! Evaluator: renders a template.
 
 use super::ast::{Branch, Kind, Node, Pipeline};
-use super::fault::Fault;
+use super::eval_error::EvalError;
+use super::format::shown;
 use super::limits;
 use super::parse::Parsed;
 use super::scope::Scope;
-use super::show::shown;
 use super::value::{Map, Type, Value};
 
 mod call;
 mod field;
 
-/// Blocks, parentheses and calls in each other, while it runs.
-const DEEPEST: usize = 150;
+/// Maximum nesting of blocks, parentheses and calls at run time.
+const MAX_DEPTH: usize = 150;
 
-/// What went wrong, and on which line.
-pub(super) type Failure = (usize, Fault);
+/// An error and its line.
+pub(super) type Failure = (usize, EvalError);
 
-/// What a node does to the loop around it.
+/// The effect of a node on the enclosing loop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     On,
@@ -32,9 +32,9 @@ pub(super) struct Render<'a> {
     output: Vec<u8>,
     variables: Vec<(String, Value)>,
     depth: usize,
-    /// The parameters themselves, whose fields exist even if they are not given.
+    /// The parameters, whose fields exist even if unset.
     params: Option<Map>,
-    /// Whether a missing key is nothing rather than a failure.
+    /// Whether a missing key is nil rather than an error.
     missing_is_nil: bool,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Render<'a> {
         Self { parsed, scope, output, variables, depth: 0, params: None, missing_is_nil }
     }
 
-    /// Fills in the main template.
+    /// Renders the main template.
     pub(super) fn run(mut self, root: &Value) -> Result<Vec<u8>, Failure> {
         if let Value::Map(map) = root {
             self.params = Some(map.clone());
@@ -57,8 +57,8 @@ impl<'a> Render<'a> {
     }
 
     fn deeper<T>(&mut self, line: usize, inner: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
-        if self.depth >= DEEPEST {
-            return Err((line, Fault::too_much("150 blocks, parentheses and templates in each other")));
+        if self.depth >= MAX_DEPTH {
+            return Err((line, EvalError::too_much("150 blocks, parentheses and templates in each other")));
         }
         self.depth += 1;
         let done = inner(self);
@@ -95,7 +95,7 @@ impl<'a> Render<'a> {
         Ok(Flow::On)
     }
 
-    /// Variables that are declared inside are gone afterwards.
+    /// Runs a block in a new variable scope.
     fn scoped<T>(&mut self, line: usize, inner: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
         let variables = self.variables.len();
         let done = self.deeper(line, inner);
@@ -104,8 +104,8 @@ impl<'a> Render<'a> {
     }
 
     fn write(&mut self, line: usize, text: &[u8]) -> Result<(), Failure> {
-        if self.output.len() + text.len() > limits::OUTPUT {
-            return Err((line, Fault::too_much("8 MiB of output")));
+        if self.output.len() + text.len() > limits::MAX_OUTPUT_BYTES {
+            return Err((line, EvalError::too_much("8 MiB of output")));
         }
         self.output.extend_from_slice(text);
         self.scope.budget.steps(text.len() / 64).map_err(|exceeded| (line, exceeded.into()))
@@ -154,7 +154,7 @@ impl<'a> Render<'a> {
         self.list(dot, &branch.otherwise)
     }
 
-    /// Gives the variables of a range their values for one turn.
+    /// Sets the variables of a range for one iteration.
     fn bind(&mut self, pipeline: &Pipeline, key: Value, item: &Value) {
         match &pipeline.variables[..] {
             [only] => _ = self.set(only, item.clone()),
@@ -166,7 +166,7 @@ impl<'a> Render<'a> {
         }
     }
 
-    /// Says whether there is such a variable.
+    /// Sets a variable; returns whether it exists.
     fn set(&mut self, name: &str, value: Value) -> bool {
         let found = self.variables.iter_mut().rev().find(|(known, _)| known == name);
         found.map(|(_, there)| *there = value).is_some()
@@ -175,7 +175,7 @@ impl<'a> Render<'a> {
     fn template(&mut self, dot: &Value, line: usize, name: &str, data: Option<&'a Pipeline>) -> Result<(), Failure> {
         let parsed = self.parsed;
         let Some(body) = parsed.defined.get(name) else {
-            return Err((line, Fault::new(format!("template {name:?} not defined"))));
+            return Err((line, EvalError::new(format!("template {name:?} not defined"))));
         };
         let data = match data {
             Some(pipeline) => self.pipeline(dot, pipeline)?,
@@ -187,7 +187,7 @@ impl<'a> Render<'a> {
         done.map(drop)
     }
 
-    /// The value of a pipeline; its variables are set on the way.
+    /// Evaluates a pipeline and sets its variables.
     fn pipeline(&mut self, dot: &Value, pipeline: &'a Pipeline) -> Result<Value, Failure> {
         let value = self.deeper(pipeline.line, |this| {
             let mut last = None;
@@ -200,20 +200,20 @@ impl<'a> Render<'a> {
             if !pipeline.assigns {
                 self.variables.push((name.clone(), value.clone()));
             } else if !self.set(name, value.clone()) {
-                return Err((pipeline.line, Fault::new(format!("undefined variable: {name}"))));
+                return Err((pipeline.line, EvalError::new(format!("undefined variable: {name}"))));
             }
         }
         Ok(value)
     }
 }
 
-type Turns = Box<dyn Iterator<Item = (Value, Value)>>;
+type RangeIterator = Box<dyn Iterator<Item = (Value, Value)>>;
 
-/// What a range goes over: keys and items.
-fn turns(value: &Value, two: bool) -> Result<Turns, Fault> {
+/// The keys and items of a range.
+fn turns(value: &Value, two: bool) -> Result<RangeIterator, EvalError> {
     match value {
         Value::Nil => Ok(Box::new(std::iter::empty())),
-        Value::Int(_, _) if two => Err(Fault::new("can't use a number to iterate over more than one variable")),
+        Value::Int(_, _) if two => Err(EvalError::new("can't use a number to iterate over more than one variable")),
         Value::Int(number, width) => {
             let width = *width;
             Ok(Box::new((0..*number).map(move |at| (Value::Nil, Value::Int(at, width)))))
@@ -226,13 +226,13 @@ fn turns(value: &Value, two: bool) -> Result<Turns, Fault> {
             let entries: Vec<_> = map.entries().iter().map(|(key, item)| (Value::text(key), item.clone())).collect();
             Ok(Box::new(entries.into_iter()))
         }
-        other => Err(Fault::new(format!("range can't iterate over a value of type {}", other.type_name()))),
+        other => Err(EvalError::new(format!("range can't iterate over a value of type {}", other.type_name()))),
     }
 }
 
-/// Kanister's own fields are there even if the parameters leave them out.
+/// Kanister's fields exist even if the parameters omit them.
 fn absent(name: &str) -> Option<Value> {
-    let field = super::shape::PARAMS.fields.iter().find(|field| field.name == name)?;
+    let field = super::struct_type::PARAMS.fields.iter().find(|field| field.name == name)?;
     match field.holds.as_type() {
         Type::Any => Some(Value::Nil),
         other => Some(other.zero()),

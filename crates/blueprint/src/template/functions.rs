@@ -1,17 +1,17 @@
-//! Every function that a template can call: Go's own and sprig's.
+//! All template functions: Go's and sprig's.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::fault::Fault;
+use super::eval_error::EvalError;
 use super::scope::Scope;
 use super::value::{Type, Value};
 use super::{builtin, sprig};
 
-/// What a function does.
-pub(super) type Run = fn(&mut Scope, &[Value]) -> Result<Value, Fault>;
+/// The implementation of a function.
+pub(super) type Run = fn(&mut Scope, &[Value]) -> Result<Value, EvalError>;
 
-/// A function with the types that it takes.
+/// A function with its parameter types.
 #[derive(Debug)]
 pub(super) struct Function {
     pub(super) name: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// The type of an argument by its place.
+    /// The type of an argument by its index.
     pub(super) fn wants(&self, at: usize) -> Type {
         let letters = self.takes.trim_end_matches('*').as_bytes();
         match letters.get(at).or(letters.last()) {
@@ -36,7 +36,7 @@ impl Function {
         }
     }
 
-    pub(super) fn check_count(&self, given: usize) -> Result<(), Fault> {
+    pub(super) fn check_count(&self, given: usize) -> Result<(), EvalError> {
         let letters = self.takes.trim_end_matches('*').len();
         let variadic = self.takes.ends_with('*');
         let fits = if variadic { given + 1 >= letters } else { given == letters };
@@ -44,27 +44,27 @@ impl Function {
             return Ok(());
         }
         let want = if variadic { format!("at least {}", letters - 1) } else { letters.to_string() };
-        Err(Fault::new(format!("wrong number of args for {}: want {want} got {given}", self.name)))
+        Err(EvalError::new(format!("wrong number of args for {}: want {want} got {given}", self.name)))
     }
 }
 
-/// All functions by name. sprig's win: where both have a name, sprig's is the one that Kanister's templates get.
+/// All functions by name. sprig's functions override Go's, as in Kanister.
 static BY_NAME: LazyLock<HashMap<&'static str, &'static Function>> = LazyLock::new(|| {
     let sprig = sprig::FUNCTIONS.iter().flat_map(|group| group.iter());
     builtin::FUNCTIONS.iter().chain(sprig).map(|function| (function.name, function)).collect()
 });
 
-/// A function by its name.
+/// Finds a function by name.
 pub(super) fn find(name: &str) -> Option<&'static Function> {
     BY_NAME.get(name).copied()
 }
 
-/// Whether there is such a function.
+/// Whether the function exists.
 pub(super) fn is_known(name: &str) -> bool {
     find(name).is_some()
 }
 
-/// Why a function of Kanister's is not to be had here; `None` if it is, or if nobody knows it.
+/// Why a function of Kanister is not supported; `None` if it is supported or unknown.
 pub(super) fn refused(name: &str) -> Option<&'static str> {
     match name {
         "env" | "expandenv" => Some("a template must not read the environment of the controller"),

@@ -2,27 +2,27 @@
 
 use base64::Engine;
 
-use super::fault::Fault;
+use super::eval_error::EvalError;
+use super::format::FormatBuffer;
 use super::limits;
-use super::show::Out;
 use super::value::{Struct, Value};
 
-/// JSON on one line, or with so many spaces for each level.
-pub(super) fn written(value: &Value, indent: Option<&'static str>) -> Result<Vec<u8>, Fault> {
-    let mut writer = Writer { out: Out::default(), indent };
+/// JSON on one line, or indented.
+pub(super) fn written(value: &Value, indent: Option<&'static str>) -> Result<Vec<u8>, EvalError> {
+    let mut writer = Writer { out: FormatBuffer::default(), indent };
     writer.value(value, 0)?;
     Ok(writer.out.bytes)
 }
 
 struct Writer {
-    out: Out,
+    out: FormatBuffer,
     indent: Option<&'static str>,
 }
 
 impl Writer {
-    fn value(&mut self, value: &Value, depth: usize) -> Result<(), Fault> {
-        if depth > limits::VALUES {
-            return Err(Fault::too_much("120 values in each other"));
+    fn value(&mut self, value: &Value, depth: usize) -> Result<(), EvalError> {
+        if depth > limits::MAX_VALUE_NESTING {
+            return Err(EvalError::too_much("120 values in each other"));
         }
         match value {
             Value::Nil | Value::NilPointer(_) => self.out.push("null"),
@@ -49,7 +49,7 @@ impl Writer {
         }
     }
 
-    fn structure(&mut self, found: &Struct, depth: usize) -> Result<(), Fault> {
+    fn structure(&mut self, found: &Struct, depth: usize) -> Result<(), EvalError> {
         let fields = found.shape.fields.iter().zip(found.fields.iter());
         let fields: Vec<_> = fields.filter(|(field, value)| !field.omit_empty || is_there(value)).collect();
         self.enclosed(b"{", b"}", fields.len(), depth, |writer, at| {
@@ -64,8 +64,8 @@ impl Writer {
         close: &[u8],
         length: usize,
         depth: usize,
-        mut item: impl FnMut(&mut Self, usize) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut item: impl FnMut(&mut Self, usize) -> Result<(), EvalError>,
+    ) -> Result<(), EvalError> {
         self.out.push(open)?;
         for at in 0..length {
             if at > 0 {
@@ -80,20 +80,20 @@ impl Writer {
         self.out.push(close)
     }
 
-    fn line(&mut self, depth: usize) -> Result<(), Fault> {
+    fn line(&mut self, depth: usize) -> Result<(), EvalError> {
         match self.indent {
             Some(indent) => self.out.push(format!("\n{}", indent.repeat(depth))),
             None => Ok(()),
         }
     }
 
-    fn key(&mut self, key: &str) -> Result<(), Fault> {
+    fn key(&mut self, key: &str) -> Result<(), EvalError> {
         self.text(key.as_bytes())?;
         self.out.push(if self.indent.is_some() { ": " } else { ":" })
     }
 
-    /// Text in quotes; what HTML would take for markup is escaped.
-    fn text(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    /// A quoted string with HTML characters escaped.
+    fn text(&mut self, bytes: &[u8]) -> Result<(), EvalError> {
         self.out.push("\"")?;
         for chunk in bytes.utf8_chunks() {
             for character in chunk.valid().chars() {
@@ -106,7 +106,7 @@ impl Writer {
         self.out.push("\"")
     }
 
-    fn character(&mut self, character: char) -> Result<(), Fault> {
+    fn character(&mut self, character: char) -> Result<(), EvalError> {
         match character {
             '"' => self.out.push("\\\""),
             '\\' => self.out.push("\\\\"),
@@ -123,9 +123,9 @@ impl Writer {
     }
 }
 
-fn float(number: f64) -> Result<String, Fault> {
+fn float(number: f64) -> Result<String, EvalError> {
     if !number.is_finite() {
-        return Err(Fault::new("JSON has no such number"));
+        return Err(EvalError::new("JSON has no such number"));
     }
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
@@ -136,7 +136,7 @@ fn float(number: f64) -> Result<String, Fault> {
     Ok(format!("{number}"))
 }
 
-/// What `omitempty` keeps.
+/// Whether `omitempty` keeps the value.
 fn is_there(value: &Value) -> bool {
     matches!(value, Value::Struct(_)) || value.is_true()
 }

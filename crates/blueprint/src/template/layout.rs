@@ -1,4 +1,4 @@
-//! Go's layouts: a date is written the way 2006-01-02 15:04:05 is.
+//! Go's time layouts, based on the reference time 2006-01-02 15:04:05.
 
 use std::rc::Rc;
 
@@ -28,7 +28,7 @@ pub(super) fn weekday_name(weekday: u32) -> &'static str {
     WEEKDAYS.get(weekday as usize).copied().unwrap_or("Sunday")
 }
 
-/// A part of a layout that stands for something.
+/// An element of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     LongMonth,
@@ -47,7 +47,7 @@ enum Part {
         colon: bool,
         pairs: u8,
     },
-    /// So many digits; whether zeros at the end stay.
+    /// Number of digits; whether trailing zeros are kept.
     Fraction {
         digits: usize,
         keep: bool,
@@ -72,7 +72,7 @@ enum Padding {
     Spaces,
 }
 
-/// The parts that are spelled one way, longer ones before those they begin with.
+/// Elements with a fixed spelling; longer ones before their prefixes.
 const PARTS: [(&str, Part); 33] = {
     use Field::{Day, Hour, Hour12, Minute, Month, Second, YearDay};
     use Padding::{None, Spaces, Zeros};
@@ -117,7 +117,7 @@ const PARTS: [(&str, Part); 33] = {
     ]
 };
 
-/// The text before the next part, the part, and the rest.
+/// The text before the next element, the element, and the rest.
 fn next(layout: &str) -> (&str, Option<Part>, &str) {
     for (at, _) in layout.char_indices() {
         let rest = &layout[at..];
@@ -140,7 +140,7 @@ fn part_at(rest: &str) -> Option<(usize, Part)> {
         return fraction_at(rest);
     }
     let (text, part) = PARTS.iter().find(|(text, _)| rest.starts_with(text))?;
-    // `Jan` and `Mon` are no parts of longer words.
+    // `Jan` and `Mon` are not recognized inside longer words.
     let word_goes_on = rest[text.len()..].starts_with(|next: char| next.is_ascii_lowercase());
     if matches!(part, Part::Month | Part::Weekday) && word_goes_on {
         return None;
@@ -155,7 +155,7 @@ fn fraction_at(rest: &str) -> Option<(usize, Part)> {
     ends.then_some((digits + 1, Part::Fraction { digits, keep: digit == '0' }))
 }
 
-/// Writes a moment in a layout.
+/// Formats a time with a layout.
 pub(super) fn format(layout: &str, time: &Time) -> String {
     let mut text = String::new();
     let mut layout = layout;
@@ -163,7 +163,7 @@ pub(super) fn format(layout: &str, time: &Time) -> String {
         let (before, part, rest) = next(layout);
         text.push_str(before);
         let Some(part) = part else { return text };
-        // The sign before a fraction is the layout's own.
+        // The separator before a fraction is part of the layout.
         let sign = layout[before.len()..].chars().next().unwrap_or('.');
         write(&mut text, part, sign, time);
         layout = rest;
@@ -230,7 +230,7 @@ fn fraction(text: &mut String, nanos: u32, digits: usize, keep: bool, sign: char
     }
 }
 
-/// Reads a moment in a layout.
+/// Parses a time with a layout.
 pub(super) fn parse(layout: &str, text: &str) -> Option<Time> {
     let mut read = Read { rest: text, ..Read::default() };
     let mut layout = layout;
@@ -262,7 +262,7 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// Text that must be there; a space stands for any number of them.
+    /// Required text; a space matches any number of spaces.
     fn literal(&mut self, text: &str) -> Option<()> {
         let mut text = text;
         while let Some(first) = text.chars().next() {
@@ -286,7 +286,7 @@ impl Read<'_> {
         Some(taken)
     }
 
-    /// One or two digits, or exactly as many as asked for.
+    /// One or two digits, or an exact number of digits.
     fn number(&mut self, exactly: Option<usize>) -> Option<u32> {
         let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let length = match exactly {
@@ -334,7 +334,7 @@ impl Read<'_> {
             Part::Offset { z, colon, pairs } => self.offset(z, colon, pairs)?,
             Part::Fraction { digits, keep: true } => self.fraction(Some(digits))?,
             Part::Fraction { keep: false, .. } => {
-                // It may be left out altogether.
+                // Optional.
                 if self.rest.starts_with(['.', ',']) && self.rest[1..].starts_with(|next: char| next.is_ascii_digit()) {
                     self.fraction(None)?;
                 }
@@ -358,7 +358,7 @@ impl Read<'_> {
             Field::Minute => self.minute = self.number(exactly)?,
             Field::Second => {
                 self.second = self.number(exactly)?;
-                // A fraction may follow even if the layout does not say so.
+                // A fraction is accepted even if the layout has none.
                 let expected = matches!(next(after), ("", Some(Part::Fraction { .. }), _));
                 let there =
                     self.rest.starts_with(['.', ',']) && self.rest[1..].starts_with(|next: char| next.is_ascii_digit());

@@ -1,8 +1,8 @@
-//! From source to tokens.
+//! Lexer: source to tokens.
 
 use super::quote;
 
-/// A token with the line it begins on.
+/// A token with its line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token {
     pub(super) line: usize,
@@ -29,15 +29,15 @@ pub(super) enum Lexeme {
     Number(String),
 }
 
-/// What is wrong, and where.
+/// A lexical error with its line.
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(super) struct LexError {
     pub(super) line: usize,
     pub(super) message: String,
 }
 
-/// Reads a whole template.
-pub(super) fn tokens(source: &str) -> Result<Vec<Token>, Wrong> {
+/// Tokenizes a template.
+pub(super) fn tokens(source: &str) -> Result<Vec<Token>, LexError> {
     let mut lexer = Lexer { rest: source, line: 1, tokens: Vec::new(), parens: 0 };
     lexer.outside()?;
     Ok(lexer.tokens)
@@ -51,8 +51,8 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    fn wrong<T>(&self, message: impl Into<String>) -> Result<T, Wrong> {
-        Err(Wrong { line: self.line, message: message.into() })
+    fn wrong<T>(&self, message: impl Into<String>) -> Result<T, LexError> {
+        Err(LexError { line: self.line, message: message.into() })
     }
 
     fn push(&mut self, kind: Lexeme) {
@@ -66,8 +66,8 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// Text up to the next action, again and again.
-    fn outside(&mut self) -> Result<(), Wrong> {
+    /// Alternates between text and actions.
+    fn outside(&mut self) -> Result<(), LexError> {
         let mut trims = false;
         loop {
             let end = self.rest.find("{{").unwrap_or(self.rest.len());
@@ -87,9 +87,9 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// One `{{ … }}`; says whether it trims the text after it.
-    fn action(&mut self) -> Result<bool, Wrong> {
-        // The space is part of the marker: a comment follows right behind it.
+    /// One `{{ … }}`; returns whether it trims the text after it.
+    fn action(&mut self) -> Result<bool, LexError> {
+        // The space is part of the marker: a comment follows directly.
         self.skip(if opens_with_trim(self.rest) { 4 } else { 2 });
         if self.rest.starts_with("/*") {
             return self.comment();
@@ -109,7 +109,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn comment(&mut self) -> Result<bool, Wrong> {
+    fn comment(&mut self) -> Result<bool, LexError> {
         let Some(end) = self.rest.find("*/") else { return self.wrong("unclosed comment") };
         self.skip(end + 2);
         let Some((length, trims)) = closes(self.rest) else {
@@ -120,7 +120,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// One token of an action.
-    fn inside(&mut self) -> Result<(), Wrong> {
+    fn inside(&mut self) -> Result<(), LexError> {
         let Some(first) = self.rest.chars().next() else { return self.wrong("unclosed action") };
         match first {
             _ if is_space(first) => self.space(),
@@ -158,7 +158,7 @@ impl<'a> Lexer<'a> {
         self.skip(1);
     }
 
-    /// Spaces, but not the one that belongs to a trim marker.
+    /// Skips spaces, except the one of a trim marker.
     fn space(&mut self) {
         let mut length = self.rest.len() - self.rest.trim_start_matches(is_space).len();
         if self.rest[length..].starts_with("-}}") {
@@ -170,7 +170,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn quoted(&mut self) -> Result<(), Wrong> {
+    fn quoted(&mut self) -> Result<(), LexError> {
         let Some(length) = closing_quote(self.rest, b'"') else { return self.wrong("unterminated quoted string") };
         let inner = &self.rest[1..length - 1];
         match quote::unescape(inner, '"') {
@@ -181,7 +181,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn raw(&mut self) -> Result<(), Wrong> {
+    fn raw(&mut self) -> Result<(), LexError> {
         let Some(end) = self.rest[1..].find('`') else { return self.wrong("unterminated raw quoted string") };
         let inner = self.rest[1..=end].replace('\r', "");
         self.push(Lexeme::String(inner.into_bytes()));
@@ -189,7 +189,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn character(&mut self) -> Result<(), Wrong> {
+    fn character(&mut self) -> Result<(), LexError> {
         let Some(length) = closing_quote(self.rest, b'\'') else {
             return self.wrong("unterminated character constant");
         };
@@ -198,14 +198,14 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn variable(&mut self) -> Result<(), Wrong> {
+    fn variable(&mut self) -> Result<(), LexError> {
         let length = 1 + word_length(&self.rest[1..]);
         self.push(Lexeme::Variable(self.rest[..length].to_owned()));
         self.skip(length);
         self.terminator()
     }
 
-    fn field(&mut self) -> Result<(), Wrong> {
+    fn field(&mut self) -> Result<(), LexError> {
         let length = word_length(&self.rest[1..]);
         let name = &self.rest[1..=length];
         self.push(if name.is_empty() { Lexeme::Dot } else { Lexeme::Field(name.to_owned()) });
@@ -213,14 +213,14 @@ impl<'a> Lexer<'a> {
         self.terminator()
     }
 
-    fn word(&mut self) -> Result<(), Wrong> {
+    fn word(&mut self) -> Result<(), LexError> {
         let length = word_length(self.rest);
         self.push(Lexeme::Word(self.rest[..length].to_owned()));
         self.skip(length);
         self.terminator()
     }
 
-    fn number(&mut self) -> Result<(), Wrong> {
+    fn number(&mut self) -> Result<(), LexError> {
         let length = number_length(self.rest);
         let text = self.rest[..length].to_owned();
         if length == 0 || self.rest[length..].starts_with(|next| is_word(next) || next == '+' || next == '-') {
@@ -231,8 +231,8 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Names end where something else may begin.
-    fn terminator(&self) -> Result<(), Wrong> {
+    /// Whether a name may end here.
+    fn terminator(&self) -> Result<(), LexError> {
         let ends = |next: char| is_space(next) || matches!(next, '.' | ',' | '|' | ':' | ')' | '(');
         match self.rest.chars().next() {
             None => Ok(()),
@@ -266,7 +266,7 @@ fn closes(text: &str) -> Option<(usize, bool)> {
     (text.starts_with(is_space) && text[1..].starts_with("-}}")).then_some((4, true))
 }
 
-/// The length of a quoted piece with both its quotes; it does not go over the end of a line.
+/// The length of a quoted string with its quotes; it must end on the same line.
 fn closing_quote(text: &str, quote: u8) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 1;

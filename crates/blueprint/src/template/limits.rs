@@ -1,23 +1,23 @@
-//! How much one rendering may do. A template comes from whoever may write a Blueprint.
+//! Limits of one rendering. Templates are untrusted: any user who can write a Blueprint provides them.
 
-/// No template is longer than this.
-pub(super) const SOURCE: usize = 1 << 20;
-/// No output is longer than this.
-pub(super) const OUTPUT: usize = 8 << 20;
-/// All values made on the way together.
-const MADE: usize = 64 << 20;
-/// Steps: every node, call and turn of a loop, and every 64 bytes that a call looks at.
-const STEPS: usize = 1_000_000;
-/// Blocks and parentheses in each other, in the source.
-pub(super) const NESTING: usize = 60;
-/// Lists and maps in each other, when they are converted, compared or printed.
-pub(super) const VALUES: usize = 120;
+/// Maximum length of a template.
+pub(super) const MAX_SOURCE_BYTES: usize = 1 << 20;
+/// Maximum length of the output.
+pub(super) const MAX_OUTPUT_BYTES: usize = 8 << 20;
+/// Maximum size of all intermediate values.
+const MAX_ALLOCATED_BYTES: usize = 64 << 20;
+/// Maximum number of steps: every node, call and loop iteration, and every 64 bytes that a call processes.
+const MAX_STEPS: usize = 1_000_000;
+/// Maximum nesting of blocks and parentheses in the source.
+pub(super) const MAX_SOURCE_NESTING: usize = 60;
+/// Maximum nesting of lists and maps that are converted, compared or printed.
+pub(super) const MAX_VALUE_NESTING: usize = 120;
 
-/// A limit that was hit, with its unit.
+/// The error of exceeding a limit, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exceeded(pub(super) &'static str);
+pub(super) struct LimitExceeded(pub(super) &'static str);
 
-/// What is left of the limits while a template is rendered.
+/// The remaining budget while a template is rendered.
 #[derive(Debug)]
 pub(super) struct Budget {
     steps: usize,
@@ -26,17 +26,17 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new() -> Self {
-        Self { steps: STEPS, made: MADE }
+        Self { steps: MAX_STEPS, made: MAX_ALLOCATED_BYTES }
     }
 
-    pub(super) fn steps(&mut self, steps: usize) -> Result<(), Exceeded> {
-        self.steps = self.steps.checked_sub(steps).ok_or(Exceeded("1000000 steps"))?;
+    pub(super) fn steps(&mut self, steps: usize) -> Result<(), LimitExceeded> {
+        self.steps = self.steps.checked_sub(steps).ok_or(LimitExceeded("1000000 steps"))?;
         Ok(())
     }
 
-    /// Room for bytes that are about to be made.
-    pub(super) fn make(&mut self, bytes: usize) -> Result<(), Exceeded> {
-        self.made = self.made.checked_sub(bytes).ok_or(Exceeded("64 MiB of values"))?;
+    /// Reserves bytes before they are allocated.
+    pub(super) fn make(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
+        self.made = self.made.checked_sub(bytes).ok_or(LimitExceeded("64 MiB of values"))?;
         self.steps(bytes / 64)
     }
 }

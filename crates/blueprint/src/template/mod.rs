@@ -1,13 +1,13 @@
-//! Go's text/template with sprig's functions, as far as blueprints can tell the difference.
+//! Go's text/template with sprig's functions, as blueprints use them.
 //!
 //! ```text
 //!  source ──lex──▶ tokens ──parse──▶ tree ──eval──▶ text
 //!                                      ▲
-//!  JSON ──convert (by shape)──▶ values ┘──functions: builtin, sprig
+//!  JSON ──convert (by type) ──▶ values ┘──functions: builtin, sprig
 //! ```
 //!
-//! Values have Go's types, because Go's functions tell an `int` from an `int64` and a struct from a map. A missing key
-//! is an error. What a template may do is limited (`limits`), and it sees nothing but its parameters.
+//! Values have Go's types, because Go's functions distinguish `int` and `int64`, structs and maps. A missing key is an error.
+//! Rendering is limited (`limits`), and a template has access to its parameters only.
 
 mod ast;
 mod builtin;
@@ -15,8 +15,9 @@ mod compare;
 mod convert;
 mod error;
 mod eval;
-mod fault;
+mod eval_error;
 mod float;
+mod format;
 mod functions;
 mod json;
 mod layout;
@@ -28,16 +29,15 @@ mod printf;
 mod quote;
 mod references;
 mod scope;
-mod shape;
-mod show;
 mod sprig;
+mod struct_type;
 mod time;
 mod value;
 mod version;
 
 pub use error::Error;
-use fault::Fault;
-use parse::{Flaw, Parsed};
+use eval_error::EvalError;
+use parse::{ParseError, Parsed};
 use serde_json::{Map, Value};
 
 /// A parsed template.
@@ -49,55 +49,55 @@ pub struct Template {
 }
 
 impl Template {
-    /// Parses a template. `name` is what messages call it.
+    /// Parses a template. `name` is its name in errors.
     pub fn parse(name: &str, source: &str) -> Result<Self, Error> {
         let parsed = parse::parse(source).map_err(|flaw| flawed(name, flaw))?;
         Ok(Self { name: name.to_owned(), parsed, missing_is_nil: false })
     }
 
-    /// The same template, but a key that is not there is nothing rather than a failure.
+    /// Makes a missing key nil rather than an error.
     #[must_use]
     pub fn with_missing_keys(mut self) -> Self {
         self.missing_is_nil = true;
         self
     }
 
-    /// Fills the template in. An object's fields are Kanister's parameters, spelled as Kanister's `toJson` prints them
-    /// (a Secret as Kubernetes has it, its data in base64); everything else is taken as it is.
+    /// Renders the template. The fields of an object are Kanister's parameters, with the names of Kanister's `toJson` (the data of
+    /// a Secret in base64); other values are used unchanged.
     pub fn render(&self, params: &Value) -> Result<String, Error> {
         let mut scope = scope::Scope::new();
         let root = convert::root(&mut scope, params).map_err(|fault| self.failed(1, fault))?;
         let render = eval::Render::new(&self.parsed, scope, self.missing_is_nil);
         let output = render.run(&root).map_err(|(line, fault)| self.failed(line, fault))?;
-        String::from_utf8(output).map_err(|_| self.failed(1, Fault::new("the output is not text in UTF-8")))
+        String::from_utf8(output).map_err(|_| self.failed(1, EvalError::new("the output is not text in UTF-8")))
     }
 
-    /// The paths of the fields that it speaks of, for those who look at templates without filling them in.
+    /// The paths of the fields that it refers to.
     pub fn references(&self) -> Vec<Vec<String>> {
         let bodies = std::iter::once(&self.parsed.body).chain(self.parsed.defined.values());
         bodies.flat_map(|nodes| references::of(nodes)).collect()
     }
 
-    fn failed(&self, line: usize, fault: Fault) -> Error {
+    fn failed(&self, line: usize, fault: EvalError) -> Error {
         let name = self.name.clone();
         match fault {
-            Fault::Message(message) => Error::Render { name, line, message },
-            Fault::NotFound(key) => Error::NotFound { name, line, key },
-            Fault::TooMuch(limit) => Error::TooMuch { name, line, limit: limit.to_owned() },
+            EvalError::Message(message) => Error::Render { name, line, message },
+            EvalError::NotFound(key) => Error::NotFound { name, line, key },
+            EvalError::TooMuch(limit) => Error::TooMuch { name, line, limit: limit.to_owned() },
         }
     }
 }
 
-fn flawed(name: &str, flaw: Flaw) -> Error {
+fn flawed(name: &str, flaw: ParseError) -> Error {
     let name = name.to_owned();
     match flaw {
-        Flaw::Wrong(wrong) => Error::Parse { name, line: wrong.line, message: wrong.message },
-        Flaw::Refused { line, function, cause } => Error::Refused { name, line, function, cause },
-        Flaw::TooMuch { line, limit } => Error::TooMuch { name, line, limit: limit.to_owned() },
+        ParseError::LexError(wrong) => Error::Parse { name, line: wrong.line, message: wrong.message },
+        ParseError::Refused { line, function, cause } => Error::Refused { name, line, function, cause },
+        ParseError::TooMuch { line, limit } => Error::TooMuch { name, line, limit: limit.to_owned() },
     }
 }
 
-/// Fills in every string of a tree, the keys of objects included; everything else stays as it is.
+/// Renders all strings of a value, including the keys of objects; other values are unchanged.
 pub fn render_value(arguments: &Value, params: &Value) -> Result<Value, Error> {
     render_at("", arguments, params)
 }
@@ -124,7 +124,7 @@ fn render_fields(path: &str, fields: &Map<String, Value>, params: &Value) -> Res
     Ok(rendered)
 }
 
-/// Whether a text is a semantic version; what is left out is 0.
+/// Whether a string is a semantic version; omitted parts are 0.
 pub(crate) fn is_version(text: &str) -> bool {
     version::Version::parse(text).is_ok()
 }

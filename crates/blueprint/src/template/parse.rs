@@ -1,39 +1,39 @@
-//! From tokens to a tree.
+//! Parser: tokens to a syntax tree.
 
 use std::collections::BTreeMap;
 
 use super::ast::{Branch, Kind, Node, Pipeline};
 use super::functions;
-use super::lex::{self, Lexeme, Token, Wrong};
+use super::lex::{self, LexError, Lexeme, Token};
 use super::limits;
 
 mod operands;
 
-/// A template's own body, and those that it defines.
+/// The main template and the templates it defines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parsed {
     pub(super) body: Vec<Node>,
     pub(super) defined: BTreeMap<String, Vec<Node>>,
 }
 
-/// A fault of the source, or a function that is refused.
+/// A syntax error, or a function that is not allowed.
 #[derive(Debug)]
-pub(super) enum Flaw {
-    Wrong(Wrong),
+pub(super) enum ParseError {
+    LexError(LexError),
     Refused { line: usize, function: String, cause: &'static str },
     TooMuch { line: usize, limit: &'static str },
 }
 
-impl From<Wrong> for Flaw {
-    fn from(wrong: Wrong) -> Self {
-        Self::Wrong(wrong)
+impl From<LexError> for ParseError {
+    fn from(wrong: LexError) -> Self {
+        Self::LexError(wrong)
     }
 }
 
-/// Parses a whole source.
-pub(super) fn parse(source: &str) -> Result<Parsed, Flaw> {
-    if source.len() > limits::SOURCE {
-        return Err(Flaw::TooMuch { line: 1, limit: "1 MiB of source" });
+/// Parses a source.
+pub(super) fn parse(source: &str) -> Result<Parsed, ParseError> {
+    if source.len() > limits::MAX_SOURCE_BYTES {
+        return Err(ParseError::TooMuch { line: 1, limit: "1 MiB of source" });
     }
     let tokens = lex::tokens(source)?;
     let mut parser =
@@ -47,11 +47,11 @@ pub(super) fn parse(source: &str) -> Result<Parsed, Flaw> {
     Ok(parsed)
 }
 
-fn wrong(line: usize, message: impl Into<String>) -> Flaw {
-    Flaw::Wrong(Wrong { line, message: message.into() })
+fn wrong(line: usize, message: impl Into<String>) -> ParseError {
+    ParseError::LexError(LexError { line, message: message.into() })
 }
 
-/// What ends a list of nodes.
+/// The end of a list of nodes.
 enum End {
     End,
     Else,
@@ -85,7 +85,7 @@ impl Parser {
         self.tokens.get(self.at).map(|token| &token.kind)
     }
 
-    /// What comes after spaces, without taking it.
+    /// The next token after spaces, without consuming it.
     fn peek_solid(&mut self) -> Option<&Lexeme> {
         while self.peek() == Some(&Lexeme::Space) {
             self.at += 1;
@@ -104,9 +104,9 @@ impl Parser {
         self.next()
     }
 
-    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Flaw>) -> Result<T, Flaw> {
-        if self.depth >= limits::NESTING {
-            return Err(Flaw::TooMuch { line: self.line(), limit: "60 blocks or parentheses in each other" });
+    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, ParseError>) -> Result<T, ParseError> {
+        if self.depth >= limits::MAX_SOURCE_NESTING {
+            return Err(ParseError::TooMuch { line: self.line(), limit: "60 blocks or parentheses in each other" });
         }
         self.depth += 1;
         let done = inner(self);
@@ -114,8 +114,8 @@ impl Parser {
         done
     }
 
-    /// Nodes up to the end of the source, or to an `end` or `else`, which is taken up to its word.
-    fn list(&mut self, top: bool) -> Result<(Vec<Node>, Option<End>), Flaw> {
+    /// Parses nodes up to the end of the source or to `end` or `else`, which is consumed up to the keyword.
+    fn list(&mut self, top: bool) -> Result<(Vec<Node>, Option<End>), ParseError> {
         let mut nodes = Vec::new();
         loop {
             let line = self.line();
@@ -137,7 +137,7 @@ impl Parser {
         }
     }
 
-    /// The keyword that an action begins with, taken.
+    /// Consumes the keyword at the start of an action.
     fn keyword(&mut self) -> Option<String> {
         const WORDS: [&str; 10] =
             ["block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"];
@@ -151,7 +151,7 @@ impl Parser {
         }
     }
 
-    fn control(&mut self, word: &str) -> Result<Kind, Flaw> {
+    fn control(&mut self, word: &str) -> Result<Kind, ParseError> {
         match word {
             "if" => Ok(Kind::If(self.branch("if")?)),
             "with" => Ok(Kind::With(self.branch("with")?)),
@@ -166,7 +166,7 @@ impl Parser {
         }
     }
 
-    fn jump(&mut self, word: &str) -> Result<Kind, Flaw> {
+    fn jump(&mut self, word: &str) -> Result<Kind, ParseError> {
         self.close(word)?;
         if self.loops == 0 {
             return Err(wrong(self.line(), format!("{{{{{word}}}}} outside {{{{range}}}}")));
@@ -174,7 +174,7 @@ impl Parser {
         Ok(if word == "break" { Kind::Break } else { Kind::Continue })
     }
 
-    fn close(&mut self, what: &str) -> Result<(), Flaw> {
+    fn close(&mut self, what: &str) -> Result<(), ParseError> {
         let line = self.line();
         match self.next_solid() {
             Some(Lexeme::Close) => Ok(()),
@@ -183,17 +183,17 @@ impl Parser {
         }
     }
 
-    fn action(&mut self) -> Result<Pipeline, Flaw> {
+    fn action(&mut self) -> Result<Pipeline, ParseError> {
         self.pipeline("command", &Lexeme::Close)
     }
 
-    /// Pipeline, body and else of a control structure. `{{else if}}` is an `if` of its own that shares the end.
-    fn branch(&mut self, word: &'static str) -> Result<Branch, Flaw> {
+    /// Pipeline, body and else of a control structure. `{{else if}}` is a nested `if` with the same end.
+    fn branch(&mut self, word: &'static str) -> Result<Branch, ParseError> {
         self.deeper(|parser| {
             let variables = parser.variables.len();
             let pipeline = parser.pipeline(word, &Lexeme::Close)?;
             let (body, end) = parser.list(false)?;
-            // Only the body is inside the loop: `break` in its else belongs to a loop around.
+            // Only the body is inside the loop: `break` in `else` belongs to an enclosing loop.
             if word == "range" {
                 parser.loops -= 1;
             }
@@ -206,7 +206,7 @@ impl Parser {
         })
     }
 
-    fn otherwise(&mut self, word: &'static str) -> Result<Vec<Node>, Flaw> {
+    fn otherwise(&mut self, word: &'static str) -> Result<Vec<Node>, ParseError> {
         let line = self.line();
         let chained = matches!(self.peek_solid(), Some(Lexeme::Word(next)) if next == word && word != "range");
         if chained {
@@ -222,7 +222,7 @@ impl Parser {
         }
     }
 
-    fn name(&mut self, what: &str) -> Result<String, Flaw> {
+    fn name(&mut self, what: &str) -> Result<String, ParseError> {
         let line = self.line();
         match self.next_solid() {
             Some(Lexeme::String(bytes)) => {
@@ -232,7 +232,7 @@ impl Parser {
         }
     }
 
-    fn template(&mut self) -> Result<Kind, Flaw> {
+    fn template(&mut self) -> Result<Kind, ParseError> {
         let name = self.name("template clause")?;
         if self.peek_solid() == Some(&Lexeme::Close) {
             self.at += 1;
@@ -242,7 +242,7 @@ impl Parser {
         Ok(Kind::Template { name, data: Some(data) })
     }
 
-    fn define(&mut self, top: bool) -> Result<(), Flaw> {
+    fn define(&mut self, top: bool) -> Result<(), ParseError> {
         if !top {
             return Err(wrong(self.line(), "unexpected {{define}}"));
         }
@@ -252,7 +252,7 @@ impl Parser {
         self.add(name, body)
     }
 
-    fn block(&mut self) -> Result<Kind, Flaw> {
+    fn block(&mut self) -> Result<Kind, ParseError> {
         let name = self.name("block clause")?;
         let data = self.pipeline("block clause", &Lexeme::Close)?;
         let body = self.body_of_its_own("block clause")?;
@@ -260,8 +260,8 @@ impl Parser {
         Ok(Kind::Template { name, data: Some(data) })
     }
 
-    /// A body that sees none of the variables and loops around it.
-    fn body_of_its_own(&mut self, what: &str) -> Result<Vec<Node>, Flaw> {
+    /// Parses a body without access to the enclosing variables and loops.
+    fn body_of_its_own(&mut self, what: &str) -> Result<Vec<Node>, ParseError> {
         let variables = std::mem::replace(&mut self.variables, vec!["$".to_owned()]);
         let loops = std::mem::take(&mut self.loops);
         let (body, end) = self.deeper(|parser| parser.list(false))?;
@@ -273,8 +273,8 @@ impl Parser {
         }
     }
 
-    /// A template that is only spaces never replaces one that is more.
-    fn add(&mut self, name: String, body: Vec<Node>) -> Result<(), Flaw> {
+    /// An empty template does not replace a non-empty one.
+    fn add(&mut self, name: String, body: Vec<Node>) -> Result<(), ParseError> {
         match self.parsed.defined.get(&name) {
             Some(there) if !is_blank(there) && !is_blank(&body) => {
                 Err(wrong(self.line(), format!("template: multiple definition of template {name:?}")))
@@ -288,10 +288,10 @@ impl Parser {
     }
 }
 
-/// Refuses a function that nobody has, or that no template may call.
-fn check_function(line: usize, name: &str) -> Result<(), Flaw> {
+/// Rejects unknown functions and those that templates may not call.
+fn check_function(line: usize, name: &str) -> Result<(), ParseError> {
     if let Some(cause) = functions::refused(name) {
-        return Err(Flaw::Refused { line, function: name.to_owned(), cause });
+        return Err(ParseError::Refused { line, function: name.to_owned(), cause });
     }
     if functions::is_known(name) {
         return Ok(());

@@ -1,33 +1,34 @@
-//! Go's `Sprintf`: verbs, flags, widths, indexes, and what it says about mistakes.
+//! Go's `Sprintf`: verbs, flags, widths, indexes and error texts.
 
-use super::fault::Fault;
-use super::show::{Out, Spec, print};
+use super::eval_error::EvalError;
+use super::format::{FormatBuffer, Spec, print};
 use super::value::Value;
 
-/// No width or precision is larger.
-const WIDEST: usize = 1_000_000;
+/// Maximum width and precision.
+const MAX_WIDTH: usize = 1_000_000;
 
 /// Formats values.
-pub(super) fn sprintf(format: &[u8], values: &[Value]) -> Result<Vec<u8>, Fault> {
-    let mut printer = Printer { out: Out::default(), format, at: 0, values, next: 0, reordered: false, good: true };
+pub(super) fn sprintf(format: &[u8], values: &[Value]) -> Result<Vec<u8>, EvalError> {
+    let mut printer =
+        Printer { out: FormatBuffer::default(), format, at: 0, values, next: 0, reordered: false, good: true };
     printer.run()?;
     Ok(printer.out.bytes)
 }
 
 struct Printer<'a> {
-    out: Out,
+    out: FormatBuffer,
     format: &'a [u8],
     at: usize,
     values: &'a [Value],
     next: usize,
-    /// Whether any index was used: then nothing is said about values left over.
+    /// Whether an index was used: then extra values are not reported.
     reordered: bool,
-    /// Whether the index of this verb was good.
+    /// Whether the index of this verb was valid.
     good: bool,
 }
 
 impl Printer<'_> {
-    fn run(&mut self) -> Result<(), Fault> {
+    fn run(&mut self) -> Result<(), EvalError> {
         while self.at < self.format.len() {
             let rest = &self.format[self.at..];
             let length = rest.iter().position(|byte| *byte == b'%').unwrap_or(rest.len());
@@ -41,7 +42,7 @@ impl Printer<'_> {
         self.left_over()
     }
 
-    fn verb(&mut self) -> Result<(), Fault> {
+    fn verb(&mut self) -> Result<(), EvalError> {
         self.good = true;
         let mut spec = self.flags();
         let mut indexed = self.index();
@@ -77,7 +78,7 @@ impl Printer<'_> {
         self.finish(spec)
     }
 
-    fn finish(&mut self, mut spec: Spec) -> Result<(), Fault> {
+    fn finish(&mut self, mut spec: Spec) -> Result<(), EvalError> {
         let Some(verb) = self.character() else { return self.out.push("%!(NOVERB)") };
         if verb == '%' {
             return self.out.push("%");
@@ -132,12 +133,12 @@ impl Printer<'_> {
         Some(character)
     }
 
-    /// Digits; a number that is too large is none.
+    /// Parses digits; `None` if the number is too large.
     fn number(&mut self) -> Option<usize> {
         let mut found = None;
         while let Some(digit) = self.format.get(self.at).filter(|byte| byte.is_ascii_digit()) {
             let number = found.unwrap_or(0) * 10 + usize::from(digit - b'0');
-            if number > WIDEST {
+            if number > MAX_WIDTH {
                 return None;
             }
             found = Some(number);
@@ -167,10 +168,10 @@ impl Printer<'_> {
         true
     }
 
-    fn argument_number(&mut self, complaint: &str, negative: &mut bool) -> Result<Option<usize>, Fault> {
+    fn argument_number(&mut self, complaint: &str, negative: &mut bool) -> Result<Option<usize>, EvalError> {
         let value = self.values.get(self.next);
         let found = match value {
-            Some(Value::Int(number, _)) if number.unsigned_abs() <= WIDEST as u64 => Some(*number),
+            Some(Value::Int(number, _)) if number.unsigned_abs() <= MAX_WIDTH as u64 => Some(*number),
             _ => None,
         };
         if value.is_some() {
@@ -184,7 +185,7 @@ impl Printer<'_> {
         Ok(usize::try_from(number.unsigned_abs()).ok())
     }
 
-    fn left_over(&mut self) -> Result<(), Fault> {
+    fn left_over(&mut self) -> Result<(), EvalError> {
         if self.reordered || self.next >= self.values.len() {
             return Ok(());
         }

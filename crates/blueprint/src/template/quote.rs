@@ -1,8 +1,8 @@
-//! Go's quoted strings, both ways.
+//! Go's quoted strings: quote and unquote.
 
 use std::fmt::Write as _;
 
-/// What stands between two quotes, with its escapes resolved; `None` if one of them is wrong.
+/// Resolves the escapes of a quoted string; `None` if one is invalid.
 pub(super) fn unescape(inner: &str, quote: char) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner;
@@ -115,9 +115,9 @@ fn push(text: &mut String, character: char, quote: char, ascii: bool) {
     }
 }
 
-/// Go's idea of printable: letters, marks, numbers, punctuation, symbols, and of the spaces only the plain one.
+/// Go's printable characters: letters, marks, numbers, punctuation, symbols, and the ASCII space.
 pub(super) fn is_printable(character: char) -> bool {
-    // Rust's own escaping keeps what is printable; it escapes combining marks besides, which Go prints.
+    // Rust's escaping keeps printable characters, but escapes combining marks, which Go prints.
     if character.is_control() || character.is_whitespace() {
         return character == ' ';
     }

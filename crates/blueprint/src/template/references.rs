@@ -1,9 +1,9 @@
-//! Which parameters a template speaks of, without filling it in.
+//! The parameters that a template refers to, without rendering it.
 
 use super::ast::{Branch, Kind, Node, Operand, Pipeline};
 
-/// The paths of all fields, in the order of the text. One that stands inside `with` or `range` may belong to another
-/// value than the parameters.
+/// The paths of all fields, in the order of the text. A path inside `with` or `range` may refer to another value than the
+/// parameters.
 pub(super) fn of(nodes: &[Node]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for node in nodes {

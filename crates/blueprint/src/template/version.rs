@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use super::fault::Fault;
+use super::eval_error::EvalError;
 use super::scope::Scope;
 use super::value::Value;
 
-/// A version; what is left out is 0.
+/// A version; omitted parts are 0.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     numbers: [u64; 3],
@@ -16,8 +16,8 @@ pub(super) struct Version {
 }
 
 impl Version {
-    pub(super) fn parse(text: &str) -> Result<Self, Fault> {
-        Self::read(text).ok_or_else(|| Fault::new("Invalid Semantic Version"))
+    pub(super) fn parse(text: &str) -> Result<Self, EvalError> {
+        Self::read(text).ok_or_else(|| EvalError::new("Invalid Semantic Version"))
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -60,7 +60,7 @@ impl Version {
     }
 
     /// The methods that a template may call.
-    pub(super) fn method(&self, scope: &mut Scope, name: &str, given: &[Value]) -> Result<Value, Fault> {
+    pub(super) fn method(&self, scope: &mut Scope, name: &str, given: &[Value]) -> Result<Value, EvalError> {
         let number = |number: u64| Ok(Value::int64(i64::try_from(number).unwrap_or(i64::MAX)));
         match (name, given) {
             ("Major", []) => number(self.numbers[0]),
@@ -71,12 +71,12 @@ impl Version {
             ("Original", []) => scope.text(self.original.clone()),
             ("String", []) => scope.text(self.shown()),
             ("Compare", [Value::Version(other)]) => Ok(Value::int(self.order(other) as i64)),
-            _ => Err(Fault::new(format!("can't evaluate field {name} in type *semver.Version"))),
+            _ => Err(EvalError::new(format!("can't evaluate field {name} in type *semver.Version"))),
         }
     }
 }
 
-/// Dotted words of letters, digits and hyphens.
+/// Dot-separated identifiers of letters, digits and hyphens.
 fn identifiers(text: Option<&str>) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     text.is_none_or(|text| text.split('.').all(|part| !part.is_empty() && part.bytes().all(good)))
@@ -103,7 +103,7 @@ fn prerelease_order(one: &str, other: &str) -> Ordering {
 }
 
 /// Whether a version meets a condition such as `>= 1.2, < 2 || ^3`.
-pub(super) fn meets(condition: &str, version: &Version) -> Result<bool, Fault> {
+pub(super) fn meets(condition: &str, version: &Version) -> Result<bool, EvalError> {
     let mut met = false;
     for alternative in condition.split("||") {
         let mut all = true;
@@ -127,15 +127,15 @@ fn ranges_spelled_out(text: &str) -> String {
 struct Clause {
     operator: String,
     version: Version,
-    /// Which parts are left open.
+    /// Which parts are wildcards.
     any: bool,
     any_minor: bool,
     any_patch: bool,
 }
 
 impl Clause {
-    fn parse(text: &str) -> Result<Self, Fault> {
-        let wrong = || Fault::new(format!("improper constraint: {text}"));
+    fn parse(text: &str) -> Result<Self, EvalError> {
+        let wrong = || EvalError::new(format!("improper constraint: {text}"));
         let trimmed = text.trim();
         let operator_length = trimmed.find(|next: char| !"=!<>~^".contains(next)).unwrap_or(trimmed.len());
         let (operator, rest) = trimmed.split_at(operator_length);
@@ -188,7 +188,7 @@ impl Clause {
         !self.any_minor && version.numbers[1] != self.version.numbers[1]
     }
 
-    /// `~`: everything from 0.0.0 on if that is all it says.
+    /// `~`: every version from 0.0.0 if no part is given.
     fn same_minor(&self, version: &Version) -> bool {
         let everything = self.version.numbers == [0; 3] && !self.any_minor && !self.any_patch;
         everything || version.numbers[0] == self.version.numbers[0] && !self.other_minor(version)

@@ -1,23 +1,23 @@
-//! Credentials that a template would put where others can read them.
+//! Finds credentials that a template would expose.
 
 use std::collections::BTreeSet;
 
 use super::Findings;
 use crate::template::Template;
 
-pub(super) fn check(findings: &mut Findings, place: &str, templates: &[Template]) {
+pub(super) fn check(findings: &mut Findings, location: &str, templates: &[Template]) {
     let paths: BTreeSet<String> =
         templates.iter().flat_map(Template::references).filter_map(|path| exposed(&path)).collect();
     for path in paths {
         let message = format!(
-            "{path} puts a credential into the command of a pod, where everybody who may read pods sees it; a Secret in \
-             the pod's environment or a volume (podOverride) keeps it out of there"
+            "{path} exposes a credential in the command of a pod to all users who can read pods; use a Secret in the environment or a \
+             volume of the pod (podOverride)"
         );
-        findings.warning(place, "CredentialInCommand", message);
+        findings.warning(location, "CredentialInCommand", message);
     }
 }
 
-/// What a path lays open, if it does.
+/// The credential that a path exposes, if any.
 fn exposed(path: &[String]) -> Option<String> {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let secret = match parts.as_slice() {
@@ -30,7 +30,7 @@ fn exposed(path: &[String]) -> Option<String> {
     secret.then(|| format!(".{}", parts.join(".")))
 }
 
-/// A Secret as a whole or its data, not its name.
-fn is_content(below: &[&str]) -> bool {
-    matches!(below, [] | [_] | [_, "Data" | "StringData", ..])
+/// A whole Secret or its data, not its name.
+fn is_content(path: &[&str]) -> bool {
+    matches!(path, [] | [_] | [_, "Data" | "StringData", ..])
 }

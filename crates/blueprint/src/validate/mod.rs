@@ -1,4 +1,4 @@
-//! What is wrong with a blueprint, before anybody runs it.
+//! Validation of blueprints.
 
 mod credentials;
 mod phase;
@@ -11,27 +11,27 @@ use serde_json::{Map, Value};
 
 use crate::template::Template;
 
-/// Whether a blueprint with this finding can be run.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It cannot.
+    /// The blueprint cannot be run.
     Error,
-    /// It can, but somebody should know.
+    /// The blueprint can be run.
     Warning,
 }
 
-/// Something that is wrong.
+/// A problem of a blueprint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// A stable word for what it is.
+    /// Stable reason.
     pub reason: &'static str,
-    /// Where it is: action, phase and argument, as far as there are any.
-    pub place: String,
-    /// What is wrong, and what to do.
+    /// Action, phase and argument, where applicable.
+    pub location: String,
+    /// The problem and the remedy.
     pub message: String,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Finding {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        write!(out, "{word}: {}: {} ({})", self.place, self.message, self.reason)
+        write!(out, "{word}: {}: {} ({})", self.location, self.message, self.reason)
     }
 }
 
@@ -50,29 +50,39 @@ impl fmt::Display for Finding {
 pub(crate) struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn error(&mut self, place: &str, reason: &'static str, message: impl Into<String>) {
-        self.0.push(Finding { severity: Severity::Error, reason, place: place.to_owned(), message: message.into() });
+    fn error(&mut self, location: &str, reason: &'static str, message: impl Into<String>) {
+        self.0.push(Finding {
+            severity: Severity::Error,
+            reason,
+            location: location.to_owned(),
+            message: message.into(),
+        });
     }
 
-    fn warning(&mut self, place: &str, reason: &'static str, message: impl Into<String>) {
-        self.0.push(Finding { severity: Severity::Warning, reason, place: place.to_owned(), message: message.into() });
+    fn warning(&mut self, location: &str, reason: &'static str, message: impl Into<String>) {
+        self.0.push(Finding {
+            severity: Severity::Warning,
+            reason,
+            location: location.to_owned(),
+            message: message.into(),
+        });
     }
 
-    /// Every string of a tree must be a template. Gives those that are.
-    fn templates(&mut self, place: &str, value: &Value) -> Vec<Template> {
+    /// Parses all strings of a value as templates; returns the valid ones.
+    fn templates(&mut self, location: &str, value: &Value) -> Vec<Template> {
         let mut found = Vec::new();
         match value {
-            Value::String(source) => self.template(place, source, &mut found),
+            Value::String(source) => self.template(location, source, &mut found),
             Value::Array(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    found.extend(self.templates(&format!("{place}[{at}]"), item));
+                    found.extend(self.templates(&format!("{location}[{at}]"), item));
                 }
             }
             Value::Object(fields) => {
                 for (key, item) in fields {
-                    let below = format!("{place}.{key}");
-                    self.template(&below, key, &mut found);
-                    found.extend(self.templates(&below, item));
+                    let path = format!("{location}.{key}");
+                    self.template(&path, key, &mut found);
+                    found.extend(self.templates(&path, item));
                 }
             }
             _ => {}
@@ -80,19 +90,19 @@ impl Findings {
         found
     }
 
-    fn template(&mut self, place: &str, source: &str, found: &mut Vec<Template>) {
+    fn template(&mut self, location: &str, source: &str, found: &mut Vec<Template>) {
         match Template::parse("line", source) {
             Ok(template) => found.push(template),
-            Err(error) => self.error(place, error.reason(), error.to_string()),
+            Err(error) => self.error(location, error.reason(), error.to_string()),
         }
     }
 }
 
-/// Everything that is wrong with a blueprint, in the order of its text; nothing if nothing is.
+/// Validates a blueprint; returns the findings in the order of its text.
 pub fn validate(blueprint: &Value) -> Vec<Finding> {
     let mut findings = Findings::default();
     if blueprint["kind"] != "Blueprint" {
-        findings.error("kind", "NotABlueprint", "this is not a Blueprint");
+        findings.error("kind", "NotABlueprint", "not a Blueprint");
         return findings.0;
     }
     match &blueprint["actions"] {
@@ -100,13 +110,12 @@ pub fn validate(blueprint: &Value) -> Vec<Finding> {
             actions.iter().for_each(|(name, action)| check_action(&mut findings, name, action));
             check_names(&mut findings, actions);
         }
-        _ => findings.error("actions", "NoActions", "a blueprint needs at least one action"),
+        _ => findings.error("actions", "NoActions", "at least one action is required"),
     }
     findings.0
 }
 
-/// Everything for which one action of a blueprint cannot be run: what is wrong with it, and names that templates could take for
-/// another phase's. What is wrong with other actions is nothing to whoever runs this one.
+/// The errors of one action of a blueprint, and duplicate phase names. Errors of other actions are ignored.
 pub fn validate_action(blueprint: &Value, name: &str) -> Vec<Finding> {
     let mut findings = Findings::default();
     let actions = blueprint["actions"].as_object();
@@ -115,28 +124,28 @@ pub fn validate_action(blueprint: &Value, name: &str) -> Vec<Finding> {
             check_action(&mut findings, name, action);
             check_names(&mut findings, actions);
         }
-        None => findings.error("actions", "NoAction", format!("the blueprint has no action {name:?}")),
+        None => findings.error("actions", "NoAction", format!("action {name:?} not found in the blueprint")),
     }
     findings.0.into_iter().filter(|finding| finding.severity == Severity::Error).collect()
 }
 
 fn check_action(findings: &mut Findings, name: &str, action: &Value) {
-    let place = format!("action {name}");
+    let location = format!("action {name}");
     match action["phases"].as_array() {
         Some(phases) if !phases.is_empty() => {
             for (at, phase) in phases.iter().enumerate() {
-                phase::check(findings, &place, &format!("{at}"), phase);
+                phase::check(findings, &location, &format!("{at}"), phase);
             }
         }
-        _ => findings.error(&place, "NoPhases", "an action needs at least one phase"),
+        _ => findings.error(&location, "NoPhases", "at least one phase is required"),
     }
     if action.get("deferPhase").is_some_and(|phase| !phase.is_null()) {
-        phase::check(findings, &place, "deferPhase", &action["deferPhase"]);
+        phase::check(findings, &location, "deferPhase", &action["deferPhase"]);
     }
-    findings.templates(&format!("{place}, outputArtifacts"), &action["outputArtifacts"]);
+    findings.templates(&format!("{location}, outputArtifacts"), &action["outputArtifacts"]);
 }
 
-/// Phase names are unique in the whole blueprint, as Kanister has it: templates find a phase by its name alone.
+/// Phase names are unique in the blueprint, as in Kanister: templates refer to a phase by name only.
 fn check_names(findings: &mut Findings, actions: &Map<String, Value>) {
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
     for (action, fields) in actions {
@@ -144,7 +153,7 @@ fn check_names(findings: &mut Findings, actions: &Map<String, Value>) {
             let Some(name) = phase["name"].as_str().filter(|name| !name.is_empty()) else { continue };
             if let Some(first) = names.get(name) {
                 let message =
-                    format!("the name is taken by a phase of action {first}; phase names are unique in a blueprint");
+                    format!("duplicate phase name, also in action {first}; phase names must be unique in a blueprint");
                 findings.error(&format!("action {action}, phase {name}"), "DuplicatePhaseName", message);
                 continue;
             }

@@ -1,112 +1,112 @@
-//! One phase: its function, its arguments, its templates.
+//! Validation of a phase: function, arguments, templates.
 
 use serde_json::{Map, Value};
 
 use super::{Findings, credentials};
-use crate::functions::table::{self, Function, Support};
+use crate::functions::function_spec::{self, FunctionSpec, Support};
 
-/// Arguments that become the command of a pod, where every user of the cluster who may see pods can read them.
-const COMMANDS: [&str; 4] = ["command", "backgroundCommand", "outputCommand", "initCommand"];
+/// Arguments that become the command of a pod, which all users who can read pods can see.
+const COMMAND_ARGUMENTS: [&str; 4] = ["command", "backgroundCommand", "outputCommand", "initCommand"];
 
 pub(super) fn check(findings: &mut Findings, action: &str, at: &str, phase: &Value) {
     let name = phase["name"].as_str().unwrap_or_default();
-    let place = format!("{action}, phase {}", if name.is_empty() { at } else { name });
+    let location = format!("{action}, phase {}", if name.is_empty() { at } else { name });
     if name.is_empty() {
-        findings.error(&place, "NoPhaseName", "a phase needs a name");
+        findings.error(&location, "NoPhaseName", "name is required");
     }
     let empty = Map::new();
     let arguments = phase["args"].as_object().unwrap_or(&empty);
-    let function = function(findings, &place, phase);
+    let function = function(findings, &location, phase);
     if let Some(function) = function {
-        check_arguments(findings, &place, function, arguments);
+        check_arguments(findings, &location, function, arguments);
     }
     for (key, value) in arguments {
-        check_value(findings, &format!("{place}, argument {key}"), key, value, function);
+        check_value(findings, &format!("{location}, argument {key}"), key, value, function);
     }
-    findings.templates(&format!("{place}, objects"), &phase["objects"]);
+    findings.templates(&format!("{location}, objects"), &phase["objects"]);
 }
 
-/// The function of a phase, if this program can run it.
-fn function(findings: &mut Findings, place: &str, phase: &Value) -> Option<&'static Function> {
+/// The function of a phase, if it is supported.
+fn function(findings: &mut Findings, location: &str, phase: &Value) -> Option<&'static FunctionSpec> {
     let Some(name) = phase["func"].as_str().filter(|name| !name.is_empty()) else {
-        findings.error(place, "NoFunction", "a phase needs a func");
+        findings.error(location, "NoFunction", "func is required");
         return None;
     };
-    let Some(function) = table::find(name) else {
-        findings.error(place, "UnknownFunction", format!("there is no function {name}"));
+    let Some(function) = function_spec::find(name) else {
+        findings.error(location, "UnknownFunction", format!("unknown function {name}"));
         return None;
     };
-    if let Support::Refused(cause) = function.support {
-        findings.error(place, "FunctionNotSupported", format!("{name} is refused: {cause}"));
+    if let Support::Unsupported(cause) = function.support {
+        findings.error(location, "FunctionNotSupported", format!("{name} is not supported: {cause}"));
         return None;
     }
     Some(function)
 }
 
-fn check_arguments(findings: &mut Findings, place: &str, function: &Function, arguments: &Map<String, Value>) {
+fn check_arguments(findings: &mut Findings, location: &str, function: &FunctionSpec, arguments: &Map<String, Value>) {
     for required in function.required.iter().filter(|name| !arguments.contains_key(**name)) {
-        findings.error(place, "MissingArgument", format!("{} needs the argument {required}", function.name));
+        findings.error(location, "MissingArgument", format!("{} requires the argument {required}", function.name));
     }
     for group in function.one_of {
         let given = group.iter().filter(|name| arguments.contains_key(**name)).count();
         if given != 1 {
             let names = group.join(" or ");
-            findings.error(place, "MissingArgument", format!("{} needs exactly one of {names}", function.name));
+            findings.error(location, "MissingArgument", format!("{} requires exactly one of {names}", function.name));
         }
     }
     for unsupported in arguments.keys().filter(|name| !function.accepts(name)) {
         let message = format!("{} has no argument {unsupported}", function.name);
-        findings.error(place, "UnsupportedArgument", message);
+        findings.error(location, "UnsupportedArgument", message);
     }
 }
 
-fn check_value(findings: &mut Findings, place: &str, key: &str, value: &Value, function: Option<&Function>) {
-    if let Some(below) = null_below(value) {
-        findings.error(&format!("{place}{below}"), "NullArgument", "the value is null; leave it out or give one");
+fn check_value(findings: &mut Findings, location: &str, key: &str, value: &Value, function: Option<&FunctionSpec>) {
+    if let Some(path) = path_of_null(value) {
+        findings.error(&format!("{location}{path}"), "NullArgument", "value is null; remove it or set a value");
     }
     if matches!(key, "podLabels" | "podAnnotations" | "labels") && !is_map_of_text(value) {
-        findings.error(place, "InvalidArgument", format!("{key} must be a map of strings"));
+        findings.error(location, "InvalidArgument", format!("{key} must be a map of strings"));
     }
     if let Some(function) = function.filter(|function| key == "conditions" && !function.rendered) {
-        check_conditions(findings, place, value, function);
+        check_conditions(findings, location, value, function);
         return;
     }
-    let templates = findings.templates(place, value);
-    if COMMANDS.contains(&key) {
-        credentials::check(findings, place, &templates);
+    let templates = findings.templates(location, value);
+    if COMMAND_ARGUMENTS.contains(&key) {
+        credentials::check(findings, location, &templates);
     }
 }
 
-/// The conditions of Wait and WaitV2 are filled in by themselves, over the objects they look at. Those of Wait are no templates
-/// before their paths are.
-fn check_conditions(findings: &mut Findings, place: &str, value: &Value, function: &Function) {
+/// The conditions of Wait and WaitV2 are rendered over the objects they refer to. Those of Wait are templates only after their
+/// JSONPaths have been replaced.
+fn check_conditions(findings: &mut Findings, location: &str, value: &Value, function: &FunctionSpec) {
     let groups = ["anyOf", "allOf"].map(|group| (group, value[group].as_array().map_or(&[][..], Vec::as_slice)));
     if groups.iter().all(|(_, conditions)| conditions.is_empty()) {
-        findings.error(place, "InvalidArgument", "conditions has neither anyOf nor allOf");
+        findings.error(location, "InvalidArgument", "neither anyOf nor allOf is set");
     }
     for (group, conditions) in groups {
         for (at, one) in conditions.iter().enumerate() {
-            let place = format!("{place}.{group}[{at}]");
+            let location = format!("{location}.{group}[{at}]");
             match one["condition"].as_str() {
-                None => findings.error(&place, "InvalidArgument", "there is no condition"),
+                None => findings.error(&location, "InvalidArgument", "missing condition"),
                 Some(text) if function.name == "Wait" && (text.contains("{ $") || text.contains("{$")) => {}
-                Some(_) => drop(findings.templates(&format!("{place}.condition"), &one["condition"])),
+                Some(_) => drop(findings.templates(&format!("{location}.condition"), &one["condition"])),
             }
-            findings.templates(&format!("{place}.objectReference"), &one["objectReference"]);
+            findings.templates(&format!("{location}.objectReference"), &one["objectReference"]);
         }
     }
 }
 
-/// Where in a value the first null is.
-fn null_below(value: &Value) -> Option<String> {
+/// The path of the first null in a value.
+fn path_of_null(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(String::new()),
         Value::Array(items) => {
-            let found = items.iter().enumerate().find_map(|(at, item)| Some((at, null_below(item)?)))?;
+            let found = items.iter().enumerate().find_map(|(at, item)| Some((at, path_of_null(item)?)))?;
             Some(format!("[{}]{}", found.0, found.1))
         }
         Value::Object(fields) => {
-            let found = fields.iter().find_map(|(key, item)| Some((key, null_below(item)?)))?;
+            let found = fields.iter().find_map(|(key, item)| Some((key, path_of_null(item)?)))?;
             Some(format!(".{}{}", found.0, found.1))
         }
         _ => None,

@@ -14,7 +14,7 @@ fn arguments() -> Arguments {
 }
 
 #[test]
-fn texts_numbers_and_lists_stand_for_each_other() {
+fn strings_numbers_and_lists_are_converted() {
     let all = arguments();
     assert_eq!(all.text("number").unwrap(), "3");
     assert_eq!(all.count("number").unwrap(), 3);
@@ -31,16 +31,16 @@ fn texts_numbers_and_lists_stand_for_each_other() {
 }
 
 #[test]
-fn what_cannot_be_used_is_an_error_that_names_the_argument() {
+fn an_invalid_argument_is_an_error_with_its_name() {
     let all = arguments();
     for (error, word) in [
-        (all.text("null").unwrap_err(), "argument null: is missing or empty"),
-        (all.text("map").unwrap_err(), "argument map: is not a text but a map"),
-        (all.count("text").unwrap_err(), "argument text: is \"x\", not a number"),
-        (all.flag("text", true).unwrap_err(), "argument text: is \"x\", not true or false"),
-        (all.duration("text").unwrap_err(), "argument text: is \"x\", not a time"),
-        (all.map("text").unwrap_err(), "argument text: is not a map but a text"),
-        (all.list("map").unwrap_err(), "argument map: is not a list of texts"),
+        (all.text("null").unwrap_err(), "invalid argument null: missing or empty"),
+        (all.text("map").unwrap_err(), "invalid argument map: expected a string, found a map"),
+        (all.count("text").unwrap_err(), "invalid argument text: expected a number, found \"x\""),
+        (all.flag("text", true).unwrap_err(), "invalid argument text: expected true or false, found \"x\""),
+        (all.duration("text").unwrap_err(), "invalid argument text: expected a duration such as 5m, found \"x\""),
+        (all.map("text").unwrap_err(), "invalid argument text: expected a map, found a string"),
+        (all.list("map").unwrap_err(), "invalid argument map: expected a list of strings"),
     ] {
         assert!(error.to_string().starts_with(word), "{error}");
     }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::kanister::v1alpha1::{ActionSetStatus, ActionSpec, ActionState, BlueprintAction, BlueprintPhase};
-use plimsoll_blueprint::board::{Board, CANCELLED, Outputs, Place, Sample, Which};
+use plimsoll_blueprint::board::{Board, CANCELLED, Outputs, PhaseIndex, PhaseRef, Sample};
 use plimsoll_blueprint::percent::parse;
 use proptest::prelude::*;
 use serde_json::json;
@@ -20,12 +20,12 @@ fn action(phases: usize, defer: bool) -> BlueprintAction {
     }
 }
 
-fn core(action: usize, phase: usize) -> Place {
-    Place { action, phase: Which::Core(phase) }
+fn core(action: usize, phase: usize) -> PhaseRef {
+    PhaseRef { action, phase: PhaseIndex::Core(phase) }
 }
 
-fn defer(action: usize) -> Place {
-    Place { action, phase: Which::Defer }
+fn defer(action: usize) -> PhaseRef {
+    PhaseRef { action, phase: PhaseIndex::Defer }
 }
 
 fn at(second: i64) -> Timestamp {
@@ -41,7 +41,7 @@ fn phase_percent(status: &ActionSetStatus, action: usize, phase: usize) -> Optio
 }
 
 #[test]
-fn the_example_of_the_document_is_what_the_status_says() {
+fn the_status_equals_the_example_of_the_document() {
     let (spec, action) = (spec(), action(3, false));
     let mut board = Board::new([(&spec, &action)]);
     board.start();
@@ -75,7 +75,7 @@ fn the_example_of_the_document_is_what_the_status_says() {
 }
 
 #[test]
-fn a_phase_at_the_end_is_left_out_of_the_mean_and_holds_it_below_the_whole() {
+fn a_defer_phase_is_not_in_the_mean_and_keeps_it_below_100_percent() {
     let (spec, action) = (spec(), action(1, true));
     let mut board = Board::new([(&spec, &action)]);
     board.start();
@@ -100,7 +100,7 @@ fn a_phase_at_the_end_is_left_out_of_the_mean_and_holds_it_below_the_whole() {
 }
 
 #[test]
-fn a_set_s_bytes_are_those_of_all_its_phases_and_one_that_moves_none_shows_none() {
+fn the_bytes_of_an_action_set_are_the_sum_of_its_phases() {
     let (spec, action) = (spec(), action(3, false));
     let mut board = Board::new([(&spec, &action)]);
     board.start();
@@ -118,7 +118,7 @@ fn a_set_s_bytes_are_those_of_all_its_phases_and_one_that_moves_none_shows_none(
 }
 
 #[test]
-fn two_actions_with_the_same_phases_do_not_touch_each_other_s() {
+fn two_actions_with_the_same_phases_are_independent() {
     let (spec, action) = (spec(), action(1, false));
     let mut board = Board::new([(&spec, &action), (&spec, &action)]);
     board.start();
@@ -134,7 +134,7 @@ fn two_actions_with_the_same_phases_do_not_touch_each_other_s() {
 }
 
 #[test]
-fn a_failed_phase_keeps_its_last_percent_and_the_set_ends_failed_with_its_error() {
+fn a_failed_phase_keeps_its_percent_and_fails_the_action_set() {
     let (spec, action) = (spec(), action(2, true));
     let mut board = Board::new([(&spec, &action)]);
     board.start();
@@ -154,7 +154,7 @@ fn a_failed_phase_keeps_its_last_percent_and_the_set_ends_failed_with_its_error(
 }
 
 #[test]
-fn all_phases_done_but_the_last_one_failed_is_not_whole() {
+fn an_action_set_with_a_failed_phase_is_below_100_percent() {
     let (spec, action) = (spec(), action(1, true));
     let mut board = Board::new([(&spec, &action)]);
     board.start();
@@ -176,7 +176,7 @@ fn cancelled_comes_first_in_the_message() {
 }
 
 #[test]
-fn what_was_shown_before_a_restart_stays_until_it_is_passed() {
+fn the_percent_does_not_decrease_after_a_restart() {
     let (spec, action) = (spec(), action(2, false));
     let mut board = Board::new([(&spec, &action)]);
     board.start();
@@ -194,11 +194,11 @@ fn what_was_shown_before_a_restart_stays_until_it_is_passed() {
     again.sample(core(0, 0), Sample { percent: 6000, ..Sample::default() }, at(13));
     assert_eq!(phase_percent(&again.status(at(14)), 0, 0).as_deref(), Some("60.00"));
     let other = self::action(3, false);
-    assert!(Board::new([(&spec, &other)]).resume(&saved).unwrap_err().contains("was changed while it ran"));
+    assert!(Board::new([(&spec, &other)]).resume(&saved).unwrap_err().contains("was changed while it was running"));
 }
 
 #[test]
-fn times_change_only_with_what_they_speak_of() {
+fn transition_times_change_only_with_their_values() {
     let (spec, action) = (spec(), action(1, false));
     let mut board = Board::new([(&spec, &action)]);
     board.start();
@@ -236,7 +236,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn nothing_falls_and_nothing_is_whole_too_early(
+    fn progress_never_decreases_and_is_below_100_percent_until_complete(
         sizes in prop::collection::vec((1_usize..4, any::<bool>()), 1..4),
         events in prop::collection::vec((0_usize..4, 0_usize..5, event()), 0..60),
     ) {
@@ -293,7 +293,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_set_returns_altogether_fits_into_its_status() {
+fn all_outputs_of_an_action_set_fit_in_its_status() {
     let (spec, action) = (spec(), action(3, false));
     let large = |size: usize| Outputs::from_iter([("k".to_owned(), json!("x".repeat(size)))]);
     let mut board = Board::new([(&spec, &action)]);
@@ -302,11 +302,11 @@ fn what_a_set_returns_altogether_fits_into_its_status() {
     board.reserve(&large(500_000)).unwrap();
     let error = board.reserve(&large(500_000)).unwrap_err();
     assert_eq!(error.reason(), "OutputTooLong");
-    assert!(error.to_string().contains("may have 1048576 bytes"), "{error}");
-    board.reserve(&large(1000)).expect("what is refused takes no room");
+    assert!(error.to_string().contains("exceed the limit of 1048576 bytes"), "{error}");
+    board.reserve(&large(1000)).expect("a rejected reservation takes no space");
 
     let mut next = Board::new([(&spec, &action)]);
     next.resume(&board.status(at(2))).unwrap();
     next.reserve(&large(500_000)).unwrap();
-    assert!(next.reserve(&large(500_000)).is_err(), "a server that takes over counts what is there");
+    assert!(next.reserve(&large(500_000)).is_err(), "the reserved bytes are restored from the status");
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_blueprint::functions::table::{FUNCTIONS, Shown, Support, find};
+use plimsoll_blueprint::functions::function_spec::{FUNCTIONS, ProgressKind, Support, find};
 
 #[test]
-fn no_function_and_no_argument_stands_in_the_table_twice() {
+fn functions_and_arguments_are_unique() {
     let names: BTreeSet<_> = FUNCTIONS.iter().map(|function| function.name).collect();
     assert_eq!(names.len(), FUNCTIONS.len());
     for function in FUNCTIONS {
@@ -16,25 +16,25 @@ fn no_function_and_no_argument_stands_in_the_table_twice() {
 }
 
 #[test]
-fn functions_of_rds_and_of_the_kopia_server_are_refused_by_name() {
+fn rds_and_kopia_server_functions_are_unsupported() {
     for name in ["CreateRDSSnapshot", "BackupDataUsingKopiaServer"] {
-        assert!(matches!(find(name).unwrap().support, Support::Refused(_)), "{name}");
+        assert!(matches!(find(name).unwrap().support, Support::Unsupported(_)), "{name}");
     }
     assert_eq!(find("KubeTask").unwrap().support, Support::Full);
     assert!(find("NoSuchFunction").is_none());
 }
 
 #[test]
-fn every_function_that_can_be_run_shows_its_progress_as_decided() {
+fn every_supported_function_has_its_progress_kind() {
     let bytes = ["BackupData", "BackupDataAll", "CopyVolumeData", "RestoreData", "RestoreDataAll"];
     let at_the_end = ["ScaleWorkload", "Wait", "WaitV2", "LocationDelete"];
-    for function in FUNCTIONS.iter().filter(|function| !matches!(function.support, Support::Refused(_))) {
+    for function in FUNCTIONS.iter().filter(|function| !matches!(function.support, Support::Unsupported(_))) {
         let expected = match function.name {
-            name if bytes.contains(&name) => Shown::Bytes,
-            name if at_the_end.contains(&name) || name.contains("CSISnapshot") => Shown::AtTheEnd,
-            _ => Shown::Steps,
+            name if bytes.contains(&name) => ProgressKind::Bytes,
+            name if at_the_end.contains(&name) || name.contains("CSISnapshot") => ProgressKind::OnCompletion,
+            _ => ProgressKind::Steps,
         };
-        assert_eq!(function.shown, expected, "{}", function.name);
+        assert_eq!(function.progress, expected, "{}", function.name);
         assert!(plimsoll_blueprint::functions::find(function.name).is_some(), "{} cannot be run", function.name);
     }
 }

@@ -13,7 +13,7 @@ fn reason(source: &str) -> &'static str {
 }
 
 #[test]
-fn too_much_output_values_steps_or_depth_is_an_error() {
+fn exceeding_a_limit_is_an_error() {
     let nested_ranges = "{{ range until 1000 }}".repeat(3) + &"{{ end }}".repeat(3);
     let deep = format!("{{{{ {}1{} }}}}", "(".repeat(5000), ")".repeat(5000));
     let blocks = "{{ if true }}".repeat(5000) + &"{{ end }}".repeat(5000);
@@ -53,13 +53,13 @@ fn too_much_output_values_steps_or_depth_is_an_error() {
 }
 
 #[test]
-fn maps_that_hold_each_other_in_a_long_chain_are_freed_without_going_deep() {
+fn a_long_chain_of_maps_is_freed_without_recursion() {
     let chain = r#"{{ $top := dict }}{{ $first := $top }}{{ range until 20000 }}{{ $new := dict }}{{ $_ := set $top "n" $new }}{{ $top = $new }}{{ end }}ok"#;
     assert_eq!(render(chain).unwrap(), "ok");
 }
 
 #[test]
-fn functions_that_would_leave_the_template_are_refused_by_name() {
+fn functions_with_side_effects_are_errors() {
     for function in ["env", "expandenv", "getHostByName", "derivePassword", "genPrivateKey", "genCA", "call"] {
         let error = Template::parse("t", &format!("{{{{ {function} \"PATH\" }}}}")).unwrap_err();
         assert_eq!(error.reason(), "TemplateFunctionRefused", "{function}");
@@ -68,7 +68,7 @@ fn functions_that_would_leave_the_template_are_refused_by_name() {
 }
 
 #[test]
-fn an_error_shows_none_of_the_values_it_was_given() {
+fn errors_do_not_contain_values() {
     let params = json!({
         "Profile": {"Credential": {"KeyPair": {"ID": "id", "Secret": "hunter2"}}},
         "Secrets": {"s": {"data": {"password": "aHVudGVyMg=="}}},
@@ -89,7 +89,7 @@ fn an_error_shows_none_of_the_values_it_was_given() {
 }
 
 #[test]
-fn every_string_of_a_tree_is_rendered_and_nothing_else_changes() {
+fn all_strings_of_a_value_are_rendered() {
     let params = json!({"Options": {"k": "v"}});
     let arguments =
         json!({"a": "{{ .Options.k }}", "{{ .Options.k }}": ["x{{ 1 }}", 2, true, {"n": "{{ 1 | add 1 }}"}]});
@@ -99,7 +99,7 @@ fn every_string_of_a_tree_is_rendered_and_nothing_else_changes() {
 }
 
 /// Pieces of templates, in any order.
-fn pieces() -> impl Strategy<Value = String> {
+fn fragments() -> impl Strategy<Value = String> {
     let words = [
         "{{",
         "}}",
@@ -245,7 +245,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_source_makes_the_engine_panic(source in pieces()) {
+    fn no_source_makes_the_engine_panic(source in fragments()) {
         let _ = render(&source);
         let _ = render(&format!("{{{{ {source} }}}}"));
     }

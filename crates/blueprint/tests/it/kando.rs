@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use http::Method;
 use plimsoll_blueprint::kando::protocol::{Output, progress_line};
-use plimsoll_blueprint::kando::{Kando, KandoError, Moved};
-use plimsoll_blueprint::place::Place;
+use plimsoll_blueprint::kando::{Kando, KandoError, TransferSummary};
+use plimsoll_blueprint::profile::ResolvedProfile;
 use plimsoll_progress::{Frame, State};
 use plimsoll_testkit::peers::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
 use plimsoll_testkit::proxy::{Fault, Requests};
@@ -42,7 +42,7 @@ impl Bed {
 }
 
 fn open(endpoint: &str, secret: &str) -> Kando {
-    Kando::open(&Place::from_value(profile(endpoint, secret)).unwrap()).unwrap()
+    Kando::open(&ResolvedProfile::from_value(profile(endpoint, secret)).unwrap()).unwrap()
 }
 
 /// Bytes that do not repeat, so that a piece in the wrong place shows.
@@ -56,14 +56,14 @@ fn bytes_of(frame: &Frame) -> (u64, Option<u64>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_pushed_lies_where_kanister_puts_it_and_comes_back_byte_for_byte() {
+async fn pushed_data_has_kanisters_key_and_is_pulled_unchanged() {
     require!(cache::program("versitygw"));
     let bed = Bed::start();
     // Several parts and a rest.
     let data = content(20_000_003);
     let mut frames = Vec::new();
     let moved = bed.kando().push("/dumps//one/dump.gz", &data[..], None, |frame| frames.push(frame.clone())).await;
-    assert_eq!(moved.unwrap(), Moved { bytes: 20_000_003, objects: 1 });
+    assert_eq!(moved.unwrap(), TransferSummary { bytes: 20_000_003, objects: 1 });
     assert!(bed.file("team/a/dumps/one/dump.gz").unwrap() == data, "another content");
     let (first, last) = (&frames[0], &frames[frames.len() - 1]);
     assert!(frames.len() >= 2 && frames.iter().all(|frame| frame.full));
@@ -88,7 +88,7 @@ async fn what_is_pushed_lies_where_kanister_puts_it_and_comes_back_byte_for_byte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleting_takes_what_lies_at_and_below_a_path_and_no_neighbour() {
+async fn delete_removes_an_object_and_its_prefix_but_no_sibling() {
     require!(cache::program("versitygw"));
     let bed = Bed::start();
     let kando = bed.kando();
@@ -110,7 +110,7 @@ async fn deleting_takes_what_lies_at_and_below_a_path_and_no_neighbour() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_connection_costs_a_retry_and_no_bytes() {
+async fn an_interrupted_connection_is_retried_without_data_loss() {
     require!(cache::program("versitygw"));
     let bed = Bed::start();
     let proxy = Proxy::before("127.0.0.1:0", bed.server.endpoint()).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_cut_connection_costs_a_retry_and_no_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_key_is_a_refusal_without_the_key_in_it() {
+async fn the_error_of_a_wrong_key_does_not_contain_the_key() {
     require!(cache::program("versitygw"));
     let bed = Bed::start();
     let kando = open(bed.server.endpoint(), "a-wrong-secret");
@@ -143,18 +143,18 @@ async fn a_wrong_key_is_a_refusal_without_the_key_in_it() {
 }
 
 #[test]
-fn profiles_are_read_as_go_would_and_what_is_not_supported_is_named() {
+fn profiles_are_parsed_as_in_go_and_unsupported_ones_are_errors() {
     let with = |path: &[&str], value: Value| {
         let mut profile = profile("http://minio:9000", "hush");
         let place = path.iter().fold(&mut profile, |place, key| &mut place[*key]);
         *place = value;
-        Place::from_value(profile)
+        ResolvedProfile::from_value(profile)
     };
     let lower = json!({
         "location": {"Type": "s3Compliant", "Bucket": "b", "Endpoint": "minio:9000"},
         "credential": {"type": "keyPair", "keyPair": {"id": "i", "secret": "hush"}},
     });
-    let location = Place::from_json(&lower.to_string()).unwrap().location();
+    let location = ResolvedProfile::from_json(&lower.to_string()).unwrap().location();
     assert_eq!(
         (location.setting("s3Url"), location.setting("region")),
         (Some("https://minio:9000"), Some("us-east-1"))
@@ -173,8 +173,8 @@ fn profiles_are_read_as_go_would_and_what_is_not_supported_is_named() {
         (with(&["Location", "bucket"], json!("")), "InvalidProfile"),
         (with(&["Credential", "Type"], json!("kopia")), "Unsupported"),
         (with(&["Credential", "KeyPair"], Value::Null), "InvalidProfile"),
-        (Place::from_json("{\"Location\": hush"), "InvalidProfile"),
-        (Place::from_json("[]"), "InvalidProfile"),
+        (ResolvedProfile::from_json("{\"Location\": hush"), "InvalidProfile"),
+        (ResolvedProfile::from_json("[]"), "InvalidProfile"),
     ];
     for (result, reason) in cases {
         let error = result.map(|_| ()).unwrap_err();

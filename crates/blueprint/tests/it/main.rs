@@ -11,5 +11,5 @@ mod hostile;
 mod kando;
 mod output;
 mod percent;
-mod place;
+mod profile;
 mod validate;

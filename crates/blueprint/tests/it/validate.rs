@@ -29,7 +29,7 @@ fn blueprint(phases: Value) -> Value {
 /// A phase with one thing changed.
 fn changed(path: &[&str], value: Value) -> Value {
     let mut phase = dump();
-    *path.iter().fold(&mut phase, |place, key| &mut place[*key]) = value;
+    *path.iter().fold(&mut phase, |location, key| &mut location[*key]) = value;
     phase
 }
 
@@ -46,7 +46,7 @@ fn a_good_blueprint_has_no_findings() {
 }
 
 #[test]
-fn every_mistake_is_found_and_says_where_it_is() {
+fn every_error_is_found_with_its_location() {
     let restore = json!({"func": "RestoreData", "name": "r", "args": {
         "namespace": "n", "image": "i", "backupArtifactPrefix": "p", "backupTag": "t", "backupIdentifier": "i", "pod": "p"}});
     let snapshot = |args: Value| json!({"func": "CreateCSISnapshot", "name": "s", "args": args});
@@ -97,16 +97,16 @@ fn every_mistake_is_found_and_says_where_it_is() {
         ),
         (restore, "MissingArgument", "action backup, phase r"),
     ];
-    for (phase, reason, place) in cases {
+    for (phase, reason, location) in cases {
         let findings = validate(&blueprint(json!([phase])));
-        let found: Vec<_> = findings.iter().map(|finding| (finding.reason, finding.place.as_str())).collect();
-        assert_eq!(found, [(reason, place)]);
+        let found: Vec<_> = findings.iter().map(|finding| (finding.reason, finding.location.as_str())).collect();
+        assert_eq!(found, [(reason, location)]);
         assert_eq!(findings[0].severity, Severity::Error);
     }
 }
 
 #[test]
-fn conditions_are_looked_into_as_far_as_they_are_templates() {
+fn conditions_are_validated_as_templates() {
     let wait = |func: &str, conditions: Value| {
         blueprint(json!([{"func": func, "name": "wait", "args": {"timeout": "60s", "conditions": conditions}}]))
     };
@@ -129,13 +129,13 @@ fn conditions_are_looked_into_as_far_as_they_are_templates() {
     ];
     for (blueprint, reason, below) in cases {
         let findings = validate(&blueprint);
-        let found: Vec<_> = findings.iter().map(|finding| (finding.reason, finding.place.clone())).collect();
+        let found: Vec<_> = findings.iter().map(|finding| (finding.reason, finding.location.clone())).collect();
         assert_eq!(found, [(reason, format!("{at}{below}"))]);
     }
 }
 
 #[test]
-fn phase_names_are_unique_in_the_whole_blueprint() {
+fn phase_names_are_unique_in_a_blueprint() {
     assert_eq!(reasons(&blueprint(json!([dump(), dump()]))), ["DuplicatePhaseName"]);
     let mut two = blueprint(json!([dump()]));
     two["actions"]["restore"] = json!({"phases": [dump()]});
@@ -146,7 +146,7 @@ fn phase_names_are_unique_in_the_whole_blueprint() {
 }
 
 #[test]
-fn what_is_no_blueprint_or_has_nothing_to_do_is_refused() {
+fn an_object_that_is_not_a_blueprint_or_has_no_actions_is_an_error() {
     assert_eq!(reasons(&json!({"kind": "Profile"})), ["NotABlueprint"]);
     assert_eq!(reasons(&json!({"kind": "Blueprint"})), ["NoActions"]);
     assert_eq!(reasons(&json!({"kind": "Blueprint", "actions": {"a": {}}})), ["NoPhases"]);
@@ -154,7 +154,7 @@ fn what_is_no_blueprint_or_has_nothing_to_do_is_refused() {
 }
 
 #[test]
-fn credentials_in_a_command_are_warned_of() {
+fn credentials_in_a_command_are_a_warning() {
     for line in [
         "kando location push --profile '{{ toJson .Profile }}' --path /a -",
         "export KEY={{ .Profile.Credential.KeyPair.Secret | quote }}",

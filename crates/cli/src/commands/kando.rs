@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use plimsoll_blueprint::kando::protocol::{Output, progress_line};
-use plimsoll_blueprint::kando::{Kando as Commands, KandoError, Moved};
-use plimsoll_blueprint::place::Place;
+use plimsoll_blueprint::kando::{Kando as Commands, KandoError, TransferSummary};
+use plimsoll_blueprint::profile::ResolvedProfile;
 use plimsoll_progress::Frame;
 
 use crate::args::blueprint::{Kando, KandoCommand, KandoLocation, LocationVerb};
@@ -54,7 +54,7 @@ fn refuse_kopia(verb: &LocationVerb) -> anyhow::Result<()> {
     }
 }
 
-fn profile(options: &KandoLocation) -> anyhow::Result<Place> {
+fn profile(options: &KandoLocation) -> anyhow::Result<ResolvedProfile> {
     let text = match (&options.profile, &options.profile_path) {
         (Some(text), _) => text.clone(),
         (None, Some(path)) => {
@@ -62,10 +62,10 @@ fn profile(options: &KandoLocation) -> anyhow::Result<Place> {
         }
         (None, None) => return Err(Usage("--profile is missing".into()).into()),
     };
-    Ok(Place::from_json(&text)?)
+    Ok(ResolvedProfile::from_json(&text)?)
 }
 
-async fn push(kando: &Commands, path: &str, source: &str) -> anyhow::Result<Moved> {
+async fn push(kando: &Commands, path: &str, source: &str) -> anyhow::Result<TransferSummary> {
     if source == "-" {
         if std::io::stdin().is_terminal() {
             bail!("standard input is a terminal; pipe the data into it");
@@ -78,7 +78,7 @@ async fn push(kando: &Commands, path: &str, source: &str) -> anyhow::Result<Move
     Ok(kando.push(path, file, size, report).await?)
 }
 
-async fn pull(kando: &Commands, path: &str, target: &str) -> anyhow::Result<Moved> {
+async fn pull(kando: &Commands, path: &str, target: &str) -> anyhow::Result<TransferSummary> {
     if target == "-" {
         return Ok(kando.pull(path, tokio::io::stdout(), report).await?);
     }

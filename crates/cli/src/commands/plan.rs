@@ -13,7 +13,7 @@ use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::selection::Selecting;
 use plimsoll_progress::{Clock, Operation};
-use plimsoll_select::policies::Policies;
+use plimsoll_select::resource_policies::ResourcePolicies;
 
 use crate::args::Global;
 use crate::args::options::ObjectFormat;
@@ -80,9 +80,9 @@ pub async fn policies(
     client: &Client,
     namespace: &str,
     reference: Option<&TypedLocalObjectReference>,
-) -> anyhow::Result<Option<Policies>> {
+) -> anyhow::Result<Option<ResourcePolicies>> {
     let Some((name, data)) = config_map(client, namespace, reference).await? else { return Ok(None) };
-    Ok(Some(Policies::from_config_map(&data).with_context(|| format!("ConfigMap {name}"))?))
+    Ok(Some(ResourcePolicies::from_config_map(&data).with_context(|| format!("ConfigMap {name}"))?))
 }
 
 /// A ConfigMap that a spec refers to: its name and its data.

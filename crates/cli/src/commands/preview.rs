@@ -10,7 +10,7 @@ use plimsoll_api::velero::v1::{DownloadTargetKind, Restore};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::restore::preview::{Preview, PreviewItem, PreviewRequest, PreviewVerdict, preview};
 use plimsoll_progress::{Clock, Operation};
-use plimsoll_select::modifiers::Modifiers;
+use plimsoll_select::resource_modifiers::ResourceModifiers;
 use serde_json::{Value, json};
 
 use super::plan::{config_map, policies};
@@ -56,7 +56,9 @@ async fn look(
     let namespace = &global.namespace;
     let policies = policies(client, namespace, restore.spec.resource_policy.as_ref()).await?;
     let modifiers = match config_map(client, namespace, restore.spec.resource_modifier.as_ref()).await? {
-        Some((name, data)) => Some(Modifiers::from_config_map(&data).with_context(|| format!("ConfigMap {name}"))?),
+        Some((name, data)) => {
+            Some(ResourceModifiers::from_config_map(&data).with_context(|| format!("ConfigMap {name}"))?)
+        }
         None => None,
     };
     let scratch = tempfile::tempdir().context("no temporary directory")?;

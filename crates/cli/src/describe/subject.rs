@@ -102,7 +102,7 @@ fn seconds_of(seconds: u64) -> f64 {
 fn messages(section: &mut Section, label: &str, count: u64, known: Option<&Messages>, details: bool) {
     let Some(known) = known.filter(|known| !known.is_empty()) else { return section.field(label, count) };
     section.line_at(0, format!("{label}: {count}"));
-    group(section, 1, "Server", &known.own, details);
+    group(section, 1, "Server", &known.velero, details);
     group(section, 1, "Cluster", &known.cluster, details);
     if !known.namespaces.is_empty() {
         section.line_at(1, "Namespaces:");

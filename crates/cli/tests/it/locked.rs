@@ -53,7 +53,7 @@ async fn refused(home: &Home<'_>, backup: &str) -> Option<(String, u32)> {
     let volume = volume_of(home, backup).await?;
     let all = home.list("PodVolumeBackup").await.into_iter().map(|one| json!(one));
     let one = all.into_iter().find(|one| one["metadata"]["name"] == volume.as_str())?;
-    let times = one["metadata"]["annotations"]["plimsoll.dev/attempts-locked-out"].as_str()?.parse().ok()?;
+    let times = one["metadata"]["annotations"]["plimsoll.dev/locked-attempts"].as_str()?.parse().ok()?;
     Some((one["status"]["plimsoll"]["doing"].as_str().unwrap_or_default().to_owned(), times))
 }
 

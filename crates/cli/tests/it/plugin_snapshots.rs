@@ -448,7 +448,7 @@ async fn a_plugins_own_record_of_a_volume_takes_the_place_of_ours_and_an_older_o
     home.create(own("of-the-plugin", json!({ "phase": "Copying" }))).await.unwrap();
     eventually("ours gives way", async || {
         let all = list(&home, "VolumePluginRestore").await;
-        !all.iter().any(|record| record["metadata"]["annotations"]["plimsoll.dev/kept-by-server"].is_string())
+        !all.iter().any(|record| record["metadata"]["annotations"]["plimsoll.dev/managed-by-server"].is_string())
     })
     .await;
     let record = home.get("VolumePluginRestore", "of-the-plugin").await;

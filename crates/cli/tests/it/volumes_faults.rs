@@ -437,12 +437,12 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
     hand_over(&home, &application, "locked", "built-in", json!({})).await;
     waits(&home, "locked", "trying again: RepositoryLocked: repository").await;
     // However often it had to wait, also for an agent before this one: that is no try.
-    let waited = json!({ "plimsoll.dev/attempts": "40", "plimsoll.dev/attempts-locked-out": "39" });
+    let waited = json!({ "plimsoll.dev/attempts": "40", "plimsoll.dev/locked-attempts": "39" });
     hand_over(&home, &application, "locked-for-long", "built-in", waited).await;
     waits(&home, "locked-for-long", "trying again: RepositoryLocked: repository").await;
     eventually("both waits are counted apart", async || {
         let seen = home.get("PodVolumeBackup", "locked-for-long").await["metadata"]["annotations"].clone();
-        seen["plimsoll.dev/attempts"] == "42" && seen["plimsoll.dev/attempts-locked-out"] == "41"
+        seen["plimsoll.dev/attempts"] == "42" && seen["plimsoll.dev/locked-attempts"] == "41"
     })
     .await;
     hand_over(&home, &application, "locked-and-unwanted", "built-in", json!({})).await;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState, Artifact, BlueprintPhase};
 use plimsoll_blueprint as blueprint;
-use plimsoll_blueprint::board::{CANCELLED, Place, Which};
-use plimsoll_blueprint::params::{self, Begun, Params};
+use plimsoll_blueprint::board::{CANCELLED, PhaseIndex, PhaseRef};
+use plimsoll_blueprint::params::{self, Params, SavedTarget};
 use plimsoll_blueprint::template::Template;
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, Journal};
@@ -69,13 +69,13 @@ impl Run<'_> {
             Err(error) => return self.refuse(&error, &tasks).await,
         };
         let mut end = End::Well;
-        for (which, phase, task) in tasks.iter().filter(|(which, ..)| *which != Which::Defer) {
+        for (which, phase, task) in tasks.iter().filter(|(which, ..)| *which != PhaseIndex::Defer) {
             end = self.step(*which, phase, task, &mut params, &self.job.cancel).await?;
             if !matches!(end, End::Well) {
                 break;
             }
         }
-        if let Some((which, phase, task)) = tasks.iter().find(|(which, ..)| *which == Which::Defer) {
+        if let Some((which, phase, task)) = tasks.iter().find(|(which, ..)| *which == PhaseIndex::Defer) {
             // Nothing cancels the phase that cleans up.
             let last = self.step(*which, phase, task, &mut params, &CancellationToken::new()).await?;
             end = if matches!(end, End::Well) { last } else { end };
@@ -86,26 +86,26 @@ impl Run<'_> {
         self.settle(end, &params).await
     }
 
-    fn phases(&self) -> impl Iterator<Item = (Which, &BlueprintPhase)> {
+    fn phases(&self) -> impl Iterator<Item = (PhaseIndex, &BlueprintPhase)> {
         let action = &self.planned.action;
-        let core = action.phases.iter().enumerate().map(|(index, phase)| (Which::Core(index), phase));
-        core.chain(action.defer_phase.iter().map(|phase| (Which::Defer, phase)))
+        let core = action.phases.iter().enumerate().map(|(index, phase)| (PhaseIndex::Core(index), phase));
+        core.chain(action.defer_phase.iter().map(|phase| (PhaseIndex::Defer, phase)))
     }
 
-    fn place(&self, phase: Which) -> Place {
-        Place { action: self.index, phase }
+    fn place(&self, phase: PhaseIndex) -> PhaseRef {
+        PhaseRef { action: self.index, phase }
     }
 
     /// What templates see. What an earlier process knew counts for as long as the action runs.
     async fn params(&self) -> Result<Result<Params, blueprint::Error>, Error> {
         let known = left(&self.job.known, self.index, "").notes.remove(BEGUN);
-        let known: Option<Begun> = known.and_then(|text| serde_json::from_str(&text).ok());
+        let known: Option<SavedTarget> = known.and_then(|text| serde_json::from_str(&text).ok());
         let time = known.as_ref().map_or_else(|| Timestamp::now().to_string(), |begun| begun.time.clone());
         let reading = self.task.wait("reading what its templates need");
         let params = self.fetch(known.as_ref(), &time).await;
         drop(reading);
         if let (Ok(params), None) = (&params, &known) {
-            let value = serde_json::to_string(&params.begun(time)).unwrap_or_default();
+            let value = serde_json::to_string(&params.to_saved_target(time)).unwrap_or_default();
             let note = Effect::Note { action: self.index, phase: String::new(), key: BEGUN.into(), value };
             self.job.journal.intend(note).await?;
         }
@@ -113,7 +113,7 @@ impl Run<'_> {
     }
 
     /// An API server that does not answer is asked again.
-    async fn fetch(&self, known: Option<&Begun>, time: &str) -> Result<Params, blueprint::Error> {
+    async fn fetch(&self, known: Option<&SavedTarget>, time: &str) -> Result<Params, blueprint::Error> {
         let mut pause = Duration::from_millis(100);
         loop {
             let home = &self.job.id.namespace;
@@ -129,7 +129,11 @@ impl Run<'_> {
 
     /// The action cannot begin, or cannot go on after its server died: its first phase that is not complete is the one that
     /// failed. Phases that ran are closed; the last phase is not run, since there is nothing to fill its templates with.
-    async fn refuse(&self, error: &blueprint::Error, tasks: &[(Which, &BlueprintPhase, Task)]) -> Result<End, Error> {
+    async fn refuse(
+        &self,
+        error: &blueprint::Error,
+        tasks: &[(PhaseIndex, &BlueprintPhase, Task)],
+    ) -> Result<End, Error> {
         let text = format!("action {}: {error}", self.planned.name());
         self.publisher.log().info(&text);
         let (mut going, mut said) = (true, false);
@@ -170,7 +174,7 @@ impl Run<'_> {
     /// One phase, unless an earlier process came further than that.
     async fn step(
         &self,
-        which: Which,
+        which: PhaseIndex,
         phase: &BlueprintPhase,
         task: &Task,
         params: &mut Params,
@@ -180,8 +184,8 @@ impl Run<'_> {
         match self.state_of(which) {
             Some(ActionState::Complete) => {
                 let output = self.publisher.board().output_of(self.place(which)).cloned();
-                phase::show_objects(self.job, phase, params, which == Which::Defer).await;
-                params.complete(name(phase), &output.unwrap_or_default(), which == Which::Defer);
+                phase::show_objects(self.job, phase, params, which == PhaseIndex::Defer).await;
+                params.complete_phase(name(phase), &output.unwrap_or_default(), which == PhaseIndex::Defer);
                 task.finish();
                 return Ok(End::Well);
             }
@@ -202,13 +206,13 @@ impl Run<'_> {
         })
     }
 
-    fn state_of(&self, which: Which) -> Option<ActionState> {
+    fn state_of(&self, which: PhaseIndex) -> Option<ActionState> {
         self.publisher.board().state_of(self.place(which)).cloned()
     }
 
     fn phase<'a>(
         &'a self,
-        which: Which,
+        which: PhaseIndex,
         written: &'a BlueprintPhase,
         task: &'a Task,
         cancel: &'a CancellationToken,

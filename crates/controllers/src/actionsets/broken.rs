@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSetStatus, ActionState, ErrorMessage};
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
-use plimsoll_blueprint::functions::{identity_of, remove_pods};
+use plimsoll_blueprint::functions::{phase_identity, remove_pods};
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, Guard};
 use plimsoll_progress::Ending;
@@ -19,7 +19,7 @@ use crate::subject::{Finished, Job};
 /// Ends it: what its phases left in the cluster goes, and its status says of none of them that it runs.
 pub async fn end(job: &Job<ActionSet>, why: &str) -> Result<Finished, Error> {
     for (action, phase) in begun(&job.known) {
-        let identity = identity_of(&[&job.id.uid, &action.to_string(), &phase]);
+        let identity = phase_identity(&[&job.id.uid, &action.to_string(), &phase]);
         job.record.effect()?;
         if let Err(error) = remove_pods(&job.context.client, &identity).await {
             warn!("set {}, phase {phase}: {error}", job.id.name);

@@ -21,7 +21,7 @@ pub async fn watch(context: Arc<Context>) {
 async fn check_blueprint(blueprint: Arc<Blueprint>, context: Arc<Context>) -> Result<Action, Error> {
     let raw = serde_json::to_value(&*blueprint).unwrap_or_default();
     let errors = validate(&raw).into_iter().filter(|finding| finding.severity == Severity::Error);
-    let faults: Vec<_> = errors.map(|finding| format!("{}: {}", finding.place, finding.message)).collect();
+    let faults: Vec<_> = errors.map(|finding| format!("{}: {}", finding.location, finding.message)).collect();
     if !faults.is_empty() && blueprint.metadata.deletion_timestamp.is_none() {
         let about = blueprint.object_ref(&());
         context.events.say(&about, Gravity::Warning, "InvalidBlueprint", &faults.join("; ")).await;

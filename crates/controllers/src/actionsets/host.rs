@@ -68,11 +68,11 @@ impl Server {
 }
 
 impl Host for Server {
-    fn effect(&self) -> Result<(), blueprint::Error> {
+    fn authorize_effect(&self) -> Result<(), blueprint::Error> {
         self.record.effect().map_err(|error| blueprint::Error::Host(error.to_string()))
     }
 
-    fn point(&self, name: &'static str) {
+    fn failpoint(&self, name: &'static str) {
         kill::point(name);
     }
 

@@ -11,8 +11,8 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, TransferPhase, UploaderType};
 use plimsoll_blueprint::Error;
-use plimsoll_blueprint::functions::movers::{Movers, Repository, Said, Transfer};
-use plimsoll_blueprint::functions::{Call, Direction, Moved, Saved};
+use plimsoll_blueprint::functions::data_movers::{DataMovers, MoverMessage, Repository, VolumeTransfer};
+use plimsoll_blueprint::functions::{BackupSummary, Call, Direction, TransferProgress};
 use plimsoll_mover::{self as mover, Backup, Job, MoverCommand, MoverError, MoverKind, Outcome, Work};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -74,13 +74,13 @@ impl Agents {
         call: &Call,
         name: &str,
         repository: &mover::Repository,
-        wanted: &Transfer<'_>,
+        wanted: &VolumeTransfer<'_>,
     ) -> Result<(), Error> {
         if call.host.recall(ASKED).is_none() {
             call.host.remember(ASKED, wanted.node.clone()).await?;
         }
-        call.host.effect()?;
-        call.host.point("phase.transfer.before");
+        call.host.authorize_effect()?;
+        call.host.failpoint("phase.transfer.before");
         let content = serde_json::to_vec(repository).map_err(|error| Error::Unsupported(error.to_string()))?;
         let secret = Secret {
             metadata: metadata(call, name),
@@ -91,12 +91,12 @@ impl Agents {
         let object = transfer(call, name, wanted);
         let transfers = api::<PodVolumeBackup>(&self.context);
         unless_there(transfers.create(&PostParams::default(), &object).await, &format!("PodVolumeBackup {name}"))?;
-        call.host.point("phase.transfer.after");
+        call.host.failpoint("phase.transfer.after");
         Ok(())
     }
 
     /// Waits for its end, and shows how far it is.
-    async fn follow(&self, call: &Call, name: &str, pod: &str) -> Result<(Saved, String), Error> {
+    async fn follow(&self, call: &Call, name: &str, pod: &str) -> Result<(BackupSummary, String), Error> {
         let selector = format!("{PHASE}={}", call.identity);
         let follower: Follower<PodVolumeBackup> =
             Follower::start(&self.context, selector, self.context.settings.fs_backup_timeout);
@@ -122,7 +122,7 @@ impl Agents {
     }
 }
 
-impl Movers for Agents {
+impl DataMovers for Agents {
     fn ensure(&self, repository: &Repository) -> Result<String, Error> {
         line(&Job::new("repository", MoverKind::BuiltIn, of(repository), Work::Ensure))
     }
@@ -133,22 +133,22 @@ impl Movers for Agents {
         line(&Job::new("backup", MoverKind::BuiltIn, of(repository), Work::Backup(backup)))
     }
 
-    fn understand(&self, line: &[u8]) -> Said {
+    fn parse_message(&self, line: &[u8]) -> MoverMessage {
         match mover::parse_message(line) {
-            Ok(mover::MoverMessage::Progress(frame)) => Said::Progress(frame),
+            Ok(mover::MoverMessage::Progress(frame)) => MoverMessage::Progress(frame),
             Ok(mover::MoverMessage::Result(Ok(Outcome::Backup(done)))) => kept(&done),
-            Ok(mover::MoverMessage::Result(Ok(_))) => Said::Done,
-            Ok(mover::MoverMessage::Result(Err(error))) => Said::Failed(error.to_string()),
+            Ok(mover::MoverMessage::Result(Ok(_))) => MoverMessage::Done,
+            Ok(mover::MoverMessage::Result(Err(error))) => MoverMessage::Failed(error.to_string()),
             // What a shell or a loader says is heard on the other stream too.
-            Err(_) => Said::Nothing,
+            Err(_) => MoverMessage::Ignored,
         }
     }
 
     fn transfer<'a>(
         &'a self,
         call: &'a Call,
-        wanted: &'a Transfer<'a>,
-    ) -> BoxFuture<'a, Result<(Saved, String), Error>> {
+        wanted: &'a VolumeTransfer<'a>,
+    ) -> BoxFuture<'a, Result<(BackupSummary, String), Error>> {
         Box::pin(async move {
             self.require_agent(&wanted.node).await?;
             let repository = of(&wanted.repository);
@@ -168,7 +168,7 @@ impl Movers for Agents {
             if call.host.recall(ASKED).is_none() {
                 return;
             }
-            let leave = || call.host.effect().map_err(|error| error.to_string());
+            let leave = || call.host.authorize_effect().map_err(|error| error.to_string());
             if let Err(error) = self.sweep(&call.identity, &leave).await {
                 call.log(&format!("what an agent was asked for cannot be removed: {error}"));
             }
@@ -206,12 +206,15 @@ where
 }
 
 /// A backup that lacks files is none, as with restic.
-fn kept(done: &mover::BackupOutcome) -> Said {
+fn kept(done: &mover::BackupOutcome) -> MoverMessage {
     if let Some(first) = done.problems.named.first() {
         let count = done.problems.count;
-        return Said::Failed(format!("{count} files could not be read, among them {}: {}", first.path, first.cause));
+        return MoverMessage::Failed(format!(
+            "{count} files could not be read, among them {}: {}",
+            first.path, first.cause
+        ));
     }
-    Said::Saved(Saved {
+    MoverMessage::BackupSummary(BackupSummary {
         id: short(done.snapshot.as_deref().unwrap_or_default()),
         files: done.files,
         size: done.bytes,
@@ -255,7 +258,7 @@ fn metadata(call: &Call, name: &str) -> ObjectMeta {
     }
 }
 
-fn transfer(call: &Call, name: &str, wanted: &Transfer<'_>) -> PodVolumeBackup {
+fn transfer(call: &Call, name: &str, wanted: &VolumeTransfer<'_>) -> PodVolumeBackup {
     let pod = json!({ "kind": "Pod", "namespace": wanted.namespace, "name": wanted.pod, "uid": wanted.uid });
     let notes = [(REPOSITORY_SECRET, name), (INNER_PATH, wanted.inner.as_str()), (PLACED_AT, wanted.path)];
     let notes = notes.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -285,21 +288,21 @@ fn number(value: &Value) -> Option<u64> {
 }
 
 /// How far a transfer is. A total that still grows is none.
-fn moved(now: &PodVolumeBackup) -> Moved {
+fn moved(now: &PodVolumeBackup) -> TransferProgress {
     let status = json!(now.status);
     let (read, total) = (number(&status["progress"]["bytesDone"]), number(&status["progress"]["totalBytes"]));
     let grows = status["plimsoll"]["percent"].as_str().is_none_or(|percent| percent.starts_with('~'));
     let total = total.filter(|_| !grows);
-    Moved { direction: Direction::Up, read: read.unwrap_or(0), total, ..Moved::default() }
+    TransferProgress { direction: Direction::Upload, read: read.unwrap_or(0), total, ..TransferProgress::default() }
 }
 
-fn saved(ended: &PodVolumeBackup) -> Result<Saved, String> {
+fn saved(ended: &PodVolumeBackup) -> Result<BackupSummary, String> {
     let status = json!(ended.status);
     let message = status["message"].as_str().unwrap_or("it does not say why").to_owned();
     if ended.phase() != TransferPhase::Completed || message.starts_with(INCOMPLETE) {
         return Err(message);
     }
-    Ok(Saved {
+    Ok(BackupSummary {
         id: short(status["snapshotID"].as_str().unwrap_or_default()),
         files: number(&status["fileCount"]).unwrap_or(0),
         size: number(&status["progress"]["totalBytes"]).unwrap_or(0),
@@ -325,7 +328,7 @@ mod tests {
             of(json!({ "phase": "Completed", "snapshotID": "0123456789", "message": message,
             "progress": progress, "fileCount": 2, "incrementalBytes": 3 }))
         };
-        let whole = Saved { id: "01234567".into(), files: 2, size: 10, added: 3 };
+        let whole = BackupSummary { id: "01234567".into(), files: 2, size: 10, added: 3 };
         assert_eq!(saved(&ended("")), Ok(whole));
         assert!(saved(&ended("Incomplete: 1 files could not be read")).is_err());
         assert_eq!(
@@ -338,9 +341,9 @@ mod tests {
     fn our_own_program_s_words_are_understood_and_foreign_ones_passed_over() {
         let mut done =
             mover::BackupOutcome { snapshot: Some("0123456789".into()), bytes: 7, files: 1, ..Default::default() };
-        assert!(matches!(kept(&done), Said::Saved(saved) if saved.id == "01234567" && saved.size == 7));
+        assert!(matches!(kept(&done), MoverMessage::BackupSummary(saved) if saved.id == "01234567" && saved.size == 7));
         done.problems.count = 1;
         done.problems.named.push(mover::Problem { path: "a".into(), cause: "denied".into() });
-        assert!(matches!(kept(&done), Said::Failed(why) if why.contains("among them a: denied")));
+        assert!(matches!(kept(&done), MoverMessage::Failed(why) if why.contains("among them a: denied")));
     }
 }

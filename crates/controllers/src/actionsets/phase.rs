@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState, BlueprintPhase};
 use plimsoll_blueprint::Error as PhaseError;
-use plimsoll_blueprint::board::{Outputs, Place, Which};
+use plimsoll_blueprint::board::{Outputs, PhaseIndex, PhaseRef};
 use plimsoll_blueprint::functions::arguments::Arguments;
-use plimsoll_blueprint::functions::table::{self, Shown};
-use plimsoll_blueprint::functions::{self, Again, Call, Function, PodStyle};
+use plimsoll_blueprint::functions::function_spec::{self, ProgressKind};
+use plimsoll_blueprint::functions::{self, Call, Function, PodSettings, ResumePolicy};
 use plimsoll_blueprint::params::{self, Params};
 use plimsoll_blueprint::percent::Step;
 use plimsoll_blueprint::template::render_value;
@@ -34,7 +34,7 @@ pub struct Phase<'a> {
     pub job: &'a Job<ActionSet>,
     pub publisher: &'a Arc<Publisher>,
     pub planned: &'a Planned,
-    pub place: Place,
+    pub place: PhaseRef,
     pub written: &'a BlueprintPhase,
     pub task: &'a Task,
     pub cancel: &'a CancellationToken,
@@ -58,7 +58,7 @@ impl Left {
 /// Makes the objects of a phase that has ended visible again.
 pub async fn show_objects(job: &Job<ActionSet>, phase: &BlueprintPhase, params: &mut Params, defer: bool) {
     if let Ok(objects) = objects(job, phase, params).await {
-        params.begin(phase.name.as_deref().unwrap_or_default(), &objects, defer);
+        params.start_phase(phase.name.as_deref().unwrap_or_default(), &objects, defer);
     }
 }
 
@@ -81,7 +81,7 @@ impl Phase<'_> {
     }
 
     fn is_last(&self) -> bool {
-        self.place.phase == Which::Defer
+        self.place.phase == PhaseIndex::Defer
     }
 
     fn left(&self) -> Left {
@@ -176,13 +176,13 @@ impl Phase<'_> {
         let func = self.written.func.as_deref().unwrap_or_default();
         let missing = || PhaseError::Unsupported(format!("function {func} cannot be run"));
         let function = functions::find(func).ok_or_else(missing)?;
-        let known = table::find(func).ok_or_else(missing)?;
+        let known = function_spec::find(func).ok_or_else(missing)?;
         self.may_run(function, left, stranded)?;
         let objects = objects(self.job, self.written, params).await?;
-        params.begin(self.name(), &objects, self.is_last());
+        params.start_phase(self.name(), &objects, self.is_last());
         let arguments = self.arguments(known, params)?;
-        let mut call = self.call(arguments, params.clone(), known.shown, left);
-        call.taken_over = left.intent.is_some() || stranded;
+        let mut call = self.call(arguments, params.clone(), known.progress, left);
+        call.resumed = left.intent.is_some() || stranded;
         let call = Arc::new(call);
         self.publisher.watch(self.place, Running { function, call: Arc::clone(&call) });
         let answer = self.within_limits(function, &call).await;
@@ -198,15 +198,17 @@ impl Phase<'_> {
         if !begun || self.planned.is_repeatable(self.name()) {
             return Ok(());
         }
-        match function.again() {
-            Again::Repeat => Ok(()),
-            Again::TakeUp if !stranded => Ok(()),
-            Again::TakeUp => Err(PhaseError::Interrupted("another program had begun it".into())),
-            Again::Never => Err(PhaseError::Interrupted("a command in somebody's pod is never run twice".into())),
+        match function.resume_policy() {
+            ResumePolicy::Repeat => Ok(()),
+            ResumePolicy::Resume if !stranded => Ok(()),
+            ResumePolicy::Resume => Err(PhaseError::Interrupted("another program had begun it".into())),
+            ResumePolicy::Never => {
+                Err(PhaseError::Interrupted("a command in somebody's pod is never run twice".into()))
+            }
         }
     }
 
-    fn arguments(&self, function: &table::Function, params: &Params) -> Result<Arguments, PhaseError> {
+    fn arguments(&self, function: &function_spec::FunctionSpec, params: &Params) -> Result<Arguments, PhaseError> {
         let mut rendered = Map::new();
         for (name, value) in &self.written.args {
             let value = if function.rendered {
@@ -219,13 +221,13 @@ impl Phase<'_> {
         Ok(Arguments::new(rendered))
     }
 
-    fn call(&self, arguments: Arguments, params: Params, shown: Shown, left: &Left) -> Call {
+    fn call(&self, arguments: Arguments, params: Params, shown: ProgressKind, left: &Left) -> Call {
         let spec = &self.planned.spec;
         let (job, action) = (self.job, self.place.action.to_string());
-        let overriding =
+        let pod_override =
             (!spec.pod_override.is_empty()).then(|| Value::Object(spec.pod_override.clone().into_iter().collect()));
-        let style = PodStyle {
-            overriding,
+        let style = PodSettings {
+            pod_override,
             labels: spec.pod_labels.clone(),
             annotations: spec.pod_annotations.clone(),
             tools: job.context.settings.tools.clone(),
@@ -244,8 +246,8 @@ impl Phase<'_> {
             shown,
             Arc::new(host),
         );
-        call.account.clone_from(&job.context.settings.service_account);
-        call.movers = Some(Arc::new(Agents::new(Arc::clone(&job.context))));
+        call.service_account.clone_from(&job.context.settings.service_account);
+        call.data_movers = Some(Arc::new(Agents::new(Arc::clone(&job.context))));
         call
     }
 
@@ -279,7 +281,7 @@ impl Phase<'_> {
     /// The pods of a function that ran when its server died.
     async fn forget_pods(&self, params: &Params, left: &Left) {
         if left.intent.is_some() {
-            let call = self.call(Arguments::default(), params.clone(), Shown::AtTheEnd, left);
+            let call = self.call(Arguments::default(), params.clone(), ProgressKind::OnCompletion, left);
             call.find_pods().await;
             call.clean_up().await;
         }
@@ -291,7 +293,7 @@ impl Phase<'_> {
         let (now, label) = (Timestamp::now(), self.label());
         let answer = match ended {
             Ended::Outputs(outputs) => {
-                params.complete(self.name(), &outputs, self.is_last());
+                params.complete_phase(self.name(), &outputs, self.is_last());
                 self.publisher.board().complete(self.place, outputs, now);
                 self.task.finish();
                 Ok(())

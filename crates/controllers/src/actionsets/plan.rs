@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::go::GoDuration;
 use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSpec, Blueprint, BlueprintAction};
-use plimsoll_blueprint::functions::table;
+use plimsoll_blueprint::functions::function_spec;
 use plimsoll_blueprint::validate::validate_action;
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::Effect;
@@ -120,14 +120,14 @@ pub fn faults_of(blueprint: &Blueprint, action: &str) -> Vec<String> {
     let title = blueprint.name_any();
     validate_action(&raw, action)
         .into_iter()
-        .map(|finding| format!("blueprint {title}: {}: {}", finding.place, finding.message))
+        .map(|finding| format!("blueprint {title}: {}: {}", finding.location, finding.message))
         .collect()
 }
 
 /// Every function has one version here, which is also what Kanister falls back to; what is no version is refused as it does.
 fn version_fault(spec: &ActionSpec) -> Option<String> {
     let wanted = spec.preferred_version.as_deref().filter(|text| !text.is_empty())?;
-    let known = table::is_version(wanted);
+    let known = function_spec::is_version(wanted);
     (!known).then(|| format!("preferredVersion: {wanted:?} is not a version such as v0.0.0"))
 }
 

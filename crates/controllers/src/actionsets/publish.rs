@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use plimsoll_api::kanister::v1alpha1::ActionSet;
-use plimsoll_blueprint::board::{Board, Place};
+use plimsoll_blueprint::board::{Board, PhaseRef};
 use plimsoll_blueprint::functions::Call;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::log::{self, OperationLog};
@@ -74,18 +74,18 @@ impl Publisher {
     }
 
     /// A function runs from now on, and is asked how far it is.
-    pub fn watch(&self, place: Place, running: Running) {
+    pub fn watch(&self, place: PhaseRef, running: Running) {
         self.sampler.watch(place, running);
         self.sample(None);
     }
 
     /// The call of a phase that runs now.
-    pub fn call_of(&self, place: Place) -> Option<Arc<Call>> {
+    pub fn call_of(&self, place: PhaseRef) -> Option<Arc<Call>> {
         self.sampler.call_of(place)
     }
 
     /// It has ended.
-    pub fn forget(&self, place: Place) {
+    pub fn forget(&self, place: PhaseRef) {
         self.sample(None);
         self.sampler.forget(place);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_blueprint::board::{Place, Sample};
+use plimsoll_blueprint::board::{PhaseRef, Sample};
 use plimsoll_blueprint::functions::{Call, Function};
 use plimsoll_progress::Snapshot;
 use tracing::warn;
@@ -24,32 +24,32 @@ struct Watched {
 /// Asks functions how far they are.
 #[derive(Default)]
 pub struct Sampler {
-    watched: Mutex<BTreeMap<Place, Watched>>,
+    watched: Mutex<BTreeMap<PhaseRef, Watched>>,
 }
 
 impl Sampler {
-    fn watched(&self) -> MutexGuard<'_, BTreeMap<Place, Watched>> {
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<PhaseRef, Watched>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A function runs from now on.
-    pub fn watch(&self, place: Place, running: Running) {
+    pub fn watch(&self, place: PhaseRef, running: Running) {
         self.watched().insert(place, Watched { running, silent: false });
     }
 
     /// The call of a phase that runs now.
-    pub fn call_of(&self, place: Place) -> Option<Arc<Call>> {
+    pub fn call_of(&self, place: PhaseRef) -> Option<Arc<Call>> {
         self.watched().get(&place).map(|watched| Arc::clone(&watched.running.call))
     }
 
     /// It has ended.
-    pub fn forget(&self, place: Place) {
+    pub fn forget(&self, place: PhaseRef) {
         self.watched().remove(&place);
     }
 
     /// What every function says. One that cannot say how far it is fails nothing: what was shown of it stays, and its trouble
     /// is logged once.
-    pub fn ask(&self, tree: Option<&Snapshot>) -> Vec<(Place, Sample)> {
+    pub fn ask(&self, tree: Option<&Snapshot>) -> Vec<(PhaseRef, Sample)> {
         let mut samples = Vec::new();
         for (place, watched) in self.watched().iter_mut() {
             let Running { function, call } = &watched.running;
@@ -69,7 +69,7 @@ impl Sampler {
 
 /// The time left as our own tree has it, where bytes are what counts and no mover of ours has said it already.
 fn with_time_left(mut sample: Sample, call: &Call, tree: Option<&Snapshot>) -> Sample {
-    let known = sample.upload_total.or(sample.download_total).is_some() && call.gauge.goes_by_bytes();
+    let known = sample.upload_total.or(sample.download_total).is_some() && call.gauge.is_measured_in_bytes();
     let node = tree.and_then(|tree| tree.node(call.task.path())).filter(|_| known);
     sample.seconds_left = sample.seconds_left.or_else(|| Some(node?.left?.high));
     sample
@@ -81,10 +81,10 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use plimsoll_api::kanister::v1alpha1::{ActionSpec, BlueprintAction};
     use plimsoll_blueprint::Error;
-    use plimsoll_blueprint::board::{Board, Outputs, Which};
+    use plimsoll_blueprint::board::{Board, Outputs, PhaseIndex};
     use plimsoll_blueprint::functions::arguments::Arguments;
-    use plimsoll_blueprint::functions::table::Shown;
-    use plimsoll_blueprint::functions::{Again, Direction, Host, Moved, PodStyle};
+    use plimsoll_blueprint::functions::function_spec::ProgressKind;
+    use plimsoll_blueprint::functions::{Direction, Host, PodSettings, ResumePolicy, TransferProgress};
     use plimsoll_blueprint::params::Params;
     use plimsoll_progress::{Clock, Operation, Task, VirtualClock};
     use serde_json::json;
@@ -95,8 +95,8 @@ mod tests {
     struct Speechless;
 
     impl Function for Speechless {
-        fn again(&self) -> Again {
-            Again::Repeat
+        fn resume_policy(&self) -> ResumePolicy {
+            ResumePolicy::Repeat
         }
 
         fn run<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
@@ -112,8 +112,8 @@ mod tests {
     struct Speaking;
 
     impl Function for Speaking {
-        fn again(&self) -> Again {
-            Again::Repeat
+        fn resume_policy(&self) -> ResumePolicy {
+            ResumePolicy::Repeat
         }
 
         fn run<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Result<Outputs, Error>> {
@@ -125,11 +125,11 @@ mod tests {
     struct Notebook(Mutex<Vec<String>>);
 
     impl Host for Notebook {
-        fn effect(&self) -> Result<(), Error> {
+        fn authorize_effect(&self) -> Result<(), Error> {
             Ok(())
         }
 
-        fn point(&self, _: &'static str) {}
+        fn failpoint(&self, _: &'static str) {}
 
         fn recall(&self, _: &str) -> Option<String> {
             None
@@ -147,10 +147,22 @@ mod tests {
     fn call(task: Task, host: Arc<Notebook>) -> Arc<Call> {
         let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let client = kube::Client::try_from(config).unwrap();
-        let (arguments, params, style) = (Arguments::default(), Params::default(), PodStyle::default());
+        let (arguments, params, style) = (Arguments::default(), Params::default(), PodSettings::default());
         let owner = OwnerReference::default();
         let (home, label) = ("home".to_owned(), "act/p".to_owned());
-        Arc::new(Call::new(client, home, &["u"], label, arguments, params, style, owner, task, Shown::Bytes, host))
+        Arc::new(Call::new(
+            client,
+            home,
+            &["u"],
+            label,
+            arguments,
+            params,
+            style,
+            owner,
+            task,
+            ProgressKind::Bytes,
+            host,
+        ))
     }
 
     fn board() -> Board {
@@ -159,7 +171,7 @@ mod tests {
         Board::new([(&ActionSpec::default(), &action)])
     }
 
-    const PLACE: Place = Place { action: 0, phase: Which::Core(0) };
+    const PLACE: PhaseRef = PhaseRef { action: 0, phase: PhaseIndex::Core(0) };
 
     #[tokio::test]
     async fn a_function_that_cannot_say_how_far_it_is_is_logged_once_and_its_phase_ends_complete() {
@@ -197,7 +209,12 @@ mod tests {
         for second in 0..30_u64 {
             call.gauge.moved(
                 "m",
-                Moved { direction: Direction::Up, read: second * 10, total: Some(1000), ..Moved::default() },
+                TransferProgress {
+                    direction: Direction::Upload,
+                    read: second * 10,
+                    total: Some(1000),
+                    ..TransferProgress::default()
+                },
             );
             let tree = operation.snapshot();
             let samples = sampler.ask(Some(&tree));

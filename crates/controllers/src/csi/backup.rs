@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::ListParams;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::UploaderSettings;
-use plimsoll_archive::volumes::{BackupVolumeInfo, CsiSnapshotInfo};
+use plimsoll_archive::volume_info::{BackupVolumeInfo, CsiSnapshotInfo};
 use plimsoll_engine::backup::actions::{Answer, BackupItemAction, BackupItemActions, ItemId};
 use plimsoll_engine::cluster::ItemMeta;
 use plimsoll_engine::log::Level;
@@ -22,8 +22,8 @@ use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Heard, Patience};
 use plimsoll_mover::MoverKind;
 use plimsoll_progress::Task;
-use plimsoll_select::policies::{ActionKind, Policies, Volume};
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 
 use super::take::{Made, Taker};
@@ -93,12 +93,12 @@ impl Csi {
     pub fn register(
         wanting: Wanting,
         actions: &mut BackupItemActions,
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Option<Arc<Self>>, Error> {
         if wanting.wanted == Some(false) {
             return Ok(None);
         }
-        if lookup.resolve(SNAPSHOTS).is_none() {
+        if mapper.resolve(SNAPSHOTS).is_none() {
             if wanting.moving.is_some() {
                 let line = "spec.snapshotMoveData: this cluster knows no VolumeSnapshots, so no data is moved";
                 wanting.heard.line(Level::Warning, line.to_owned());
@@ -110,7 +110,7 @@ impl Csi {
         let csi = Arc::new(Self { wanting, uploads, turn, pods, infos, pods_read });
         let claims = AppliesTo::resources(["persistentvolumeclaims"]);
         let action = Arc::new(ClaimAction(Arc::clone(&csi)));
-        actions.register(Source::BuiltIn(2), "velero.io/csi-pvc-backupper", &claims, lookup, action)?;
+        actions.register(Source::BuiltIn(2), "velero.io/csi-pvc-backupper", &claims, mapper, action)?;
         Ok(Some(csi))
     }
 
@@ -247,10 +247,12 @@ impl Csi {
     /// Whether a snapshot is wished for, and whether somebody asked for exactly that.
     async fn wish(&self, claim: &Value, volume: &Value) -> Result<Option<bool>, Error> {
         let wanting = &self.wanting;
-        let policies = wanting.wishes.policies.as_ref().filter(|policies| Policies::has_volume_policies(policies));
-        let policy = policies.and_then(|policies| policies.action(&Volume::persistent(volume, Some(claim))));
+        let policies =
+            wanting.wishes.policies.as_ref().filter(|policies| ResourcePolicies::has_volume_policies(policies));
+        let policy =
+            policies.and_then(|policies| policies.action(&VolumeProperties::of_persistent_volume(volume, Some(claim))));
         match policy.map(|action| action.kind) {
-            Some(ActionKind::Snapshot) => return Ok(Some(true)),
+            Some(VolumeActionType::Snapshot) => return Ok(Some(true)),
             Some(_) => return Ok(None),
             None => {}
         }

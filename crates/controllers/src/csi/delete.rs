@@ -12,7 +12,7 @@ use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_engine::delete::DeleteItemAction;
 use plimsoll_engine::registry::{AppliesTo, Registry, Source};
 use plimsoll_engine::{Error, kill};
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::warn;
@@ -98,17 +98,17 @@ pub(crate) fn register_deletion(
     context: &Arc<Context>,
     forgetting: &Forgetting,
     actions: &mut Registry<dyn DeleteItemAction>,
-    lookup: &(impl Lookup + ?Sized),
+    mapper: &(impl ResourceMapper + ?Sized),
 ) -> Result<(), Error> {
     let moved = Arc::new(Moved(forgetting.clone()));
     let wanted = AppliesTo::resources([UPLOADS]);
-    actions.register(Source::BuiltIn(1), "velero.io/dataupload-delete", &wanted, lookup, moved)?;
-    if lookup.resolve(SNAPSHOTS).is_none() {
+    actions.register(Source::BuiltIn(1), "velero.io/dataupload-delete", &wanted, mapper, moved)?;
+    if mapper.resolve(SNAPSHOTS).is_none() {
         return Ok(());
     }
     let wanted = AppliesTo::resources([CONTENTS]);
     let action = Arc::new(Deletion(context.client.clone()));
-    actions.register(Source::BuiltIn(1), "velero.io/csi-volumesnapshotcontent-delete", &wanted, lookup, action)
+    actions.register(Source::BuiltIn(1), "velero.io/csi-volumesnapshotcontent-delete", &wanted, mapper, action)
 }
 
 /// Whether an item was made by this backup: an archive may hold those of others.

@@ -10,7 +10,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataDownloadSpec, DataUpload, NodeOs, TargetVolumeSpec};
-use plimsoll_archive::volumes::{RestoreVolumeInfo, SnapshotDataMovementInfo};
+use plimsoll_archive::volume_info::{RestoreVolumeInfo, SnapshotDataMovementInfo};
 use plimsoll_engine::operations::Reading;
 use plimsoll_engine::restore::action::{Adds, Input, Output, RestoreItemAction};
 use plimsoll_engine::{Error, Patience, kill};
@@ -180,7 +180,7 @@ impl Downloads {
         {
             moved.phase = download.phase().to_string();
         }
-        if download.phase() == TransferPhase::Completed && !download.annotations().contains_key(labels::SETTLED) {
+        if download.phase() == TransferPhase::Completed && !download.annotations().contains_key(labels::CLEANED_UP) {
             reading.completed = false;
             reading.error.clear();
             reading.description = "its claim gets the volume".into();

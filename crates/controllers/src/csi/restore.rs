@@ -11,14 +11,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, ResourceExt};
 use plimsoll_api::labels::{self, RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS as MUST_INCLUDE};
 use plimsoll_api::velero::v1::UploaderSettings;
-use plimsoll_archive::volumes::{CsiSnapshotInfo, RestoreVolumeInfo};
+use plimsoll_archive::volume_info::{CsiSnapshotInfo, RestoreVolumeInfo};
 use plimsoll_engine::Error;
 use plimsoll_engine::operations::{Background, Reading};
 use plimsoll_engine::registry::{AppliesTo, Source};
 use plimsoll_engine::restore::action::{Adds, Identifier, Input, Output, RestoreItemAction};
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_progress::Task;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -67,14 +67,14 @@ pub(crate) struct CsiRestore {
 pub(crate) fn register_restore(
     restoring: Restoring,
     actions: &mut Actions,
-    lookup: &(impl Lookup + ?Sized),
+    mapper: &(impl ResourceMapper + ?Sized),
 ) -> Result<Arc<CsiRestore>, Error> {
-    let known = lookup.resolve(SNAPSHOTS).is_some();
+    let known = mapper.resolve(SNAPSHOTS).is_some();
     let downloads = Downloads::new(&restoring.context);
     let all = Arc::new(CsiRestore { restoring, downloads, known, infos: Mutex::default() });
     let uploads: Arc<dyn RestoreItemAction> = Arc::new(Remembering(Arc::clone(&all.downloads.known)));
     let wanted = AppliesTo::resources([UPLOADS]);
-    actions.register(Source::BuiltIn(1), "velero.io/dataupload", &wanted, lookup, uploads)?;
+    actions.register(Source::BuiltIn(1), "velero.io/dataupload", &wanted, mapper, uploads)?;
     let parts = [
         ("velero.io/csi-pvc-restorer", CLAIMS, Part::Claim),
         ("velero.io/csi-volumesnapshot-restorer", SNAPSHOTS, Part::Snapshot),
@@ -82,7 +82,7 @@ pub(crate) fn register_restore(
     ];
     for (name, resource, part) in parts.into_iter().take(if known { 3 } else { 1 }) {
         let action = Arc::new(Restorer { all: Arc::clone(&all), part, began: Mutex::default() });
-        actions.register(Source::BuiltIn(2), name, &AppliesTo::resources([resource]), lookup, action)?;
+        actions.register(Source::BuiltIn(2), name, &AppliesTo::resources([resource]), mapper, action)?;
     }
     Ok(all)
 }

@@ -49,7 +49,7 @@ pub(crate) fn refusal(snapshot: &Value, content: Option<&Value>) -> Option<Strin
 pub(super) fn of(snapshot: &Value, content: Option<&Value>) -> State {
     let owned = |value: &Value, place: &str| text(value, place).to_owned();
     // Somebody else's words.
-    let said = |object: &Value| plimsoll_plugin::clean(text(object, "/status/error/message"));
+    let said = |object: &Value| plimsoll_plugin::sanitize(text(object, "/status/error/message"));
     let mut errors = [Some(snapshot), content].into_iter().flatten().map(said);
     let trouble = errors.rfind(|message| !message.is_empty());
     if let Some(message) = trouble.as_ref().filter(|message| is_permanent(message)) {

@@ -8,7 +8,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{CsiSnapshotSpec, DataUpload, DataUploadSpec};
-use plimsoll_archive::volumes::{BackupVolumeInfo, SnapshotDataMovementInfo};
+use plimsoll_archive::volume_info::{BackupVolumeInfo, SnapshotDataMovementInfo};
 use plimsoll_engine::operations::Reading;
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_progress::Task;

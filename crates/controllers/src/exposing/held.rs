@@ -93,7 +93,7 @@ pub(super) async fn pod<T: Exposed>(context: &Context, owner: &T) -> Result<Step
     if let Some(claim) = claim.as_ref().filter(|_| !bound)
         && let Some(warning) = last_warning(&context.client, claim).await
     {
-        let warning = plimsoll_plugin::clean(&warning);
+        let warning = plimsoll_plugin::sanitize(&warning);
         return Ok(if is_permanent(&warning) {
             Step::Refused(format!("claim {name} gets no volume: {warning}"))
         } else {
@@ -102,7 +102,7 @@ pub(super) async fn pod<T: Exposed>(context: &Context, owner: &T) -> Result<Step
     }
     let stuck = |container: k8s_openapi::api::core::v1::ContainerStatus| container.state?.waiting?.message;
     let why = status.container_statuses.unwrap_or_default().into_iter().find_map(stuck);
-    let why = why.map(|why| format!(" ({})", plimsoll_plugin::clean(&why))).unwrap_or_default();
+    let why = why.map(|why| format!(" ({})", plimsoll_plugin::sanitize(&why))).unwrap_or_default();
     Ok(Step::Waiting(match (bound, node.as_str()) {
         (false, _) => format!("for claim {name} to get a volume{why}"),
         (true, "") => format!("for pod {name} to be on a node{why}"),

@@ -3,7 +3,7 @@
 //! ```text
 //!  DataUpload   New ─▶ Accepted: snapshot ─ content and snapshot of ours ─ claim from it ─ pod ─▶ Prepared ─▶ an agent
 //!  DataDownload New ─▶ Accepted: claim like the restored one ─────────────────────────── pod ─▶ Prepared ─▶ an agent
-//!  ended ─▶ all that goes again; the volume of a download goes to the restored claim ─▶ annotation `plimsoll.dev/settled`
+//!  ended ─▶ all that goes again; the volume of a download goes to the restored claim ─▶ annotation `plimsoll.dev/cleaned-up`
 //! ```
 //!
 //! Everything is named after the transfer, so that whoever takes over finds what its predecessor made, and belongs to it, so that
@@ -105,7 +105,7 @@ async fn reconcile<T: Exposed>(object: Arc<T>, context: Arc<Context>) -> Result<
             let step = object.expose(&context).await?;
             go_on(&context, object.as_ref(), step).await
         }
-        _ if phase.is_ended() && !object.annotations().contains_key(labels::SETTLED) => {
+        _ if phase.is_ended() && !object.annotations().contains_key(labels::CLEANED_UP) => {
             settle(&context, object.as_ref()).await
         }
         _ => Ok(Action::await_change()),
@@ -147,7 +147,7 @@ async fn settle<T: Exposed>(context: &Context, object: &T) -> Result<Action, Err
     if !object.settle(context).await? {
         return Ok(Action::requeue(SOON));
     }
-    let patch = Patch::Merge(json!({ "metadata": { "annotations": { labels::SETTLED: "true" } } }));
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { labels::CLEANED_UP: "true" } } }));
     match api::<T>(context).patch(&object.name_any(), &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Action::await_change()),
         answer => {

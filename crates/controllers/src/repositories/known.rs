@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use plimsoll_api::velero::v1::{Backup, PodVolumeBackup};
 use plimsoll_api::velero::v2alpha1::DataUpload;
-use plimsoll_archive::volumes::BackupVolumeInfo;
+use plimsoll_archive::volume_info::BackupVolumeInfo;
 use plimsoll_archive::{codec, layout};
 use plimsoll_engine::Error;
 use plimsoll_mover::{References, UnfinishedBackup};
@@ -31,9 +31,9 @@ async fn unfinished(context: &Context) -> Result<Vec<UnfinishedBackup>, Error> {
 /// cannot be read is an error: what is not known to be unused is not an orphan.
 async fn snapshots(context: &Context, store: &Store) -> Result<Vec<String>, Error> {
     let mut known = in_cluster(context).await?;
-    for folder in store.list_directories(layout::BACKUPS).await? {
-        let folder = format!("{}{}", layout::BACKUPS, folder.trim_start_matches(layout::BACKUPS));
-        if let Some(backup) = layout::backup_of(&folder) {
+    for folder in store.list_directories(layout::BACKUPS_DIRECTORY).await? {
+        let folder = format!("{}{}", layout::BACKUPS_DIRECTORY, folder.trim_start_matches(layout::BACKUPS_DIRECTORY));
+        if let Some(backup) = layout::backup_name_of_key(&folder) {
             known.extend(of_backup(store, backup).await?);
         }
     }

@@ -1,7 +1,7 @@
 //! What this server can do, in the words of `velero plugin get`.
 
 use plimsoll_api::velero::v1::PluginInfo;
-use plimsoll_plugin::Catalog;
+use plimsoll_plugin::PluginRegistry;
 
 /// The object stores that are built in.
 const OBJECT_STORES: [&str; 4] = ["plimsoll.dev/directory", "velero.io/aws", "velero.io/azure", "velero.io/gcp"];
@@ -44,7 +44,7 @@ const RESTORE_ITEM_ACTIONS_V2: [&str; 3] = [
 ];
 
 /// Everything that is built in and everything that plugins offer, by kind and name.
-pub fn installed(catalog: &Catalog) -> Vec<PluginInfo> {
+pub fn installed(registry: &PluginRegistry) -> Vec<PluginInfo> {
     let kinds: [(&str, &[&str]); 6] = [
         ("BackupItemAction", &BACKUP_ITEM_ACTIONS),
         ("BackupItemActionV2", &BACKUP_ITEM_ACTIONS_V2),
@@ -59,7 +59,7 @@ pub fn installed(catalog: &Catalog) -> Vec<PluginInfo> {
         ..PluginInfo::default()
     };
     let built_in = kinds.iter().flat_map(|(kind, names)| names.iter().map(|name| plugin(kind, name)));
-    let offered = catalog.offers().iter().map(|offer| plugin(offer.kind.as_str(), &offer.name));
+    let offered = registry.plugins().iter().map(|registered| plugin(registered.kind.as_str(), &registered.name));
     let mut all: Vec<_> = built_in.chain(offered).collect();
     all.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
     all.dedup();

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use plimsoll_archive::volumes::{
+use plimsoll_archive::volume_info::{
     BackupVolumeInfo, NativeSnapshotInfo, VolumeSnapshot, VolumeSnapshotSpec, VolumeSnapshotStatus,
 };
 use plimsoll_engine::backup::actions::ItemId;
@@ -17,9 +17,9 @@ use plimsoll_engine::operations::Operations;
 use plimsoll_engine::ports::{Effect, Journal, VolumeResults, Volumes};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill};
-use plimsoll_plugin::{Error as PluginError, LogSink, Snapshotter, Subject};
+use plimsoll_plugin::{Error as PluginError, LogSink, SnapshotProgressQuery, VolumeSnapshotterClient};
 use plimsoll_progress::Task;
-use plimsoll_select::policies::{ActionKind, Policies, Volume};
+use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
 use serde_json::Value;
 
 use super::earlier::{Asked, Earlier, named};
@@ -49,7 +49,7 @@ pub(crate) struct Taking {
     pub labels: BTreeMap<String, String>,
     /// `snapshotVolumes`.
     pub wanted: Option<bool>,
-    pub policies: Option<Policies>,
+    pub policies: Option<ResourcePolicies>,
     pub locations: Chosen,
     pub selecting: Arc<Selecting>,
     pub journal: Arc<dyn Journal>,
@@ -105,18 +105,18 @@ enum Wish {
     Skip,
 }
 
-fn wish(wanted: Option<bool>, policy: Option<ActionKind>) -> Wish {
+fn wish(wanted: Option<bool>, policy: Option<VolumeActionType>) -> Wish {
     match (policy, wanted) {
-        (Some(ActionKind::Skip), _) => Wish::Skip,
-        (Some(ActionKind::FsBackup | ActionKind::Custom), _) | (None, Some(false)) => Wish::Leave,
-        (Some(ActionKind::Snapshot), _) | (None, Some(true)) => Wish::Take { asked: true },
+        (Some(VolumeActionType::Skip), _) => Wish::Skip,
+        (Some(VolumeActionType::FsBackup | VolumeActionType::Custom), _) | (None, Some(false)) => Wish::Leave,
+        (Some(VolumeActionType::Snapshot), _) | (None, Some(true)) => Wish::Take { asked: true },
         (None, None) => Wish::Take { asked: false },
     }
 }
 
 /// A volume that a plugin knows.
 struct Candidate {
-    snapshotter: Arc<Snapshotter>,
+    snapshotter: Arc<VolumeSnapshotterClient>,
     location: String,
     handle: String,
 }
@@ -155,7 +155,7 @@ impl Snapshots {
 
     /// Whether no snapshot can be taken: then nothing is looked at.
     fn is_idle(&self) -> bool {
-        let by_policy = self.taking.policies.as_ref().is_some_and(Policies::has_volume_policies);
+        let by_policy = self.taking.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
         self.taking.locations.0.is_empty() && self.taking.wanted != Some(true) && !by_policy
     }
 
@@ -227,7 +227,8 @@ impl Snapshots {
         }
         let claimed = Claimed::of_volume(volume);
         let policies = self.taking.policies.as_ref().filter(|policies| policies.has_volume_policies());
-        let policy = policies.and_then(|policies| policies.action(&Volume::persistent(volume, claim)));
+        let policy =
+            policies.and_then(|policies| policies.action(&VolumeProperties::of_persistent_volume(volume, claim)));
         let asked = match wish(self.taking.wanted, policy.map(|action| action.kind)) {
             Wish::Take { asked } => asked,
             Wish::Leave => return Ok(()),
@@ -299,7 +300,7 @@ impl Snapshots {
         let task = self.taking.task.planned(name);
         task.start();
         let (snapshotter, zone) = (&known.snapshotter, zone::of(volume));
-        let facts = match snapshotter.facts(&known.handle, &zone).await {
+        let facts = match snapshotter.volume_info(&known.handle, &zone).await {
             Ok(facts) => facts,
             Err(error) => {
                 task.fail(error.to_string());
@@ -307,7 +308,11 @@ impl Snapshots {
             }
         };
         let tags = self.tags(name);
-        let subject = Subject { volume: known.handle.clone(), tags: tags.clone(), ..Subject::default() };
+        let subject = SnapshotProgressQuery {
+            volume: known.handle.clone(),
+            tags: tags.clone(),
+            ..SnapshotProgressQuery::default()
+        };
         let mut live =
             Live::new(self.records(), self.about(name, &known.location), Arc::clone(snapshotter), subject, task);
         let effect = Effect::Snapshot {
@@ -354,12 +359,12 @@ impl Snapshots {
         let (snapshotter, tags) = (Arc::clone(&live.snapshotter), self.tags(volume));
         let answer = tokio::select! {
             biased;
-            answer = snapshotter.snapshot(handle, zone, &tags, taking.limit) => answer,
+            answer = snapshotter.create_snapshot(handle, zone, &tags, taking.limit) => answer,
             never = live.follow() => match never {},
         };
         kill::point("snapshot.create.after");
         let answer = match answer {
-            Err(error) if error.leaves_doubt() => self.made_all_the_same(error, volume, namespace).await?,
+            Err(error) if error.outcome_unknown() => self.made_all_the_same(error, volume, namespace).await?,
             said => said,
         };
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
@@ -492,7 +497,7 @@ impl Snapshots {
             let Effect::Snapshot { location, volume, .. } = &asked.effect else { continue };
             let id = asked.name.clone().unwrap_or_default();
             let gone = match self.places.by_name(location).await? {
-                Ok(snapshotter) => snapshotter.delete(&id).await.map_err(|error| error.to_string()),
+                Ok(snapshotter) => snapshotter.delete_snapshot(&id).await.map_err(|error| error.to_string()),
                 Err(why) => Err(why),
             };
             if let Err(why) = gone {
@@ -663,9 +668,9 @@ mod tests {
             (None, None, Wish::Take { asked: false }),
             (Some(true), None, Wish::Take { asked: true }),
             (Some(false), None, Wish::Leave),
-            (Some(false), Some(ActionKind::Snapshot), Wish::Take { asked: true }),
-            (Some(true), Some(ActionKind::FsBackup), Wish::Leave),
-            (Some(true), Some(ActionKind::Skip), Wish::Skip),
+            (Some(false), Some(VolumeActionType::Snapshot), Wish::Take { asked: true }),
+            (Some(true), Some(VolumeActionType::FsBackup), Wish::Leave),
+            (Some(true), Some(VolumeActionType::Skip), Wish::Skip),
         ] {
             assert_eq!(wish(wanted, policy), expected, "{wanted:?} {policy:?}");
         }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use kube::api::ListParams;
 use plimsoll_api::labels;
-use plimsoll_archive::volumes::VolumeSnapshot;
+use plimsoll_archive::volume_info::VolumeSnapshot;
 use plimsoll_engine::{Error, kill};
-use plimsoll_plugin::Tracing;
+use plimsoll_plugin::TracingLogSink;
 use plimsoll_progress::{Task, Total, Unit};
 use serde_json::{Value, json};
 use tracing::warn;
@@ -21,7 +21,7 @@ pub(crate) async fn delete_snapshots(
     snapshots: &[VolumeSnapshot],
     task: &Task,
 ) -> Result<Vec<String>, Error> {
-    let places = Places::new(context, Arc::new(Tracing));
+    let places = Places::new(context, Arc::new(TracingLogSink));
     let steps = task.meter(Unit::Steps);
     steps.set_total(Total::Final(snapshots.len() as u64));
     let mut errors = Vec::new();
@@ -45,7 +45,7 @@ async fn delete(context: &Context, places: &Places, location: &str, id: &str) ->
     };
     context.fence.check()?;
     kill::point("snapshot.delete.before");
-    let deleted = snapshotter.delete(id).await;
+    let deleted = snapshotter.delete_snapshot(id).await;
     kill::point("snapshot.delete.after");
     Ok(deleted.map_err(|error| error.to_string()))
 }
@@ -60,7 +60,7 @@ pub(crate) async fn discard(context: &Arc<Context>, backup_uid: &str) {
     if left.items.is_empty() {
         return;
     }
-    let (places, records) = (Places::new(context, Arc::new(Tracing)), Records::start(context, Sort::Backup));
+    let (places, records) = (Places::new(context, Arc::new(TracingLogSink)), Records::start(context, Sort::Backup));
     for record in left.items.iter().map(|record| json!(record)) {
         if let Err(error) = discard_one(context, &places, &records, &record).await {
             warn!("record {}: {error}", text(&record, "/metadata/name"));

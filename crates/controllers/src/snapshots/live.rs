@@ -14,7 +14,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::labels;
 use plimsoll_engine::{Error, Patience};
-use plimsoll_plugin::{Error as PluginError, Observing, Reading, Snapshotter, Subject, Watch, clean};
+use plimsoll_plugin::{
+    Error as PluginError, ObserverGuard, ProgressTracker, Reading, SnapshotProgressQuery, VolumeSnapshotterClient,
+    sanitize,
+};
 use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -71,16 +74,16 @@ enum Whose {
 pub(crate) struct Live {
     records: Arc<Records>,
     pub about: About,
-    pub snapshotter: Arc<Snapshotter>,
-    pub subject: Subject,
+    pub snapshotter: Arc<VolumeSnapshotterClient>,
+    pub subject: SnapshotProgressQuery,
     task: Task,
     /// A tree of its own: the rate and the time left of this work alone.
     own: Operation,
-    watch: Watch,
+    watch: ProgressTracker,
     whose: Whose,
     written: Value,
     ended: bool,
-    _observing: Observing,
+    _observing: ObserverGuard,
 }
 
 fn now() -> String {
@@ -95,8 +98,8 @@ impl Live {
     pub fn new(
         records: Arc<Records>,
         about: About,
-        snapshotter: Arc<Snapshotter>,
-        subject: Subject,
+        snapshotter: Arc<VolumeSnapshotterClient>,
+        subject: SnapshotProgressQuery,
         task: Task,
     ) -> Self {
         let observing = snapshotter.session().observe(&task);
@@ -107,7 +110,7 @@ impl Live {
             snapshotter,
             subject,
             task,
-            watch: Watch::default(),
+            watch: ProgressTracker::default(),
             whose: Whose::Nobodys,
             written: Value::Null,
             ended: false,
@@ -153,7 +156,7 @@ impl Live {
         let note = |key: &str| record.pointer("/metadata/annotations").and_then(|notes| notes.get(key)).cloned();
         let same =
             record.pointer("/metadata/labels").and_then(|all| all.get(label)) == Some(&json!(self.about.parent_uid));
-        is_kept(record) && same && note(labels::KEPT_BY_SERVER) == Some(json!(self.about.volume))
+        is_kept(record) && same && note(labels::MANAGED_BY_SERVER) == Some(json!(self.about.volume))
     }
 
     fn spec(&self) -> Value {
@@ -183,7 +186,7 @@ impl Live {
             "apiVersion": "velero.io/v1",
             "kind": self.records.sort.kind(),
             "metadata": { "name": name, "labels": self.marks(), "ownerReferences": [self.about.owner],
-                "annotations": { labels::KEPT_BY_SERVER: self.about.volume, labels::SNAPSHOT_LOCATION: self.about.location } },
+                "annotations": { labels::MANAGED_BY_SERVER: self.about.volume, labels::SNAPSHOT_LOCATION: self.about.location } },
             "spec": self.spec(),
             "status": status,
         })
@@ -380,7 +383,7 @@ impl Live {
             let count = record.pointer(&format!("/status/progress/{field}")).and_then(Value::as_i64);
             count.unwrap_or(0)
         };
-        let message = clean(text(record, "/status/message"));
+        let message = sanitize(text(record, "/status/message"));
         let report = plimsoll_plugin::wire::OperationProgress {
             n_completed: count("bytesDone"),
             n_total: count("totalBytes"),
@@ -394,7 +397,7 @@ impl Live {
         }
         self.show(&reading);
         match (has_ended(record), has_failed(record)) {
-            (true, true) if message.is_empty() => Seen::Ended(Err(clean(text(record, "/status/phase")))),
+            (true, true) if message.is_empty() => Seen::Ended(Err(sanitize(text(record, "/status/phase")))),
             (true, true) => Seen::Ended(Err(message)),
             (true, false) => Seen::Ended(Ok(())),
             (false, _) => Seen::Moving(reading),

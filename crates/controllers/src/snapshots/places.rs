@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use plimsoll_api::velero::v1::{BackupSpec, VolumeSnapshotLocation};
 use plimsoll_engine::Error;
-use plimsoll_plugin::{LogSink, Snapshotter, qualified_name};
+use plimsoll_plugin::{LogSink, VolumeSnapshotterClient, qualified_name};
 
 use crate::context::Context;
 use crate::control::api;
@@ -65,7 +65,7 @@ fn pick(all: Vec<VolumeSnapshotLocation>, named: &[String]) -> Result<Chosen, St
 pub(super) struct Places {
     context: Arc<Context>,
     logs: Arc<dyn LogSink>,
-    open: Mutex<HashMap<String, Arc<Snapshotter>>>,
+    open: Mutex<HashMap<String, Arc<VolumeSnapshotterClient>>>,
 }
 
 impl Places {
@@ -74,7 +74,7 @@ impl Places {
     }
 
     /// The snapshotter of a location.
-    pub async fn snapshotter(&self, location: &VolumeSnapshotLocation) -> Result<Arc<Snapshotter>, Error> {
+    pub async fn snapshotter(&self, location: &VolumeSnapshotLocation) -> Result<Arc<VolumeSnapshotterClient>, Error> {
         let name = location.name_any();
         if let Some(known) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&name) {
             return Ok(Arc::clone(known));
@@ -82,7 +82,7 @@ impl Places {
         let (context, spec) = (&self.context, &location.spec);
         let provider = spec.provider.clone().unwrap_or_default();
         let secret = location::snapshot_credentials(context, location).await?;
-        let opened = Snapshotter::open_with(
+        let opened = VolumeSnapshotterClient::open_with_credentials(
             &context.plugins,
             &provider,
             &spec.config,
@@ -95,7 +95,7 @@ impl Places {
     }
 
     /// The snapshotter of the location of this name; the inner error says why there is none.
-    pub async fn by_name(&self, name: &str) -> Result<Result<Arc<Snapshotter>, String>, Error> {
+    pub async fn by_name(&self, name: &str) -> Result<Result<Arc<VolumeSnapshotterClient>, String>, Error> {
         let found = api::<VolumeSnapshotLocation>(&self.context).get_opt(name).await;
         let found = found.map_err(|e| Error::api(format!("read VolumeSnapshotLocation {name}"), e))?;
         let Some(location) = found else {

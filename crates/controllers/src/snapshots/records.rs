@@ -66,7 +66,7 @@ pub(crate) fn text<'a>(value: &'a Value, place: &str) -> &'a str {
 
 /// Whether the server keeps it, and not a plugin.
 pub(crate) fn is_kept(record: &Value) -> bool {
-    record.pointer("/metadata/annotations").is_some_and(|notes| notes.get(labels::KEPT_BY_SERVER).is_some())
+    record.pointer("/metadata/annotations").is_some_and(|notes| notes.get(labels::MANAGED_BY_SERVER).is_some())
 }
 
 /// Whether the work that a record is about has ended, in whoever's words.

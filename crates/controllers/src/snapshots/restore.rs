@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use plimsoll_archive::volumes::{NativeSnapshotInfo, RestoreVolumeInfo, VolumeSnapshot};
+use plimsoll_archive::volume_info::{NativeSnapshotInfo, RestoreVolumeInfo, VolumeSnapshot};
 use plimsoll_engine::backup::actions::ItemId;
 use plimsoll_engine::log::Level;
 use plimsoll_engine::operations::Operations;
 use plimsoll_engine::ports::{Effect, Journal, SnapshotVolumes};
 use plimsoll_engine::{Error, Heard, kill};
-use plimsoll_plugin::{LogSink, Subject, VolumeFacts};
+use plimsoll_plugin::{LogSink, SnapshotProgressQuery, VolumeInfo};
 use plimsoll_progress::Task;
 use serde_json::Value;
 
@@ -106,7 +106,8 @@ impl FromSnapshots {
         self.making.task.expect_duration(EXPECTED);
         let task = self.making.task.planned(called);
         task.start();
-        let subject = Subject { snapshot: id.to_owned(), restoring: true, ..Subject::default() };
+        let subject =
+            SnapshotProgressQuery { snapshot: id.to_owned(), restoring: true, ..SnapshotProgressQuery::default() };
         let about = self.about(called, snapshot);
         let mut live = Live::new(self.records(), about, Arc::clone(&snapshotter), subject, task);
         live.begin().await?;
@@ -115,7 +116,7 @@ impl FromSnapshots {
             None => self.ask(snapshot, &mut live).await?,
         };
         let made = match answer {
-            Ok(made) => snapshotter.with_volume_id(volume, &made).await.map_err(|error| error.to_string()),
+            Ok(made) => snapshotter.set_volume_id(volume, &made).await.map_err(|error| error.to_string()),
             Err(why) => Err(why),
         };
         if let Err(why) = &made {
@@ -176,16 +177,16 @@ impl FromSnapshots {
         };
         let intent = making.journal.intend(effect).await?;
         kill::point("snapshot.restore.before");
-        let facts = VolumeFacts { volume_type: spec.volume_type.clone(), iops: spec.volume_iops };
+        let facts = VolumeInfo { volume_type: spec.volume_type.clone(), iops: spec.volume_iops };
         let snapshotter = Arc::clone(&live.snapshotter);
         let id = &snapshot.status.provider_snapshot_id;
         let answer = tokio::select! {
             biased;
-            answer = snapshotter.volume(id, &facts, &spec.volume_az, making.limit) => answer,
+            answer = snapshotter.create_volume_from_snapshot(id, &facts, &spec.volume_az, making.limit) => answer,
             never = live.follow() => match never {},
         };
         kill::point("snapshot.restore.after");
-        if answer.as_ref().is_err_and(plimsoll_plugin::Error::leaves_doubt) {
+        if answer.as_ref().is_err_and(plimsoll_plugin::Error::outcome_unknown) {
             self.name_orphan("a plugin that could not answer was", &spec.persistent_volume_name, id);
         }
         let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));

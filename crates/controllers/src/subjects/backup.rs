@@ -14,7 +14,7 @@ use plimsoll_api::velero::v1::{
 };
 use plimsoll_api::velero::v2alpha1::DataUpload;
 use plimsoll_api::{labels, validate};
-use plimsoll_archive::volumes::BackupVolumeInfo;
+use plimsoll_archive::volume_info::BackupVolumeInfo;
 use plimsoll_engine::backup::actions::{BackupItemAction, ItemBlockActions, built_in};
 use plimsoll_engine::backup::{self, BackedUp, BackupRun, Standing};
 use plimsoll_engine::hooks::{self, HookCounts, HookRules, OpenPair};
@@ -25,7 +25,7 @@ use plimsoll_engine::{Error, Heard, Patience, kill, show_waits};
 use plimsoll_plugin::PluginActions;
 use plimsoll_progress::Snapshot;
 use plimsoll_select::includes::IncludesExcludes;
-use plimsoll_select::policies::Policies;
+use plimsoll_select::resource_policies::ResourcePolicies;
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
@@ -496,7 +496,7 @@ async fn wanting(
 fn taking(
     job: &Job<Backup>,
     locations: snapshots::Chosen,
-    policies: Option<Policies>,
+    policies: Option<ResourcePolicies>,
     selecting: &Arc<Selecting>,
     operations: &Arc<Operations>,
     heard: &Arc<Heard>,

@@ -14,7 +14,7 @@ use plimsoll_api::velero::v1::{
     Backup, BackupPhase, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase, LocationPhase,
     PodVolumeBackup, Restore,
 };
-use plimsoll_archive::{codec, layout, volumes::VolumeSnapshot};
+use plimsoll_archive::{codec, layout, volume_info::VolumeSnapshot};
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, delete, kill, show_waits};
 use plimsoll_progress::Task;

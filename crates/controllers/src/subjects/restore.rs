@@ -14,7 +14,7 @@ use plimsoll_api::velero::v1::{
 use plimsoll_api::velero::v2alpha1::DataDownload;
 use plimsoll_api::{labels, validate};
 use plimsoll_archive::layout;
-use plimsoll_archive::volumes::RestoreVolumeInfo;
+use plimsoll_archive::volume_info::RestoreVolumeInfo;
 use plimsoll_engine::operations::{Operations, Owner};
 use plimsoll_engine::outcome::{Recorder, Scope};
 use plimsoll_engine::ports::{Effect, Guard, Journal, SnapshotVolumes, VolumeData};
@@ -27,10 +27,10 @@ use plimsoll_engine::{Error, Heard, Patience, kill, show_waits};
 use plimsoll_plugin::PluginActions;
 use plimsoll_progress::{Task, Unit};
 use plimsoll_select::includes::IncludesExcludes;
-use plimsoll_select::modifiers::Modifiers;
-use plimsoll_select::order::NON_RESTORABLE;
-use plimsoll_select::policies::Policies;
-use plimsoll_select::resources::{Catalog, Lookup};
+use plimsoll_select::resource_modifiers::ResourceModifiers;
+use plimsoll_select::resource_order::NON_RESTORABLE_RESOURCES;
+use plimsoll_select::resource_policies::ResourcePolicies;
+use plimsoll_select::resources::{DiscoveredResources, ResourceMapper};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ impl Kind for Restore {
     fn faults(raw: &Value) -> Vec<String> {
         let mut faults = validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
         let included = raw.pointer("/spec/includedResources").and_then(Value::as_array).into_iter().flatten();
-        let never = included.filter_map(Value::as_str).filter(|name| NON_RESTORABLE.contains(name));
+        let never = included.filter_map(Value::as_str).filter(|name| NON_RESTORABLE_RESOURCES.contains(name));
         faults.extend(never.map(|name| format!("spec.includedResources: {name} are never restored")));
         faults
     }
@@ -149,8 +149,8 @@ impl Kind for Restore {
 
 /// What a Restore says in other objects than itself, and in parts that are compiled.
 struct Told {
-    policies: Option<Policies>,
-    modifiers: Option<Modifiers>,
+    policies: Option<ResourcePolicies>,
+    modifiers: Option<ResourceModifiers>,
     hooks: RestoreHooks,
 }
 
@@ -161,7 +161,7 @@ impl Told {
             Ok(policies) => policies,
             Err(fault) => return Ok(Err(fault)),
         };
-        if let Some(Err(error)) = policies.as_ref().map(Policies::check_for_restore) {
+        if let Some(Err(error)) = policies.as_ref().map(ResourcePolicies::validate_for_restore) {
             return Ok(Err(format!("spec.resourcePolicy: {error}")));
         }
         let modifiers = match modifiers(context, spec).await? {
@@ -176,12 +176,12 @@ impl Told {
 }
 
 /// The rules of `resourceModifier`; the inner error is the user's.
-async fn modifiers(context: &Context, spec: &RestoreSpec) -> Result<Result<Option<Modifiers>, String>, Error> {
+async fn modifiers(context: &Context, spec: &RestoreSpec) -> Result<Result<Option<ResourceModifiers>, String>, Error> {
     const FIELD: &str = "spec.resourceModifier";
     let Some(reference) = &spec.resource_modifier else { return Ok(Ok(None)) };
     let data = policy::config_map(context, FIELD, reference).await?;
     Ok(data.and_then(|data| {
-        let read = Modifiers::from_config_map(&data);
+        let read = ResourceModifiers::from_config_map(&data);
         read.map(Some).map_err(|error| format!("{FIELD}: ConfigMap {}: {error}", reference.name))
     }))
 }
@@ -196,7 +196,10 @@ async fn begin(job: &Job<Restore>, backup: &Backup) -> Result<Value, Error> {
     };
     let mut excluded = spec.excluded_resources.clone();
     excluded.extend(
-        NON_RESTORABLE.iter().map(|name| (*name).to_owned()).filter(|name| !spec.excluded_resources.contains(name)),
+        NON_RESTORABLE_RESOURCES
+            .iter()
+            .map(|name| (*name).to_owned())
+            .filter(|name| !spec.excluded_resources.contains(name)),
     );
     let patch = json!({
         "spec": { "backupName": backup.name_any(), "excludedResources": excluded },
@@ -354,7 +357,7 @@ fn volume_data(
     files: Vec<PodVolumeBackup>,
     limit: Duration,
     actions: &mut Actions,
-    catalog: &Catalog,
+    catalog: &DiscoveredResources,
     stages: &Stages,
 ) -> Result<Option<Arc<dyn VolumeData>>, Error> {
     let source = Source {

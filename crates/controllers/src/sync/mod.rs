@@ -114,7 +114,7 @@ async fn report(location: &BackupStorageLocation, warning: Option<String>, conte
 /// One sync. Returns what looks wrong.
 async fn sync(location: &BackupStorageLocation, context: &Context) -> Result<Option<String>, Error> {
     let store = location::open_hastily(location, context).await?;
-    let listed = store.list_directories(layout::BACKUPS).await?;
+    let listed = store.list_directories(layout::BACKUPS_DIRECTORY).await?;
     let backups = api::<Backup>(context).list(&ListParams::default()).await;
     let backups = backups.map_err(|e| Error::api("list backups", e))?.items;
     let name = location.name_any();

@@ -97,7 +97,7 @@ struct Prepared {
 
 impl<T: Transfer> Run<'_, T> {
     async fn work(&self) -> Result<Outcome, TransferError> {
-        if let Some(text) = self.object.annotations().get(labels::MOVED) {
+        if let Some(text) = self.object.annotations().get(labels::DATA_MOVEMENT_RESULT) {
             return self.settle_again(handshake::noted(text)).await;
         }
         let outcome = self.move_until_done().await?;
@@ -177,8 +177,8 @@ impl<T: Transfer> Run<'_, T> {
     /// Writes down that an attempt met a lock before it could do anything.
     async fn not_counted(&self) -> Result<(), TransferError> {
         let counted = |current: &T| {
-            let locked_out = (number(current, labels::LOCKED_OUT) + 1).to_string();
-            json!({ "metadata": { "annotations": { labels::LOCKED_OUT: locked_out } } })
+            let locked_out = (number(current, labels::LOCKED_ATTEMPTS) + 1).to_string();
+            json!({ "metadata": { "annotations": { labels::LOCKED_ATTEMPTS: locked_out } } })
         };
         let written = self.record.change(&self.root, counted).await?;
         written.map(|_| ()).ok_or(TransferError::Cancelled)
@@ -247,7 +247,8 @@ impl<T: Transfer> Run<'_, T> {
     async fn settle(&self, directory: &Path, outcome: Outcome) -> Result<Outcome, TransferError> {
         let Some(restore) = self.object.awaited_by()? else { return Ok(outcome) };
         kill::point("transfer.moved.before");
-        let moved = json!({ "metadata": { "annotations": { labels::MOVED: handshake::note(&outcome) } } });
+        let moved =
+            json!({ "metadata": { "annotations": { labels::DATA_MOVEMENT_RESULT: handshake::note(&outcome) } } });
         self.record.change(&self.root, |_| moved.clone()).await?.ok_or(TransferError::Cancelled)?;
         kill::point("transfer.settle.before");
         Mark::new(directory, restore).put().map_err(|error| self.untold(&error))?;
@@ -413,7 +414,7 @@ impl<T: Transfer> Run<'_, T> {
             let before = attempts(current);
             let mut annotations = json!({ labels::ATTEMPTS: (before + 1).to_string() });
             if let Some(boot) = boot.filter(|_| before == 0 && is_empty(directory)) {
-                annotations[labels::WRITTEN_SINCE] = json!(boot);
+                annotations[labels::RESTORE_BOOT_ID] = json!(boot);
             }
             json!({ "metadata": { "annotations": annotations }, "status": status })
         };
@@ -458,16 +459,16 @@ fn attempts<T: Transfer>(object: &T) -> u32 {
 /// How often it was taken up in vain. Once the data is there it was not: what is left is to tell the pod, as often as it takes.
 /// Nor was it where somebody else's lock kept it from beginning.
 pub(super) fn vain_attempts<T: Transfer>(object: &T) -> u32 {
-    if object.annotations().contains_key(labels::MOVED) {
+    if object.annotations().contains_key(labels::DATA_MOVEMENT_RESULT) {
         return 0;
     }
-    attempts(object).saturating_sub(number(object, labels::LOCKED_OUT))
+    attempts(object).saturating_sub(number(object, labels::LOCKED_ATTEMPTS))
 }
 
 /// Whether nothing but earlier attempts at the same transfer wrote into the volume, and all that they wrote is still there: a
 /// machine that crashes loses what it had not flushed.
 fn is_resumed<T: Transfer>(object: &T, boot: Option<&str>) -> bool {
-    let since = object.annotations().get(labels::WRITTEN_SINCE).map(String::as_str);
+    let since = object.annotations().get(labels::RESTORE_BOOT_ID).map(String::as_str);
     attempts(object) > 1 && boot.is_some() && since == boot
 }
 
@@ -541,7 +542,7 @@ mod tests {
     fn restore(attempts: u32, since: Option<&str>) -> PodVolumeRestore {
         let mut annotations = json!({ labels::ATTEMPTS: attempts.to_string() });
         if let Some(since) = since {
-            annotations[labels::WRITTEN_SINCE] = json!(since);
+            annotations[labels::RESTORE_BOOT_ID] = json!(since);
         }
         serde_json::from_value(json!({ "metadata": { "name": "x", "annotations": annotations }, "spec": {} })).unwrap()
     }
@@ -559,16 +560,16 @@ mod tests {
     fn a_transfer_whose_data_is_there_was_never_taken_up_in_vain() {
         let mut restore = restore(5, None);
         assert_eq!(vain_attempts(&restore), 5);
-        restore.annotations_mut().insert(labels::MOVED.into(), "{}".into());
+        restore.annotations_mut().insert(labels::DATA_MOVEMENT_RESULT.into(), "{}".into());
         assert_eq!(vain_attempts(&restore), 0);
     }
 
     #[test]
     fn waiting_for_somebody_elses_lock_is_no_vain_attempt() {
         let mut restore = restore(9, None);
-        restore.annotations_mut().insert(labels::LOCKED_OUT.into(), "7".into());
+        restore.annotations_mut().insert(labels::LOCKED_ATTEMPTS.into(), "7".into());
         assert_eq!(vain_attempts(&restore), 2);
-        restore.annotations_mut().insert(labels::LOCKED_OUT.into(), "70".into());
+        restore.annotations_mut().insert(labels::LOCKED_ATTEMPTS.into(), "70".into());
         assert_eq!(vain_attempts(&restore), 0, "somebody wrote it by hand");
     }
 

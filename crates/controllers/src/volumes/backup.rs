@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ObjectMeta, PostParams};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeBackupSpec, UploaderSettings, UploaderType};
-use plimsoll_archive::volumes::BackupVolumeInfo;
+use plimsoll_archive::volume_info::BackupVolumeInfo;
 use plimsoll_engine::ports::{VolumeResults, Volumes};
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::MoverKind;

@@ -3,7 +3,7 @@
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::BackupSpec;
 use plimsoll_engine::selection::Selecting;
-use plimsoll_select::policies::{ActionKind, Policies, Volume};
+use plimsoll_select::resource_policies::{ResourcePolicies, VolumeActionType, VolumeProperties};
 use serde_json::Value;
 
 /// What a backup says about volumes.
@@ -12,7 +12,7 @@ pub struct Wishes {
     /// All volumes but those that say no, or only those that say yes.
     pub by_default: bool,
     /// Its volume policies.
-    pub policies: Option<Policies>,
+    pub policies: Option<ResourcePolicies>,
     /// Claims are no part of it: then their files are none either, or a restore would write them into whatever claim it finds.
     pub without_claims: bool,
 }
@@ -53,13 +53,18 @@ const NEVER: [&str; 5] = ["hostPath", "secret", "configMap", "projected", "downw
 
 impl Wishes {
     /// What a Backup, its policies and its filters say, and the server where they do not.
-    pub fn of(spec: &BackupSpec, policies: Option<Policies>, selecting: &Selecting, servers_default: bool) -> Self {
+    pub fn of(
+        spec: &BackupSpec,
+        policies: Option<ResourcePolicies>,
+        selecting: &Selecting,
+        servers_default: bool,
+    ) -> Self {
         Self { by_default: all_by_default(spec, servers_default), policies, without_claims: !selecting.claims() }
     }
 
     /// Whether any volume of a pod may be backed up. Cheap, and right when it says no.
     pub fn concern(&self, pod: &Value) -> bool {
-        let policies = self.policies.as_ref().is_some_and(Policies::has_volume_policies);
+        let policies = self.policies.as_ref().is_some_and(ResourcePolicies::has_volume_policies);
         let any = volumes(pod).any(|volume| never(volume).is_none());
         (any && (self.by_default || policies)) || !listed(pod, labels::BACKUP_VOLUMES).is_empty()
     }
@@ -79,7 +84,7 @@ impl Wishes {
         let by_default = self.by_default && !listed(pod, labels::BACKUP_VOLUMES_EXCLUDES).contains(&name);
         // Where all are asked for, a name in the annotation asks for nothing more.
         let by_name = named && !self.by_default;
-        let by_policy = policy == Some(ActionKind::FsBackup);
+        let by_policy = policy == Some(VolumeActionType::FsBackup);
         let asked = by_policy || (policy.is_none() && (by_default || by_name));
         // Not those that pods make for themselves: nobody prepares such a claim for a restore.
         if self.without_claims && volume.get("persistentVolumeClaim").is_some() {
@@ -87,10 +92,10 @@ impl Wishes {
             return if asked { Choice::Exclude(why) } else { Choice::Leave };
         }
         match policy {
-            Some(ActionKind::Skip) => return Choice::Skip("skipped due to policy".into()),
+            Some(VolumeActionType::Skip) => return Choice::Skip("skipped due to policy".into()),
             // A snapshot is somebody else's to take, of volumes that stand for themselves. A policy that means all volumes means no
             // such volume as this, unless there is a claim that has none yet, or the pod asks for its files.
-            Some(ActionKind::Snapshot) if behind.volume.is_none() && (named || behind.claim.is_some()) => {
+            Some(VolumeActionType::Snapshot) if behind.volume.is_none() && (named || behind.claim.is_some()) => {
                 let why = "a policy wants a snapshot of it, and it is no PersistentVolume".into();
                 return Choice::Refuse { why, named: true };
             }
@@ -113,12 +118,12 @@ impl Wishes {
         running && volumes(pod).filter(meant).any(|volume| self.choose(pod, volume, behind) == Choice::BackUp)
     }
 
-    fn policy(&self, volume: &Value, behind: Behind<'_>) -> Option<ActionKind> {
+    fn policy(&self, volume: &Value, behind: Behind<'_>) -> Option<VolumeActionType> {
         let policies = self.policies.as_ref().filter(|policies| policies.has_volume_policies())?;
         let facts = match behind {
-            Behind { volume: Some(persistent), claim } => Volume::persistent(persistent, claim),
-            Behind { volume: None, claim: Some(claim) } => Volume::claimed(claim),
-            Behind { volume: None, claim: None } => Volume::of_pod(volume, None),
+            Behind { volume: Some(persistent), claim } => VolumeProperties::of_persistent_volume(persistent, claim),
+            Behind { volume: None, claim: Some(claim) } => VolumeProperties::of_unbound_claim(claim),
+            Behind { volume: None, claim: None } => VolumeProperties::of_pod_volume(volume, None),
         };
         policies.action(&facts).map(|action| action.kind)
     }
@@ -291,7 +296,7 @@ mod tests {
 
     #[test]
     fn policies_decide_before_annotations_and_what_they_do_not_match_is_left_to_those() {
-        let policies = Policies::parse(
+        let policies = ResourcePolicies::parse(
             "version: v1\nvolumePolicies:\n- conditions: {volumeTypes: [emptyDir]}\n  action: {type: skip}\n\
              - conditions: {pvcLabels: {keep: files}}\n  action: {type: fs-backup}\n\
              - conditions: {pvcLabels: {keep: snapshot}}\n  action: {type: snapshot}\n",
@@ -316,7 +321,7 @@ mod tests {
             let rules =
                 format!("version: v1\nvolumePolicies:\n- conditions: {conditions}\n  action: {{type: snapshot}}\n");
             for by_default in [false, true] {
-                let policies = Some(Policies::parse(&rules).unwrap());
+                let policies = Some(ResourcePolicies::parse(&rules).unwrap());
                 let wishes = Wishes { by_default, policies, ..Wishes::default() };
                 let of = |pod: &Value| wishes.choose(pod, &pod["spec"]["volumes"][1], Behind::default());
                 assert_eq!(of(&pod(json!({}))), Choice::Leave, "{conditions} {by_default}");

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
-use plimsoll_archive::volumes::{BackupVolumeInfo, PersistentVolumeInfo, PodVolumeInfo, RestoreVolumeInfo};
+use plimsoll_archive::volume_info::{BackupVolumeInfo, PersistentVolumeInfo, PodVolumeInfo, RestoreVolumeInfo};
 use serde_json::Value;
 
 /// The claim and the volume behind a pod's volume.

@@ -63,7 +63,7 @@ impl Obstructed for PodVolumeRestore {
             let doing = self.summary().and_then(|summary| summary.doing);
             let obstacle = of_agent(node, &Transfer::phase(self), doing.as_deref(), agents).await?;
             // Its data is there, and it has not ended: then its pod cannot see that.
-            if obstacle.is_some() || !self.annotations().contains_key(labels::MOVED) {
+            if obstacle.is_some() || !self.annotations().contains_key(labels::DATA_MOVEMENT_RESULT) {
                 return Ok(obstacle);
             }
         }

@@ -18,7 +18,7 @@ use plimsoll_engine::registry::{AppliesTo, Source as Origin};
 use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_progress::Task;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
@@ -120,7 +120,7 @@ impl PodData {
     pub(crate) fn register(
         source: Source,
         actions: &mut Actions,
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Option<Self>, Error> {
         let mut by_pod: HashMap<(String, String), Vec<PodVolumeBackup>> = HashMap::new();
         for backup in source.backups.iter().filter(|backup| is_restorable(backup) || loss(backup).is_some()) {
@@ -142,7 +142,7 @@ impl PodData {
             },
         };
         let pods = AppliesTo::resources(["pods"]);
-        actions.register(Origin::BuiltIn(1), ACTION, &pods, lookup, Arc::new(waiting))?;
+        actions.register(Origin::BuiltIn(1), ACTION, &pods, mapper, Arc::new(waiting))?;
         if source.backups.is_empty() {
             return Ok(None);
         }

@@ -90,12 +90,12 @@ fn rewrite(before: &Path, after: &Path, mut fresh: Fresh) -> Result<(), plimsoll
     let mut out = Writer::new(std::io::BufWriter::new(File::create(after)?))?;
     while let Some(item) = archive.next_item()? {
         let id = ItemId::new(&item.group_resource, item.namespace.as_deref(), &item.name);
-        let version = item.head.api_version.rsplit('/').next().unwrap_or_default().to_owned();
+        let version = item.header.api_version.rsplit('/').next().unwrap_or_default().to_owned();
         let (version, json) = fresh.remove(&id).unwrap_or_else(|| (version, item.json.into()));
-        out.item(&item.group_resource, &version, item.namespace.as_deref(), &item.name, &json)?;
+        out.append_object(&item.group_resource, &version, item.namespace.as_deref(), &item.name, &json)?;
     }
     for (id, (version, json)) in fresh {
-        out.item(&id.group_resource, &version, id.namespace.as_deref(), &id.name, &json)?;
+        out.append_object(&id.group_resource, &version, id.namespace.as_deref(), &id.name, &json)?;
     }
     out.finish()?.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     Ok(())
@@ -115,7 +115,7 @@ mod tests {
         let mut writer = Writer::new(File::create(&before).unwrap()).unwrap();
         for name in ["one", "two"] {
             let json = object(name, "old").to_string();
-            writer.item("configmaps", "v1", Some("n"), name, json.as_bytes()).unwrap();
+            writer.append_object("configmaps", "v1", Some("n"), name, json.as_bytes()).unwrap();
         }
         writer.finish().unwrap();
         let fresh = |name: &str| {

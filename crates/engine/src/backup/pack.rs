@@ -103,7 +103,7 @@ fn pack_item(
 ) -> Result<(), plimsoll_archive::Error> {
     // Here and not before: completed items are copies, and a page of them would be in memory twice.
     let object = complete(object, resource);
-    archive.item(&resource.group_resource(), &resource.version, meta.namespace.as_deref(), &meta.name, &object)
+    archive.append_object(&resource.group_resource(), &resource.version, meta.namespace.as_deref(), &meta.name, &object)
 }
 
 /// How an item is called in outcomes and lists.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt, stream};
 use plimsoll_api::labels;
 use plimsoll_progress::{Task, Total, Unit};
-use plimsoll_select::order::backup_rank;
+use plimsoll_select::resource_order::backup_rank;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, Discovered, ItemMeta, PageQuery, Resource, pages};

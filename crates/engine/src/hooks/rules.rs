@@ -7,7 +7,7 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{BackupHooks, BackupResourceHook, BackupResourceHookSpec, ExecHook, HookErrorMode};
 use plimsoll_select::includes::IncludesExcludes;
 use plimsoll_select::labels::Selector;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::Value;
 
 use crate::Error;
@@ -64,9 +64,9 @@ pub struct HookRules(Vec<Rule>);
 
 impl HookRules {
     /// Compiles them; `lookup` knows the names of the cluster's resources.
-    pub fn compile(hooks: Option<&BackupHooks>, lookup: &(impl Lookup + ?Sized)) -> Result<Self, Error> {
+    pub fn compile(hooks: Option<&BackupHooks>, mapper: &(impl ResourceMapper + ?Sized)) -> Result<Self, Error> {
         let specs = hooks.map_or(&[][..], |hooks| &hooks.resources);
-        specs.iter().map(|spec| Rule::compile(spec, lookup)).collect::<Result<_, _>>().map(Self)
+        specs.iter().map(|spec| Rule::compile(spec, mapper)).collect::<Result<_, _>>().map(Self)
     }
 
     /// The commands of a pod. Those of its annotations take the place of those of the spec, for each side of the pair.
@@ -92,11 +92,11 @@ impl HookRules {
 }
 
 impl Rule {
-    fn compile(spec: &BackupResourceHookSpec, lookup: &(impl Lookup + ?Sized)) -> Result<Self, Error> {
+    fn compile(spec: &BackupResourceHookSpec, mapper: &(impl ResourceMapper + ?Sized)) -> Result<Self, Error> {
         let name = spec.name.clone().unwrap_or_default();
         let refused = |error: plimsoll_select::Error| Error::Selection(format!("spec.hooks.resources {name}: {error}"));
         let resolve = |names: &[String]| -> Vec<String> {
-            names.iter().map(|n| lookup.resolve(n).map_or_else(|| n.clone(), |found| found.group_resource)).collect()
+            names.iter().map(|n| mapper.resolve(n).map_or_else(|| n.clone(), |found| found.group_resource)).collect()
         };
         let execs = |hooks: &[BackupResourceHook]| hooks.iter().filter_map(|hook| hook.exec.clone()).collect();
         Ok(Self {
@@ -191,7 +191,7 @@ fn parse_command(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_select::resources::Catalog;
+    use plimsoll_select::resources::DiscoveredResources;
     use serde_json::json;
 
     use super::*;
@@ -205,7 +205,7 @@ mod tests {
 
     fn rules(spec: &Value) -> HookRules {
         let hooks: BackupHooks = serde_json::from_value(json!({"resources": [spec]})).unwrap();
-        HookRules::compile(Some(&hooks), &Catalog::new(Vec::new())).unwrap()
+        HookRules::compile(Some(&hooks), &DiscoveredResources::new(Vec::new())).unwrap()
     }
 
     #[test]

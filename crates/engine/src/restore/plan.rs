@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
-use plimsoll_archive::spool::{Sealed, Spool};
+use plimsoll_archive::spool::{SealedSpool, Spool};
 use plimsoll_archive::tarball::{Item, Reader};
 use plimsoll_progress::{Meter, Task, Total, Unit};
 use plimsoll_store::Store;
@@ -23,9 +23,9 @@ use crate::selection::Selecting;
 /// What a restore will do.
 pub struct RestorePlan {
     /// The selected objects, in run order.
-    pub spool: Sealed,
+    pub spool: SealedSpool,
     /// Objects that the filters left out and that actions may ask for.
-    pub reserve: Sealed,
+    pub reserve: SealedSpool,
     /// Objects of the backup that the filters left out.
     pub excluded: u64,
     /// Entries of the archive that are damaged, each of which is an error.
@@ -151,7 +151,7 @@ pub(super) fn read_archive(
         match archive.next_item() {
             Ok(Some(item)) => collect.take(&item)?,
             Ok(None) => break,
-            Err(error) if error.is_entry() => collect.note_damage(&error),
+            Err(error) if error.is_entry_error() => collect.note_damage(&error),
             Err(error) => return Err(error),
         }
     }
@@ -173,8 +173,8 @@ struct Collect<'a> {
 impl Collect<'_> {
     fn take(&mut self, item: &Item) -> Result<(), plimsoll_archive::Error> {
         let (resource, namespace) = (item.group_resource.as_str(), item.namespace.as_deref());
-        let labels = item.head.metadata.labels.as_ref();
-        if self.selecting.restores(resource, &item.head.kind, namespace, &item.name, labels) {
+        let labels = item.header.metadata.labels.as_ref();
+        if self.selecting.restores(resource, &item.header.kind, namespace, &item.name, labels) {
             return self.spool.append(resource, namespace, &item.name, &item.json);
         }
         self.excluded += 1;
@@ -216,7 +216,7 @@ impl Read for Pieces {
 mod tests {
     use futures::future::BoxFuture;
     use plimsoll_archive::tarball::Writer;
-    use plimsoll_select::resources::Catalog;
+    use plimsoll_select::resources::DiscoveredResources;
     use serde_json::json;
 
     use super::*;
@@ -239,12 +239,14 @@ mod tests {
     fn plan_with(adds: Adds) -> (RestorePlan, Actions) {
         let mut actions = Actions::default();
         let pods = AppliesTo::resources(["pods"]);
-        actions.register(Source::BuiltIn(1), "asks", &pods, &Catalog::default(), Arc::new(Asks(adds))).unwrap();
+        actions
+            .register(Source::BuiltIn(1), "asks", &pods, &DiscoveredResources::default(), Arc::new(Asks(adds)))
+            .unwrap();
         let mut archive = Writer::new(Vec::new()).unwrap();
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}});
         let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}});
-        archive.item("pods", "v1", Some("ns"), "p", pod.to_string().as_bytes()).unwrap();
-        archive.item("persistentvolumes", "v1", None, "v", volume.to_string().as_bytes()).unwrap();
+        archive.append_object("pods", "v1", Some("ns"), "p", pod.to_string().as_bytes()).unwrap();
+        archive.append_object("persistentvolumes", "v1", None, "v", volume.to_string().as_bytes()).unwrap();
         let spec = serde_json::from_value(json!({"includedNamespaces": ["ns"]})).unwrap();
         let selecting = Selecting::for_restore(&spec, None, &[]).unwrap();
         let scratch = tempfile::tempdir().unwrap();

@@ -19,10 +19,10 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use plimsoll_api::velero::v1::Restore;
-use plimsoll_archive::spool::{Sealed, Spooled};
+use plimsoll_archive::spool::{SealedSpool, SpooledObject};
 use plimsoll_progress::{Task, Total, Unit};
-use plimsoll_select::modifiers::Modifiers;
-use plimsoll_select::policies::Policies;
+use plimsoll_select::resource_modifiers::ResourceModifiers;
+use plimsoll_select::resource_policies::ResourcePolicies;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -49,9 +49,9 @@ pub struct PreviewRequest {
     /// The Restore; it need not exist. Its name and namespace count, its backup is the one the archive is of.
     pub restore: Restore,
     /// Its `resourcePolicy`, read.
-    pub policies: Option<Policies>,
+    pub policies: Option<ResourcePolicies>,
     /// Its `resourceModifier`, read.
-    pub modifiers: Option<Modifiers>,
+    pub modifiers: Option<ResourceModifiers>,
     /// What is known of the backup's volumes: [`Volumes::read`], or the default where the location is out of reach.
     pub volumes: Volumes,
 }
@@ -182,7 +182,7 @@ struct Look {
     selecting: Arc<Selecting>,
     actions: Actions,
     resources: Vec<Resource>,
-    modifiers: Option<Modifiers>,
+    modifiers: Option<ResourceModifiers>,
     volumes: Volumes,
     existing: ExistingPolicy,
 }
@@ -225,7 +225,7 @@ impl Look {
         Ok((look, plan, damaged))
     }
 
-    async fn item(&self, spool: &Sealed, row: usize, task: &Task) -> Result<Looked, Error> {
+    async fn item(&self, spool: &SealedSpool, row: usize, task: &Task) -> Result<Looked, Error> {
         let spooled = spool.read(row).map_err(|source| Error::Archive { name: "spool".into(), source })?;
         let mut additional = Vec::new();
         let object: Value = match serde_json::from_slice(&spooled.json) {
@@ -240,7 +240,7 @@ impl Look {
 
     fn looked(
         &self,
-        spooled: &Spooled,
+        spooled: &SpooledObject,
         object: &Value,
         verdict: PreviewVerdict,
         additional: Vec<Identifier>,
@@ -261,7 +261,7 @@ impl Look {
 
     async fn verdict(
         &self,
-        spooled: &Spooled,
+        spooled: &SpooledObject,
         from_backup: &Value,
         additional: &mut Vec<Identifier>,
         task: &Task,
@@ -480,7 +480,7 @@ async fn read_plan(
         let recorder = Recorder::create(&scratch)?;
         let plan = read_archive(archive, &selecting, &keep, &scratch, &recorder);
         let plan = plan.map_err(|source| Error::Archive { name: "of the backup".into(), source })?;
-        let damaged = recorder.finish()?.results.errors.kept.own;
+        let damaged = recorder.finish()?.results.errors.kept.velero;
         Ok((plan, damaged))
     });
     reading.await.unwrap_or_else(|panic| Err(Error::scratch(Path::new("archive"), std::io::Error::other(panic))))

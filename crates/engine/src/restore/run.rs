@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use plimsoll_archive::spool::Spooled;
+use plimsoll_archive::spool::SpooledObject;
 use plimsoll_progress::{Meter, Task, Unit};
 use plimsoll_select::includes::IncludesExcludes;
-use plimsoll_select::modifiers::Modifiers;
+use plimsoll_select::resource_modifiers::ResourceModifiers;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +67,7 @@ pub struct Rules {
     /// The resources whose status is restored.
     pub status: Option<IncludesExcludes>,
     /// Patches from the user.
-    pub modifiers: Option<Modifiers>,
+    pub modifiers: Option<ResourceModifiers>,
     /// What is known of the volumes.
     pub volumes: Volumes,
     /// Commands in restored pods.
@@ -253,7 +253,7 @@ impl RestoreRun {
         Ok(serde_json::from_slice(&self.read(row)?.json).ok())
     }
 
-    fn read(&self, row: usize) -> Result<Spooled, Error> {
+    fn read(&self, row: usize) -> Result<SpooledObject, Error> {
         let planned = self.plan.spool.len();
         let read = match row.checked_sub(planned) {
             None => self.plan.spool.read(row),
@@ -283,7 +283,7 @@ fn settled(outcome: &ItemOutcome) -> Settled {
     }
 }
 
-fn item_ref(spooled: &Spooled, object: &Value, origin: &Origin) -> ItemRef {
+fn item_ref(spooled: &SpooledObject, object: &Value, origin: &Origin) -> ItemRef {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let name = match spooled.group_resource.as_str() {
         super::namespaces::NAMESPACES => origin.target(&spooled.name),
@@ -296,7 +296,7 @@ fn item_ref(spooled: &Spooled, object: &Value, origin: &Origin) -> ItemRef {
     }
 }
 
-fn unreadable(spooled: &Spooled) -> ItemRef {
+fn unreadable(spooled: &SpooledObject) -> ItemRef {
     ItemRef { kind: spooled.group_resource.clone(), namespace: spooled.namespace.clone(), name: spooled.name.clone() }
 }
 

@@ -1,7 +1,7 @@
 //! The files a restore leaves in the location.
 
 use plimsoll_archive::layout;
-use plimsoll_archive::volumes::RestoreVolumeInfo;
+use plimsoll_archive::volume_info::RestoreVolumeInfo;
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
 use serde_json::Value;

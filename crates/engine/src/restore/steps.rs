@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::labels::RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS as MUST_INCLUDE;
-use plimsoll_archive::spool::Spooled;
+use plimsoll_archive::spool::SpooledObject;
 use plimsoll_progress::Task;
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ impl RestoreRun {
     pub(super) async fn restore(
         &self,
         row: usize,
-        spooled: &Spooled,
+        spooled: &SpooledObject,
         object: Value,
         item: &ItemRef,
         task: &Task,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use plimsoll_api::velero::v1::PodVolumeBackup;
-use plimsoll_archive::volumes::{BackupVolumeInfo, VolumeSnapshot};
+use plimsoll_archive::volume_info::{BackupVolumeInfo, VolumeSnapshot};
 use plimsoll_archive::{codec, layout};
 use plimsoll_store::Store;
 use serde::de::DeserializeOwned;

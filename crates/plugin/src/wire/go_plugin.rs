@@ -1,12 +1,12 @@
-//! What the plugin library itself serves beside a plugin's own services: health, output, the end.
+//! The services of go-plugin itself: health, output, shutdown.
 
 use prost::Message;
 
-use super::{Down, Empty, Method};
+use super::{Empty, Method, ServerStreaming};
 
-/// The name under which a process reports its health.
-pub const HEALTH_OF: &str = "plugin";
-/// The answer of a healthy one.
+/// The service name of the health check.
+pub const HEALTH_SERVICE_NAME: &str = "plugin";
+/// The status of a healthy process.
 pub const SERVING: i32 = 1;
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -21,7 +21,7 @@ pub struct HealthCheckResponse {
     pub status: i32,
 }
 
-/// A piece of what a plugin wrote to what it believes to be its standard output (1) or error (2).
+/// Redirected standard output (1) or standard error (2) of a plugin.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct StdioData {
     #[prost(int32, tag = "1")]
@@ -30,6 +30,6 @@ pub struct StdioData {
     pub data: Vec<u8>,
 }
 
-pub const CHECK_HEALTH: Method<HealthCheckRequest, HealthCheckResponse> = Method::at("/grpc.health.v1.Health/Check");
-pub const STREAM_STDIO: Method<Empty, StdioData, Down> = Method::at("/plugin.GRPCStdio/StreamStdio");
-pub const SHUT_DOWN: Method<Empty, Empty> = Method::at("/plugin.GRPCController/Shutdown");
+pub const CHECK_HEALTH: Method<HealthCheckRequest, HealthCheckResponse> = Method::new("/grpc.health.v1.Health/Check");
+pub const STREAM_STDIO: Method<Empty, StdioData, ServerStreaming> = Method::new("/plugin.GRPCStdio/StreamStdio");
+pub const SHUTDOWN: Method<Empty, Empty> = Method::new("/plugin.GRPCController/Shutdown");

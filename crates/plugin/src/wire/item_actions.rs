@@ -1,10 +1,10 @@
-//! Item actions of backups, restores and deletions, and the one that finds related items.
+//! BackupItemAction, RestoreItemAction, DeleteItemAction and ItemBlockAction.
 //!
-//! The first versions of the services are the second ones without their later fields, so one message serves both.
+//! The messages of v1 are those of v2 without the newer fields, so both use the same structs.
 
 use prost::Message;
 
-use super::{Empty, Method, OperationProgress, ResourceIdentifier, ResourceSelector, for_plugin};
+use super::{Empty, Method, OperationProgress, ResourceIdentifier, ResourceSelector, plugin_requests};
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct AppliesToRequest {
@@ -18,7 +18,7 @@ pub struct AppliesToResponse {
     pub resource_selector: Option<ResourceSelector>,
 }
 
-/// An item and the Backup, both as JSON: of backup actions, delete actions and item-block actions alike.
+/// An item and the Backup, both as JSON, for BackupItemAction, DeleteItemAction and ItemBlockAction.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ItemRequest {
     #[prost(string, tag = "1")]
@@ -69,7 +69,7 @@ pub struct RestoreExecuteResponse {
     pub additional_items_ready_timeout: Option<prost_types::Duration>,
 }
 
-/// An operation that goes on in the background, and the Backup or Restore as JSON: of Progress and Cancel alike.
+/// An asynchronous operation and the Backup or Restore as JSON, for Progress and Cancel.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct OperationRequest {
     #[prost(string, tag = "1")]
@@ -114,28 +114,28 @@ type ExecuteRestore = Method<RestoreExecuteRequest, RestoreExecuteResponse>;
 type Progress = Method<OperationRequest, ProgressResponse>;
 type Cancel = Method<OperationRequest, Empty>;
 
-pub const BACKUP_APPLIES_TO: AppliesTo = Method::at("/generated.BackupItemAction/AppliesTo");
-pub const EXECUTE_BACKUP: Execute = Method::at("/generated.BackupItemAction/Execute");
+pub const BACKUP_APPLIES_TO: AppliesTo = Method::new("/generated.BackupItemAction/AppliesTo");
+pub const EXECUTE_BACKUP: Execute = Method::new("/generated.BackupItemAction/Execute");
 
-pub const BACKUP_APPLIES_TO_V2: AppliesTo = Method::at("/v2.BackupItemAction/AppliesTo");
-pub const EXECUTE_BACKUP_V2: Execute = Method::at("/v2.BackupItemAction/Execute");
-pub const BACKUP_PROGRESS: Progress = Method::at("/v2.BackupItemAction/Progress");
-pub const CANCEL_BACKUP: Cancel = Method::at("/v2.BackupItemAction/Cancel");
+pub const BACKUP_APPLIES_TO_V2: AppliesTo = Method::new("/v2.BackupItemAction/AppliesTo");
+pub const EXECUTE_BACKUP_V2: Execute = Method::new("/v2.BackupItemAction/Execute");
+pub const BACKUP_PROGRESS: Progress = Method::new("/v2.BackupItemAction/Progress");
+pub const CANCEL_BACKUP: Cancel = Method::new("/v2.BackupItemAction/Cancel");
 
-pub const RESTORE_APPLIES_TO: AppliesTo = Method::at("/generated.RestoreItemAction/AppliesTo");
-pub const EXECUTE_RESTORE: ExecuteRestore = Method::at("/generated.RestoreItemAction/Execute");
+pub const RESTORE_APPLIES_TO: AppliesTo = Method::new("/generated.RestoreItemAction/AppliesTo");
+pub const EXECUTE_RESTORE: ExecuteRestore = Method::new("/generated.RestoreItemAction/Execute");
 
-pub const RESTORE_APPLIES_TO_V2: AppliesTo = Method::at("/v2.RestoreItemAction/AppliesTo");
-pub const EXECUTE_RESTORE_V2: ExecuteRestore = Method::at("/v2.RestoreItemAction/Execute");
-pub const RESTORE_PROGRESS: Progress = Method::at("/v2.RestoreItemAction/Progress");
-pub const CANCEL_RESTORE: Cancel = Method::at("/v2.RestoreItemAction/Cancel");
+pub const RESTORE_APPLIES_TO_V2: AppliesTo = Method::new("/v2.RestoreItemAction/AppliesTo");
+pub const EXECUTE_RESTORE_V2: ExecuteRestore = Method::new("/v2.RestoreItemAction/Execute");
+pub const RESTORE_PROGRESS: Progress = Method::new("/v2.RestoreItemAction/Progress");
+pub const CANCEL_RESTORE: Cancel = Method::new("/v2.RestoreItemAction/Cancel");
 pub const ITEMS_READY: Method<ItemsReadyRequest, ItemsReadyResponse> =
-    Method::at("/v2.RestoreItemAction/AreAdditionalItemsReady");
+    Method::new("/v2.RestoreItemAction/AreAdditionalItemsReady");
 
-pub const DELETE_APPLIES_TO: AppliesTo = Method::at("/generated.DeleteItemAction/AppliesTo");
-pub const EXECUTE_DELETE: Method<ItemRequest, Empty> = Method::at("/generated.DeleteItemAction/Execute");
+pub const DELETE_APPLIES_TO: AppliesTo = Method::new("/generated.DeleteItemAction/AppliesTo");
+pub const EXECUTE_DELETE: Method<ItemRequest, Empty> = Method::new("/generated.DeleteItemAction/Execute");
 
-pub const BLOCK_APPLIES_TO: AppliesTo = Method::at("/v1.ItemBlockAction/AppliesTo");
-pub const RELATED_ITEMS: Method<ItemRequest, RelatedItemsResponse> = Method::at("/v1.ItemBlockAction/GetRelatedItems");
+pub const BLOCK_APPLIES_TO: AppliesTo = Method::new("/v1.ItemBlockAction/AppliesTo");
+pub const RELATED_ITEMS: Method<ItemRequest, RelatedItemsResponse> = Method::new("/v1.ItemBlockAction/GetRelatedItems");
 
-for_plugin!(AppliesToRequest, ItemRequest, RestoreExecuteRequest, OperationRequest, ItemsReadyRequest);
+plugin_requests!(AppliesToRequest, ItemRequest, RestoreExecuteRequest, OperationRequest, ItemsReadyRequest);

@@ -1,49 +1,49 @@
-//! The protocol on the wire: messages and methods, as Velero's plugins know them, and one service of our own.
+//! Messages and methods of Velero's plugin protocol, and of the progress extension.
 //!
-//! Written by hand, one struct for each message: they are few, they do not change, and nothing has to be generated. Every request
-//! begins with the registered name of the plugin it is for, because one process serves several.
-#![expect(missing_docs, reason = "names and meanings are the protocol's own")]
+//! Written by hand, one struct for each message: they are few and stable, so no code generation is needed. Every request begins
+//! with the registered name of the plugin, because one process implements several.
+#![expect(missing_docs, reason = "names and meanings are those of the protocol")]
 
 mod go_plugin;
 mod item_actions;
 mod object_store;
-mod progress;
 mod shared;
-mod snapshotter;
+mod snapshot_progress;
+mod volume_snapshotter;
 
 use std::marker::PhantomData;
 
 pub use go_plugin::*;
 pub use item_actions::*;
 pub use object_store::*;
-pub use progress::*;
 pub use shared::*;
-pub use snapshotter::*;
+pub use snapshot_progress::*;
+pub use volume_snapshotter::*;
 
-/// How many messages go which way.
-pub struct One;
-/// Several requests, one answer.
-pub struct Up;
-/// One request, several answers.
-pub struct Down;
+/// One request, one response.
+pub struct Unary;
+/// A stream of requests, one response.
+pub struct ClientStreaming;
+/// One request, a stream of responses.
+pub struct ServerStreaming;
 
-/// A method: where it is, and what it takes and gives.
-pub struct Method<Request, Answer, Shape = One> {
+/// A gRPC method with its path and message types.
+pub struct Method<Request, Output, Mode = Unary> {
     path: &'static str,
-    types: PhantomData<fn(Request, Shape) -> Answer>,
+    types: PhantomData<fn(Request, Mode) -> Output>,
 }
 
-impl<Request, Answer, Shape> Clone for Method<Request, Answer, Shape> {
+impl<Request, Output, Mode> Clone for Method<Request, Output, Mode> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<Request, Answer, Shape> Copy for Method<Request, Answer, Shape> {}
+impl<Request, Output, Mode> Copy for Method<Request, Output, Mode> {}
 
-impl<Request, Answer, Shape> Method<Request, Answer, Shape> {
-    /// The method at `/package.Service/Name`.
-    pub const fn at(path: &'static str) -> Self {
+impl<Request, Output, Mode> Method<Request, Output, Mode> {
+    /// The method with the path `/package.Service/Name`.
+    pub const fn new(path: &'static str) -> Self {
         Self { path, types: PhantomData }
     }
 
@@ -52,36 +52,36 @@ impl<Request, Answer, Shape> Method<Request, Answer, Shape> {
         self.path
     }
 
-    /// `Service.Name`, for people.
+    /// `Service.Name`, for messages.
     pub fn name(&self) -> String {
         let short = self.path.rsplit_once('.').map_or(self.path, |(_, short)| short);
         short.replace('/', ".")
     }
 }
 
-/// A request that says which plugin of a process it is for.
-pub trait ForPlugin {
+/// A request with the name of the plugin.
+pub trait PluginRequest {
     /// The registered name.
     fn plugin(&self) -> &str;
 }
 
-macro_rules! for_plugin {
+macro_rules! plugin_requests {
     ($($message:ty),* $(,)?) => {
-        $(impl $crate::wire::ForPlugin for $message {
+        $(impl $crate::wire::PluginRequest for $message {
             fn plugin(&self) -> &str {
                 &self.plugin
             }
         })*
     };
 }
-pub(crate) use for_plugin;
+pub(crate) use plugin_requests;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_method_is_called_by_its_service_and_name() {
+    fn a_method_has_a_path_and_a_short_name() {
         assert_eq!(CREATE_SNAPSHOT.name(), "VolumeSnapshotter.CreateSnapshot");
         assert_eq!(EXECUTE_BACKUP_V2.path(), "/v2.BackupItemAction/Execute");
     }

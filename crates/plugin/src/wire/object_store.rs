@@ -1,10 +1,10 @@
-//! ObjectStore: a bucket behind a plugin.
+//! ObjectStore.
 
 use std::collections::HashMap;
 
 use prost::Message;
 
-use super::{Down, Empty, Method, Up, for_plugin};
+use super::{ClientStreaming, Empty, Method, ServerStreaming, plugin_requests};
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct InitRequest {
@@ -26,7 +26,7 @@ pub struct PutObjectRequest {
     pub body: bytes::Bytes,
 }
 
-/// Names one object: of ObjectExists, GetObject and DeleteObject alike.
+/// One object, for ObjectExists, GetObject and DeleteObject.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ObjectRequest {
     #[prost(string, tag = "1")]
@@ -102,20 +102,22 @@ pub struct CreateSignedUrlResponse {
     pub url: String,
 }
 
-pub const INIT_STORE: Method<InitRequest, Empty> = Method::at("/generated.ObjectStore/Init");
-pub const PUT_OBJECT: Method<PutObjectRequest, Empty, Up> = Method::at("/generated.ObjectStore/PutObject");
+pub const INIT_STORE: Method<InitRequest, Empty> = Method::new("/generated.ObjectStore/Init");
+pub const PUT_OBJECT: Method<PutObjectRequest, Empty, ClientStreaming> =
+    Method::new("/generated.ObjectStore/PutObject");
 pub const OBJECT_EXISTS: Method<ObjectRequest, ObjectExistsResponse> =
-    Method::at("/generated.ObjectStore/ObjectExists");
-pub const GET_OBJECT: Method<ObjectRequest, ObjectBytes, Down> = Method::at("/generated.ObjectStore/GetObject");
+    Method::new("/generated.ObjectStore/ObjectExists");
+pub const GET_OBJECT: Method<ObjectRequest, ObjectBytes, ServerStreaming> =
+    Method::new("/generated.ObjectStore/GetObject");
 pub const LIST_COMMON_PREFIXES: Method<ListCommonPrefixesRequest, ListCommonPrefixesResponse> =
-    Method::at("/generated.ObjectStore/ListCommonPrefixes");
+    Method::new("/generated.ObjectStore/ListCommonPrefixes");
 pub const LIST_OBJECTS: Method<ListObjectsRequest, ListObjectsResponse> =
-    Method::at("/generated.ObjectStore/ListObjects");
-pub const DELETE_OBJECT: Method<ObjectRequest, Empty> = Method::at("/generated.ObjectStore/DeleteObject");
+    Method::new("/generated.ObjectStore/ListObjects");
+pub const DELETE_OBJECT: Method<ObjectRequest, Empty> = Method::new("/generated.ObjectStore/DeleteObject");
 pub const CREATE_SIGNED_URL: Method<CreateSignedUrlRequest, CreateSignedUrlResponse> =
-    Method::at("/generated.ObjectStore/CreateSignedURL");
+    Method::new("/generated.ObjectStore/CreateSignedURL");
 
-for_plugin!(
+plugin_requests!(
     InitRequest,
     PutObjectRequest,
     ObjectRequest,

@@ -1,4 +1,4 @@
-//! Messages that several services share, and how a process says what it offers.
+//! Messages of several services, and PluginLister.
 
 use prost::Message;
 
@@ -69,4 +69,4 @@ pub struct ListPluginsResponse {
     pub plugins: Vec<PluginIdentifier>,
 }
 
-pub const LIST_PLUGINS: Method<Empty, ListPluginsResponse> = Method::at("/generated.PluginLister/ListPlugins");
+pub const LIST_PLUGINS: Method<Empty, ListPluginsResponse> = Method::new("/generated.PluginLister/ListPlugins");

@@ -1,10 +1,10 @@
-//! Plugins as they are met in the field: real processes, of Velero's framework, of ours, and bad ones.
+//! Real plugin processes: with Velero's framework, with ours, and faulty ones.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-#![expect(clippy::needless_pass_by_value, reason = "what json! makes is given away")]
+#![expect(clippy::needless_pass_by_value, reason = "callers pass values made by json!")]
 
-mod aws;
-mod bed;
-mod misbehaving;
-mod rust;
-mod velero;
+mod aws_plugin;
+mod example_plugin;
+mod faulty_plugins;
+mod go_plugin;
+mod plugin_directory;

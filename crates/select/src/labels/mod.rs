@@ -1,4 +1,4 @@
-//! Label selectors: as objects have them, as people write them, and compiled.
+//! Label selectors: as a field of a spec, as text, and compiled.
 
 mod parse;
 
@@ -10,23 +10,23 @@ pub use parse::parse;
 
 use crate::{Error, names};
 
-/// A selector as specs have it.
+/// A label selector in a spec.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Labels that must have these values.
+    /// Required labels and their values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_labels: Option<BTreeMap<String, String>>,
-    /// Requirements that must hold.
+    /// Requirements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_expressions: Option<Vec<Expression>>,
 }
 
-/// A requirement as specs have it.
+/// A requirement of a [`LabelSelector`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expression {
-    /// The label.
+    /// The label key.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
@@ -36,14 +36,14 @@ pub struct Expression {
 }
 
 impl LabelSelector {
-    /// Whether it asks for nothing.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
             && self.match_expressions.as_ref().is_none_or(Vec::is_empty)
     }
 }
 
-/// The labels of an object, in whatever shape they are at hand.
+/// The labels of an object, of any map type.
 pub trait Labels {
     /// The value of a label.
     fn get(&self, key: &str) -> Option<&str>;
@@ -85,7 +85,7 @@ impl<L: Labels + ?Sized> Labels for &L {
     }
 }
 
-/// A compiled selector: all requirements must hold. The empty one matches everything.
+/// A compiled selector: all requirements must match. An empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     requirements: Vec<Requirement>,
@@ -94,17 +94,17 @@ pub struct Selector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Requirement {
     pub(crate) key: String,
-    pub(crate) test: Test,
+    pub(crate) operator: Operator,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Test {
+pub(crate) enum Operator {
     Exists,
-    Absent,
+    DoesNotExist,
     In(Vec<String>),
     NotIn(Vec<String>),
-    Greater(i64),
-    Less(i64),
+    GreaterThan(i64),
+    LessThan(i64),
 }
 
 impl Selector {
@@ -112,71 +112,71 @@ impl Selector {
     pub fn new(selector: &LabelSelector) -> Result<Self, Error> {
         let mut requirements = Vec::new();
         for (key, value) in selector.match_labels.iter().flatten() {
-            requirements.push(Requirement::new(key, Test::In(vec![value.clone()]))?);
+            requirements.push(Requirement::new(key, Operator::In(vec![value.clone()]))?);
         }
         for expression in selector.match_expressions.iter().flatten() {
-            requirements.push(Requirement::new(&expression.key, expression.test()?)?);
+            requirements.push(Requirement::new(&expression.key, expression.operator()?)?);
         }
         Ok(Self { requirements })
     }
 
-    /// Compiles a selector from its text, as a query has it; that one also knows `>` and `<`.
+    /// Compiles a selector from text, as in a query; `>` and `<` are supported too.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        Ok(Self { requirements: parse::requirements(text)? })
+        Ok(Self { requirements: parse::parse_requirements(text)? })
     }
 
-    /// Whether labels satisfy it.
+    /// Whether labels match.
     pub fn matches(&self, labels: &(impl Labels + ?Sized)) -> bool {
-        self.requirements.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
+        self.requirements.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
     }
 
-    /// Whether it asks for nothing.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 }
 
 impl Requirement {
-    pub(crate) fn new(key: &str, test: Test) -> Result<Self, Error> {
-        names::qualified_name(key).map_err(|problem| invalid(key, problem))?;
-        if let Test::In(values) | Test::NotIn(values) = &test {
+    pub(crate) fn new(key: &str, operator: Operator) -> Result<Self, Error> {
+        names::qualified_name(key).map_err(|problem| selector_error(key, problem))?;
+        if let Operator::In(values) | Operator::NotIn(values) = &operator {
             for value in values {
-                names::label_value(value).map_err(|problem| invalid(value, problem))?;
+                names::label_value(value).map_err(|problem| selector_error(value, problem))?;
             }
         }
-        Ok(Self { key: key.to_owned(), test })
+        Ok(Self { key: key.to_owned(), operator })
     }
 
-    /// What is not there satisfies "not one of".
-    fn holds(&self, value: Option<&str>) -> bool {
+    /// An absent label matches `NotIn`.
+    fn matches(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|value| value.parse::<i64>().ok());
-        match &self.test {
-            Test::Exists => value.is_some(),
-            Test::Absent => value.is_none(),
-            Test::In(values) => value.is_some_and(|value| values.iter().any(|wanted| wanted == value)),
-            Test::NotIn(values) => value.is_none_or(|value| values.iter().all(|unwanted| unwanted != value)),
-            Test::Greater(limit) => number().is_some_and(|number| number > *limit),
-            Test::Less(limit) => number().is_some_and(|number| number < *limit),
+        match &self.operator {
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::In(values) => value.is_some_and(|value| values.iter().any(|expected| expected == value)),
+            Operator::NotIn(values) => value.is_none_or(|value| values.iter().all(|excluded| excluded != value)),
+            Operator::GreaterThan(limit) => number().is_some_and(|number| number > *limit),
+            Operator::LessThan(limit) => number().is_some_and(|number| number < *limit),
         }
     }
 }
 
 impl Expression {
-    fn test(&self) -> Result<Test, Error> {
-        let bad = |problem: &str| invalid(&format!("{} {}", self.key, self.operator), problem);
+    fn operator(&self) -> Result<Operator, Error> {
+        let error = |problem: &str| selector_error(&format!("{} {}", self.key, self.operator), problem);
         let values = self.values.clone().unwrap_or_default();
         match (self.operator.as_str(), values.is_empty()) {
-            ("In", false) => Ok(Test::In(values)),
-            ("NotIn", false) => Ok(Test::NotIn(values)),
-            ("In" | "NotIn", true) => Err(bad("it needs at least one value")),
-            ("Exists", true) => Ok(Test::Exists),
-            ("DoesNotExist", true) => Ok(Test::Absent),
-            ("Exists" | "DoesNotExist", false) => Err(bad("it takes no values")),
-            _ => Err(bad("the operator must be In, NotIn, Exists or DoesNotExist")),
+            ("In", false) => Ok(Operator::In(values)),
+            ("NotIn", false) => Ok(Operator::NotIn(values)),
+            ("In" | "NotIn", true) => Err(error("at least one value is required")),
+            ("Exists", true) => Ok(Operator::Exists),
+            ("DoesNotExist", true) => Ok(Operator::DoesNotExist),
+            ("Exists" | "DoesNotExist", false) => Err(error("values are not allowed")),
+            _ => Err(error("the operator must be In, NotIn, Exists or DoesNotExist")),
         }
     }
 }
 
-fn invalid(part: &str, problem: &str) -> Error {
+fn selector_error(part: &str, problem: &str) -> Error {
     Error::Selector { part: part.to_owned(), problem: problem.to_owned() }
 }

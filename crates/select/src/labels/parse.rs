@@ -1,27 +1,29 @@
-//! Selectors as people write them: `app=web,tier in (a, b),!old`.
+//! Parser for label selectors: `app=web,tier in (a, b),!old`.
 
 use std::collections::BTreeMap;
 
-use super::{Expression, LabelSelector, Requirement, Test, invalid};
+use super::{Expression, LabelSelector, Operator, Requirement, selector_error};
 use crate::Error;
 
-/// Reads a selector from its text, into the form that specs have.
+/// Parses a selector into the form of a spec.
 pub fn parse(text: &str) -> Result<LabelSelector, Error> {
     let (mut labels, mut expressions) = (BTreeMap::new(), Vec::new());
-    for Requirement { key, test } in requirements(text)? {
-        let (operator, values) = match test {
-            // `=` of two values cannot be told in a map: the second becomes an expression.
-            Test::In(values) if values.len() == 1 && !labels.contains_key(&key) => {
+    for Requirement { key, operator } in parse_requirements(text)? {
+        let (name, values) = match operator {
+            // A map holds one value for a key: a second `=` becomes an expression.
+            Operator::In(values) if values.len() == 1 && !labels.contains_key(&key) => {
                 labels.extend(values.into_iter().map(|value| (key.clone(), value)));
                 continue;
             }
-            Test::In(values) => ("In", Some(values)),
-            Test::NotIn(values) => ("NotIn", Some(values)),
-            Test::Exists => ("Exists", None),
-            Test::Absent => ("DoesNotExist", None),
-            Test::Greater(_) | Test::Less(_) => return Err(invalid(&key, "a spec has no '<' and '>'")),
+            Operator::In(values) => ("In", Some(values)),
+            Operator::NotIn(values) => ("NotIn", Some(values)),
+            Operator::Exists => ("Exists", None),
+            Operator::DoesNotExist => ("DoesNotExist", None),
+            Operator::GreaterThan(_) | Operator::LessThan(_) => {
+                return Err(selector_error(&key, "'<' and '>' are not supported in a spec"));
+            }
         };
-        expressions.push(Expression { key, operator: operator.to_owned(), values });
+        expressions.push(Expression { key, operator: name.to_owned(), values });
     }
     Ok(LabelSelector {
         match_labels: (!labels.is_empty()).then_some(labels),
@@ -29,17 +31,17 @@ pub fn parse(text: &str) -> Result<LabelSelector, Error> {
     })
 }
 
-/// The requirements of a text; none for an empty one.
-pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, Error> {
+/// Parses the requirements; none for an empty text.
+pub(super) fn parse_requirements(text: &str) -> Result<Vec<Requirement>, Error> {
     let mut parser = Parser { text, rest: text };
-    let mut found = Vec::new();
+    let mut requirements = Vec::new();
     if parser.peek().is_none() {
-        return Ok(found);
+        return Ok(requirements);
     }
     loop {
-        found.push(parser.requirement()?);
+        requirements.push(parser.requirement()?);
         match parser.next() {
-            None => return Ok(found),
+            None => return Ok(requirements),
             Some(",") => {}
             Some(other) => return Err(parser.error(other, "expected ',' or the end")),
         }
@@ -51,7 +53,7 @@ struct Parser<'a> {
     rest: &'a str,
 }
 
-const SPECIAL: [char; 7] = [',', '(', ')', '!', '=', '<', '>'];
+const SPECIAL_CHARACTERS: [char; 7] = [',', '(', ')', '!', '=', '<', '>'];
 
 impl<'a> Parser<'a> {
     /// The next token: a word, or one of `, ( ) ! = == != < >`.
@@ -66,36 +68,36 @@ impl<'a> Parser<'a> {
     }
 
     fn error(&self, part: &str, problem: &str) -> Error {
-        invalid(if part.is_empty() { self.text } else { part }, problem)
+        selector_error(if part.is_empty() { self.text } else { part }, problem)
     }
 
     fn requirement(&mut self) -> Result<Requirement, Error> {
         match self.next() {
             Some("!") => {
                 let key = self.word("expected a key after '!'")?;
-                Requirement::new(key, Test::Absent)
+                Requirement::new(key, Operator::DoesNotExist)
             }
-            Some(key) if !key.starts_with(SPECIAL) => {
-                let test = self.test(key)?;
-                Requirement::new(key, test)
+            Some(key) if !key.starts_with(SPECIAL_CHARACTERS) => {
+                let operator = self.operator(key)?;
+                Requirement::new(key, operator)
             }
             other => Err(self.error(other.unwrap_or_default(), "expected a key")),
         }
     }
 
-    fn test(&mut self, key: &str) -> Result<Test, Error> {
+    fn operator(&mut self, key: &str) -> Result<Operator, Error> {
         match self.peek() {
-            None | Some(",") => return Ok(Test::Exists),
+            None | Some(",") => return Ok(Operator::Exists),
             _ => {}
         }
-        let operator = self.next().unwrap_or_default();
-        match operator {
-            "=" | "==" => Ok(Test::In(vec![self.value()?.to_owned()])),
-            "!=" => Ok(Test::NotIn(vec![self.value()?.to_owned()])),
-            "in" => Ok(Test::In(self.values(key)?)),
-            "notin" => Ok(Test::NotIn(self.values(key)?)),
-            ">" => Ok(Test::Greater(self.number()?)),
-            "<" => Ok(Test::Less(self.number()?)),
+        let symbol = self.next().unwrap_or_default();
+        match symbol {
+            "=" | "==" => Ok(Operator::In(vec![self.value()?.to_owned()])),
+            "!=" => Ok(Operator::NotIn(vec![self.value()?.to_owned()])),
+            "in" => Ok(Operator::In(self.values(key)?)),
+            "notin" => Ok(Operator::NotIn(self.values(key)?)),
+            ">" => Ok(Operator::GreaterThan(self.number()?)),
+            "<" => Ok(Operator::LessThan(self.number()?)),
             other => Err(self.error(other, "expected one of = == != in notin < >")),
         }
     }
@@ -115,7 +117,7 @@ impl<'a> Parser<'a> {
 
     fn word(&mut self, problem: &str) -> Result<&'a str, Error> {
         match self.next() {
-            Some(word) if !word.starts_with(SPECIAL) => Ok(word),
+            Some(word) if !word.starts_with(SPECIAL_CHARACTERS) => Ok(word),
             other => Err(self.error(other.unwrap_or_default(), problem)),
         }
     }
@@ -126,7 +128,7 @@ impl<'a> Parser<'a> {
         }
         let mut values = Vec::new();
         loop {
-            // Nothing between commas is the empty value.
+            // An empty value between commas is the empty string.
             match self.peek() {
                 Some("," | ")") => values.push(String::new()),
                 _ => values.push(self.word("expected a value")?.to_owned()),
@@ -143,11 +145,11 @@ impl<'a> Parser<'a> {
 fn split_token(rest: &str) -> Option<(&str, &str)> {
     let rest = rest.trim_start();
     let first = rest.chars().next()?;
-    let length = if SPECIAL.contains(&first) {
+    let length = if SPECIAL_CHARACTERS.contains(&first) {
         let pair = rest.starts_with("==") || rest.starts_with("!=");
         if pair { 2 } else { 1 }
     } else {
-        rest.find(|c: char| c.is_whitespace() || SPECIAL.contains(&c)).unwrap_or(rest.len())
+        rest.find(|c: char| c.is_whitespace() || SPECIAL_CHARACTERS.contains(&c)).unwrap_or(rest.len())
     };
     Some(rest.split_at(length))
 }

@@ -1,62 +1,62 @@
-//! What a spec selects, compiled once and asked for every item.
+//! The compiled filters of a spec.
 
 mod filters;
 mod resource_filter;
 
-use filters::text_of;
+use filters::qualified_object_name;
 pub use filters::{Filters, Purpose};
 use resource_filter::ResourceFilter;
 
 use crate::Error;
 use crate::includes::IncludesExcludes;
 use crate::labels::{Labels, Selector};
-use crate::order::{NON_RESTORABLE, OrderedResources};
-use crate::policies::{FineFilters, Policies};
-use crate::resources::Lookup;
+use crate::resource_order::{NON_RESTORABLE_RESOURCES, OrderedResources};
+use crate::resource_policies::{FilterPolicies, ResourcePolicies};
+use crate::resources::ResourceMapper;
 
-/// Objects with this label, set to "true", are left out of every backup.
+/// Label that excludes an object from every backup if set to "true".
 pub const EXCLUDE_LABEL: &str = "velero.io/exclude-from-backup";
 
-/// Taken only as what a plugin asks for, never because they are there: they are made by the backup itself.
+/// Backed up only as additional items of an action: the backup creates such objects itself.
 const AUTO_EXCLUDED: &[&str] =
     &["volumesnapshots.snapshot.storage.k8s.io", "volumesnapshotcontents.snapshot.storage.k8s.io"];
 
-/// Restored whatever the filters say: other objects cannot do without.
-const MUST_HAVE: &[&str] = &["datauploads.velero.io"];
+/// Restored regardless of the filters: other objects depend on them.
+const ALWAYS_RESTORED: &[&str] = &["datauploads.velero.io"];
 
 const NAMESPACES: &str = "namespaces";
 
-/// Whether something is in.
+/// Whether an object or resource is included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is.
+pub enum FilterDecision {
+    /// Included.
     Include,
-    /// It is not.
-    Exclude(Why),
+    /// Excluded, and why.
+    Exclude(ExclusionReason),
 }
 
-/// Why something is not in.
+/// Why an object is excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Why {
-    /// Its resource is filtered out.
+pub enum ExclusionReason {
+    /// Its resource is excluded.
     Resource,
     /// Its resource is never restored.
     NonRestorable,
-    /// It has no namespace, and only what has one was asked for.
+    /// It is cluster-scoped, and only namespaced objects are included.
     ClusterScope,
-    /// Its namespace is filtered out.
+    /// Its namespace is excluded.
     Namespace,
     /// Its labels do not match.
     Labels,
     /// A filter policy does not list its kind or its name.
     FilterPolicy,
-    /// It carries the label that leaves it out.
+    /// It has the label [`EXCLUDE_LABEL`].
     ExcludeLabel,
     /// It is being deleted.
     Deleting,
 }
 
-impl Why {
+impl ExclusionReason {
     /// The stable name of this reason.
     pub fn reason(self) -> &'static str {
         match self {
@@ -72,41 +72,41 @@ impl Why {
     }
 }
 
-impl Verdict {
-    /// Whether it is in.
+impl FilterDecision {
+    /// Whether it is included.
     pub fn is_included(self) -> bool {
         self == Self::Include
     }
 
-    /// This, unless it is in: then the next.
+    /// The next decision if this one includes, otherwise this one.
     fn and(self, next: impl FnOnce() -> Self) -> Self {
         if self.is_included() { next() } else { self }
     }
 }
 
-fn unless(out: bool, why: Why) -> Verdict {
-    if out { Verdict::Exclude(why) } else { Verdict::Include }
+fn exclude_if(excluded: bool, reason: ExclusionReason) -> FilterDecision {
+    if excluded { FilterDecision::Exclude(reason) } else { FilterDecision::Include }
 }
 
-/// Whether the object of a namespace goes into a backup.
+/// Whether a backup includes the Namespace object itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tracking {
-    /// It does.
+pub enum NamespaceInclusion {
+    /// Always.
     Always,
-    /// It does if anything in it does.
+    /// If it includes an object of the namespace.
     WithItems,
-    /// It does not.
+    /// Never.
     Never,
 }
 
-/// What the filters look at.
+/// The properties of an object that filters refer to.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
     /// `pods`, `deployments.apps`.
     pub group_resource: &'a str,
-    /// `Pod`; empty if unknown. Only filter policies that name a kind no cluster knows look at it.
+    /// `Pod`; empty if unknown. Only used by filter policies for kinds that discovery does not list.
     pub kind: &'a str,
-    /// None for what has no namespace.
+    /// `None` for cluster-scoped objects.
     pub namespace: Option<&'a str>,
     /// The name.
     pub name: &'a str,
@@ -118,179 +118,190 @@ pub struct Item<'a> {
 
 impl std::fmt::Debug for Item<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.group_resource, text_of(self.namespace, self.name))
+        write!(f, "{} {}", self.group_resource, qualified_object_name(self.namespace, self.name))
     }
 }
 
-/// The filters of a spec, compiled: patterns, selectors, policies.
+/// The compiled filters of a spec: patterns, selectors, policies.
 ///
-/// A resource is asked about once, with [`Selection::resource`]; each of its items with [`Selection::item`].
+/// Call [`Selection::resource`] once for a resource and [`Selection::item`] for each of its objects.
 #[derive(Debug, Clone)]
 pub struct Selection {
     purpose: Purpose,
     namespaces: IncludesExcludes,
     every_namespace: bool,
     resources: ResourceFilter,
-    /// Any of them may match; none at all means no selector was given.
+    /// An object must match one of them; `None` if there is no selector.
     selectors: Option<Vec<Selector>>,
-    fine: FineFilters,
+    filter_policies: FilterPolicies,
     ordered: OrderedResources,
 }
 
 impl Selection {
-    /// Compiles the filters of a backup. `namespaces` are those of the cluster: patterns that match all of them mean
-    /// the whole cluster, as no pattern does.
+    /// Compiles the filters of a backup. `namespaces` are those of the cluster: patterns that match all of them select the
+    /// whole cluster, as an empty list does.
     pub fn for_backup(
         filters: &Filters,
-        policies: Option<&Policies>,
+        policies: Option<&ResourcePolicies>,
         namespaces: &[String],
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Self, Error> {
-        Self::compile(Purpose::Backup, filters, policies, namespaces, lookup)
+        Self::compile(Purpose::Backup, filters, policies, namespaces, mapper)
     }
 
     /// Compiles the filters of a restore.
     pub fn for_restore(
         filters: &Filters,
-        policies: Option<&Policies>,
-        lookup: &(impl Lookup + ?Sized),
+        policies: Option<&ResourcePolicies>,
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Self, Error> {
-        Self::compile(Purpose::Restore, filters, policies, &[], lookup)
+        Self::compile(Purpose::Restore, filters, policies, &[], mapper)
     }
 
     fn compile(
         purpose: Purpose,
         filters: &Filters,
-        policies: Option<&Policies>,
+        policies: Option<&ResourcePolicies>,
         cluster: &[String],
-        lookup: &(impl Lookup + ?Sized),
+        mapper: &(impl ResourceMapper + ?Sized),
     ) -> Result<Self, Error> {
-        filters.check(purpose)?;
+        filters.ensure_valid(purpose)?;
         let namespaces = IncludesExcludes::new(&filters.included_namespaces, &filters.excluded_namespaces)?;
-        let every_namespace = namespaces.everything_of(cluster);
-        let include_exclude = policies.and_then(Policies::include_exclude);
+        let every_namespace = namespaces.includes_all_of(cluster);
+        let include_exclude = policies.and_then(ResourcePolicies::include_exclude);
         Ok(Self {
             purpose,
             every_namespace,
-            resources: ResourceFilter::compile(purpose, filters, include_exclude, every_namespace, lookup)?,
+            resources: ResourceFilter::compile(purpose, filters, include_exclude, every_namespace, mapper)?,
             namespaces,
             selectors: filters.selectors()?,
-            fine: policies.map_or_else(|| Ok(FineFilters::default()), |policies| policies.compile_filters(lookup))?,
+            filter_policies: policies
+                .map_or_else(|| Ok(FilterPolicies::default()), |policies| policies.compile_filters(mapper))?,
             ordered: OrderedResources::new(&filters.ordered_resources),
         })
     }
 
-    /// Whether items of a resource can be in at all.
-    pub fn resource(&self, group_resource: &str, namespaced: bool) -> Verdict {
+    /// Whether the filters can include objects of a resource.
+    pub fn resource(&self, group_resource: &str, namespaced: bool) -> FilterDecision {
         match self.purpose {
-            Purpose::Backup if AUTO_EXCLUDED.contains(&group_resource) => Verdict::Exclude(Why::Resource),
-            Purpose::Restore if MUST_HAVE.contains(&group_resource) => Verdict::Include,
-            Purpose::Restore if NON_RESTORABLE.contains(&group_resource) => Verdict::Exclude(Why::NonRestorable),
-            _ => self.resources.collects(group_resource, namespaced),
+            Purpose::Backup if AUTO_EXCLUDED.contains(&group_resource) => {
+                FilterDecision::Exclude(ExclusionReason::Resource)
+            }
+            Purpose::Restore if ALWAYS_RESTORED.contains(&group_resource) => FilterDecision::Include,
+            Purpose::Restore if NON_RESTORABLE_RESOURCES.contains(&group_resource) => {
+                FilterDecision::Exclude(ExclusionReason::NonRestorable)
+            }
+            _ => self.resources.selects(group_resource, namespaced),
         }
     }
 
-    /// Whether objects in a namespace can be in at all.
-    pub fn namespace(&self, name: &str) -> Verdict {
-        unless(!self.namespaces.includes(name), Why::Namespace)
+    /// Whether the filters can include objects of a namespace.
+    pub fn namespace(&self, name: &str) -> FilterDecision {
+        exclude_if(!self.namespaces.includes(name), ExclusionReason::Namespace)
     }
 
-    /// Whether an item of an included resource is in. The objects of namespaces have rules of their own in a backup:
-    /// see [`Selection::namespace_object`].
-    pub fn item(&self, item: &Item<'_>) -> Verdict {
-        if self.purpose == Purpose::Restore && MUST_HAVE.contains(&item.group_resource) {
-            return Verdict::Include;
+    /// Whether an object of an included resource is included. For Namespace objects of a backup see
+    /// [`Selection::namespace_object`].
+    pub fn item(&self, item: &Item<'_>) -> FilterDecision {
+        if self.purpose == Purpose::Restore && ALWAYS_RESTORED.contains(&item.group_resource) {
+            return FilterDecision::Include;
         }
-        self.skips(item).and(|| self.namespace_of(item)).and(|| self.finer(item))
+        self.check_exclusions(item).and(|| self.check_namespace_of(item)).and(|| self.check_labels_and_names(item))
     }
 
-    /// Whether an item that an action asked for goes into a backup: labels do not matter, and an object without
-    /// namespace is taken unless its resource was left out by name.
-    pub fn additional(&self, item: &Item<'_>) -> Verdict {
+    /// Whether a backup includes an additional item of an action: labels are ignored, and a cluster-scoped object is included
+    /// unless its resource is excluded explicitly.
+    pub fn additional(&self, item: &Item<'_>) -> FilterDecision {
         let resource = || match item.namespace {
-            _ if AUTO_EXCLUDED.contains(&item.group_resource) => Verdict::Exclude(Why::Resource),
-            None if item.group_resource == NAMESPACES => Verdict::Include,
-            None => unless(self.resources.refuses(item.group_resource, false), Why::Resource),
-            Some(_) => self.resources.collects(item.group_resource, true),
+            _ if AUTO_EXCLUDED.contains(&item.group_resource) => FilterDecision::Exclude(ExclusionReason::Resource),
+            None if item.group_resource == NAMESPACES => FilterDecision::Include,
+            None => {
+                exclude_if(self.resources.excludes_explicitly(item.group_resource, false), ExclusionReason::Resource)
+            }
+            Some(_) => self.resources.selects(item.group_resource, true),
         };
-        let names = || unless(self.fine.excludes_name(item), Why::FilterPolicy);
-        self.skips(item).and(|| self.namespace_of(item)).and(resource).and(names)
+        let names = || exclude_if(self.filter_policies.excludes_name(item), ExclusionReason::FilterPolicy);
+        self.check_exclusions(item).and(|| self.check_namespace_of(item)).and(resource).and(names)
     }
 
-    /// Whether an item that an action asked for is restored: labels, names and the default about scope do not matter, what
-    /// was left out by resource or namespace stays out.
-    pub fn additional_to_restore(&self, item: &Item<'_>) -> Verdict {
-        if MUST_HAVE.contains(&item.group_resource) {
-            return Verdict::Include;
+    /// Whether a restore includes an additional item of an action: labels, names and the default for cluster-scoped objects are
+    /// ignored; excluded resources and namespaces are not.
+    pub fn additional_to_restore(&self, item: &Item<'_>) -> FilterDecision {
+        if ALWAYS_RESTORED.contains(&item.group_resource) {
+            return FilterDecision::Include;
         }
-        let never = NON_RESTORABLE.contains(&item.group_resource);
+        let non_restorable = NON_RESTORABLE_RESOURCES.contains(&item.group_resource);
         let resource = || match item.namespace {
-            None => unless(self.resources.refuses(item.group_resource, false), Why::Resource),
-            Some(_) => self.resources.collects(item.group_resource, true),
+            None => {
+                exclude_if(self.resources.excludes_explicitly(item.group_resource, false), ExclusionReason::Resource)
+            }
+            Some(_) => self.resources.selects(item.group_resource, true),
         };
-        unless(never, Why::NonRestorable).and(resource).and(|| self.namespace_of(item))
+        exclude_if(non_restorable, ExclusionReason::NonRestorable).and(resource).and(|| self.check_namespace_of(item))
     }
 
-    /// Whether the object of a namespace goes into a backup.
-    pub fn namespace_object(&self, name: &str, labels: &dyn Labels, active: bool) -> Tracking {
+    /// Whether a backup includes a Namespace object.
+    pub fn namespace_object(&self, name: &str, labels: &dyn Labels, active: bool) -> NamespaceInclusion {
         if labels.get(EXCLUDE_LABEL) == Some("true") || !self.resource(NAMESPACES, false).is_included() {
-            return Tracking::Never;
+            return NamespaceInclusion::Never;
         }
         if !active {
-            return Tracking::WithItems;
+            return NamespaceInclusion::WithItems;
         }
-        let chosen_by_labels = self.selectors.as_ref().is_some_and(|any| any.iter().any(|s| s.matches(labels)));
+        let selected_by_labels = self.selectors.as_ref().is_some_and(|any| any.iter().any(|s| s.matches(labels)));
         let whole_cluster_by_labels = self.every_namespace && self.selectors.is_some();
-        if chosen_by_labels || (!whole_cluster_by_labels && self.namespaces.includes(name)) {
-            Tracking::Always
+        if selected_by_labels || (!whole_cluster_by_labels && self.namespaces.includes(name)) {
+            NamespaceInclusion::Always
         } else {
-            Tracking::WithItems
+            NamespaceInclusion::WithItems
         }
     }
 
-    /// Whether the whole cluster is selected: no namespace is left out.
+    /// Whether all namespaces are included.
     pub fn every_namespace(&self) -> bool {
         self.every_namespace
     }
 
-    /// Whether there is a label selector; a LIST with one does not tell how much remains.
+    /// Whether there is a label selector; a LIST with a selector has no `remainingItemCount`.
     pub fn has_selector(&self) -> bool {
         self.selectors.is_some()
     }
 
-    /// The namespaces to list one by one, if only literal names are included; None means the whole cluster.
+    /// The namespaces to list one by one if only literal names are included; `None` means the whole cluster.
     pub fn named_namespaces(&self) -> Option<Vec<&str>> {
         let names: Vec<&str> = self.namespaces.includes.iter().collect();
         let literal = !names.is_empty() && !names.iter().any(|name| crate::glob::has_wildcard(name));
         literal.then(|| names.into_iter().filter(|name| self.namespaces.includes(name)).collect())
     }
 
-    /// Objects that come first within their resource.
+    /// Objects backed up first within their resource.
     pub fn ordered(&self) -> &OrderedResources {
         &self.ordered
     }
 
-    fn skips(&self, item: &Item<'_>) -> Verdict {
+    fn check_exclusions(&self, item: &Item<'_>) -> FilterDecision {
         match self.purpose {
-            Purpose::Restore => Verdict::Include,
-            Purpose::Backup => unless(item.labels.get(EXCLUDE_LABEL) == Some("true"), Why::ExcludeLabel)
-                .and(|| unless(item.deleting, Why::Deleting)),
+            Purpose::Restore => FilterDecision::Include,
+            Purpose::Backup => {
+                exclude_if(item.labels.get(EXCLUDE_LABEL) == Some("true"), ExclusionReason::ExcludeLabel)
+                    .and(|| exclude_if(item.deleting, ExclusionReason::Deleting))
+            }
         }
     }
 
-    fn namespace_of(&self, item: &Item<'_>) -> Verdict {
+    fn check_namespace_of(&self, item: &Item<'_>) -> FilterDecision {
         match item.namespace {
             Some(namespace) => self.namespace(namespace),
             None if item.group_resource == NAMESPACES && self.purpose == Purpose::Restore => self.namespace(item.name),
-            None => Verdict::Include,
+            None => FilterDecision::Include,
         }
     }
 
-    /// Labels and names: a filter policy for this kind takes the place of the spec's selectors.
-    fn finer(&self, item: &Item<'_>) -> Verdict {
-        match self.fine.decide(item) {
-            Some(verdict) => verdict,
-            None => unless(!self.labels_match(item.labels), Why::Labels),
+    /// Labels and names: a filter policy for the kind replaces the selectors of the spec.
+    fn check_labels_and_names(&self, item: &Item<'_>) -> FilterDecision {
+        match self.filter_policies.decide(item) {
+            Some(decision) => decision,
+            None => exclude_if(!self.labels_match(item.labels), ExclusionReason::Labels),
         }
     }
 

@@ -1,9 +1,12 @@
 use plimsoll_select::glob::Glob;
-use plimsoll_select::includes::{IncludesExcludes, check, check_namespace, check_namespaces, check_scoped};
+use plimsoll_select::includes::{
+    IncludesExcludes, validate_includes_excludes, validate_namespace, validate_namespace_includes_excludes,
+    validate_scoped_includes_excludes,
+};
 use proptest::prelude::*;
 
 #[test]
-fn patterns_match_as_people_expect() {
+fn patterns_match() {
     for (pattern, name, expected) in [
         ("*", "anything", true),
         ("", "", true),
@@ -45,7 +48,7 @@ fn patterns_match_as_people_expect() {
 }
 
 #[test]
-fn excludes_win_and_no_includes_means_everything() {
+fn excludes_take_precedence_and_no_includes_means_everything() {
     for (includes, excludes, name, expected) in [
         (&[][..], &[][..], "foo", true),
         (&["*"], &[], "foo", true),
@@ -64,7 +67,7 @@ fn excludes_win_and_no_includes_means_everything() {
 }
 
 #[test]
-fn everything_means_that_nothing_is_left_out() {
+fn everything_is_included_if_nothing_is_excluded() {
     let cluster = ["app1".to_owned(), "app2".to_owned()];
     for (includes, excludes, everything, of_cluster) in [
         (&[][..], &[][..], true, true),
@@ -79,8 +82,8 @@ fn everything_means_that_nothing_is_left_out() {
         (&["app*"], &["app1"], false, false),
     ] {
         let filter = IncludesExcludes::new(includes, excludes).unwrap();
-        assert_eq!(filter.everything(), everything, "{includes:?} {excludes:?}");
-        assert_eq!(filter.everything_of(&cluster), of_cluster, "{includes:?} {excludes:?}");
+        assert_eq!(filter.includes_everything(), everything, "{includes:?} {excludes:?}");
+        assert_eq!(filter.includes_all_of(&cluster), of_cluster, "{includes:?} {excludes:?}");
     }
 }
 
@@ -89,7 +92,7 @@ fn strings(list: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn contradicting_lists_are_named() {
+fn contradictory_lists_are_errors() {
     for (includes, excludes, old, scoped) in [
         (&["*"][..], &[][..], 0, 0),
         (&["foo", "*"], &[], 1, 1),
@@ -100,26 +103,26 @@ fn contradicting_lists_are_named() {
         (&["foo", "*"], &["*"], 3, 3),
     ] {
         let (includes, excludes) = (strings(includes), strings(excludes));
-        assert_eq!(check(&includes, &excludes).len(), old, "{includes:?} {excludes:?}");
-        assert_eq!(check_scoped(&includes, &excludes).len(), scoped, "{includes:?} {excludes:?}");
+        assert_eq!(validate_includes_excludes(&includes, &excludes).len(), old, "{includes:?} {excludes:?}");
+        assert_eq!(validate_scoped_includes_excludes(&includes, &excludes).len(), scoped, "{includes:?} {excludes:?}");
     }
     assert_eq!(
-        check(&strings(&["bar"]), &strings(&["bar"])),
+        validate_includes_excludes(&strings(&["bar"]), &strings(&["bar"])),
         ["excludes list cannot contain an item in the includes list: bar"]
     );
-    assert_eq!(check_namespaces(&strings(&["Bad"]), &[]).len(), 1);
+    assert_eq!(validate_namespace_includes_excludes(&strings(&["Bad"]), &[]).len(), 1);
 }
 
 #[test]
-fn namespace_names_and_patterns_are_checked() {
+fn namespace_names_and_patterns_are_validated() {
     for good in ["", "*", "prod", "prod-*", "prod-?", "app-[123]", "app-[a-c]", "a*b*c"] {
-        assert_eq!(check_namespace(good), Ok(()), "{good}");
+        assert_eq!(validate_namespace(good), Ok(()), "{good}");
     }
     let long = "a".repeat(64);
     for bad in
         ["a|b", "a(b", "!a", "{a}", "a,b", "a**", "a[b", "a[]", "ab]", "Upper", "-a", "a-", "a_b", "a.b", long.as_str()]
     {
-        assert!(check_namespace(bad).is_err(), "{bad}");
+        assert!(validate_namespace(bad).is_err(), "{bad}");
     }
 }
 
@@ -139,9 +142,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_excluded_is_never_included(includes in prop::collection::vec("[a-c*]{1,3}", 0..4), excludes in prop::collection::vec("[a-c*]{1,3}", 0..4), name in "[a-c]{1,3}") {
+    fn an_excluded_name_is_never_included(includes in prop::collection::vec("[a-c*]{1,3}", 0..4), excludes in prop::collection::vec("[a-c*]{1,3}", 0..4), name in "[a-c]{1,3}") {
         let filter = IncludesExcludes::new(&includes, &excludes).unwrap();
         prop_assert!(!(filter.includes(&name) && filter.excludes.matches(&name)));
-        prop_assert!(!filter.everything() || filter.includes(&name));
+        prop_assert!(!filter.includes_everything() || filter.includes(&name));
     }
 }

@@ -47,7 +47,7 @@ fn selectors_match_as_the_api_server_does() {
 }
 
 #[test]
-fn a_bad_selector_names_the_bad_part() {
+fn an_invalid_selector_names_the_invalid_part() {
     for (text, part) in [
         (",", ","),
         ("app=web,", "app=web,"),
@@ -71,7 +71,7 @@ fn a_bad_selector_names_the_bad_part() {
 }
 
 #[test]
-fn text_becomes_the_selector_of_a_spec() {
+fn text_parses_into_the_selector_of_a_spec() {
     for (text, expected) in [
         ("", json!({})),
         ("app=web", json!({"matchLabels": {"app": "web"}})),
@@ -93,7 +93,7 @@ fn text_becomes_the_selector_of_a_spec() {
 }
 
 #[test]
-fn expressions_of_a_spec_are_checked() {
+fn expressions_of_a_spec_are_validated() {
     let selector = |value: Value| -> LabelSelector { serde_json::from_value(value).unwrap() };
     for (expression, good) in [
         (json!({"key": "a", "operator": "In", "values": ["x"]}), true),

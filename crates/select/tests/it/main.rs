@@ -1,4 +1,4 @@
-//! Tests of the decisions, as tables.
+//! Tests of selection, order and patches, as tables.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,8 +8,8 @@
 
 mod includes;
 mod labels;
-mod modifiers;
-mod order;
-mod policies;
+mod resource_modifiers;
+mod resource_order;
+mod resource_policies;
 mod selection;
-mod strategic;
+mod strategic_merge_patch;

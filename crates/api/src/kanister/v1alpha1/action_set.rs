@@ -1,4 +1,4 @@
-//! `ActionSet`: actions to run now.
+//! `ActionSet`: a request to run actions of blueprints.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use kube::CustomResource;
 use serde_json::Value;
 
 use super::{Artifact, ObjectReference};
-use crate::macros::{free_enum, wire_struct};
+use crate::macros::{string_enum, wire_struct};
 use crate::summary::ProgressSummary;
 
 wire_struct! {
@@ -16,11 +16,11 @@ wire_struct! {
     #[kube(
         group = "cr.kanister.io", version = "v1alpha1", kind = "ActionSet", plural = "actionsets", namespaced,
         status = "ActionSetStatus",
-        doc = "Actions of blueprints, to be run now.",
+        doc = "A request to run actions of blueprints.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct ActionSetSpec {
-        /// What to do; all of them run at the same time.
+        /// Actions to run, all at the same time.
         pub actions: Vec<ActionSpec>,
     }
 
@@ -28,17 +28,17 @@ wire_struct! {
     pub struct ActionSpec {
         /// Name of the action in the blueprint.
         pub name: Option<String>,
-        /// What it is done to.
+        /// Object the action runs on.
         pub object: Option<ObjectReference>,
         /// Name of the blueprint, in the ActionSet's namespace.
         pub blueprint: Option<String>,
-        /// What earlier actions left, by name.
+        /// Input artifacts by name.
         pub artifacts: BTreeMap<String, Artifact>,
         /// ConfigMaps the templates use, by name.
         pub config_maps: BTreeMap<String, ObjectReference>,
         /// Secrets the templates use, by name.
         pub secrets: BTreeMap<String, ObjectReference>,
-        /// Where data goes to and comes from.
+        /// Profile: where data is stored.
         pub profile: Option<ObjectReference>,
         /// Kopia server of Kanister before 0.120; tolerated.
         pub repository_server: Option<ObjectReference>,
@@ -55,13 +55,13 @@ wire_struct! {
         pub pod_annotations: BTreeMap<String, String>,
     }
 
-    /// How far the actions are.
+    /// Status of an ActionSet.
     pub struct ActionSetStatus {
         /// State of all actions together.
         pub state: Option<ActionState>,
         /// The actions, in the order of the spec.
         pub actions: Vec<ActionStatus>,
-        /// Why they failed.
+        /// Why the actions failed.
         pub error: Option<ErrorMessage>,
         /// Progress of all actions together.
         pub progress: Option<ActionProgress>,
@@ -71,21 +71,21 @@ wire_struct! {
         pub plimsoll: Option<ProgressSummary>,
     }
 
-    /// How far one action is.
+    /// Status of one action.
     pub struct ActionStatus {
         /// Name of the action in the blueprint.
         pub name: Option<String>,
-        /// What it is done to.
+        /// Object the action runs on.
         pub object: Option<ObjectReference>,
         /// Name of the blueprint.
         pub blueprint: Option<String>,
         /// Its phases, in order.
         pub phases: Vec<Phase>,
-        /// What the action leaves, by name; templates until it has ended well.
+        /// Output artifacts by name; templates until the action is complete.
         pub artifacts: BTreeMap<String, Artifact>,
-        /// The phase that runs at the end whatever happened.
+        /// The phase that runs last, whether or not the others failed.
         pub defer_phase: Option<Phase>,
-        /// Plimsoll: how far this action is.
+        /// Plimsoll: progress of this action.
         pub progress: Option<ActionProgress>,
     }
 
@@ -98,11 +98,11 @@ wire_struct! {
         /// What its function returned.
         #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
         pub output: BTreeMap<String, Value>,
-        /// How far it is.
+        /// Progress of the phase.
         pub progress: Option<PhaseProgress>,
     }
 
-    /// How far a phase is.
+    /// Progress of a phase.
     pub struct PhaseProgress {
         /// Percent done with two decimals: `43.33`.
         pub progress_percent: Option<String>,
@@ -120,7 +120,7 @@ wire_struct! {
         pub last_transition_time: Option<Time>,
     }
 
-    /// How far an ActionSet, or one of its actions, is.
+    /// Progress of an ActionSet or of one of its actions.
     pub struct ActionProgress {
         /// Phase that runs now.
         pub running_phase: Option<String>,
@@ -142,12 +142,12 @@ wire_struct! {
 
     /// Why something failed.
     pub struct ErrorMessage {
-        /// For people.
+        /// Human-readable message.
         pub message: Option<String>,
     }
 }
 
-free_enum! {
+string_enum! {
     /// State of an ActionSet or of a phase.
     pub enum ActionState {
         Pending = "pending",
@@ -158,7 +158,7 @@ free_enum! {
 }
 
 impl ActionState {
-    /// Whether it will not change any more.
+    /// Whether the state is final.
     pub fn is_ended(&self) -> bool {
         matches!(self, Self::Complete | Self::Failed)
     }

@@ -1,4 +1,4 @@
-//! `Blueprint`: how actions are done. Its fields sit at the top level of the object.
+//! `Blueprint`: actions and their phases. It has no spec: its fields are at the top level of the object.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::wire::{self, Extra};
     plural = "blueprints",
     namespaced,
     no_spec,
-    doc = "How the actions on an application are done, phase by phase.",
+    doc = "Actions on an application, each a list of phases.",
     derive = "Default",
     derive = "PartialEq"
 )]
@@ -29,8 +29,8 @@ pub struct BlueprintFields {
     /// The actions, by name.
     #[serde(deserialize_with = "wire::null_as_default", skip_serializing_if = "wire::is_absent")]
     pub actions: BTreeMap<String, BlueprintAction>,
-    /// What was there and is not declared above; written back as it was.
-    #[serde(flatten, deserialize_with = "wire::undeclared_at_top")]
+    /// Unknown fields, written back unchanged.
+    #[serde(flatten, deserialize_with = "wire::unknown_top_level_fields")]
     pub extra: Extra,
 }
 
@@ -47,11 +47,11 @@ wire_struct! {
         pub secret_names: Vec<String>,
         /// Artifacts it uses; for readers only.
         pub input_artifact_names: Vec<String>,
-        /// Artifacts it leaves, as templates.
+        /// Output artifacts, as templates.
         pub output_artifacts: BTreeMap<String, Artifact>,
-        /// What is done, one after another.
+        /// The phases, run in order.
         pub phases: Vec<BlueprintPhase>,
-        /// What is done at the end whatever happened.
+        /// The phase that runs last, whether or not the others failed.
         pub defer_phase: Option<BlueprintPhase>,
     }
 

@@ -10,7 +10,7 @@ use super::ObjectReference;
 use crate::macros::wire_struct;
 use crate::wire::{self, Extra};
 
-/// A place for data and how to reach it.
+/// A location for data and its credentials.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cr.kanister.io",
@@ -19,32 +19,32 @@ use crate::wire::{self, Extra};
     plural = "profiles",
     namespaced,
     no_spec,
-    doc = "A place where blueprints keep data, and the credentials for it.",
+    doc = "A location where blueprints store data, and its credentials.",
     derive = "Default",
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProfileFields {
-    /// The place.
+    /// The location.
     #[serde(deserialize_with = "wire::null_as_default", skip_serializing_if = "wire::is_absent")]
     pub location: Option<Location>,
-    /// Where its credentials are.
+    /// Its credentials.
     #[serde(deserialize_with = "wire::null_as_default", skip_serializing_if = "wire::is_absent")]
     pub credential: Option<Credential>,
-    /// Whether certificates are not checked.
+    /// Whether certificates are not verified.
     #[serde(
         rename = "skipSSLVerify",
         deserialize_with = "wire::null_as_default",
         skip_serializing_if = "wire::is_absent"
     )]
     pub skip_ssl_verify: Option<bool>,
-    /// What was there and is not declared above; written back as it was.
-    #[serde(flatten, deserialize_with = "wire::undeclared_at_top")]
+    /// Unknown fields, written back unchanged.
+    #[serde(flatten, deserialize_with = "wire::unknown_top_level_fields")]
     pub extra: Extra,
 }
 
 wire_struct! {
-    /// A place for data.
+    /// A location for data.
     pub struct Location {
         /// Kind of store: `s3Compliant`, `gcs`, `azure` or `kopia`.
         #[serde(rename = "type")]
@@ -59,14 +59,14 @@ wire_struct! {
         pub region: Option<String>,
     }
 
-    /// Where credentials are.
+    /// References to credentials.
     pub struct Credential {
         /// Which of the following: `keyPair`, `secret` or `kopia`.
         #[serde(rename = "type")]
         pub type_: Option<String>,
         /// A name and a key.
         pub key_pair: Option<KeyPair>,
-        /// A secret of a type Kanister knows.
+        /// A secret of a type that Kanister supports.
         pub secret: Option<ObjectReference>,
         /// A Kopia server.
         pub kopia_server_secret: Option<KopiaServerSecret>,
@@ -82,7 +82,7 @@ wire_struct! {
         pub secret: Option<ObjectReference>,
     }
 
-    /// How to log in to a Kopia server.
+    /// Credentials of a Kopia server.
     pub struct KopiaServerSecret {
         /// User.
         pub username: Option<String>,

@@ -1,4 +1,4 @@
-//! `Backup`: a copy of cluster state at one moment.
+//! `Backup`: a copy of cluster state at one point in time.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,27 @@ wire_struct! {
     #[derive(CustomResource)]
     #[kube(
         group = "velero.io", version = "v1", kind = "Backup", plural = "backups", namespaced, status = "BackupStatus",
-        doc = "A copy of cluster state at one moment: objects and, where asked for, the data of their volumes.",
+        doc = "A copy of cluster state at one point in time: objects and, if requested, the data of their volumes.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct BackupSpec {
-        /// Metadata for the Backup that a Schedule makes from this template.
+        /// Metadata of the Backup that a Schedule creates from this template.
         pub metadata: Option<BackupMetadata>,
         /// Namespaces whose objects are backed up; empty or `*` is all of them.
         pub included_namespaces: Vec<String>,
-        /// Namespaces left out.
+        /// Namespaces excluded.
         pub excluded_namespaces: Vec<String>,
         /// Resource types backed up; empty or `*` is all of them. Not to be mixed with the scoped lists.
         pub included_resources: Vec<String>,
-        /// Resource types left out. Not to be mixed with the scoped lists.
+        /// Resource types excluded. Not to be mixed with the scoped lists.
         pub excluded_resources: Vec<String>,
         /// Cluster-scoped resource types backed up.
         pub included_cluster_scoped_resources: Vec<String>,
-        /// Cluster-scoped resource types left out.
+        /// Cluster-scoped resource types excluded.
         pub excluded_cluster_scoped_resources: Vec<String>,
         /// Namespaced resource types backed up.
         pub included_namespace_scoped_resources: Vec<String>,
-        /// Namespaced resource types left out.
+        /// Namespaced resource types excluded.
         pub excluded_namespace_scoped_resources: Vec<String>,
         /// Only objects with these labels. Not together with `orLabelSelectors`.
         pub label_selector: Option<LabelSelector>,
@@ -63,9 +63,9 @@ wire_struct! {
         pub ordered_resources: BTreeMap<String, String>,
         /// How long to wait for a CSI snapshot to be ready.
         pub csi_snapshot_timeout: Option<GoDuration>,
-        /// How long to wait for operations that plugins run in the background.
+        /// How long to wait for asynchronous plugin operations.
         pub item_operation_timeout: Option<GoDuration>,
-        /// ConfigMap with volume policies and filters.
+        /// ConfigMap with resource policies.
         pub resource_policy: Option<TypedLocalObjectReference>,
         /// Whether the data of snapshots is moved to the storage location.
         pub snapshot_move_data: Option<bool>,
@@ -78,7 +78,7 @@ wire_struct! {
         pub volume_group_snapshot_label_key: Option<String>,
     }
 
-    /// Metadata of a backup made from a template.
+    /// Metadata of a backup created from a template.
     pub struct BackupMetadata {
         /// Labels to set.
         pub labels: BTreeMap<String, String>,
@@ -90,7 +90,7 @@ wire_struct! {
         pub parallel_files_upload: Option<i64>,
     }
 
-    /// How far a backup is and how it ended.
+    /// Status of a backup.
     pub struct BackupStatus {
         /// Major version of the backup format; superseded by `formatVersion`.
         pub version: Option<i64>,
@@ -100,17 +100,17 @@ wire_struct! {
         pub expiration: Option<Time>,
         /// State of the backup.
         pub phase: Option<BackupPhase>,
-        /// Place in the queue while `Queued`.
+        /// Position in the queue while `Queued`.
         pub queue_position: Option<i64>,
-        /// What is wrong with the spec, one line for each fault.
+        /// Validation errors of the spec.
         pub validation_errors: Vec<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
-        /// Native volume snapshots begun.
+        /// Native volume snapshots started.
         pub volume_snapshots_attempted: Option<i64>,
-        /// Native volume snapshots finished.
+        /// Native volume snapshots completed.
         pub volume_snapshots_completed: Option<i64>,
         /// Why the whole backup failed.
         pub failure_reason: Option<String>,
@@ -118,17 +118,17 @@ wire_struct! {
         pub warnings: Option<i64>,
         /// Number of errors.
         pub errors: Option<i64>,
-        /// Items planned and settled.
+        /// Item progress.
         pub progress: Option<BackupProgress>,
-        /// CSI snapshots begun.
+        /// CSI snapshots started.
         pub csi_volume_snapshots_attempted: Option<i64>,
-        /// CSI snapshots finished.
+        /// CSI snapshots completed.
         pub csi_volume_snapshots_completed: Option<i64>,
-        /// Background operations of plugins begun.
+        /// Asynchronous plugin operations started.
         pub backup_item_operations_attempted: Option<i64>,
-        /// Background operations of plugins finished well.
+        /// Asynchronous plugin operations completed.
         pub backup_item_operations_completed: Option<i64>,
-        /// Background operations of plugins that failed.
+        /// Asynchronous plugin operations that failed.
         pub backup_item_operations_failed: Option<i64>,
         /// Hooks run.
         pub hook_status: Option<HookStatus>,
@@ -144,7 +144,7 @@ wire_struct! {
         pub total_items: Option<i64>,
         /// Items written to the backup.
         pub items_backed_up: Option<i64>,
-        /// Plimsoll: items passed over.
+        /// Plimsoll: items skipped.
         pub items_skipped: Option<i64>,
         /// Plimsoll: items that failed.
         pub items_failed: Option<i64>,
@@ -152,7 +152,7 @@ wire_struct! {
 
     /// Hooks of a backup or restore.
     pub struct HookStatus {
-        /// Hooks run, well or not.
+        /// Hooks run, successfully or not.
         pub hooks_attempted: Option<i64>,
         /// Hooks that failed.
         pub hooks_failed: Option<i64>,
@@ -179,14 +179,14 @@ open_enum! {
 }
 
 impl BackupPhase {
-    /// Whether the backup will not change any more, but for its deletion.
+    /// Whether the phase is final, except for deletion.
     pub fn is_ended(&self) -> bool {
         matches!(self, Self::FailedValidation | Self::Completed | Self::PartiallyFailed | Self::Failed)
     }
 }
 
 impl Backup {
-    /// The phase, where an object nobody has touched yet is `New`.
+    /// The phase; `New` if the object has no status yet.
     pub fn phase(&self) -> BackupPhase {
         self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Where backups and snapshots are kept.
+//! `BackupStorageLocation` and `VolumeSnapshotLocation`: where backups and snapshots are stored.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::go::GoDuration;
 use crate::macros::{open_enum, wire_struct};
 
 wire_struct! {
-    /// A place in an object store, and how to reach it.
+    /// A location in an object store, and how to reach it.
     #[derive(CustomResource)]
     #[kube(
         group = "velero.io", version = "v1", kind = "BackupStorageLocation", plural = "backupstoragelocations",
         shortname = "bsl", namespaced, status = "BackupStorageLocationStatus",
-        doc = "A place in an object store where backups are kept.",
+        doc = "A location in an object store where backups are stored.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct BackupStorageLocationSpec {
@@ -72,7 +72,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v1", kind = "VolumeSnapshotLocation", plural = "volumesnapshotlocations",
         shortname = "vsl", namespaced, status = "VolumeSnapshotLocationStatus",
-        doc = "A place where a provider keeps volume snapshots.",
+        doc = "A location where a provider stores volume snapshots.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct VolumeSnapshotLocationSpec {

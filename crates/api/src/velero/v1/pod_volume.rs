@@ -1,4 +1,4 @@
-//! `PodVolumeBackup` and `PodVolumeRestore`: the files of one pod volume on their way.
+//! `PodVolumeBackup` and `PodVolumeRestore`: file-system backup and restore of one pod volume.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v1", kind = "PodVolumeBackup", plural = "podvolumebackups", namespaced,
         status = "PodVolumeBackupStatus",
-        doc = "The files of one pod volume on their way into a repository.",
+        doc = "A file-system backup of one pod volume.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct PodVolumeBackupSpec {
@@ -39,7 +39,7 @@ wire_struct! {
         pub cancel: Option<bool>,
     }
 
-    /// How far a pod volume backup is and how it ended.
+    /// Status of a pod volume backup.
     pub struct PodVolumeBackupStatus {
         /// State of the transfer.
         pub phase: Option<TransferPhase>,
@@ -48,17 +48,17 @@ wire_struct! {
         /// Snapshot in the repository.
         #[serde(rename = "snapshotID")]
         pub snapshot_id: Option<String>,
-        /// Why it stands as it does.
+        /// Human-readable detail of the phase.
         pub message: Option<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
-        /// Bytes planned and moved.
+        /// Byte progress.
         pub progress: Option<TransferProgress>,
         /// Bytes that were not in the repository before.
         pub incremental_bytes: Option<i64>,
-        /// When a node took it up.
+        /// When a node accepted it.
         pub accepted_timestamp: Option<Time>,
         /// Plimsoll: rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
@@ -69,7 +69,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v1", kind = "PodVolumeRestore", plural = "podvolumerestores", namespaced,
         status = "PodVolumeRestoreStatus",
-        doc = "The files of one pod volume on their way out of a repository.",
+        doc = "A file-system restore of one pod volume.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct PodVolumeRestoreSpec {
@@ -96,19 +96,19 @@ wire_struct! {
         pub cancel: Option<bool>,
     }
 
-    /// How far a pod volume restore is and how it ended.
+    /// Status of a pod volume restore.
     pub struct PodVolumeRestoreStatus {
         /// State of the transfer.
         pub phase: Option<TransferPhase>,
-        /// Why it stands as it does.
+        /// Human-readable detail of the phase.
         pub message: Option<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
-        /// Bytes planned and moved.
+        /// Byte progress.
         pub progress: Option<TransferProgress>,
-        /// When a node took it up.
+        /// When a node accepted it.
         pub accepted_timestamp: Option<Time>,
         /// Node that does the work.
         pub node: Option<String>,
@@ -147,21 +147,21 @@ open_enum! {
 }
 
 impl TransferPhase {
-    /// Whether the transfer will not change any more.
+    /// Whether the phase is final.
     pub fn is_ended(&self) -> bool {
         matches!(self, Self::Canceled | Self::Completed | Self::Failed)
     }
 }
 
 impl PodVolumeBackup {
-    /// The phase, where an object nobody has touched yet is `New`.
+    /// The phase; `New` if the object has no status yet.
     pub fn phase(&self) -> TransferPhase {
         self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
     }
 }
 
 impl PodVolumeRestore {
-    /// The phase, where an object nobody has touched yet is `New`.
+    /// The phase; `New` if the object has no status yet.
     pub fn phase(&self) -> TransferPhase {
         self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! `BackupRepository`: where the volumes of one namespace are kept.
+//! `BackupRepository`: stores the volume data of one namespace.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::go::GoDuration;
 use crate::macros::{open_enum, wire_struct};
 
 wire_struct! {
-    /// Whose volumes a repository holds, and where.
+    /// The namespace and location of a repository.
     #[derive(CustomResource)]
     #[kube(
         group = "velero.io", version = "v1", kind = "BackupRepository", plural = "backuprepositories", namespaced,
@@ -47,9 +47,9 @@ wire_struct! {
 
     /// One run of maintenance.
     pub struct RepositoryMaintenance {
-        /// How it ended.
+        /// Result.
         pub result: Option<MaintenanceResult>,
-        /// When it began.
+        /// When it started.
         pub start_timestamp: Option<Time>,
         /// When it ended.
         pub complete_timestamp: Option<Time>,
@@ -66,7 +66,7 @@ open_enum! {
         NotReady = "NotReady",
     }
 
-    /// How maintenance ended.
+    /// Result of maintenance.
     pub enum MaintenanceResult {
         Succeeded = "Succeeded",
         Failed = "Failed",

@@ -1,4 +1,4 @@
-//! Objects a command-line client creates to ask the server for something.
+//! Requests that a command-line client creates for the server.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
@@ -12,7 +12,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v1", kind = "DeleteBackupRequest", plural = "deletebackuprequests", namespaced,
         status = "DeleteBackupRequestStatus",
-        doc = "Asks the server to delete a backup and all that belongs to it.",
+        doc = "A request to delete a backup and everything that belongs to it.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct DeleteBackupRequestSpec {
@@ -20,11 +20,11 @@ wire_struct! {
         pub backup_name: Option<String>,
     }
 
-    /// How far a deletion is.
+    /// Status of a deletion.
     pub struct DeleteBackupRequestStatus {
         /// State of the request.
         pub phase: Option<DeleteBackupRequestPhase>,
-        /// What went wrong.
+        /// Errors of the deletion.
         pub errors: Vec<String>,
         /// Plimsoll: rate, time left, stalls.
         pub plimsoll: Option<ProgressSummary>,
@@ -35,7 +35,7 @@ wire_struct! {
     #[kube(
         group = "velero.io", version = "v1", kind = "DownloadRequest", plural = "downloadrequests", namespaced,
         status = "DownloadRequestStatus",
-        doc = "Asks the server for a link to a file of a backup or restore.",
+        doc = "A request for a link to a file of a backup or restore.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct DownloadRequestSpec {
@@ -58,27 +58,27 @@ wire_struct! {
         /// Signed address of the file.
         #[serde(rename = "downloadURL")]
         pub download_url: Option<String>,
-        /// When the link ends.
+        /// When the link expires.
         pub expiration: Option<Time>,
         /// Plimsoll: why there is no link.
         pub message: Option<String>,
     }
 
-    /// Nothing to say.
+    /// Empty.
     #[derive(CustomResource)]
     #[kube(
         group = "velero.io", version = "v1", kind = "ServerStatusRequest", plural = "serverstatusrequests",
         shortname = "ssr", namespaced, status = "ServerStatusRequestStatus",
-        doc = "Asks the server for its version and plugins.",
+        doc = "A request for the version and plugins of the server.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct ServerStatusRequestSpec {}
 
-    /// What the server says of itself.
+    /// Version and plugins of the server.
     pub struct ServerStatusRequestStatus {
         /// State of the request.
         pub phase: Option<RequestPhase>,
-        /// When it was answered.
+        /// When it was processed.
         pub processed_timestamp: Option<Time>,
         /// Version of the server.
         pub server_version: Option<String>,

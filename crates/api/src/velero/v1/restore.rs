@@ -1,4 +1,4 @@
-//! `Restore`: objects of a backup brought into a cluster.
+//! `Restore`: restores objects of a backup into a cluster.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ wire_struct! {
     #[derive(CustomResource)]
     #[kube(
         group = "velero.io", version = "v1", kind = "Restore", plural = "restores", namespaced, status = "RestoreStatus",
-        doc = "Objects of a backup, and the data of their volumes, brought into a cluster.",
+        doc = "A restore of objects of a backup, and of the data of their volumes, into a cluster.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct RestoreSpec {
@@ -26,11 +26,11 @@ wire_struct! {
         pub schedule_name: Option<String>,
         /// Namespaces whose objects are restored; empty or `*` is all of them.
         pub included_namespaces: Vec<String>,
-        /// Namespaces left out.
+        /// Namespaces excluded.
         pub excluded_namespaces: Vec<String>,
         /// Resource types restored; empty or `*` is all of them.
         pub included_resources: Vec<String>,
-        /// Resource types left out.
+        /// Resource types excluded.
         pub excluded_resources: Vec<String>,
         /// From namespace in the backup to namespace in the cluster.
         pub namespace_mapping: BTreeMap<String, String>,
@@ -51,11 +51,11 @@ wire_struct! {
         pub hooks: Option<RestoreHooks>,
         /// What happens to objects that exist already: `none` or `update`.
         pub existing_resource_policy: Option<String>,
-        /// How long to wait for operations that plugins run in the background.
+        /// How long to wait for asynchronous plugin operations.
         pub item_operation_timeout: Option<GoDuration>,
-        /// ConfigMap with rules that change objects on their way.
+        /// ConfigMap with resource modifiers.
         pub resource_modifier: Option<TypedLocalObjectReference>,
-        /// ConfigMap with filter policies.
+        /// ConfigMap with resource policies.
         pub resource_policy: Option<TypedLocalObjectReference>,
         /// Settings of the uploader.
         pub uploader_config: Option<UploaderConfigForRestore>,
@@ -65,7 +65,7 @@ wire_struct! {
     pub struct RestoreStatusSpec {
         /// Resource types included; empty or `*` is all of them.
         pub included_resources: Vec<String>,
-        /// Resource types left out.
+        /// Resource types excluded.
         pub excluded_resources: Vec<String>,
     }
 
@@ -77,11 +77,11 @@ wire_struct! {
         pub parallel_files_download: Option<i64>,
     }
 
-    /// How far a restore is and how it ended.
+    /// Status of a restore.
     pub struct RestoreStatus {
         /// State of the restore.
         pub phase: Option<RestorePhase>,
-        /// What is wrong with the spec, one line for each fault.
+        /// Validation errors of the spec.
         pub validation_errors: Vec<String>,
         /// Number of warnings.
         pub warnings: Option<i64>,
@@ -89,17 +89,17 @@ wire_struct! {
         pub errors: Option<i64>,
         /// Why the whole restore failed.
         pub failure_reason: Option<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
-        /// Items planned and settled.
+        /// Item progress.
         pub progress: Option<RestoreProgress>,
-        /// Background operations of plugins begun.
+        /// Asynchronous plugin operations started.
         pub restore_item_operations_attempted: Option<i64>,
-        /// Background operations of plugins finished well.
+        /// Asynchronous plugin operations completed.
         pub restore_item_operations_completed: Option<i64>,
-        /// Background operations of plugins that failed.
+        /// Asynchronous plugin operations that failed.
         pub restore_item_operations_failed: Option<i64>,
         /// Hooks run.
         pub hook_status: Option<HookStatus>,
@@ -115,7 +115,7 @@ wire_struct! {
         pub total_items: Option<i64>,
         /// Items that are in the cluster now.
         pub items_restored: Option<i64>,
-        /// Plimsoll: items passed over.
+        /// Plimsoll: items skipped.
         pub items_skipped: Option<i64>,
         /// Plimsoll: items that failed.
         pub items_failed: Option<i64>,
@@ -139,14 +139,14 @@ open_enum! {
 }
 
 impl RestorePhase {
-    /// Whether the restore will not change any more.
+    /// Whether the phase is final.
     pub fn is_ended(&self) -> bool {
         matches!(self, Self::FailedValidation | Self::Completed | Self::PartiallyFailed | Self::Failed)
     }
 }
 
 impl Restore {
-    /// The phase, where an object nobody has touched yet is `New`.
+    /// The phase; `New` if the object has no status yet.
     pub fn phase(&self) -> RestorePhase {
         self.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
     }

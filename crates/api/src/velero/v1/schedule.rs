@@ -1,4 +1,4 @@
-//! `Schedule`: backups made again and again.
+//! `Schedule`: recurring backups.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
@@ -11,31 +11,31 @@ wire_struct! {
     #[derive(CustomResource)]
     #[kube(
         group = "velero.io", version = "v1", kind = "Schedule", plural = "schedules", namespaced, status = "ScheduleStatus",
-        doc = "Backups made again and again, as a cron expression says.",
+        doc = "Recurring backups, at the times of a cron expression.",
         derive = "Default", derive = "PartialEq"
     )]
     pub struct ScheduleSpec {
-        /// The backup to make.
+        /// Spec of the backups to create.
         pub template: Option<BackupSpec>,
         /// Cron expression.
         pub schedule: Option<String>,
         /// Whether backups belong to the schedule and are deleted with it.
         pub use_owner_references_in_backup: Option<bool>,
-        /// Whether the schedule makes no backups for now.
+        /// Whether the schedule is paused.
         pub paused: Option<bool>,
-        /// Whether a backup that is due when the schedule is created or unpaused is left out.
+        /// Whether a backup that is due when the schedule is created or unpaused is skipped.
         pub skip_immediately: Option<bool>,
     }
 
-    /// What a schedule did last.
+    /// Status of a schedule.
     pub struct ScheduleStatus {
         /// State of the schedule.
         pub phase: Option<SchedulePhase>,
-        /// When it last made a backup.
+        /// When it last created a backup.
         pub last_backup: Option<Time>,
-        /// When it last left one out.
+        /// When it last skipped a backup.
         pub last_skipped: Option<Time>,
-        /// What is wrong with the spec, one line for each fault.
+        /// Validation errors of the spec.
         pub validation_errors: Vec<String>,
     }
 }

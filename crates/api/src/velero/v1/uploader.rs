@@ -1,4 +1,4 @@
-//! The settings of uploaders. In a Backup or Restore they have types; on a transfer they travel as strings.
+//! The settings of uploaders: typed in a Backup or Restore, a map of strings in a volume transfer.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const WRITE_SPARSE_FILES: &str = "WriteSparseFiles";
 pub type UploaderSettings = BTreeMap<String, String>;
 
 impl UploaderConfigForBackup {
-    /// As they travel. What nobody asked for is left to whoever moves the data.
+    /// The settings as a map of strings. Unset ones are absent: the data mover uses its default.
     pub fn settings(&self) -> UploaderSettings {
         let parallel = self.parallel_files_upload.filter(|number| *number > 0);
         parallel.map(|number| (PARALLEL_FILES_UPLOAD.to_owned(), number.to_string())).into_iter().collect()
@@ -20,7 +20,7 @@ impl UploaderConfigForBackup {
 }
 
 impl UploaderConfigForRestore {
-    /// As they travel. What nobody asked for is left to whoever moves the data.
+    /// The settings as a map of strings. Unset ones are absent: the data mover uses its default.
     pub fn settings(&self) -> UploaderSettings {
         let parallel = self.parallel_files_download.filter(|number| *number > 0);
         let parallel = parallel.map(|number| (PARALLEL_FILES_DOWNLOAD.to_owned(), number.to_string()));
@@ -29,29 +29,29 @@ impl UploaderConfigForRestore {
     }
 }
 
-/// How many files are uploaded at a time, if somebody asked for a number.
+/// How many files are uploaded at a time, if set.
 pub fn parallel_files_upload(settings: &UploaderSettings) -> Result<Option<u32>, String> {
-    number(settings, PARALLEL_FILES_UPLOAD)
+    parse_number(settings, PARALLEL_FILES_UPLOAD)
 }
 
-/// How many files are downloaded at a time, if somebody asked for a number.
+/// How many files are downloaded at a time, if set.
 pub fn parallel_files_download(settings: &UploaderSettings) -> Result<Option<u32>, String> {
-    number(settings, PARALLEL_FILES_DOWNLOAD)
+    parse_number(settings, PARALLEL_FILES_DOWNLOAD)
 }
 
-/// Whether blocks of zeros are written as holes, if somebody asked for either.
+/// Whether blocks of zeros are written as holes, if set.
 pub fn write_sparse_files(settings: &UploaderSettings) -> Result<Option<bool>, String> {
-    read(settings, WRITE_SPARSE_FILES)
+    parse(settings, WRITE_SPARSE_FILES)
 }
 
-/// Velero writes 0 where nobody asked.
-fn number(settings: &UploaderSettings, key: &str) -> Result<Option<u32>, String> {
-    Ok(read(settings, key)?.filter(|number| *number > 0))
+/// A number above zero. Velero writes 0 for an unset number.
+fn parse_number(settings: &UploaderSettings, key: &str) -> Result<Option<u32>, String> {
+    Ok(parse(settings, key)?.filter(|number| *number > 0))
 }
 
-fn read<T: std::str::FromStr>(settings: &UploaderSettings, key: &str) -> Result<Option<T>, String> {
+fn parse<T: std::str::FromStr>(settings: &UploaderSettings, key: &str) -> Result<Option<T>, String> {
     let value = settings.get(key);
-    value.map(|text| text.parse().map_err(|_| format!("uploader setting {key}: {text:?} is not usable"))).transpose()
+    value.map(|text| text.parse().map_err(|_| format!("invalid uploader setting {key}: {text:?}"))).transpose()
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_arrive_as_they_were_meant() {
+    fn settings_survive_the_conversion_to_strings() {
         let of =
             |parallel| UploaderConfigForBackup { parallel_files_upload: parallel, ..Default::default() }.settings();
         assert_eq!(parallel_files_upload(&of(Some(7))), Ok(Some(7)));
@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_spelled_as_velero_spells_them_and_refused_by_name() {
+    fn settings_have_velero_names_and_an_invalid_value_is_an_error() {
         let of = |key: &str, value: &str| UploaderSettings::from([(key.to_owned(), value.to_owned())]);
         assert_eq!(parallel_files_upload(&of("ParallelFilesUpload", "10")), Ok(Some(10)));
         assert_eq!(parallel_files_upload(&of("ParallelFilesUpload", "0")), Ok(None));
         assert_eq!(parallel_files_download(&of("ParallelFilesDownload", "10")), Ok(Some(10)));
         assert_eq!(write_sparse_files(&of("WriteSparseFiles", "true")), Ok(Some(true)));
-        let refused = parallel_files_upload(&of("ParallelFilesUpload", "many")).unwrap_err();
-        assert_eq!(refused, "uploader setting ParallelFilesUpload: \"many\" is not usable");
+        let error = parallel_files_upload(&of("ParallelFilesUpload", "many")).unwrap_err();
+        assert_eq!(error, "invalid uploader setting ParallelFilesUpload: \"many\"");
     }
 }

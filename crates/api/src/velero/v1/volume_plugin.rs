@@ -32,18 +32,18 @@ wire_struct! {
         pub plugin_specific: BTreeMap<String, String>,
     }
 
-    /// How far a plugin's snapshot is.
+    /// Status of a plugin's snapshot.
     pub struct VolumePluginBackupStatus {
-        /// State, in the plugin's words.
+        /// State, as the plugin reports it.
         pub phase: Option<String>,
         /// Identifier of the snapshot.
         #[serde(rename = "snapshotID")]
         pub snapshot_id: Option<String>,
-        /// Why it stands as it does.
+        /// Human-readable detail of the phase.
         pub message: Option<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
         /// Bytes of the volume and how many are done.
         pub progress: Option<TransferProgress>,
@@ -71,18 +71,18 @@ wire_struct! {
         pub plugin_specific: BTreeMap<String, String>,
     }
 
-    /// How far a plugin's restore is.
+    /// Status of a plugin's restore.
     pub struct VolumePluginRestoreStatus {
-        /// State, in the plugin's words.
+        /// State, as the plugin reports it.
         pub phase: Option<String>,
         /// Name of the persistent volume restored to.
         #[serde(rename = "volumeID")]
         pub volume_id: Option<String>,
-        /// Why it stands as it does.
+        /// Human-readable detail of the phase.
         pub message: Option<String>,
-        /// When the work began.
+        /// When the work started.
         pub start_timestamp: Option<Time>,
-        /// When the work ended, well or not.
+        /// When the work ended, successfully or not.
         pub completion_timestamp: Option<Time>,
         /// Bytes of the snapshot and how many are done.
         pub progress: Option<TransferProgress>,

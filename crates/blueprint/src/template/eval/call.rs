@@ -1,18 +1,18 @@
 //! Commands and their arguments.
 
 use super::super::ast::{Command, Number, Operand};
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::{self, Function};
 use super::super::value::{Type, Value};
 use super::{Failure, Render};
 
 impl<'a> Render<'a> {
-    /// The value of one command; `last` is what the command before it gave.
+    /// Evaluates a command; `last` is the result of the previous one.
     pub(super) fn command(&mut self, dot: &Value, command: &'a Command, last: Option<Value>) -> Result<Value, Failure> {
         let line = command.line;
         self.step(line)?;
         let Some((first, arguments)) = command.operands.split_first() else {
-            return Err((line, Fault::new("empty command")));
+            return Err((line, EvalError::new("empty command")));
         };
         match first {
             Operand::Function(name) => return self.function(dot, line, name, arguments, last),
@@ -28,20 +28,22 @@ impl<'a> Render<'a> {
             _ => {}
         }
         if !arguments.is_empty() || last.is_some() {
-            return Err((line, Fault::new("can't give argument to non-function")));
+            return Err((line, EvalError::new("can't give argument to non-function")));
         }
         match first {
-            Operand::Nil => Err((line, Fault::new("nil is not a command"))),
+            Operand::Nil => Err((line, EvalError::new("nil is not a command"))),
             _ => self.operand(dot, line, first),
         }
     }
 
     fn variable(&mut self, line: usize, name: &str) -> Result<Value, Failure> {
         let found = self.variables.iter().rev().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.clone()).ok_or_else(|| (line, Fault::new(format!("undefined variable: {name}"))))
+        found
+            .map(|(_, value)| value.clone())
+            .ok_or_else(|| (line, EvalError::new(format!("undefined variable: {name}"))))
     }
 
-    /// The value of an operand where nothing particular is expected.
+    /// Evaluates an operand without an expected type.
     pub(super) fn operand(&mut self, dot: &Value, line: usize, operand: &'a Operand) -> Result<Value, Failure> {
         match operand {
             Operand::Dot => Ok(dot.clone()),
@@ -72,7 +74,7 @@ impl<'a> Render<'a> {
         last: Option<Value>,
     ) -> Result<Value, Failure> {
         let Some(function) = functions::find(name) else {
-            return Err((line, Fault::new(format!("{name:?} is not a defined function"))));
+            return Err((line, EvalError::new(format!("{name:?} is not a defined function"))));
         };
         function.check_count(arguments.len() + usize::from(last.is_some())).map_err(|fault| (line, fault))?;
         if matches!(name, "and" | "or") {
@@ -82,7 +84,7 @@ impl<'a> Render<'a> {
         let weight = values.iter().map(Value::weight).sum();
         self.scope.budget.steps(weight).map_err(|exceeded| (line, exceeded.into()))?;
         (function.run)(&mut self.scope, &values).map_err(|fault| match fault {
-            Fault::Message(message) => (line, Fault::new(format!("error calling {name}: {message}"))),
+            EvalError::Message(message) => (line, EvalError::new(format!("error calling {name}: {message}"))),
             other => (line, other),
         })
     }
@@ -120,11 +122,11 @@ impl<'a> Render<'a> {
                 Some(value) => value,
                 None => self.operand(dot, line, argument)?,
             };
-            // Go tells nothing in a field from the nothing that a pipeline gives.
+            // Go distinguishes nil in a field and nil of a pipeline.
             let of_field = matches!(argument, Operand::Field(_) | Operand::Chain(..));
             if of_field && matches!((&value, &wanted), (Value::Nil, Type::Map(_))) {
                 let message = format!("wrong type for value; expected {}; got interface {{}}", wanted.name());
-                return Err((line, Fault::new(message)));
+                return Err((line, EvalError::new(message)));
             }
             values.push(fitting(value, &wanted).map_err(|fault| (line, fault))?);
         }
@@ -136,15 +138,15 @@ impl<'a> Render<'a> {
     }
 }
 
-/// A literal takes the type of its place, or does not fit there.
-fn literal(operand: &Operand, wanted: &Type) -> Result<Option<Value>, Fault> {
-    let unfit = |found: &str| Fault::new(format!("expected {}; found {found}", wanted.name()));
+/// Converts a literal to the expected type, if possible.
+fn literal(operand: &Operand, wanted: &Type) -> Result<Option<Value>, EvalError> {
+    let unfit = |found: &str| EvalError::new(format!("expected {}; found {found}", wanted.name()));
     match (operand, wanted) {
         (Operand::Nil, Type::Map(_)) => Ok(Some(wanted.zero())),
         (Operand::Nil | Operand::Bool(_) | Operand::Text(_) | Operand::Number(_), Type::Any)
         | (Operand::Bool(_), Type::Bool)
         | (Operand::Text(_), Type::Text) => Ok(None),
-        (Operand::Nil, _) => Err(Fault::new(format!("cannot assign nil to {}", wanted.name()))),
+        (Operand::Nil, _) => Err(EvalError::new(format!("cannot assign nil to {}", wanted.name()))),
         (Operand::Number(number), Type::Int) => {
             Ok(Some(number.int.map(Value::int).ok_or_else(|| unfit(&number.text))?))
         }
@@ -158,25 +160,25 @@ fn literal(operand: &Operand, wanted: &Type) -> Result<Option<Value>, Fault> {
     }
 }
 
-/// A value where a type is expected: Go converts nothing.
-fn fitting(value: Value, wanted: &Type) -> Result<Value, Fault> {
+/// Checks the type of a value: Go does not convert.
+fn fitting(value: Value, wanted: &Type) -> Result<Value, EvalError> {
     match (&value, wanted) {
         (_, Type::Any) => Ok(value),
         (Value::Nil, Type::Map(_)) => Ok(wanted.zero()),
-        (Value::Nil, _) => Err(Fault::new(format!("invalid value; expected {}", wanted.name()))),
+        (Value::Nil, _) => Err(EvalError::new(format!("invalid value; expected {}", wanted.name()))),
         _ if value.type_of().as_ref() == Some(wanted) => Ok(value),
         _ => {
             let found = value.type_name();
-            Err(Fault::new(format!("wrong type for value; expected {}; got {found}", wanted.name())))
+            Err(EvalError::new(format!("wrong type for value; expected {}; got {found}", wanted.name())))
         }
     }
 }
 
-/// A number where anything may stand.
-fn constant(number: &Number) -> Result<Value, Fault> {
+/// A number without an expected type.
+fn constant(number: &Number) -> Result<Value, EvalError> {
     match number {
         Number { fractional: true, float: Some(float), .. } => Ok(Value::Float(*float)),
         Number { int: Some(int), .. } => Ok(Value::int(*int)),
-        other => Err(Fault::new(format!("{} overflows int", other.text))),
+        other => Err(EvalError::new(format!("{} overflows int", other.text))),
     }
 }

@@ -3,11 +3,11 @@
 use super::super::ast::{Command, Operand, Pipeline};
 use super::super::lex::Lexeme;
 use super::super::number;
-use super::{Flaw, Parser, check_function, wrong};
+use super::{ParseError, Parser, check_function, wrong};
 
 impl Parser {
     /// A pipeline with its variables, up to and including `end`.
-    pub(super) fn pipeline(&mut self, context: &'static str, end: &Lexeme) -> Result<Pipeline, Flaw> {
+    pub(super) fn pipeline(&mut self, context: &'static str, end: &Lexeme) -> Result<Pipeline, ParseError> {
         self.deeper(|parser| {
             parser.peek_solid();
             let line = parser.line();
@@ -18,7 +18,7 @@ impl Parser {
         })
     }
 
-    fn commands(&mut self, context: &str, end: &Lexeme) -> Result<Vec<Command>, Flaw> {
+    fn commands(&mut self, context: &str, end: &Lexeme) -> Result<Vec<Command>, ParseError> {
         let mut commands = Vec::new();
         loop {
             let line = self.line();
@@ -37,7 +37,7 @@ impl Parser {
     }
 
     /// `$x :=`, `$x =`, or for a range `$i, $x :=`.
-    fn declarations(&mut self, context: &str) -> Result<(Vec<String>, bool), Flaw> {
+    fn declarations(&mut self, context: &str) -> Result<(Vec<String>, bool), ParseError> {
         let start = self.at;
         let mut variables = Vec::new();
         while let Some(Lexeme::Variable(name)) = self.peek_solid() {
@@ -66,8 +66,8 @@ impl Parser {
         Ok((Vec::new(), false))
     }
 
-    /// Operands with spaces between them, up to a pipe or the end.
-    fn command(&mut self) -> Result<Command, Flaw> {
+    /// Space-separated operands, up to a pipe or the end.
+    fn command(&mut self) -> Result<Command, ParseError> {
         let line = self.line();
         let mut operands = Vec::new();
         loop {
@@ -94,7 +94,7 @@ impl Parser {
     }
 
     /// A term with the fields that follow it.
-    fn operand(&mut self) -> Result<Option<Operand>, Flaw> {
+    fn operand(&mut self) -> Result<Option<Operand>, ParseError> {
         let line = self.line();
         let Some(term) = self.term()? else { return Ok(None) };
         let fields = self.fields();
@@ -126,7 +126,7 @@ impl Parser {
         fields
     }
 
-    fn term(&mut self) -> Result<Option<Operand>, Flaw> {
+    fn term(&mut self) -> Result<Option<Operand>, ParseError> {
         let line = self.line();
         let term = match self.peek() {
             Some(Lexeme::Dot) => Operand::Dot,
@@ -155,7 +155,7 @@ impl Parser {
     }
 }
 
-fn word(line: usize, word: &str) -> Result<Operand, Flaw> {
+fn word(line: usize, word: &str) -> Result<Operand, ParseError> {
     match word {
         "true" => Ok(Operand::Bool(true)),
         "false" => Ok(Operand::Bool(false)),
@@ -170,7 +170,7 @@ fn word(line: usize, word: &str) -> Result<Operand, Flaw> {
     }
 }
 
-fn check(line: usize, context: &str, commands: &[Command]) -> Result<(), Flaw> {
+fn check(line: usize, context: &str, commands: &[Command]) -> Result<(), ParseError> {
     if commands.is_empty() {
         return Err(wrong(line, format!("missing value for {context}")));
     }

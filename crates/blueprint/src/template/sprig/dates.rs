@@ -2,7 +2,7 @@
 
 #![expect(clippy::unnecessary_wraps, reason = "all functions of the table have one shape")]
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::layout;
 use super::super::scope::Scope;
@@ -30,7 +30,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "unixEpoch", takes: "t", run: |scope, values| scope.text(moment(&values[0]).seconds.to_string()) },
 ];
 
-/// A moment, or the seconds of one; anything else is now.
+/// A time, or Unix seconds; any other value means now.
 fn moment(value: &Value) -> Time {
     match value {
         Value::Time(time) => time.clone(),
@@ -39,16 +39,16 @@ fn moment(value: &Value) -> Time {
     }
 }
 
-fn date(scope: &mut Scope, layout: &str, value: &Value, zone: &str) -> Result<Value, Fault> {
+fn date(scope: &mut Scope, layout: &str, value: &Value, zone: &str) -> Result<Value, EvalError> {
     Scope::room(layout.len().saturating_mul(9))?;
     scope.text(layout::format(layout, &moment(value).in_zone(zone)))
 }
 
-fn in_zone(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn in_zone(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     date(scope, &text(&values[0]), &values[1], &text(&values[2]))
 }
 
-fn modify(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn modify(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let time = moment(&values[1]);
     Ok(Value::Time(match duration(&text(&values[0])) {
         Some(nanos) => time.plus(nanos),
@@ -56,12 +56,12 @@ fn modify(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     }))
 }
 
-fn to_date(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn to_date(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let parsed = layout::parse(&text(&values[0]), &text(&values[1]));
     Ok(Value::Time(parsed.unwrap_or_else(Time::zero)))
 }
 
-fn ago(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn ago(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let (now, then) = (Time::now(), moment(&values[0]));
     let half_up = i64::from(i64::from(now.nanos) - i64::from(then.nanos) >= 500_000_000);
     scope.text(in_words(now.seconds.saturating_sub(then.seconds).saturating_add(half_up)))

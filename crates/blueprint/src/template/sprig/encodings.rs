@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::scope::Scope;
 use super::super::value::Value;
@@ -40,8 +40,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What is wrong takes the place of the content, as in sprig; line breaks are allowed.
-fn b64dec(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+/// The error message replaces the content, as in sprig; line breaks are allowed.
+fn b64dec(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut places = Vec::new();
     let mut text = Vec::new();
     for (at, byte) in bytes(&values[0]).iter().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n')) {
@@ -55,13 +55,13 @@ fn b64dec(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.text(format!("illegal base64 data at input byte {at}"))
 }
 
-/// Where Go stops reading.
+/// The offset at which Go stops decoding.
 fn illegal_base64(text: &[u8]) -> usize {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let end = text.iter().position(|byte| !good(*byte)).unwrap_or(text.len());
     let padding = text[end..].iter().take_while(|byte| **byte == b'=').count();
     match (end % 4, padding) {
-        // Too short: the last quantum begins there.
+        // Too short: the last quantum starts there.
         (_, 0) if end == text.len() => end - end % 4,
         (2, 1) if text.len() == end + 1 => text.len(),
         (2 | 3, _) if padding >= 4 - end % 4 => end + 4 - end % 4,
@@ -85,7 +85,7 @@ fn base32(bytes: &[u8]) -> String {
     text
 }
 
-fn b32dec(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn b32dec(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let text: Vec<u8> = bytes(&values[0]).iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     match from_base32(&text) {
         Ok(decoded) => scope.text(decoded),

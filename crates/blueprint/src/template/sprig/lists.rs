@@ -1,7 +1,7 @@
-//! Lists, which no function changes in place.
+//! List functions.
 
 use super::super::compare::deeply_equal;
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::scope::Scope;
 use super::super::value::{List, Value};
@@ -40,36 +40,36 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "concat", takes: "a*", run: concat },
 ];
 
-fn push(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn push(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut items = elements(&values[0], "push")?;
     items.push(values[1].clone());
     scope.list(items)
 }
 
-fn prepend(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn prepend(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut items = elements(&values[0], "prepend")?;
     items.insert(0, values[1].clone());
     scope.list(items)
 }
 
-fn part(scope: &mut Scope, value: &Value, cut: fn(&[Value]) -> Option<&[Value]>) -> Result<Value, Fault> {
+fn part(scope: &mut Scope, value: &Value, cut: fn(&[Value]) -> Option<&[Value]>) -> Result<Value, EvalError> {
     let items = elements(value, "find a part")?;
     scope.list(cut(&items).unwrap_or_default().to_vec())
 }
 
-fn reverse(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn reverse(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut items = elements(&values[0], "find reverse")?;
     items.reverse();
     scope.list(items)
 }
 
-fn compact(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn compact(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut items = elements(&values[0], "compact")?;
     items.retain(|item| !is_empty(item));
     scope.list(items)
 }
 
-fn holds(scope: &mut Scope, items: &[Value], wanted: &Value) -> Result<bool, Fault> {
+fn holds(scope: &mut Scope, items: &[Value], wanted: &Value) -> Result<bool, EvalError> {
     for item in items {
         if deeply_equal(scope, wanted, item, 0)? {
             return Ok(true);
@@ -78,7 +78,7 @@ fn holds(scope: &mut Scope, items: &[Value], wanted: &Value) -> Result<bool, Fau
     Ok(false)
 }
 
-fn uniq(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn uniq(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut kept = Vec::new();
     for item in elements(&values[0], "find uniq")? {
         if !holds(scope, &kept, &item)? {
@@ -88,7 +88,7 @@ fn uniq(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.list(kept)
 }
 
-fn without(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn without(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut kept = Vec::new();
     for item in elements(&values[0], "find without")? {
         if !holds(scope, &values[1..], &item)? {
@@ -98,7 +98,7 @@ fn without(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.list(kept)
 }
 
-fn has(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn has(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     if matches!(values[1], Value::Nil) {
         return Ok(Value::Bool(false));
     }
@@ -106,17 +106,17 @@ fn has(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     Ok(Value::Bool(holds(scope, &items, &values[0])?))
 }
 
-fn slice(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn slice(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let items = elements(&values[0], "slice")?;
     if items.is_empty() {
         return Ok(Value::Nil);
     }
     let bound = |at: usize, otherwise: usize| match values.get(at) {
-        Some(value) => usize::try_from(whole(value)).map_err(|_| Fault::new("slice index out of bounds")),
+        Some(value) => usize::try_from(whole(value)).map_err(|_| EvalError::new("slice index out of bounds")),
         None => Ok(otherwise),
     };
     let (start, end) = (bound(1, 0)?, bound(2, items.len())?);
-    let Some(cut) = items.get(start..end) else { return Err(Fault::new("slice index out of bounds")) };
+    let Some(cut) = items.get(start..end) else { return Err(EvalError::new("slice index out of bounds")) };
     match &values[0] {
         Value::List(List { of, .. }) => scope.list_of((**of).clone(), cut.to_vec()),
         Value::Bytes(bytes) => Ok(Value::Bytes(bytes[start..end].into())),
@@ -124,7 +124,7 @@ fn slice(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     }
 }
 
-fn concat(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn concat(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut items = Vec::new();
     for list in values {
         items.extend(elements(list, "concat")?);

@@ -1,6 +1,6 @@
-//! Maps, some of which change in place.
+//! Map functions; some modify the map in place.
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::limits;
 use super::super::scope::Scope;
@@ -34,14 +34,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "deepCopy", takes: "a", run: |scope, values| copied(scope, &values[0], 0) },
 ];
 
-fn map(value: &Value) -> Result<&Map, Fault> {
+fn map(value: &Value) -> Result<&Map, EvalError> {
     match value {
         Value::Map(map) => Ok(map),
-        other => Err(Fault::new(format!("{} is no map", other.type_name()))),
+        other => Err(EvalError::new(format!("{} is no map", other.type_name()))),
     }
 }
 
-fn dict(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn dict(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let map = scope.map(Type::Any);
     for pair in values.chunks(2) {
         let key = stringed(&pair[0])?;
@@ -51,18 +51,18 @@ fn dict(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     Ok(Value::Map(map))
 }
 
-fn set(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn set(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     scope.budget.make(size_of::<Value>())?;
     map(&values[0])?.insert(&text(&values[1]), values[2].clone());
     Ok(values[0].clone())
 }
 
-fn unset(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn unset(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     map(&values[0])?.remove(&text(&values[1]));
     Ok(values[0].clone())
 }
 
-fn pluck(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn pluck(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let key = text(&values[0]);
     let mut found = Vec::new();
     for value in &values[1..] {
@@ -71,8 +71,8 @@ fn pluck(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.list(found)
 }
 
-/// In order, where Go has none.
-fn keys(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+/// Sorted; Go's order is random.
+fn keys(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut keys = Vec::new();
     for value in values {
         keys.extend(map(value)?.entries().keys().map(|key| key.as_bytes().to_vec()));
@@ -80,7 +80,7 @@ fn keys(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.texts(keys)
 }
 
-fn chosen(scope: &mut Scope, values: &[Value], named: bool) -> Result<Value, Fault> {
+fn chosen(scope: &mut Scope, values: &[Value], named: bool) -> Result<Value, EvalError> {
     let names: Vec<_> = values[1..].iter().map(text).collect();
     let kept = scope.map(Type::Any);
     scope.budget.steps(map(&values[0])?.entries().len().saturating_mul(names.len()))?;
@@ -92,7 +92,7 @@ fn chosen(scope: &mut Scope, values: &[Value], named: bool) -> Result<Value, Fau
     Ok(Value::Map(kept))
 }
 
-fn merge(scope: &mut Scope, values: &[Value], overwrites: bool) -> Result<Value, Fault> {
+fn merge(scope: &mut Scope, values: &[Value], overwrites: bool) -> Result<Value, EvalError> {
     let into = map(&values[0])?;
     for from in &values[1..] {
         merge_one(scope, into, map(from)?, overwrites, 0)?;
@@ -100,9 +100,9 @@ fn merge(scope: &mut Scope, values: &[Value], overwrites: bool) -> Result<Value,
     Ok(values[0].clone())
 }
 
-fn merge_one(scope: &mut Scope, into: &Map, from: &Map, overwrites: bool, depth: usize) -> Result<(), Fault> {
-    if depth > limits::VALUES {
-        return Err(Fault::too_much("120 values in each other"));
+fn merge_one(scope: &mut Scope, into: &Map, from: &Map, overwrites: bool, depth: usize) -> Result<(), EvalError> {
+    if depth > limits::MAX_VALUE_NESTING {
+        return Err(EvalError::too_much("120 values in each other"));
     }
     // A copy, because both may be the same map.
     let entries: Vec<_> = from.entries().iter().map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -120,9 +120,9 @@ fn merge_one(scope: &mut Scope, into: &Map, from: &Map, overwrites: bool, depth:
     Ok(())
 }
 
-fn copied(scope: &mut Scope, value: &Value, depth: usize) -> Result<Value, Fault> {
-    if depth > limits::VALUES {
-        return Err(Fault::too_much("120 values in each other"));
+fn copied(scope: &mut Scope, value: &Value, depth: usize) -> Result<Value, EvalError> {
+    if depth > limits::MAX_VALUE_NESTING {
+        return Err(EvalError::too_much("120 values in each other"));
     }
     match value {
         Value::Map(from) => {

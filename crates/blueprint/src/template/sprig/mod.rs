@@ -1,10 +1,10 @@
-//! sprig's functions, in the version that Kanister gives its templates.
+//! sprig's functions, in the version that Kanister uses.
 
 use std::borrow::Cow;
 
-use super::fault::Fault;
+use super::eval_error::EvalError;
+use super::format::shown;
 use super::functions::Function;
-use super::show::shown;
 use super::value::Value;
 
 mod dates;
@@ -21,7 +21,7 @@ mod urls;
 mod versions;
 mod words;
 
-/// All of them, by subject.
+/// All functions by topic.
 pub(super) const FUNCTIONS: &[&[Function]] = &[
     strings::FUNCTIONS,
     words::FUNCTIONS,
@@ -51,7 +51,7 @@ fn text(value: &Value) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes(value))
 }
 
-/// An argument whose place wants an `int`.
+/// An `int` argument.
 fn int(value: &Value) -> i64 {
     match value {
         Value::Int(number, _) => *number,
@@ -59,15 +59,15 @@ fn int(value: &Value) -> i64 {
     }
 }
 
-/// Any value as a string: bytes are text here.
-fn stringed(value: &Value) -> Result<Vec<u8>, Fault> {
+/// Converts any value to a string; bytes are text.
+fn stringed(value: &Value) -> Result<Vec<u8>, EvalError> {
     match value {
         Value::Text(bytes) | Value::Bytes(bytes) => Ok(bytes.to_vec()),
         other => shown(other),
     }
 }
 
-/// The elements of a list, or what Go would panic with.
-fn elements(value: &Value, doing: &str) -> Result<Vec<Value>, Fault> {
-    value.elements().ok_or_else(|| Fault::new(format!("cannot {doing} on type {}", value.type_name())))
+/// The elements of a list, or the panic message of Go.
+fn elements(value: &Value, doing: &str) -> Result<Vec<Value>, EvalError> {
+    value.elements().ok_or_else(|| EvalError::new(format!("cannot {doing} on type {}", value.type_name())))
 }

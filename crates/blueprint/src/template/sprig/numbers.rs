@@ -1,11 +1,11 @@
-//! Numbers, which are whole unless a function says otherwise.
+//! Number functions; integers unless stated otherwise.
 
 #![expect(clippy::unnecessary_wraps, reason = "all functions of the table have one shape")]
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
+use super::super::format::shown;
 use super::super::functions::Function;
 use super::super::scope::Scope;
-use super::super::show::shown;
 use super::super::value::{Type, Value};
 use super::{int, text};
 
@@ -39,12 +39,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "round", takes: "aif*", run: round },
 ];
 
-/// Go's `ParseInt`: no spaces, no underscores, a sign if need be.
+/// Go's `ParseInt`: no spaces, no underscores, an optional sign.
 fn digits(text: &str, radix: u32) -> Option<i64> {
     i64::from_str_radix(text, radix).ok()
 }
 
-/// Anything as a whole number; what is none is 0.
+/// Converts any value to an integer; 0 if it is not a number.
 #[expect(clippy::cast_possible_truncation, reason = "Go cuts the same way")]
 pub(super) fn whole(value: &Value) -> i64 {
     match value {
@@ -67,17 +67,17 @@ fn real(value: &Value) -> f64 {
     }
 }
 
-fn to_decimal(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn to_decimal(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let text = shown(&values[0])?;
     Ok(Value::int64(digits(&String::from_utf8_lossy(&text), 8).unwrap_or(0)))
 }
 
-fn until(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn until(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let end = int(&values[0]);
     count(scope, 0, end, if end < 0 { -1 } else { 1 })
 }
 
-fn count(scope: &mut Scope, start: i64, stop: i64, step: i64) -> Result<Value, Fault> {
+fn count(scope: &mut Scope, start: i64, stop: i64, step: i64) -> Result<Value, EvalError> {
     let goes_up = stop >= start;
     let mut items = Vec::new();
     if step == 0 || goes_up != (step > 0) {
@@ -94,19 +94,19 @@ fn count(scope: &mut Scope, start: i64, stop: i64, step: i64) -> Result<Value, F
     scope.list_of(Type::Int, items)
 }
 
-fn fold(values: &[Value], with: fn(i64, i64) -> i64, start: i64) -> Result<Value, Fault> {
+fn fold(values: &[Value], with: fn(i64, i64) -> i64, start: i64) -> Result<Value, EvalError> {
     Ok(Value::int64(values.iter().map(whole).fold(start, with)))
 }
 
-fn divided(values: &[Value], with: fn(i64, i64) -> i64) -> Result<Value, Fault> {
+fn divided(values: &[Value], with: fn(i64, i64) -> i64) -> Result<Value, EvalError> {
     match whole(&values[1]) {
-        0 => Err(Fault::new("integer divide by zero")),
+        0 => Err(EvalError::new("integer divide by zero")),
         divisor => Ok(Value::int64(with(whole(&values[0]), divisor))),
     }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "places are few")]
-fn round(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn round(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let up_from = if let Some(Value::Float(limit)) = values.get(2) { *limit } else { 0.5 };
     let power = 10f64.powi(int(&values[1]).clamp(-400, 400) as i32);
     let shifted = power * real(&values[0]);

@@ -1,4 +1,4 @@
-//! Paths with slashes, whatever the system.
+//! Paths with slashes, on every system.
 
 use super::super::functions::Function;
 use super::super::value::Value;
@@ -30,7 +30,7 @@ fn ext(path: &str) -> &str {
     name.rfind('.').map_or("", |dot| &name[dot..])
 }
 
-/// Without empty, `.` and `..` parts, as far as that can be said without looking at the files.
+/// Removes empty, `.` and `..` parts lexically.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();

@@ -1,9 +1,9 @@
-//! Chance.
+//! Random functions.
 
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::scope::Scope;
 use super::super::value::Value;
@@ -30,7 +30,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "uuidv4", takes: "", run: |scope, _| scope.text(uuid::Uuid::new_v4().to_string()) },
 ];
 
-fn drawn(scope: &mut Scope, count: &Value, from: fn(u8) -> bool) -> Result<Value, Fault> {
+fn drawn(scope: &mut Scope, count: &Value, from: fn(u8) -> bool) -> Result<Value, EvalError> {
     let count = usize::try_from(int(count)).unwrap_or_default();
     Scope::room(count)?;
     let set: Vec<u8> = (b' '..=b'~').filter(|byte| from(*byte)).collect();
@@ -39,7 +39,7 @@ fn drawn(scope: &mut Scope, count: &Value, from: fn(u8) -> bool) -> Result<Value
     scope.text(text)
 }
 
-fn shuffle(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn shuffle(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut characters: Vec<char> = text(&values[0]).chars().collect();
     characters.shuffle(&mut rand::rng());
     scope.text(characters.into_iter().collect::<String>())

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unnecessary_wraps, reason = "all functions of the table have one shape")]
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
+use super::super::format::{FormatBuffer, shown};
 use super::super::functions::Function;
 use super::super::quote;
 use super::super::scope::Scope;
-use super::super::show::{Out, shown};
 use super::super::value::{Type, Value};
 use super::{bytes, int, stringed, text};
 
@@ -57,10 +57,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "toStrings", takes: "a", run: to_strings },
     Function { name: "join", takes: "sa", run: join },
     Function { name: "sortAlpha", takes: "a", run: sort_alpha },
-    Function { name: "fail", takes: "s", run: |_, values| Err(Fault::new(text(&values[0]))) },
+    Function { name: "fail", takes: "s", run: |_, values| Err(EvalError::new(text(&values[0]))) },
 ];
 
-fn answer(flag: bool) -> Result<Value, Fault> {
+fn answer(flag: bool) -> Result<Value, EvalError> {
     Ok(Value::Bool(flag))
 }
 
@@ -75,14 +75,14 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
-fn abbrev(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn abbrev(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     if int(&values[0]) < 4 {
         return Ok(values[1].clone());
     }
     scope.text(abbreviated(bytes(&values[1]), 0, size(int(&values[0]))))
 }
 
-fn abbrevboth(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn abbrevboth(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let (left, right) = (int(&values[0]), int(&values[1]));
     if right < 4 || left > 0 && right < 7 {
         return Ok(values[2].clone());
@@ -90,7 +90,7 @@ fn abbrevboth(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.text(abbreviated(bytes(&values[2]), size(left), size(right)))
 }
 
-/// At most `width` bytes that show what stands at `from`, with dots for what is left out.
+/// At most `width` bytes around the offset `from`, with dots for omitted text.
 fn abbreviated(text: &[u8], from: usize, width: usize) -> Vec<u8> {
     if text.len() <= width {
         return text.to_vec();
@@ -106,16 +106,16 @@ fn abbreviated(text: &[u8], from: usize, width: usize) -> Vec<u8> {
     [b"...", &text[text.len() - room..]].concat()
 }
 
-fn trunc(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn trunc(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let (length, text) = (int(&values[0]), bytes(&values[1]));
     match usize::try_from(length) {
         Ok(length) if length >= text.len() => Ok(values[1].clone()),
         Ok(length) => scope.text(&text[..length]),
-        Err(_) => Err(Fault::new("slice bounds out of range")),
+        Err(_) => Err(EvalError::new("slice bounds out of range")),
     }
 }
 
-fn substr(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn substr(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let (start, end, text) = (int(&values[0]), int(&values[1]), bytes(&values[2]));
     let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
     let (start, end) = match (start, end) {
@@ -126,28 +126,28 @@ fn substr(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     let cut = usize::try_from(start).ok().zip(usize::try_from(end).ok()).and_then(|(start, end)| text.get(start..end));
     match cut {
         Some(cut) => scope.text(cut),
-        None => Err(Fault::new("slice bounds out of range")),
+        None => Err(EvalError::new("slice bounds out of range")),
     }
 }
 
-fn repeat(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
-    let count = usize::try_from(int(&values[0])).map_err(|_| Fault::new("negative repeat count"))?;
+fn repeat(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
+    let count = usize::try_from(int(&values[0])).map_err(|_| EvalError::new("negative repeat count"))?;
     let text = bytes(&values[1]);
     Scope::room(count.saturating_mul(text.len()))?;
     scope.text(if text.is_empty() { Vec::new() } else { text.repeat(count) })
 }
 
-fn trim_all(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn trim_all(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let set = text(&values[0]);
     scope.text(text(&values[1]).trim_matches(|character| set.contains(character)))
 }
 
-fn trim_suffix(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn trim_suffix(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let text = bytes(&values[1]);
     scope.text(text.strip_suffix(bytes(&values[0])).unwrap_or(text))
 }
 
-fn trim_prefix(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn trim_prefix(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let text = bytes(&values[1]);
     scope.text(text.strip_prefix(bytes(&values[0])).unwrap_or(text))
 }
@@ -155,9 +155,9 @@ fn trim_prefix(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
 fn spaced(
     scope: &mut Scope,
     values: &[Value],
-    shape: impl Fn(&Value) -> Result<Vec<u8>, Fault>,
-) -> Result<Value, Fault> {
-    let mut out = Out::default();
+    shape: impl Fn(&Value) -> Result<Vec<u8>, EvalError>,
+) -> Result<Value, EvalError> {
+    let mut out = FormatBuffer::default();
     let there = values.iter().filter(|value| !matches!(value, Value::Nil));
     for (at, value) in there.enumerate() {
         if at > 0 {
@@ -168,20 +168,20 @@ fn spaced(
     scope.text(out.bytes)
 }
 
-fn quoted(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn quoted(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     spaced(scope, values, |value| Ok(quote::quoted(&stringed(value)?, false).into_bytes()))
 }
 
-fn single_quoted(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn single_quoted(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     spaced(scope, values, |value| Ok([b"'", &shown(value)?[..], b"'"].concat()))
 }
 
-fn cat(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn cat(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     spaced(scope, values, shown)
 }
 
-fn indent(scope: &mut Scope, values: &[Value], before: &str) -> Result<Value, Fault> {
-    let spaces = usize::try_from(int(&values[0])).map_err(|_| Fault::new("negative repeat count"))?;
+fn indent(scope: &mut Scope, values: &[Value], before: &str) -> Result<Value, EvalError> {
+    let spaces = usize::try_from(int(&values[0])).map_err(|_| EvalError::new("negative repeat count"))?;
     let text = bytes(&values[1]);
     let lines = text.split(|byte| *byte == b'\n').count();
     Scope::room(spaces.saturating_mul(lines).saturating_add(text.len()))?;
@@ -190,11 +190,11 @@ fn indent(scope: &mut Scope, values: &[Value], before: &str) -> Result<Value, Fa
     scope.text([before.as_bytes(), &lines.join(&b'\n')[..]].concat())
 }
 
-fn replace(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn replace(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let (old, new, mut rest) = (bytes(&values[0]), bytes(&values[1]), bytes(&values[2]));
-    let mut out = Out::default();
+    let mut out = FormatBuffer::default();
     if old.is_empty() {
-        // Nothing stands before every character and at the end.
+        // The empty string matches before every character and at the end.
         out.push(new)?;
         while !rest.is_empty() {
             let (character, after) = rest.split_at(character_length(rest));
@@ -213,7 +213,7 @@ fn replace(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.text(out.bytes)
 }
 
-/// Go's `SplitN`: without a separator one piece for each character.
+/// Go's `SplitN`: an empty separator splits into characters.
 fn pieces<'a>(text: &'a [u8], separator: &[u8], most: i64) -> Vec<&'a [u8]> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut pieces = Vec::new();
@@ -244,7 +244,7 @@ fn character_length(text: &[u8]) -> usize {
     valid.chars().next().map_or(1, char::len_utf8)
 }
 
-fn split(scope: &mut Scope, separator: &Value, whole: &Value, most: i64) -> Result<Value, Fault> {
+fn split(scope: &mut Scope, separator: &Value, whole: &Value, most: i64) -> Result<Value, EvalError> {
     let map = scope.map(Type::Text);
     for (at, piece) in pieces(bytes(whole), bytes(separator), most).into_iter().enumerate() {
         let piece = scope.text(piece)?;
@@ -253,13 +253,13 @@ fn split(scope: &mut Scope, separator: &Value, whole: &Value, most: i64) -> Resu
     Ok(Value::Map(map))
 }
 
-fn split_list(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn split_list(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let pieces = pieces(bytes(&values[1]), bytes(&values[0]), -1).into_iter().map(<[u8]>::to_vec);
     scope.texts(pieces.collect())
 }
 
-/// A list of strings of whatever it is.
-pub(super) fn strings(value: &Value) -> Result<Vec<Vec<u8>>, Fault> {
+/// Converts any value to a list of strings.
+pub(super) fn strings(value: &Value) -> Result<Vec<Vec<u8>>, EvalError> {
     match value.elements() {
         Some(items) => items.iter().filter(|item| !matches!(item, Value::Nil)).map(stringed).collect(),
         None if matches!(value, Value::Nil) => Ok(Vec::new()),
@@ -267,18 +267,18 @@ pub(super) fn strings(value: &Value) -> Result<Vec<Vec<u8>>, Fault> {
     }
 }
 
-fn to_strings(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn to_strings(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     scope.texts(strings(&values[0])?)
 }
 
-fn join(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn join(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let (separator, strings) = (bytes(&values[0]), strings(&values[1])?);
     let length: usize = strings.iter().map(|each| each.len().saturating_add(separator.len())).sum();
     Scope::room(length)?;
     scope.text(strings.join(separator))
 }
 
-fn sort_alpha(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn sort_alpha(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let mut sorted = strings(&values[0])?;
     sorted.sort();
     scope.texts(sorted)

@@ -3,7 +3,7 @@
 #![expect(clippy::unnecessary_wraps, reason = "all functions of the table have one shape")]
 
 use super::super::compare::deeply_equal;
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::json;
 use super::super::scope::Scope;
@@ -37,28 +37,28 @@ pub(super) const FUNCTIONS: &[Function] = &[
     },
 ];
 
-/// What `default` replaces.
+/// Whether `default` replaces the value.
 pub(super) fn is_empty(value: &Value) -> bool {
     !value.is_true()
 }
 
-fn default(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn default(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     match values.get(1) {
         Some(given) if !is_empty(given) => Ok(given.clone()),
         _ => Ok(values[0].clone()),
     }
 }
 
-/// JSON; what has none is nothing, as in Go, where the error is dropped.
-fn to_json(scope: &mut Scope, value: &Value, indent: Option<&'static str>) -> Result<Value, Fault> {
+/// JSON; empty for a value that cannot be encoded, as in Go, where the error is ignored.
+fn to_json(scope: &mut Scope, value: &Value, indent: Option<&'static str>) -> Result<Value, EvalError> {
     match json::written(value, indent) {
         Ok(text) => scope.text(text),
-        Err(Fault::Message(_)) => Ok(Value::text("")),
+        Err(EvalError::Message(_)) => Ok(Value::text("")),
         Err(fault) => Err(fault),
     }
 }
 
-fn type_is_like(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn type_is_like(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let (wanted, found) = (text(&values[0]), values[1].type_name());
     Ok(Value::Bool(*wanted == *found || format!("*{wanted}") == found))
 }

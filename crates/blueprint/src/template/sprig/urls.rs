@@ -1,6 +1,6 @@
-//! URLs, taken apart and put together.
+//! URL functions: parse and join.
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::scope::Scope;
 use super::super::value::{Map, Type, Value};
@@ -9,10 +9,10 @@ use super::text;
 pub(super) const FUNCTIONS: &[Function] =
     &[Function { name: "urlParse", takes: "s", run: parse }, Function { name: "urlJoin", takes: "m", run: join }];
 
-fn parse(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn parse(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let whole = text(&values[0]);
     if whole.contains(|character: char| character.is_ascii_control()) {
-        return Err(Fault::new("unable to parse url: invalid control character in URL"));
+        return Err(EvalError::new("unable to parse url: invalid control character in URL"));
     }
     let (rest, fragment) = whole.split_once('#').unwrap_or((&whole, ""));
     let (scheme, rest) = scheme(rest)?;
@@ -42,18 +42,18 @@ fn parse(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     Ok(Value::Map(map))
 }
 
-fn scheme(url: &str) -> Result<(&str, &str), Fault> {
+fn scheme(url: &str) -> Result<(&str, &str), EvalError> {
     let end = url.find(|next: char| !(next.is_ascii_alphanumeric() || "+-.".contains(next)));
     match end {
         Some(end) if url[end..].starts_with(':') => {
             if end == 0 {
-                return Err(Fault::new("unable to parse url: missing protocol scheme"));
+                return Err(EvalError::new("unable to parse url: missing protocol scheme"));
             }
             let begins = url.starts_with(|first: char| first.is_ascii_alphabetic());
             if begins {
                 Ok((&url[..end], &url[end + 1..]))
             } else {
-                Err(Fault::new("unable to parse url: first path segment in URL cannot contain colon"))
+                Err(EvalError::new("unable to parse url: first path segment in URL cannot contain colon"))
             }
         }
         _ => Ok(("", url)),
@@ -67,8 +67,8 @@ fn hostname(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
-fn unescaped(text: &str) -> Result<String, Fault> {
-    let wrong = || Fault::new("unable to parse url: invalid URL escape");
+fn unescaped(text: &str) -> Result<String, EvalError> {
+    let wrong = || EvalError::new("unable to parse url: invalid URL escape");
     let bytes = text.as_bytes();
     let mut out = Vec::new();
     let mut at = 0;
@@ -85,8 +85,8 @@ fn unescaped(text: &str) -> Result<String, Fault> {
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-fn join(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
-    let Value::Map(parts) = &values[0] else { return Err(Fault::new("a URL is joined from a map")) };
+fn join(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
+    let Value::Map(parts) = &values[0] else { return Err(EvalError::new("a URL is joined from a map")) };
     let [scheme, host, path] = [part(parts, "scheme")?, part(parts, "host")?, part(parts, "path")?];
     let [query, opaque, fragment] = [part(parts, "query")?, part(parts, "opaque")?, part(parts, "fragment")?];
     let user = part(parts, "userinfo")?;
@@ -117,11 +117,11 @@ fn join(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
     scope.text(url)
 }
 
-fn part(parts: &Map, key: &str) -> Result<String, Fault> {
+fn part(parts: &Map, key: &str) -> Result<String, EvalError> {
     match parts.get(key) {
         None => Ok(String::new()),
         Some(Value::Text(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Some(other) => Err(Fault::new(format!(
+        Some(other) => Err(EvalError::new(format!(
             "unable to parse {key} key, must be of type string, but {} found",
             other.type_name()
         ))),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::scope::Scope;
 use super::super::value::Value;
@@ -18,6 +18,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function { name: "semverCompare", takes: "ss", run: compare },
 ];
 
-fn compare(_: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn compare(_: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     Ok(Value::Bool(meets(&text(&values[0]), &Version::parse(&text(&values[1]))?)?))
 }

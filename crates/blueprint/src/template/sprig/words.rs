@@ -1,6 +1,6 @@
-//! Words and their capitals.
+//! Case conversion and word wrapping.
 
-use super::super::fault::Fault;
+use super::super::eval_error::EvalError;
 use super::super::functions::Function;
 use super::super::scope::Scope;
 use super::super::value::Value;
@@ -55,7 +55,7 @@ fn lower(character: char) -> char {
     }
 }
 
-/// Go's old idea of a word's end: ASCII punctuation but the underscore, and spaces.
+/// Go's word boundaries in `strings.Title`: ASCII punctuation except the underscore, and spaces.
 fn title(text: &str) -> String {
     let separates = |before: char| {
         if before.is_ascii() {
@@ -92,7 +92,7 @@ fn swapped(text: &str) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sort {
     Number,
-    /// Begins with a capital.
+    /// Starts with a capital letter.
     Capital,
     Small,
     Connector,
@@ -144,14 +144,14 @@ fn word_length(characters: &[char], of: Sort) -> usize {
         Some(Sort::Small) => run(1, Sort::Small),
         Some(Sort::Capital) => {
             let end = run(0, Sort::Capital);
-            // The last capital begins the next word.
+            // The last capital letter starts the next word.
             if characters.get(end).is_some_and(|next| sort(*next) == Sort::Small) { end - 1 } else { end }
         }
         _ => 1,
     }
 }
 
-/// Words in small letters with a connector between them; a number belongs to the small letters after it.
+/// Lower case words joined by a connector; a number belongs to the letters after it.
 fn connected(text: &str, connector: char) -> String {
     let words = words(text);
     let mut out = String::new();
@@ -189,7 +189,7 @@ fn camel(text: &str) -> String {
             raise = true;
             continue;
         }
-        // Of several connectors all but the last stay.
+        // All but the last of several connectors are kept.
         out.extend(connectors.iter().skip(1));
         connectors.clear();
         out.push(if std::mem::take(&mut raise) { upper(character) } else { character });
@@ -198,17 +198,17 @@ fn camel(text: &str) -> String {
     out
 }
 
-fn wrap_with(scope: &mut Scope, values: &[Value]) -> Result<Value, Fault> {
+fn wrap_with(scope: &mut Scope, values: &[Value]) -> Result<Value, EvalError> {
     let between = bytes(&values[1]);
     let between = if between.is_empty() { b"\n" } else { between };
     wrap(scope, int(&values[0]), between, bytes(&values[2]), true)
 }
 
-/// Breaks a line at spaces; words that are too long are cut only if asked for.
-fn wrap(scope: &mut Scope, width: i64, between: &[u8], text: &[u8], cut: bool) -> Result<Value, Fault> {
+/// Wraps a line at spaces; words that are too long are split only if requested.
+fn wrap(scope: &mut Scope, width: i64, between: &[u8], text: &[u8], cut: bool) -> Result<Value, EvalError> {
     let width = usize::try_from(width).unwrap_or(1).max(1);
     Scope::room(text.len().saturating_mul(1 + between.len() / width.min(8)))?;
-    let mut out = super::super::show::Out::default();
+    let mut out = super::super::format::FormatBuffer::default();
     let mut rest = text;
     while rest.len() > width {
         scope.budget.steps(1)?;

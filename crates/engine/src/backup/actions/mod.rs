@@ -8,7 +8,7 @@ mod service_account;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::Value;
 
 use crate::Error;
@@ -91,10 +91,10 @@ pub trait ItemBlockAction: Send + Sync {
 pub type ItemBlockActions = Registry<dyn ItemBlockAction>;
 
 /// The built-in actions, for a cluster whose resources `lookup` knows.
-pub async fn built_in(cluster: &Cluster, lookup: &(impl Lookup + ?Sized)) -> Result<BackupItemActions, Error> {
+pub async fn built_in(cluster: &Cluster, mapper: &(impl ResourceMapper + ?Sized)) -> Result<BackupItemActions, Error> {
     let mut registry = BackupItemActions::default();
     let mut add = |name: &str, resource: &str, action: Arc<dyn BackupItemAction>| {
-        registry.register(Source::BuiltIn(1), name, &AppliesTo::resources([resource]), lookup, action)
+        registry.register(Source::BuiltIn(1), name, &AppliesTo::resources([resource]), mapper, action)
     };
     add("velero.io/pv", "persistentvolumeclaims", Arc::new(claim::BoundClaim))?;
     add("velero.io/pod", "pods", Arc::new(pod::PodNeeds))?;

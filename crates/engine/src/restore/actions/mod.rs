@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use plimsoll_api::velero::v1::Restore;
-use plimsoll_select::resources::Lookup;
+use plimsoll_select::resources::ResourceMapper;
 use serde_json::{Map, Value};
 
 pub use self::configuration::configuration;
@@ -52,12 +52,12 @@ pub struct Surroundings<'a> {
 pub async fn register_built_ins(
     actions: &mut Actions,
     surroundings: &Surroundings<'_>,
-    lookup: &(impl Lookup + ?Sized),
+    mapper: &(impl ResourceMapper + ?Sized),
 ) -> Result<(), Error> {
     let spec = &surroundings.restore.spec;
     let mapping = Arc::new(spec.namespace_mapping.clone());
     let mut register = |name: &str, applies: AppliesTo, action: Arc<dyn RestoreItemAction>| {
-        actions.register(Source::BuiltIn(1), name, &applies, lookup, action)
+        actions.register(Source::BuiltIn(1), name, &applies, mapper, action)
     };
     let only = |name: &str| AppliesTo::resources([name]);
     register("velero.io/job", only("jobs.batch"), sure(Adds::Nothing, job::act))?;
