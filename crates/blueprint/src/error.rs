@@ -1,5 +1,7 @@
 //! Why a phase did not end well. Texts name the object, and never a secret.
 
+use plimsoll_api::client_error::client_error_text;
+
 use crate::output::OutputError;
 use crate::place::ProfileError;
 use crate::template;
@@ -9,7 +11,7 @@ use crate::template;
 #[non_exhaustive]
 pub enum Error {
     /// The API server refused or did not answer.
-    #[error("failed to {what}: {source}")]
+    #[error("failed to {what}: {}", client_error_text(source))]
     Api {
         /// Verb and object.
         what: String,

@@ -1,5 +1,7 @@
 //! What can go wrong.
 
+use plimsoll_api::client_error::client_error_text;
+
 /// Why something could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -12,7 +14,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The API server refused or failed.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {}", client_error_text(source))]
     Api {
         /// What was tried.
         what: String,
