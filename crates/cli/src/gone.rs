@@ -1,6 +1,5 @@
 //! Waiting for something to be gone.
 
-use anyhow::Context;
 use futures::{Stream, StreamExt, stream};
 use kube::api::{DynamicObject, ListParams};
 use kube::runtime::watcher;
@@ -98,7 +97,7 @@ async fn request(
     operations: &Api<Record>,
     mine: &ListParams,
 ) -> anyhow::Result<Request> {
-    let list = requests.list(mine).await.context("cannot list requests to delete backups")?.items;
+    let list = requests.list(mine).await?.items;
     let names: Vec<_> = list.iter().map(ResourceExt::name_any).collect();
     let mut request = Request { faults: list.into_iter().flat_map(faults).collect(), doing: None };
     for name in names {

@@ -5,6 +5,7 @@ mod commands;
 mod connect;
 mod describe;
 mod draw;
+mod errors;
 mod events;
 mod exit;
 mod gone;
@@ -46,14 +47,14 @@ fn main() -> ExitCode {
     output::log_to_stderr(&arguments.global, silent);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return exit::report(&anyhow::Error::new(error).context("cannot start")),
+        Err(error) => return errors::report(&anyhow::Error::new(error).context("cannot start")),
     };
     let answer = runtime.block_on(dispatch(arguments));
     // Spawned work that is still going on belongs to an operation that the next server takes up again.
     runtime.shutdown_background();
     match answer {
         Ok(outcome) => outcome.into(),
-        Err(error) => exit::report(&error),
+        Err(error) => errors::report(&error),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::Global;
-use crate::exit::Usage;
+use crate::errors::UsageError;
 use crate::output;
 
 /// The leader's trees are looked at this often.
@@ -29,13 +29,14 @@ pub struct Watched {
 }
 
 impl FromStr for Watched {
-    type Err = Usage;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, Usage> {
-        let wrong =
-            || Usage(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or podvolumebackup/nightly-x7k2p"));
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        let wrong = || {
+            UsageError(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or podvolumebackup/nightly-x7k2p"))
+        };
         let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;
-        let kind = kind.parse::<Kind>().map_err(|error| Usage(error.to_string()))?;
+        let kind = kind.parse::<Kind>().map_err(|error| UsageError(error.to_string()))?;
         Ok(Self { kind, name: name.to_owned() })
     }
 }

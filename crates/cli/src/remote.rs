@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
+use plimsoll_api::client_error::client_error_text;
 use plimsoll_api::velero::v1::{
     Backup, BackupStorageLocation, DownloadRequest, DownloadRequestSpec, DownloadTarget, DownloadTargetKind, Restore,
 };
@@ -22,6 +23,7 @@ use reqwest::{Certificate, Response, StatusCode};
 
 use crate::args::names::{Kind, Reference};
 use crate::args::options::Trust;
+use crate::errors;
 
 /// So many attempts in a row may bring no byte.
 const MOST_ATTEMPTS: u32 = 5;
@@ -92,7 +94,7 @@ impl Remote {
             if attempts >= MOST_ATTEMPTS {
                 return Err(error.context(format!("cannot fetch {file} of {}", self.name)));
             }
-            let waiting = task.wait(format!("trying again: {error:#}"));
+            let waiting = task.wait(format!("retrying: {}", errors::cause_text(&error)));
             tokio::time::sleep(pause).await;
             drop(waiting);
             pause = (pause * 2).min(Duration::from_secs(10));
@@ -155,7 +157,7 @@ impl Remote {
         let api: Api<DownloadRequest> = Api::namespaced(self.client.clone(), &self.namespace);
         let request = request(&self.name, file);
         let name = request.metadata.name.clone().unwrap_or_default();
-        api.create(&PostParams::default(), &request).await.context("cannot ask for a link").map_err(Cut::Fatal)?;
+        api.create(&PostParams::default(), &request).await.map_err(|error| Cut::Fatal(error.into()))?;
         let answered = |request: Option<&DownloadRequest>| {
             let status = request.and_then(|request| request.status.as_ref());
             status.is_some_and(|status| status.download_url.is_some() || message(status).is_some())
@@ -237,8 +239,9 @@ async fn certificates(
     match secrets.get_opt(&selector.name).await {
         Ok(secret) => Ok(secret.and_then(|secret| secret.data?.remove(&selector.key)).map(|bytes| bytes.0)),
         Err(error) => bail!(
-            "cannot read the certificates of the location in secret {}: {error}; give them with --cacert",
-            selector.name
+            "cannot read the certificates of the location in secret {}: {}; pass them with --cacert",
+            selector.name,
+            client_error_text(&error)
         ),
     }
 }
@@ -252,15 +255,15 @@ async fn location(
     let backup = match reference.kind {
         Kind::Restore => {
             let restores: Api<Restore> = Api::namespaced(client.clone(), namespace);
-            let restore = restores.get_opt(&reference.name).await.context("cannot read the restore")?;
+            let restore = restores.get_opt(&reference.name).await?;
             restore.and_then(|restore| restore.spec.backup_name)
         }
         _ => Some(reference.name.clone()),
     };
     let Some(backup) = backup else { return Ok(None) };
     let backups: Api<Backup> = Api::namespaced(client.clone(), namespace);
-    let backup = backups.get_opt(&backup).await.context("cannot read the backup")?;
+    let backup = backups.get_opt(&backup).await?;
     let Some(name) = backup.and_then(|backup| backup.spec.storage_location) else { return Ok(None) };
     let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), namespace);
-    locations.get_opt(&name).await.with_context(|| format!("cannot read backup-location {name}"))
+    Ok(locations.get_opt(&name).await?)
 }

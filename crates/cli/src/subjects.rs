@@ -10,7 +10,8 @@ use plimsoll_progress::{Counts, Snapshot, Total, Unit};
 use serde_json::{Value, json};
 
 use crate::args::names::{Kind, Reference, Targets};
-use crate::exit::{Outcome, Usage};
+use crate::errors::{Hint, UsageError};
+use crate::exit::Outcome;
 
 /// An object as it was read and, if it is carried out, its Operation.
 #[derive(Clone, Debug)]
@@ -119,18 +120,23 @@ impl Seen {
 /// Reads one of them, with its Operation.
 pub async fn read(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Seen> {
     let (kind, name) = (reference.kind, &reference.name);
-    let what = || format!("cannot read {} {name}", kind.word());
-    let Some(object) = kind.api(client, namespace).get_opt(name).await.with_context(what)? else {
-        bail!(
-            "there is no {word} {name} in namespace {namespace}: `plimsoll get {word}s` lists them",
-            word = kind.word()
-        )
+    let object = match kind.api(client, namespace).get(name).await {
+        Err(error) if is_missing(&error) => {
+            let command = format!("plimsoll get {}s -n {namespace}", kind.word());
+            return Err(error).context(Hint(format!("list the {}s that exist with `{command}`", kind.word())));
+        }
+        object => object?,
     };
     let mut seen = Seen::new(kind, &object)?;
     if kind.is_carried_out() {
         seen.operation = operation_of(client, namespace, &seen).await?;
     }
     Ok(seen)
+}
+
+/// Whether the API server has no such object.
+pub fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// The name of the Operation of a subject.
@@ -145,7 +151,7 @@ async fn operation_of(client: &Client, namespace: &str, seen: &Seen) -> anyhow::
         Ok(operation) => operation,
         // An unchanged Velero has no such kind, and not everybody may read it.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => None,
-        Err(error) => return Err(error).with_context(|| format!("cannot read operation {name}")),
+        Err(error) => return Err(error.into()),
     };
     let uid = seen.text("/metadata/uid");
     Ok(operation.filter(|op| op.spec.subject.as_ref().and_then(|subject| subject.uid.as_deref()) == uid))
@@ -161,7 +167,7 @@ pub async fn list(
     let kind = targets.kind;
     if !targets.names.is_empty() {
         if selector.is_some() {
-            bail!(Usage("give names or a selector, not both".into()));
+            bail!(UsageError("pass names or --selector, not both".into()));
         }
         let mut found = Vec::new();
         for name in &targets.names {
@@ -170,8 +176,7 @@ pub async fn list(
         return Ok(found);
     }
     let parameters = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector));
-    let listed = kind.api(client, namespace).list(&parameters).await;
-    let mut objects = listed.with_context(|| format!("cannot list {}s in namespace {namespace}", kind.word()))?.items;
+    let mut objects = kind.api(client, namespace).list(&parameters).await?.items;
     objects.sort_by_key(|object| (object.creation_timestamp().map(|time| time.0), object.name_any()));
     objects.iter().map(|object| Seen::new(kind, object)).collect()
 }
@@ -186,7 +191,10 @@ pub async fn choose(
 ) -> anyhow::Result<Vec<Seen>> {
     let ways = usize::from(all) + usize::from(selector.is_some()) + usize::from(!targets.names.is_empty());
     if ways != 1 {
-        bail!(Usage(format!("say which {}s: names, --selector or --all, and only one of these", targets.kind.word())));
+        bail!(UsageError(format!(
+            "pass the names of {}s, --selector or --all; exactly one of these",
+            targets.kind.word()
+        )));
     }
     list(client, namespace, targets, selector).await
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -373,12 +372,12 @@ pub async fn list(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Resul
     let mut found = Vec::new();
     if let Some(parameters) = parameters(of, Direction::Backup) {
         let api: Api<PodVolumeBackup> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list PodVolumeBackups")?;
+        let all = known(api.list(&parameters).await)?;
         found.extend(all.iter().map(Transfer::from));
     }
     if let Some(parameters) = parameters(of, Direction::Restore) {
         let api: Api<PodVolumeRestore> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list PodVolumeRestores")?;
+        let all = known(api.list(&parameters).await)?;
         found.extend(all.iter().map(Transfer::from));
     }
     found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));
@@ -390,12 +389,12 @@ pub async fn moved(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Resu
     let mut found = Vec::new();
     if let Some(parameters) = parameters(of, Direction::Backup) {
         let api: Api<DataUpload> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list DataUploads")?;
+        let all = known(api.list(&parameters).await)?;
         found.extend(all.iter().map(Transfer::from));
     }
     if let Some(parameters) = parameters(of, Direction::Restore) {
         let api: Api<DataDownload> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list DataDownloads")?;
+        let all = known(api.list(&parameters).await)?;
         found.extend(all.iter().map(Transfer::from));
     }
     found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));

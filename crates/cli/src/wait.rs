@@ -11,6 +11,7 @@ use futures::{Stream, StreamExt, stream};
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use plimsoll_api::client_error::error_text;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_observe::Explanation;
 use plimsoll_progress::view::{self, Row};
@@ -28,7 +29,7 @@ use crate::{draw, observed, output};
 enum News {
     Subject(Option<Box<DynamicObject>>),
     Operation(Option<Box<Operation>>),
-    Trouble(String),
+    WatchFailed(String),
     Tick,
 }
 
@@ -110,7 +111,7 @@ pub async fn until_ended(
                     seen.operation = operation.map(|operation| *operation);
                 }
             }
-            News::Trouble(text) => tracing::warn!("watching: {text}; trying again"),
+            News::WatchFailed(cause) => tracing::warn!("watch failed, retrying: {cause}"),
             News::Subject(None) | News::Tick => {}
         }
         let Some(seen) = &seen else { continue };
@@ -134,11 +135,11 @@ fn news(client: &Client, namespace: &str, reference: &Reference) -> impl Stream<
     let operations: Api<Operation> = Api::namespaced(client.clone(), namespace);
     let subject = watcher::watch_object(subjects, &reference.name).map(|event| match event {
         Ok(object) => News::Subject(object.map(Box::new)),
-        Err(error) => News::Trouble(error.to_string()),
+        Err(error) => News::WatchFailed(error_text(&error)),
     });
     let operation = watcher::watch_object(operations, &operation_name(reference)).map(|event| match event {
         Ok(operation) => News::Operation(operation.map(Box::new)),
-        Err(error) => News::Trouble(error.to_string()),
+        Err(error) => News::WatchFailed(error_text(&error)),
     });
     let ticks = stream::unfold((), |()| async {
         tokio::time::sleep(Duration::from_millis(500)).await;

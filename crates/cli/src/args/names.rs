@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use crate::exit::Usage;
+use crate::errors::UsageError;
 
 /// What the commands are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +52,14 @@ impl Kind {
 }
 
 impl FromStr for Kind {
-    type Err = Usage;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, Usage> {
+    fn from_str(text: &str) -> Result<Self, UsageError> {
         let lower = text.to_lowercase();
         let known = NAMES.iter().find(|(_, names)| names.contains(&lower.as_str()));
         known.map(|(kind, _)| *kind).ok_or_else(|| {
             let words: Vec<_> = NAMES.iter().map(|(kind, _)| kind.word()).collect();
-            Usage(format!("{text:?} is not a kind: write {}, and a name, e.g. backup/nightly", words.join(", ")))
+            UsageError(format!("{text:?} is not a kind: write {}, and a name, e.g. backup/nightly", words.join(", ")))
         })
     }
 }
@@ -72,10 +72,10 @@ pub struct Reference {
 }
 
 impl FromStr for Reference {
-    type Err = Usage;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, Usage> {
-        let wrong = || Usage(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or restore/monday"));
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        let wrong = || UsageError(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or restore/monday"));
         let (kind, name) = text.split_once('/').ok_or_else(wrong)?;
         let kind = kind.parse()?;
         if name.is_empty() { Err(wrong()) } else { Ok(Self { kind, name: name.to_owned() }) }
@@ -97,10 +97,10 @@ pub struct Targets {
 
 impl Targets {
     /// The one that is named.
-    pub fn one(self, verb: &str) -> Result<Reference, Usage> {
+    pub fn one(self, verb: &str) -> Result<Reference, UsageError> {
         let Self { kind, mut names } = self;
         let name = names.pop().filter(|_| names.is_empty());
-        let name = name.ok_or_else(|| Usage(format!("give one name: plimsoll {} {verb} NAME", kind.word())))?;
+        let name = name.ok_or_else(|| UsageError(format!("give one name: plimsoll {} {verb} NAME", kind.word())))?;
         Ok(Reference { kind, name })
     }
 }
@@ -132,20 +132,20 @@ pub struct Any<T: Args> {
 }
 
 impl<T: Args> Any<T> {
-    pub fn resolve(self) -> Result<(Targets, T), Usage> {
+    pub fn resolve(self) -> Result<(Targets, T), UsageError> {
         Ok((targets(&self.targets)?, self.options))
     }
 }
 
-fn targets(words: &[String]) -> Result<Targets, Usage> {
-    let Some((first, rest)) = words.split_first() else { return Err(Usage("give a kind".into())) };
+fn targets(words: &[String]) -> Result<Targets, UsageError> {
+    let Some((first, rest)) = words.split_first() else { return Err(UsageError("give a kind".into())) };
     if !first.contains('/') {
         return Ok(Targets { kind: first.parse()?, names: rest.to_vec() });
     }
     let references: Vec<Reference> = words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
     let kind = references[0].kind;
     if references.iter().any(|reference| reference.kind != kind) {
-        return Err(Usage("one kind at a time, please".into()));
+        return Err(UsageError("one kind at a time, please".into()));
     }
     Ok(Targets { kind, names: references.into_iter().map(|reference| reference.name).collect() })
 }

@@ -1,6 +1,5 @@
 //! `plimsoll backup create`.
 
-use anyhow::Context;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
@@ -15,7 +14,8 @@ use crate::args::Global;
 use crate::args::create::{BackupTemplate, CreateBackup, Marks};
 use crate::args::names::Kind;
 use crate::connect;
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 
 /// Creates a backup, prints it, or shows what it would hold.
 pub async fn run(global: &Global, options: CreateBackup) -> anyhow::Result<Outcome> {
@@ -80,14 +80,12 @@ fn ordered(text: Option<&str>) -> anyhow::Result<std::collections::BTreeMap<Stri
 /// The backup that a schedule would make now.
 async fn from_schedule(client: &Client, global: &Global, name: &str, options: &CreateBackup) -> anyhow::Result<Backup> {
     if spec(&options.template)? != spec(&BackupTemplate::default())? {
-        anyhow::bail!(Usage(
-            "--from-schedule takes everything from the schedule: leave the filters and settings out".into()
+        anyhow::bail!(UsageError(
+            "--from-schedule takes filters and settings from the schedule; remove the other ones".into()
         ));
     }
     let api: Api<Schedule> = Api::namespaced(client.clone(), &global.namespace);
-    let found = api.get_opt(name).await.with_context(|| format!("cannot read schedule {name}"))?;
-    let schedule =
-        found.with_context(|| format!("there is no schedule {name}: `plimsoll get schedules` lists them"))?;
+    let schedule = api.get(name).await?;
     let backup = options.name.clone().unwrap_or_else(|| dated(name, Timestamp::now()));
     instance(&schedule, global, name, &backup, &options.marks)
 }

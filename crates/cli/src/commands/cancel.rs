@@ -1,13 +1,14 @@
 //! `plimsoll cancel`.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use serde_json::json;
 
 use crate::args::{Cancel, Global};
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::subjects::{operation_name, read};
 use crate::{connect, output, wait};
 
@@ -15,8 +16,8 @@ use crate::{connect, output, wait};
 pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     let reference = &options.reference;
     if !reference.kind.is_carried_out() {
-        bail!(Usage(format!(
-            "a {} does not run: write backup/NAME, restore/NAME or action/NAME",
+        bail!(UsageError(format!(
+            "a {} cannot be cancelled: want backup/NAME, restore/NAME or action/NAME",
             reference.kind.word()
         )));
     }
@@ -24,16 +25,14 @@ pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     let (kind, name) = (reference.kind.word(), &reference.name);
     let seen = read(&client, &global.namespace, reference).await?;
     if seen.outcome().is_some() {
-        bail!("{kind} {name} has ended already: {}", seen.phase());
+        bail!("{kind} {name} has already ended: {}", seen.phase());
     }
     if seen.operation.is_none() {
-        bail!("{kind} {name} has no operation: no Plimsoll server has taken it up yet, or another program works on it");
+        bail!("{kind} {name} has no operation: no Plimsoll server has started it yet, or another program runs it");
     }
     let api: Api<Operation> = Api::namespaced(client.clone(), &global.namespace);
     let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
-    api.patch(&operation_name(reference), &PatchParams::default(), &patch)
-        .await
-        .with_context(|| format!("cannot cancel {kind} {name}"))?;
+    api.patch(&operation_name(reference), &PatchParams::default(), &patch).await?;
     if options.wait {
         let outcome = wait::until_ended(&client, &global.namespace, reference, None).await?;
         // Being cancelled is what was asked for.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -17,7 +17,8 @@ use crate::args::Global;
 use crate::args::create::Marks;
 use crate::args::names::{Kind, Reference};
 use crate::args::options::Following;
-use crate::exit::{Outcome, Usage};
+use crate::errors::{Hint, UsageError};
+use crate::exit::Outcome;
 use crate::{connect, output, wait};
 
 /// Creates the object, or prints it; and waits if asked to.
@@ -54,18 +55,19 @@ where
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     match api.create(&PostParams::default(), object).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            bail!(
-                "{kind} {name} exists already: choose another name, or look at it with `plimsoll describe {kind}/{name}`"
-            )
+        Err(error) if is_code(&error, 409) => {
+            Err(error).context(Hint(format!("choose another name, or see it with `plimsoll describe {kind}/{name}`")))
         }
-        Err(kube::Error::Api(status)) if status.code == 404 => bail!(
-            "namespace {namespace} or the definition of {kind}s is missing: `plimsoll crds apply` installs the \
-             definitions ({})",
-            status.message
-        ),
-        Err(error) => Err(error).with_context(|| format!("cannot create {kind} {name}")),
+        // The namespace is missing, or the definition.
+        Err(error) if is_code(&error, 404) => Err(error).context(Hint(format!(
+            "create namespace {namespace}, or install the definitions with `plimsoll crds apply`"
+        ))),
+        Err(error) => Err(error.into()),
     }
+}
+
+fn is_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 /// The metadata of an object that is created.
@@ -87,7 +89,8 @@ pub fn dated(name: &str, now: Timestamp) -> String {
 
 /// `a=b,c!=d` as the selector of a spec.
 pub fn selector(text: &str) -> anyhow::Result<LabelSelector> {
-    let parsed = plimsoll_select::labels::parse(text).with_context(|| format!("selector {text:?}"))?;
+    let parsed = plimsoll_select::labels::parse(text)
+        .map_err(|error| UsageError(format!("invalid selector {text:?}: {error}")))?;
     let mut selector: LabelSelector = serde_json::from_value(serde_json::to_value(parsed)?)?;
     // In Velero's order, so that the same words make the same object.
     if let Some(expressions) = &mut selector.match_expressions {
@@ -116,7 +119,7 @@ pub fn separated<'a>(
     let split = |pair: &'a str| {
         let (key, value) = pair
             .split_once(separator)
-            .ok_or_else(|| Usage(format!("{what} {pair:?} is not of the form KEY{separator}VALUE")))?;
+            .ok_or_else(|| UsageError(format!("invalid {what} {pair:?}: want KEY{separator}VALUE")))?;
         anyhow::Ok((key.trim().to_owned(), value.trim().to_owned()))
     };
     pairs.map(split).collect()

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
@@ -11,7 +11,8 @@ use plimsoll_api::velero::v1::{Backup, BackupRepository, DeleteBackupRequest, De
 use crate::args::Global;
 use crate::args::names::{Kind, Targets};
 use crate::args::options::DeleteOptions;
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::subjects::{self, Seen};
 use crate::{connect, gone, output};
 
@@ -19,8 +20,8 @@ use crate::{connect, gone, output};
 pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) -> anyhow::Result<Outcome> {
     let kind = targets.kind;
     if kind == Kind::Operation {
-        bail!(Usage(
-            "an operation goes with its backup or restore: delete that, or end it with `plimsoll cancel`".into()
+        bail!(UsageError(
+            "an operation is deleted with its backup or restore; to end it, use `plimsoll cancel`".into()
         ));
     }
     let client = connect::client(global).await?;
@@ -57,7 +58,7 @@ pub fn ask(consequence: &str) -> anyhow::Result<bool> {
     std::io::stderr().flush()?;
     let mut answer = String::new();
     if std::io::stdin().lock().read_line(&mut answer)? == 0 {
-        bail!(Usage("nobody answers: give --confirm".into()));
+        bail!(UsageError("stdin is not a terminal; pass --confirm".into()));
     }
     if !std::io::stdin().is_terminal() {
         eprintln!();
@@ -75,8 +76,7 @@ async fn delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result
         ));
         return Ok(());
     }
-    let deleted = kind.api(client, namespace).delete(name, &DeleteParams::default()).await;
-    deleted.with_context(|| format!("cannot delete {} {name}", kind.word()))?;
+    kind.api(client, namespace).delete(name, &DeleteParams::default()).await?;
     output::line(format!("{} {name} is deleted", kind.word()));
     if kind == Kind::Location {
         forget_contents(client, namespace, name).await?;
@@ -101,9 +101,7 @@ async fn ask_to_delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow:
         status: None,
     };
     let api: Api<DeleteBackupRequest> = Api::namespaced(client.clone(), namespace);
-    api.create(&PostParams::default(), &request)
-        .await
-        .with_context(|| format!("cannot ask to delete backup {name}"))?;
+    api.create(&PostParams::default(), &request).await?;
     Ok(())
 }
 
@@ -112,20 +110,14 @@ async fn forget_contents(client: &Client, namespace: &str, location: &str) -> an
     let mine = format!("{}={}", labels::STORAGE_LOCATION, labels::valid_name(location));
     let mine = ListParams::default().labels(&mine);
     let backups: Api<Backup> = Api::namespaced(client.clone(), namespace);
-    for backup in backups.list(&mine).await.context("cannot list its backups")? {
+    for backup in backups.list(&mine).await? {
         let name = backup.name_any();
-        backups
-            .delete(&name, &DeleteParams::default())
-            .await
-            .with_context(|| format!("cannot forget backup {name}"))?;
+        backups.delete(&name, &DeleteParams::default()).await?;
         output::line(format!("backup {name} is forgotten; its files stay where they are"));
     }
     let repositories: Api<BackupRepository> = Api::namespaced(client.clone(), namespace);
-    for repository in repositories.list(&mine).await.context("cannot list its repositories")? {
-        repositories
-            .delete(&repository.name_any(), &DeleteParams::default())
-            .await
-            .context("cannot forget a repository")?;
+    for repository in repositories.list(&mine).await? {
+        repositories.delete(&repository.name_any(), &DeleteParams::default()).await?;
     }
     Ok(())
 }

@@ -12,7 +12,8 @@ use plimsoll_blueprint::place::Place;
 use plimsoll_progress::Frame;
 
 use crate::args::blueprint::{Kando, KandoCommand, KandoLocation, LocationVerb};
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::output;
 
 /// Carries out one command.
@@ -33,7 +34,7 @@ fn unsupported(what: &str) -> anyhow::Error {
 
 async fn move_data(options: KandoLocation) -> anyhow::Result<()> {
     refuse_kopia(&options.verb)?;
-    let path = options.path.as_deref().ok_or_else(|| Usage("--path is missing".into()))?;
+    let path = options.path.as_deref().ok_or_else(|| UsageError("--path is missing".into()))?;
     let kando = Commands::open(&profile(&options)?)?;
     match &options.verb {
         LocationVerb::Push { source, .. } => push(&kando, path, source).await?,
@@ -60,7 +61,7 @@ fn profile(options: &KandoLocation) -> anyhow::Result<Place> {
         (None, Some(path)) => {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
         }
-        (None, None) => return Err(Usage("--profile is missing".into()).into()),
+        (None, None) => return Err(UsageError("--profile is missing".into()).into()),
     };
     Ok(Place::from_json(&text)?)
 }

@@ -16,7 +16,7 @@ use super::{agent, server};
 use crate::args::agent::DEFAULT_CACHE_LIMIT;
 use crate::args::{Global, Local, bytes};
 use crate::exit::Outcome;
-use crate::{connect, output};
+use crate::{connect, errors, output};
 
 /// Runs the API until a signal.
 pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
@@ -82,7 +82,7 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
 fn run_agent(client: Client, settings: AgentSettings, stop: CancellationToken) {
     tokio::spawn(async move {
         if let Err(error) = agent::serve(client, settings, stop).await {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", errors::cause_text(&error));
         }
     });
 }

@@ -13,7 +13,8 @@ use crate::args::Global;
 use crate::args::create::{Access, CreateLocation, Marks, Mode, SetLocation};
 use crate::args::names::{Kind, Targets};
 use crate::args::options::GetOptions;
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::subjects::{self, Seen};
 use crate::{connect, output};
 
@@ -63,7 +64,7 @@ fn build(global: &Global, options: &CreateLocation) -> anyhow::Result<BackupStor
 fn credential(access: &Access) -> anyhow::Result<Option<SecretKeySelector>> {
     let Some(pair) = &access.credential else { return Ok(None) };
     let Some((name, key)) = pair.split_once('=') else {
-        bail!(Usage(format!("credential {pair:?} is not of the form SECRET=KEY")))
+        bail!(UsageError(format!("invalid --credential {pair:?}: want SECRET=KEY")))
     };
     Ok(Some(SecretKeySelector { name: name.to_owned(), key: key.to_owned(), optional: None }))
 }
@@ -106,7 +107,7 @@ pub async fn set(global: &Global, options: SetLocation) -> anyhow::Result<Outcom
         spec["objectStorage"] = json!({ "caCert": bytes, "caCertRef": null });
     }
     if spec.as_object().is_some_and(serde_json::Map::is_empty) {
-        bail!(Usage("say what to change: --default, --credential or --cacert".into()));
+        bail!(UsageError("nothing to change: pass --default, --credential or --cacert".into()));
     }
     let client = connect::client(global).await?;
     subjects::read(&client, &global.namespace, &reference(Kind::Location, name)).await?;
@@ -120,9 +121,7 @@ pub async fn set(global: &Global, options: SetLocation) -> anyhow::Result<Outcom
 
 async fn patch(client: &Client, namespace: &str, name: &str, patch: &serde_json::Value) -> anyhow::Result<()> {
     let api: Api<BackupStorageLocation> = Api::namespaced(client.clone(), namespace);
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .with_context(|| format!("cannot change backup-location {name}"))?;
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 

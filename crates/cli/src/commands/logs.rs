@@ -19,7 +19,8 @@ use crate::args::Global;
 use crate::args::action::LogsAction;
 use crate::args::names::{Kind, Reference};
 use crate::args::options::{LogsOptions, Trust};
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::picture::Picture;
 use crate::remote::{Missing, Remote};
 use crate::subjects::{self, Seen};
@@ -31,7 +32,7 @@ const FOR_A_LINK: Duration = Duration::from_secs(30);
 /// Prints the log; with `--follow` from before there is a file of it.
 pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) -> anyhow::Result<Outcome> {
     if !reference.kind.is_carried_out() {
-        bail!(Usage(format!("a {} has no log: backups and restores have", reference.kind.word())));
+        bail!(UsageError(format!("a {} has no log: backups and restores have", reference.kind.word())));
     }
     if reference.kind == Kind::Action {
         let options = LogsAction { name: reference.name.clone(), follow: options.follow };

@@ -71,7 +71,7 @@ async fn all_volumes(client: &Client, namespace: &str) -> anyhow::Result<(bool, 
             let what = "whether the server has all volumes backed up where a backup does not say is not known";
             Ok((false, Some(format!("{what}: {}", status.message))))
         }
-        Err(error) => Err(error).with_context(|| format!("cannot read Lease {LEASE}")),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -93,8 +93,7 @@ pub async fn config_map(
 ) -> anyhow::Result<Option<(String, BTreeMap<String, String>)>> {
     let Some(name) = reference.map(|reference| &reference.name) else { return Ok(None) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
-    let found = found.with_context(|| format!("there is no ConfigMap {name} in namespace {namespace}"))?;
+    let found = api.get(name).await?;
     Ok(Some((name.clone(), found.data.unwrap_or_default())))
 }
 

@@ -1,13 +1,14 @@
 //! `plimsoll repo`: the repositories of volume data. The server looks into them; this asks it.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use futures::StreamExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use plimsoll_api::client_error::error_text;
 use plimsoll_api::velero::v1::BackupRepository;
 use plimsoll_controllers::repositories::{ANSWER, Answer, Asked, LockReport, REQUEST, Request, SnapshotReport};
-use plimsoll_progress::{Clock, Operation};
+use plimsoll_progress::{Clock, Operation, view};
 use serde_json::{Value, json};
 
 use super::delete::ask;
@@ -18,7 +19,7 @@ use crate::args::repo::{Patience, Repo, RepoDescribe, RepoGet, RepoOrphans, Repo
 use crate::describe::page::Page;
 use crate::exit::Outcome;
 use crate::picture::Picture;
-use crate::{connect, output};
+use crate::{connect, errors, output};
 
 /// Carries out one of its verbs.
 pub async fn run(global: &Global, verb: Repo) -> anyhow::Result<Outcome> {
@@ -46,12 +47,10 @@ impl Asker<'_> {
     async fn chosen(&self, names: &[String]) -> anyhow::Result<Vec<BackupRepository>> {
         let mut found = Vec::new();
         for name in names {
-            let one = self.api().get_opt(name).await.with_context(|| format!("cannot read repository {name}"))?;
-            let missing = || format!("there is no repository {name}: `plimsoll repo get` lists them");
-            found.push(one.with_context(missing)?);
+            found.push(self.api().get(name).await?);
         }
         if names.is_empty() {
-            found = self.api().list(&ListParams::default()).await.context("cannot list repositories")?.items;
+            found = self.api().list(&ListParams::default()).await?.items;
             found.sort_by_key(ResourceExt::name_any);
         }
         Ok(found)
@@ -106,7 +105,7 @@ impl Asker<'_> {
                 Ok(found) => found,
                 // The others are listed all the same.
                 Err(error) if options.names.is_empty() => {
-                    output::line(format!("{name}: {error:#}"));
+                    output::line(format!("{name}: {}", errors::cause_text(&error)));
                     outcome = Outcome::Failed;
                     continue;
                 }
@@ -148,19 +147,16 @@ impl Asker<'_> {
         let request = Request { id: uuid::Uuid::new_v4().to_string(), asked };
         let text = serde_json::to_string(&request)?;
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { REQUEST: text } } }));
-        let sent = self.api().patch(&name, &PatchParams::default(), &patch).await;
-        sent.with_context(|| format!("cannot ask about repository {name}"))?;
+        self.api().patch(&name, &PatchParams::default(), &patch).await?;
         let operation = Operation::new(format!("repository {name}"), Clock::system());
         let _waiting = operation.root().wait("waiting for the server to look into it");
         let answer = tokio::time::timeout(patience.timeout, self.answer(&name, &request.id));
         let answer = Picture::on_terminal_only().of(&operation, answer).await;
-        let nobody = || {
-            format!(
-                "no server has answered about repository {name} within {:?}: does one run in namespace {}?",
-                patience.timeout, self.namespace
-            )
+        let no_answer = || {
+            let timeout = view::duration_text(patience.timeout);
+            format!("no server in namespace {} answered about repository {name} within {timeout}", self.namespace)
         };
-        let answer = answer.with_context(nobody)??;
+        let answer = answer.map_err(|_| anyhow::anyhow!(no_answer()))??;
         match answer.error {
             Some(error) => bail!("repository {name}: {error}"),
             None => Ok(answer),
@@ -171,14 +167,14 @@ impl Asker<'_> {
         let mut changes = std::pin::pin!(watcher::watch_object(self.api(), name));
         while let Some(change) = changes.next().await {
             match change {
-                Ok(None) => bail!("repository {name} was deleted while it was asked about"),
+                Ok(None) => bail!("repository {name} was deleted before the server answered"),
                 Ok(Some(repository)) => {
                     let answer = repository.annotations().get(ANSWER).and_then(|text| serde_json::from_str(text).ok());
                     if let Some(answer) = answer.filter(|answer: &Answer| answer.id == id) {
                         return Ok(answer);
                     }
                 }
-                Err(error) => tracing::warn!("watching: {error}; trying again"),
+                Err(error) => tracing::warn!("watch failed, retrying: {}", error_text(&error)),
             }
         }
         bail!("the watch ended before the server answered")

@@ -1,6 +1,6 @@
 //! `plimsoll restore create`.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -90,7 +90,7 @@ fn uploader(options: &CreateRestore) -> Option<UploaderConfigForRestore> {
 async fn latest(client: &Client, namespace: &str, schedule: &str, partial: bool) -> anyhow::Result<String> {
     let api: Api<Backup> = Api::namespaced(client.clone(), namespace);
     let mine = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_name(schedule));
-    let backups = api.list(&ListParams::default().labels(&mine)).await.context("cannot list backups")?;
+    let backups = api.list(&ListParams::default().labels(&mine)).await?;
     let usable = |backup: &&Backup| match backup.phase() {
         BackupPhase::Completed => true,
         BackupPhase::PartiallyFailed => partial,
@@ -98,7 +98,7 @@ async fn latest(client: &Client, namespace: &str, schedule: &str, partial: bool)
     };
     let started = |backup: &&Backup| backup.status.as_ref().and_then(|status| Some(status.start_timestamp.clone()?.0));
     let Some(found) = backups.items.iter().filter(usable).max_by_key(started) else {
-        bail!("schedule {schedule} has no backup that is good enough: `plimsoll get backups -l {mine}`")
+        bail!("schedule {schedule} has no usable backup; list its backups with `plimsoll get backups -l {mine}`")
     };
     Ok(found.name_any())
 }

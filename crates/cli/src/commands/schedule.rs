@@ -1,6 +1,5 @@
 //! `plimsoll schedule create`, `pause` and `unpause`.
 
-use anyhow::Context;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::{Schedule, ScheduleSpec};
 use serde_json::json;
@@ -64,9 +63,7 @@ pub async fn pause(global: &Global, names: Vec<String>, options: PauseOptions, p
         }
         let patch = Patch::Merge(json!({ "spec": spec }));
         let api = Kind::Schedule.api(&client, &global.namespace);
-        api.patch(name, &PatchParams::default(), &patch)
-            .await
-            .with_context(|| format!("cannot change schedule {name}"))?;
+        api.patch(name, &PatchParams::default(), &patch).await?;
         output::line(format!("schedule {name} is {word}"));
     }
     Ok(Outcome::Success)

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
@@ -71,7 +70,7 @@ async fn remove(client: &Client, one: &serde_json::Value) -> anyhow::Result<()> 
     match api_of(client, one).delete(name, &DeleteParams::background()).await {
         Ok(_) => output::line(format!("{} is deleted", name_of(one))),
         Err(kube::Error::Api(status)) if status.code == 404 => {}
-        Err(error) => return Err(error).with_context(|| format!("cannot delete {}", name_of(one))),
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
@@ -94,7 +93,7 @@ where
     let found = match all.list_metadata(&ListParams::default()).await {
         Ok(found) => found.items,
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot list {}", K::plural(&()))),
+        Err(error) => return Err(error.into()),
     };
     for held in found.iter().filter(|held| held.finalizers().iter().any(|name| name == finalizer)) {
         let kept: Vec<_> = held.finalizers().iter().filter(|name| *name != finalizer).collect();
@@ -103,7 +102,7 @@ where
         match api.patch_metadata(&held.name_any(), &PatchParams::default(), &patch).await {
             Ok(_) => output::line(format!("{} {} is released", K::kind(&()), held.name_any())),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot release {}", held.name_any())),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

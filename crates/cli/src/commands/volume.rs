@@ -6,6 +6,7 @@ use anyhow::bail;
 use futures::StreamExt;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
+use plimsoll_api::client_error::error_text;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore};
 use plimsoll_progress::view;
 use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
@@ -45,7 +46,7 @@ async fn choose(client: &kube::Client, namespace: &str, chosen: &Chosen) -> anyh
     found.extend(transfers::moved(client, namespace, of).await?);
     found.extend(plugin_work::list(client, namespace, of).await?.iter().map(Transfer::from));
     if let Some(missing) = chosen.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
-        bail!("there is no transfer {missing}: `plimsoll volume get` lists them");
+        bail!("volume transfer {missing:?} not found; list them with `plimsoll volume get`");
     }
     found.retain(|one| chosen.names.is_empty() || chosen.names.contains(&one.name));
     Ok(found)
@@ -183,7 +184,7 @@ fn page(one: &Transfer) -> Vec<String> {
 async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) -> anyhow::Result<Outcome> {
     let backups: Api<PodVolumeBackup> = Api::namespaced(client.clone(), namespace);
     let restores: Api<PodVolumeRestore> = Api::namespaced(client.clone(), namespace);
-    let changed = |changed: Result<(), watcher::Error>| changed.err().map(|error| error.to_string());
+    let changed = |changed: Result<(), watcher::Error>| changed.err().map(|error| error_text(&error));
     let mut news = futures::stream::select(
         watcher(backups, watcher::Config::default())
             .default_backoff()
@@ -208,7 +209,7 @@ async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) ->
         tokio::time::sleep(Duration::from_millis(300)).await;
         let next = tokio::time::timeout(Duration::from_secs(2), news.next()).await;
         if let Ok(Some(Some(error))) = next {
-            tracing::warn!("watching: {error}; trying again");
+            tracing::warn!("watch failed, retrying: {error}");
         }
     }
 }

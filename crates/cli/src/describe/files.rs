@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::PATIENCE;
 use crate::args::names::{Kind, Reference};
 use crate::args::options::DescribeOptions;
+use crate::errors;
 use crate::plugin_work::{self, PluginWork};
 use crate::remote::{Missing, Remote};
 use crate::subjects::{self, Seen};
@@ -48,15 +49,15 @@ pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &Des
     let of = if seen.kind == Kind::Restore { Of::Restore(seen.name()) } else { Of::Backup(seen.name()) };
     match transfers::list(client, namespace, of).await {
         Ok(found) => files.transfers = found,
-        Err(error) => files.notes.push(format!("{error:#}")),
+        Err(error) => files.notes.push(errors::cause_text(&error)),
     }
     match transfers::moved(client, namespace, of).await {
         Ok(found) => files.transfers.extend(found),
-        Err(error) => files.notes.push(format!("{error:#}")),
+        Err(error) => files.notes.push(errors::cause_text(&error)),
     }
     match plugin_work::list(client, namespace, of).await {
         Ok(found) => files.plugin_work = found,
-        Err(error) => files.notes.push(format!("{error:#}")),
+        Err(error) => files.notes.push(errors::cause_text(&error)),
     }
     if seen.outcome().is_none() || seen.phase() == "FailedValidation" {
         return files;
@@ -67,7 +68,7 @@ pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &Des
     }
     let remote = match Remote::of(client, namespace, &seen.reference(), &options.trust, PATIENCE).await {
         Ok(remote) => remote,
-        Err(error) => return Files { notes: vec![format!("{error:#}")], ..files },
+        Err(error) => return Files { notes: vec![errors::cause_text(&error)], ..files },
     };
     let (results, list, volumes) = names(seen.kind);
     let (results, list, volumes) = tokio::join!(
@@ -90,7 +91,7 @@ impl Files {
         match answer {
             Some(Ok(found)) => found,
             Some(Err(error)) => {
-                self.notes.push(format!("{what} cannot be read: {error:#}"));
+                self.notes.push(format!("cannot read {what}: {}", errors::cause_text(&error)));
                 None
             }
             None => None,

@@ -19,7 +19,8 @@ use serde_json::Value;
 use crate::args::Global;
 use crate::args::names::{Kind, Targets};
 use crate::args::options::DescribeOptions;
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::picture::Picture;
 use crate::subjects::{self, Seen};
 use crate::{connect, output};
@@ -30,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Tells everything about what was chosen.
 pub async fn run(global: &Global, targets: &Targets, options: &DescribeOptions) -> anyhow::Result<Outcome> {
     if targets.kind == Kind::Operation {
-        bail!(Usage("describe the backup or restore: its operation is part of that".into()));
+        bail!(UsageError("describe the backup or restore: its operation is part of that".into()));
     }
     let client = connect::client(global).await?;
     let mut chosen = subjects::list(&client, &global.namespace, targets, options.selector.as_deref()).await?;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::s3::{ACCESS_KEY, SECRET_KEY};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, eventually, holds};
@@ -483,7 +483,10 @@ async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
     files_come_back(&home, &bucket, &volume).await;
     let refused =
         home.command(&["action", "create", "--action", "restore", "--from", "nothing"]).output().await.unwrap();
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no ActionSet nothing"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("actionsets.cr.kanister.io \"nothing\" not found"),
+        "{refused:?}"
+    );
 }
 
 /// The directory of a claim of the embedded cluster.

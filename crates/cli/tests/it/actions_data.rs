@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use plimsoll_testkit::peers::s3::SECRET_KEY;
 use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::s3::SECRET_KEY;
 use serde_json::{Value, json};
 
 use crate::actions::{Seen, claim, ended, make, message, profile, shell, state, volume_of};

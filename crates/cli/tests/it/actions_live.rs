@@ -176,11 +176,11 @@ async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
     assert_eq!(spaces["spec"]["actions"][0]["object"], itself);
     let refused = [
         (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "deploymentconfig"], "cannot list deploymentconfigs"),
-        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "pvc"], "nothing has the labels"),
+        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "pvc"], "no object matches selector"),
         (vec!["-a", "backup", "-b", "bp", "-d", "web"], "NAMESPACE/NAME"),
-        (vec!["-a", "backup", "-b", "bp"], "say what to act on"),
-        (vec!["-b", "bp", "-d", "shop/web"], "say which action"),
-        (vec!["-a", "backup", "-d", "shop/web"], "say which blueprint"),
+        (vec!["-a", "backup", "-b", "bp"], "no target: pass"),
+        (vec!["-b", "bp", "-d", "shop/web"], "--action is required"),
+        (vec!["-a", "backup", "-d", "shop/web"], "--blueprint is required"),
     ];
     for (arguments, expected) in refused {
         let error = dry_run(&home, &arguments).await.unwrap_err();

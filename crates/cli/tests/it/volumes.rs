@@ -1,7 +1,7 @@
 //! The data of volumes, there and back: real pods write real files, and every one of them comes back as it was.
 
-use plimsoll_testkit::peers::s3::SECRET_KEY;
 use plimsoll_testkit::peers::S3Server;
+use plimsoll_testkit::peers::s3::SECRET_KEY;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Home, dismiss, eventually, phase};

@@ -157,7 +157,7 @@ impl Application {
     /// Deletes it, and waits until it is gone.
     pub async fn delete(&self) -> anyhow::Result<()> {
         let (namespaces, volume) = (self.api("", "Namespace"), self.volume().await?);
-        namespaces.delete(APPLICATION, &DeleteParams::default()).await.context("cannot delete the namespace")?;
+        namespaces.delete(APPLICATION, &DeleteParams::default()).await?;
         while namespaces.get_opt(APPLICATION).await?.is_some() || volume.as_ref().is_some_and(|volume| volume.exists())
         {
             tokio::time::sleep(Duration::from_millis(50)).await;

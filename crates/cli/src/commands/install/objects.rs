@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::install::{Install, LocationVolume, Uploader};
 use crate::commands::create::pairs;
-use crate::exit::Usage;
+use crate::errors::UsageError;
 
 /// The server: Deployment, ServiceAccount, Service, roles.
 pub const SERVER_NAME: &str = "plimsoll";
@@ -158,13 +158,15 @@ fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     let (provider, bucket) = match (&options.provider, &options.bucket) {
         (Some(provider), Some(bucket)) => (provider, bucket),
         (None, None) => return Ok(all),
-        _ => bail!(Usage("a backup location needs both --provider and --bucket".into())),
+        _ => bail!(UsageError("a backup location needs both --provider and --bucket".into())),
     };
     if options.location_volume.is_some() && (provider != "directory" || !bucket.starts_with('/')) {
-        bail!(Usage("--location-volume goes with --provider directory and an absolute path as its --bucket".into()));
+        bail!(UsageError(
+            "--location-volume goes with --provider directory and an absolute path as its --bucket".into()
+        ));
     }
     if provider != "directory" && options.secret_file.is_none() && !options.no_secret {
-        bail!(Usage(
+        bail!(UsageError(
             "say where the credentials are with --secret-file, or that there are none with --no-secret".into()
         ));
     }
@@ -209,7 +211,9 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     ];
     if options.default_volumes_to_fs_backup {
         if !options.use_node_agent {
-            bail!(Usage("--default-volumes-to-fs-backup takes the agents: leave --use-node-agent=false out".into()));
+            bail!(UsageError(
+                "--default-volumes-to-fs-backup takes the agents: leave --use-node-agent=false out".into()
+            ));
         }
         arguments.push("--default-volumes-to-fs-backup=true".into());
     }

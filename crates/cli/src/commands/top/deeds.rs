@@ -12,6 +12,7 @@ use serde_json::json;
 use super::app::{App, Deed, Prompt, View};
 use crate::args::names;
 use crate::commands::{action, logs};
+use crate::errors;
 
 /// So many lines of a log are fetched.
 const LINES: i64 = 2000;
@@ -44,7 +45,9 @@ impl Deeds {
                 let (operation, server) = (operation(&reference), app.server_pod.clone());
                 tokio::spawn(async move {
                     let text = log(&client, &reference, operation, server).await;
-                    let _ = sender.send(Result::Log(text.unwrap_or_else(|error| format!("no log: {error:#}"))));
+                    let _ = sender.send(Result::Log(
+                        text.unwrap_or_else(|error| format!("no log: {}", errors::cause_text(&error))),
+                    ));
                 });
             }
             Deed::Cancel(reference) => {
@@ -52,7 +55,7 @@ impl Deeds {
                 tokio::spawn(async move {
                     let said = match cancel(&client, &reference, operation).await {
                         Ok(()) => format!("{reference} is asked to end"),
-                        Err(error) => format!("{reference} could not be cancelled: {error:#}"),
+                        Err(error) => format!("cannot cancel {reference}: {}", errors::cause_text(&error)),
                     };
                     let _ = sender.send(Result::Said(said));
                 });
@@ -120,7 +123,7 @@ async fn log(
     if let Some(operation) = operation {
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), &reference.namespace, &Kind::Operation.resource());
-        let object = api.get(&operation).await.context("cannot read the operation")?;
+        let object = api.get(&operation).await?;
         if let Some(text) = object.data.pointer("/status/log/text").and_then(|text| text.as_str()) {
             return Ok(text.to_owned());
         }
