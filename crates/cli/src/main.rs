@@ -16,6 +16,7 @@ mod picture;
 mod plugin_work;
 mod reference;
 mod remote;
+mod retry;
 #[cfg(test)]
 mod same_numbers;
 mod selectors;

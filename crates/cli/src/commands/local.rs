@@ -51,7 +51,7 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
         }
         // Commands in pods upgrade their connection, so they need one.
         let outside = Global { kubeconfig: Some(served.kubeconfig_path().to_owned()), context: None, ..global.clone() };
-        let client = if options.run_pods { connect::client(&outside).await? } else { client };
+        let client = if options.run_pods { connect::service_client(&outside).await? } else { client };
         Box::pin(server::serve(client, settings, stop)).await?;
     }
     served.shutdown().await;

@@ -19,7 +19,7 @@ use crate::exit::Outcome;
 
 /// Runs until a signal, or until another server leads.
 pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outcome> {
-    let client = connect::client(global).await?;
+    let client = connect::service_client(global).await?;
     let settings = settings(global, &options);
     let (trees, transfers) = (settings.trees.clone(), settings.transfers.clone());
     let copies = transfers.clone();
