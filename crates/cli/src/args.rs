@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use plimsoll_controllers::cron::Cron;
 use plimsoll_select::quantity::Quantity;
 
 use self::action::Action;
@@ -554,9 +555,20 @@ fn default_namespace() -> String {
     std::env::var("VELERO_NAMESPACE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "velero".into())
 }
 
+/// A cron expression, as the server reads it.
+fn cron(text: &str) -> Result<String, String> {
+    text.parse::<Cron>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<plimsoll_api::go::GoDuration>().map_err(|e| e.to_string())?;
     parsed.as_std().ok_or_else(|| format!("{text} is negative"))
+}
+
+/// A quantity of Kubernetes that is not negative, e.g. `100m` or `128Mi`.
+fn quantity(text: &str) -> Result<String, String> {
+    let is_quantity = Quantity::parse(text).and_then(Quantity::whole).is_some();
+    if is_quantity { Ok(text.to_owned()) } else { Err("want a quantity, e.g. 100m or 128Mi".to_owned()) }
 }
 
 /// A size, as Kubernetes writes it.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::duration;
 use super::options::{Following, ObjectFormat};
+use super::{cron, duration};
 
 /// The filters that backups and restores have in common.
 #[derive(Debug, Default, Args)]
@@ -181,7 +181,7 @@ pub struct CreateSchedule {
     /// Name of the schedule
     pub name: String,
     /// When, as a cron expression or @every DURATION, e.g. '0 1 * * *'
-    #[arg(long, value_name = "CRON")]
+    #[arg(long, value_name = "CRON", value_parser = cron)]
     pub schedule: String,
     /// Make no backups for now
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, default_value_t = false, hide_default_value = true)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::duration;
 use super::options::ObjectFormat;
+use super::{duration, quantity};
 
 pub const EXAMPLES: &str = "Examples:
   plimsoll install --image registry.example/plimsoll:0.1.0 --provider aws --bucket backups \\
@@ -118,16 +118,16 @@ pub struct Install {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub replicas: u8,
     /// CPU that the server asks for; 0 is none
-    #[arg(long, value_name = "CPU", default_value = "100m", alias = "velero-pod-cpu-request")]
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "100m", alias = "velero-pod-cpu-request")]
     pub server_cpu_request: String,
     /// Memory that the server asks for; 0 is none
-    #[arg(long, value_name = "BYTES", default_value = "128Mi", alias = "velero-pod-mem-request")]
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "128Mi", alias = "velero-pod-mem-request")]
     pub server_mem_request: String,
     /// CPU that each agent asks for; 0 is none
-    #[arg(long, value_name = "CPU", default_value = "0", alias = "node-agent-pod-cpu-request")]
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-cpu-request")]
     pub agent_cpu_request: String,
     /// Memory that each agent asks for; 0 is none
-    #[arg(long, value_name = "BYTES", default_value = "0", alias = "node-agent-pod-mem-request")]
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-mem-request")]
     pub agent_mem_request: String,
     /// Annotations of the pods
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
