@@ -335,7 +335,7 @@ fn version_warning(version: u32) -> Option<String> {
     (version != WRITTEN_VERSION).then(|| {
         format!(
             "the repository is of version {version}, which the built-in mover reads and does not write: upgrade it with restic \
-             migrate upgrade_repo_v2, or let restic move the volumes (--volume-mover restic)"
+             migrate upgrade_repo_v2, or let restic move the volumes (--uploader-type restic)"
         )
     })
 }

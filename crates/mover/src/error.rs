@@ -36,7 +36,7 @@ pub enum MoverError {
     /// The program can be used, but not for this repository.
     #[error(
         "{program} {version} cannot read {repository}, a repository of version {format}: install {program} {least} or later \
-         where the mover runs, or let the built-in mover do it (--volume-mover built-in)"
+         where the mover runs, or let the built-in mover do it (--uploader-type built-in)"
     )]
     ProgramOlderThanRepository {
         /// Which program.
@@ -109,7 +109,7 @@ pub enum MoverError {
     /// The repository is of a kind that the built-in engine cannot work on.
     #[error(
         "the built-in mover cannot use repository {repository} like this: {cause}; or let restic move the volumes \
-         (--volume-mover restic)"
+         (--uploader-type restic)"
     )]
     Unsupported {
         /// Where it is.

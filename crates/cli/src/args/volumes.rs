@@ -12,8 +12,8 @@ pub struct Volumes {
     ///
     /// auto is kopia where the volumes of this cluster are in kopia repositories already, so that there is a way back to
     /// Velero, and built-in elsewhere. Restores follow the backup.
-    #[arg(long, value_name = "MOVER", default_value = "auto", env = "PLIMSOLL_VOLUME_MOVER")]
-    pub volume_mover: MoverChoice,
+    #[arg(long, value_name = "MOVER", default_value = "auto", env = "PLIMSOLL_UPLOADER_TYPE")]
+    pub uploader_type: MoverChoice,
     /// Back up the files of all volumes in backups that do not say, unless their pods opt out
     // The last one counts, so that an argument of the user's comes after the installer's.
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true,
@@ -24,7 +24,7 @@ pub struct Volumes {
     pub fs_backup_timeout: Duration,
     /// A node's agent that was not heard of for this long is taken for dead, and its transfers fail
     #[arg(long, value_name = "DURATION", default_value = "45s", value_parser = super::duration)]
-    pub agent_silence: Duration,
+    pub agent_heartbeat_timeout: Duration,
     /// Image of the container that waits, in a restored pod, for the data of its volumes
     #[arg(long, value_name = "IMAGE", default_value = concat!("plimsoll:", env!("CARGO_PKG_VERSION")), env = "PLIMSOLL_IMAGE")]
     pub restore_helper_image: String,

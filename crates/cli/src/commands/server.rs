@@ -50,10 +50,10 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         backup_sync_period: options.backup_sync_period,
         garbage_collection_frequency: options.garbage_collection_frequency.max(Duration::from_secs(1)),
         schedule_skip_immediately: options.schedule_skip_immediately,
-        mover: options.volumes.volume_mover,
+        mover: options.volumes.uploader_type,
         default_volumes_to_fs_backup: options.volumes.default_volumes_to_fs_backup,
         fs_backup_timeout: options.volumes.fs_backup_timeout,
-        agent_silence: options.volumes.agent_silence,
+        agent_silence: options.volumes.agent_heartbeat_timeout,
         restore_helper: Helper {
             image: options.volumes.restore_helper_image.clone(),
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],

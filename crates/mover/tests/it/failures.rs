@@ -62,7 +62,7 @@ fn a_restic_before_0_14_is_refused_by_name_for_a_repository_of_version_2() {
         assert_eq!(error.reason(), "MoverProgramTooOld", "{work:?}: {error}");
         let (found, needed) = ("restic 0.13.1 cannot read /", "install restic 0.14.0 or later where the mover runs");
         assert!(error.to_string().starts_with(found) && error.to_string().contains(needed), "{error}");
-        assert!(error.to_string().contains("--volume-mover built-in"), "{error}");
+        assert!(error.to_string().contains("--uploader-type built-in"), "{error}");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_repository_of_version_1_is_restored_from_by_the_built_in_mover_and_named_be
     let error = bed.try_back_up().unwrap_err();
     assert_eq!((error.reason(), error.is_retryable()), ("UnsupportedRepository", false), "{error}");
     let words = error.to_string();
-    assert!(words.contains("restic migrate upgrade_repo_v2") && words.contains("--volume-mover restic"), "{words}");
+    assert!(words.contains("restic migrate upgrade_repo_v2") && words.contains("--uploader-type restic"), "{words}");
     bed.restore(&snapshot);
     assert!(bed.target().join("a/large").exists());
 }

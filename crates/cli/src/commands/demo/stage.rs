@@ -268,7 +268,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 
 fn start_server(kubeconfig: &Path, directory: &Path, dashboard: SocketAddr) -> anyhow::Result<Child> {
     this_program()?
-        .args(["server", "--lease-duration", "3s", "--volume-mover", "built-in", "--dashboard-address"])
+        .args(["server", "--lease-duration", "3s", "--uploader-type", "built-in", "--dashboard-address"])
         .arg(dashboard.to_string())
         .arg("--kubeconfig")
         .arg(kubeconfig)

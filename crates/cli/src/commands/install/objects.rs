@@ -334,7 +334,7 @@ fn container(options: &Install, name: &str, arguments: &[String]) -> Value {
             field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"),
             // Locks in repositories name it: no other cluster has a pod with this UID.
             field("POD_UID", "metadata.uid"), field("NODE_NAME", "spec.nodeName"),
-            { "name": "PLIMSOLL_IMAGE", "value": options.image }, { "name": "PLIMSOLL_VOLUME_MOVER", "value": mover },
+            { "name": "PLIMSOLL_IMAGE", "value": options.image }, { "name": "PLIMSOLL_UPLOADER_TYPE", "value": mover },
             // The allocator gives freed memory back at once.
             { "name": "MIMALLOC_PURGE_DELAY", "value": "0" },
         ],
