@@ -54,5 +54,5 @@ impl From<Outcome> for ExitCode {
 }
 
 /// What `--help` says about it.
-pub const HELP: &str = "Exit codes: 0 done; 1 the command could not be carried out; 2 wrong usage; 3 ended with errors \
-(PartiallyFailed); 4 failed; 5 cancelled; 6 refused by validation; 7 stuck (`why`, `top --once`).";
+pub const HELP: &str = "Exit codes: 0 succeeded; 1 the command failed; 2 invalid usage; 3 the operation ended with errors \
+(PartiallyFailed); 4 the operation failed; 5 cancelled; 6 validation failed; 7 stalled (`why`, `top --once`).";

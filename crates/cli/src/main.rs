@@ -28,7 +28,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::args::action::Action;
 use crate::args::names::{Kind, Reference};
@@ -41,7 +41,8 @@ use crate::exit::Outcome;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(command_line());
+    let matches = args::help::command().get_matches_from(command_line());
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // One TLS provider for the whole process; a second one would be a panic at the first connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let silent = matches!(&arguments.command, Command::Top(options) if options.is_drawn());
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was typed. Under the name of Kanister's command this program is that command.
+/// The arguments of this process. A program of the name `kando` is `plimsoll kando`.
 fn command_line() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let called = words.first().and_then(|word| Path::new(word).file_name());

@@ -1,4 +1,4 @@
-//! Kinds and names, as they are typed.
+//! Kinds and names as arguments.
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,7 +59,7 @@ impl FromStr for Kind {
         let known = NAMES.iter().find(|(_, names)| names.contains(&lower.as_str()));
         known.map(|(kind, _)| *kind).ok_or_else(|| {
             let words: Vec<_> = NAMES.iter().map(|(kind, _)| kind.word()).collect();
-            UsageError(format!("{text:?} is not a kind: write {}, and a name, e.g. backup/nightly", words.join(", ")))
+            UsageError(format!("unknown kind {text:?}: want {}", words.join(", ")))
         })
     }
 }
@@ -75,7 +75,8 @@ impl FromStr for Reference {
     type Err = UsageError;
 
     fn from_str(text: &str) -> Result<Self, UsageError> {
-        let wrong = || UsageError(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or restore/monday"));
+        let wrong =
+            || UsageError(format!("invalid reference {text:?}: want KIND/NAME, e.g. backup/nightly or restore/monday"));
         let (kind, name) = text.split_once('/').ok_or_else(wrong)?;
         let kind = kind.parse()?;
         if name.is_empty() { Err(wrong()) } else { Ok(Self { kind, name: name.to_owned() }) }
@@ -100,7 +101,8 @@ impl Targets {
     pub fn one(self, verb: &str) -> Result<Reference, UsageError> {
         let Self { kind, mut names } = self;
         let name = names.pop().filter(|_| names.is_empty());
-        let name = name.ok_or_else(|| UsageError(format!("give one name: plimsoll {} {verb} NAME", kind.word())))?;
+        let name =
+            name.ok_or_else(|| UsageError(format!("want exactly one name: plimsoll {} {verb} NAME", kind.word())))?;
         Ok(Reference { kind, name })
     }
 }
@@ -108,7 +110,7 @@ impl Targets {
 /// Names after a command that says the kind: `plimsoll backup get a b`.
 #[derive(Debug, Args)]
 pub struct Named<T: Args> {
-    /// Which ones
+    /// Names
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     #[command(flatten)]
@@ -124,7 +126,7 @@ impl<T: Args> Named<T> {
 /// Kind and names after a verb: `plimsoll get backups`, `plimsoll describe backup/a`, `plimsoll delete backup a b`.
 #[derive(Debug, Args)]
 pub struct Any<T: Args> {
-    /// Kind and names: `backups`, `backup a b` or `backup/a`
+    /// Kind and names: backups, backup a b, or backup/a
     #[arg(value_name = "KIND[/NAME]", required = true)]
     pub targets: Vec<String>,
     #[command(flatten)]
@@ -138,14 +140,14 @@ impl<T: Args> Any<T> {
 }
 
 fn targets(words: &[String]) -> Result<Targets, UsageError> {
-    let Some((first, rest)) = words.split_first() else { return Err(UsageError("give a kind".into())) };
+    let Some((first, rest)) = words.split_first() else { return Err(UsageError("want a kind, e.g. backups".into())) };
     if !first.contains('/') {
         return Ok(Targets { kind: first.parse()?, names: rest.to_vec() });
     }
     let references: Vec<Reference> = words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
     let kind = references[0].kind;
     if references.iter().any(|reference| reference.kind != kind) {
-        return Err(UsageError("one kind at a time, please".into()));
+        return Err(UsageError("all references must have the same kind".into()));
     }
     Ok(Targets { kind, names: references.into_iter().map(|reference| reference.name).collect() })
 }
@@ -161,7 +163,7 @@ mod tests {
         for wrong in ["x", "backup/", "/x"] {
             assert!(wrong.parse::<Reference>().is_err(), "{wrong}");
         }
-        assert!("pod/x".parse::<Reference>().unwrap_err().0.contains("is not a kind"));
+        assert!("pod/x".parse::<Reference>().unwrap_err().0.contains("unknown kind"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::delete::ask;
 use super::get::age;
 use crate::args::Global;
 use crate::args::options::{ListFormat, ObjectFormat};
-use crate::args::repo::{Patience, Repo, RepoDescribe, RepoGet, RepoOrphans, RepoUnlock};
+use crate::args::repo::{AnswerTimeout, Repo, RepoDescribe, RepoGet, RepoOrphans, RepoUnlock};
 use crate::describe::page::Page;
 use crate::exit::Outcome;
 use crate::picture::Picture;
@@ -77,7 +77,7 @@ impl Asker<'_> {
                 .is_some_and(|phase| phase.as_str() == "Ready");
             // One that does not open cannot be looked into: what is known is in its status.
             let answer =
-                if ready { Some(self.ask(&repository, Asked::Describe, &options.patience).await?) } else { None };
+                if ready { Some(self.ask(&repository, Asked::Describe, &options.answer).await?) } else { None };
             all.push((repository, answer));
         }
         if let Some(format) = options.output {
@@ -100,7 +100,7 @@ impl Asker<'_> {
         let mut outcome = Outcome::Success;
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let found = self.ask(&repository, Asked::Orphans { older_than, delete: false }, &options.patience).await;
+            let found = self.ask(&repository, Asked::Orphans { older_than, delete: false }, &options.answer).await;
             let found = match found {
                 Ok(found) => found,
                 // The others are listed all the same.
@@ -121,7 +121,7 @@ impl Asker<'_> {
                     continue;
                 }
                 let asked = Asked::Orphans { older_than, delete: true };
-                let gone = self.ask(&repository, asked, &options.patience).await?;
+                let gone = self.ask(&repository, asked, &options.answer).await?;
                 output::line(format!("{name}: {} orphans are forgotten", gone.orphan_count));
             }
         }
@@ -131,7 +131,7 @@ impl Asker<'_> {
     async fn unlock(&self, options: &RepoUnlock) -> anyhow::Result<Outcome> {
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let answer = self.ask(&repository, Asked::Unlock, &options.patience).await?;
+            let answer = self.ask(&repository, Asked::Unlock, &options.answer).await?;
             let removed = answer.locks.iter().filter(|lock| lock.removed).count();
             output::line(format!("{name}: {} locks, {removed} removed", answer.locks.len()));
             for line in lock_table(&answer) {
@@ -142,7 +142,7 @@ impl Asker<'_> {
     }
 
     /// Asks the server, and waits for its answer.
-    async fn ask(&self, repository: &BackupRepository, asked: Asked, patience: &Patience) -> anyhow::Result<Answer> {
+    async fn ask(&self, repository: &BackupRepository, asked: Asked, limit: &AnswerTimeout) -> anyhow::Result<Answer> {
         let name = repository.name_any();
         let request = Request { id: uuid::Uuid::new_v4().to_string(), asked };
         let text = serde_json::to_string(&request)?;
@@ -150,10 +150,10 @@ impl Asker<'_> {
         self.api().patch(&name, &PatchParams::default(), &patch).await?;
         let operation = Operation::new(format!("repository {name}"), Clock::system());
         let _waiting = operation.root().wait("waiting for the server to look into it");
-        let answer = tokio::time::timeout(patience.timeout, self.answer(&name, &request.id));
+        let answer = tokio::time::timeout(limit.timeout, self.answer(&name, &request.id));
         let answer = Picture::on_terminal_only().of(&operation, answer).await;
         let no_answer = || {
-            let timeout = view::duration_text(patience.timeout);
+            let timeout = view::duration_text(limit.timeout);
             format!("no server in namespace {} answered about repository {name} within {timeout}", self.namespace)
         };
         let answer = answer.map_err(|_| anyhow::anyhow!(no_answer()))??;

@@ -14,7 +14,7 @@ use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
 use super::get::age;
 use crate::args::Global;
 use crate::args::options::{ListFormat, ObjectFormat};
-use crate::args::volume::{Chosen, Volume, VolumeDescribe, VolumeGet, VolumeWatch};
+use crate::args::volume::{TransferSelection, Volume, VolumeDescribe, VolumeGet, VolumeWatch};
 use crate::describe::page::Page;
 use crate::exit::Outcome;
 use crate::picture::Picture;
@@ -36,8 +36,12 @@ pub fn bytes_text(bytes: u64) -> String {
     view::size_text(bytes)
 }
 
-async fn choose(client: &kube::Client, namespace: &str, chosen: &Chosen) -> anyhow::Result<Vec<Transfer>> {
-    let of = match (&chosen.backup, &chosen.restore) {
+async fn choose(
+    client: &kube::Client,
+    namespace: &str,
+    selection: &TransferSelection,
+) -> anyhow::Result<Vec<Transfer>> {
+    let of = match (&selection.backup, &selection.restore) {
         (Some(backup), _) => Of::Backup(backup),
         (_, Some(restore)) => Of::Restore(restore),
         _ => Of::All,
@@ -45,15 +49,15 @@ async fn choose(client: &kube::Client, namespace: &str, chosen: &Chosen) -> anyh
     let mut found = transfers::list(client, namespace, of).await?;
     found.extend(transfers::moved(client, namespace, of).await?);
     found.extend(plugin_work::list(client, namespace, of).await?.iter().map(Transfer::from));
-    if let Some(missing) = chosen.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
+    if let Some(missing) = selection.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
         bail!("volume transfer {missing:?} not found; list them with `plimsoll volume get`");
     }
-    found.retain(|one| chosen.names.is_empty() || chosen.names.contains(&one.name));
+    found.retain(|one| selection.names.is_empty() || selection.names.contains(&one.name));
     Ok(found)
 }
 
 async fn get(client: &kube::Client, namespace: &str, options: &VolumeGet) -> anyhow::Result<Outcome> {
-    let found = choose(client, namespace, &options.chosen).await?;
+    let found = choose(client, namespace, &options.selection).await?;
     match options.output {
         ListFormat::Table => table(&found).into_iter().for_each(output::line),
         ListFormat::Name => found.iter().for_each(|one| output::line(&one.name)),
@@ -129,7 +133,7 @@ fn left(one: &Transfer) -> String {
 }
 
 async fn describe(client: &kube::Client, namespace: &str, options: &VolumeDescribe) -> anyhow::Result<Outcome> {
-    let found = choose(client, namespace, &options.chosen).await?;
+    let found = choose(client, namespace, &options.selection).await?;
     if let Some(format) = options.output {
         output::object(&found, format)?;
         return Ok(Outcome::Success);
@@ -197,7 +201,7 @@ async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) ->
     );
     let mut picture = Picture::new();
     loop {
-        let found = choose(client, namespace, &options.chosen).await?;
+        let found = choose(client, namespace, &options.selection).await?;
         if found.iter().all(Transfer::is_ended) {
             picture.wipe();
             table(&found).into_iter().for_each(output::line);
