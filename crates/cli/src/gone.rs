@@ -21,10 +21,10 @@ pub async fn wait(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Resu
     let operation = Operation::new(format!("deleting {reference}"), Clock::system());
     let faults = Picture::new().of(&operation, end(client, namespace, seen, &operation.root())).await?;
     if faults.is_empty() {
-        output::line(format!("{reference} is gone"));
+        output::line(format!("{reference} deleted"));
         return Ok(Outcome::Success);
     }
-    output::line(format!("{reference} could not be deleted:"));
+    output::line(format!("cannot delete {reference}:"));
     for fault in &faults {
         output::line(format!("  {fault}"));
     }

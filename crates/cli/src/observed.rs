@@ -33,7 +33,9 @@ impl FromStr for Watched {
 
     fn from_str(text: &str) -> Result<Self, UsageError> {
         let wrong = || {
-            UsageError(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or podvolumebackup/nightly-x7k2p"))
+            UsageError(format!(
+                "invalid reference {text:?}: want KIND/NAME, e.g. backup/nightly or podvolumebackup/nightly-x7k2p"
+            ))
         };
         let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;
         let kind = kind.parse::<Kind>().map_err(|error| UsageError(error.to_string()))?;
@@ -98,9 +100,9 @@ pub fn find<'w>(world: &'w World, watched: &Watched) -> anyhow::Result<&'w Objec
         return Ok(object);
     }
     if let Some(unseen) = world.unseen.iter().find(|unseen| unseen.what == watched.kind.plural()) {
-        bail!("cannot look at {} in namespace {namespace}: {}", unseen.what, unseen.why);
+        bail!("cannot read {} in namespace {namespace}: {}", unseen.what, unseen.why);
     }
-    bail!("there is no {word} {name} in namespace {namespace}: `plimsoll top --once` lists what there is")
+    bail!("{word} {name:?} not found in namespace {namespace}; list operations with `plimsoll top --once`")
 }
 
 /// The rows of a tree; for one that is stuck with the cause and the next command below.
@@ -149,7 +151,7 @@ pub fn say_cause(said: &mut String, told: Option<&Explanation>) {
     let text = cause.map(|cause| cause.text.clone()).unwrap_or_default();
     if text != *said {
         if let Some(cause) = cause {
-            output::line(format!("stuck: {}", cause.text));
+            output::line(format!("stalled: {}", cause.text));
             cause.next.iter().for_each(|command| output::line(format!("  next: {command}")));
         }
         *said = text;

@@ -92,7 +92,7 @@ impl Remote {
             };
             attempts = if got > before { 1 } else { attempts + 1 };
             if attempts >= MOST_ATTEMPTS {
-                return Err(error.context(format!("cannot fetch {file} of {}", self.name)));
+                return Err(error.context(format!("cannot download {file} of {}", self.name)));
             }
             let waiting = task.wait(format!("retrying: {}", errors::cause_text(&error)));
             tokio::time::sleep(pause).await;
@@ -122,7 +122,7 @@ impl Remote {
             let known = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
             skip -= known as u64;
             take(&piece[known..])
-                .map_err(|e| Cut::Fatal(anyhow::Error::new(e).context("cannot write what was fetched")))?;
+                .map_err(|e| Cut::Fatal(anyhow::Error::new(e).context("cannot write the download")))?;
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Remote {
             StatusCode::NOT_FOUND => Err(Cut::Fatal(Missing(format!("{} has no such file", self.name)).into())),
             _ => {
                 let text: String = response.text().await.unwrap_or_default().chars().take(300).collect();
-                let error = anyhow::anyhow!("the object store answers {status}: {}", text.trim());
+                let error = anyhow::anyhow!("object storage answered {status}: {}", text.trim());
                 Err(if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
                     Cut::Retry(error)
                 } else {
@@ -165,17 +165,18 @@ impl Remote {
         let answer = tokio::time::timeout(self.timeout, await_condition(api.clone(), &name, answered)).await;
         let _ = api.delete(&name, &DeleteParams::default()).await;
         let Ok(answer) = answer else {
-            let text = "no server has answered within {}: is one running? `plimsoll version` asks it";
+            let text = "no server answered within {}; check that it runs with `plimsoll version`";
             let text = text.replace("{}", &crate::draw::duration(self.timeout.as_secs_f64()));
             return Err(Cut::Fatal(anyhow::anyhow!(text)));
         };
-        let answer = answer.context("cannot wait for the link").map_err(Cut::Fatal)?;
+        let answer = answer.context("cannot wait for the download URL").map_err(Cut::Fatal)?;
         let status = answer.and_then(|request| request.status).unwrap_or_default();
         match status.download_url.clone() {
             Some(url) => Ok(url),
-            None => {
-                Err(Cut::Fatal(anyhow::anyhow!("the server makes no link: {}", message(&status).unwrap_or_default())))
-            }
+            None => Err(Cut::Fatal(anyhow::anyhow!(
+                "the server created no download URL: {}",
+                message(&status).unwrap_or_default()
+            ))),
         }
     }
 }
@@ -214,11 +215,11 @@ fn http(certificates: Option<&[u8]>, trust: &Trust) -> anyhow::Result<reqwest::C
         .read_timeout(LONGEST_SILENCE)
         .danger_accept_invalid_certs(trust.insecure_skip_tls_verify);
     if let Some(pem) = certificates {
-        let bundle = Certificate::from_pem_bundle(pem).context("the certificates cannot be read")?;
-        ensure!(!bundle.is_empty(), "there is no certificate in the file of certificates");
+        let bundle = Certificate::from_pem_bundle(pem).context("cannot parse the CA certificates")?;
+        ensure!(!bundle.is_empty(), "no certificate found in the CA file");
         builder = builder.tls_certs_merge(bundle);
     }
-    builder.build().context("cannot make an HTTP client")
+    builder.build().context("cannot create an HTTP client")
 }
 
 /// The certificates to trust: those of the command line, else those of the backup's location.
@@ -239,7 +240,7 @@ async fn certificates(
     match secrets.get_opt(&selector.name).await {
         Ok(secret) => Ok(secret.and_then(|secret| secret.data?.remove(&selector.key)).map(|bytes| bytes.0)),
         Err(error) => bail!(
-            "cannot read the certificates of the location in secret {}: {}; pass them with --cacert",
+            "cannot read the CA certificates of the location in Secret {}: {}; pass them with --cacert",
             selector.name,
             client_error_text(&error)
         ),

@@ -104,7 +104,7 @@ pub async fn until_ended(
                 seen = Some(Seen { kind: reference.kind, object: serde_json::to_value(object)?, operation });
             }
             News::Subject(None) if seen.is_some() => {
-                bail!("{} {} was deleted while it was waited for", reference.kind.word(), reference.name)
+                bail!("{} {} was deleted before it ended", reference.kind.word(), reference.name)
             }
             News::Operation(operation) => {
                 if let Some(seen) = &mut seen {

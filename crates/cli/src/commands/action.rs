@@ -43,7 +43,10 @@ pub async fn create(global: &Global, options: CreateAction) -> anyhow::Result<Ou
     if options.wait || options.events.is_some() {
         return wait::until_ended(&client, &global.namespace, &reference, options.events).await;
     }
-    output::line(format!("actionset {} created", set.name_any()));
+    output::line(format!(
+        "actionset/{name} created; follow it with `plimsoll watch actionset/{name}`",
+        name = set.name_any()
+    ));
     Ok(Outcome::Success)
 }
 

@@ -12,7 +12,7 @@ use crate::exit::Outcome;
 use crate::subjects::{operation_name, read};
 use crate::{connect, output, wait};
 
-/// Asks for the end of an operation.
+/// Requests the cancellation of an operation.
 pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     let reference = &options.reference;
     if !reference.kind.is_carried_out() {
@@ -35,9 +35,9 @@ pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     api.patch(&operation_name(reference), &PatchParams::default(), &patch).await?;
     if options.wait {
         let outcome = wait::until_ended(&client, &global.namespace, reference, None).await?;
-        // Being cancelled is what was asked for.
+        // Cancelled is the requested outcome.
         return Ok(if outcome == Outcome::Cancelled { Outcome::Success } else { outcome });
     }
-    output::line(format!("{kind} {name} is asked to end. `plimsoll describe {kind}/{name}` shows whether it has."));
+    output::line(format!("{kind}/{name}: cancellation requested; follow it with `plimsoll describe {kind}/{name}`"));
     Ok(Outcome::Success)
 }

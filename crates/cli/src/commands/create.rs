@@ -42,7 +42,7 @@ where
     }
     let Reference { kind, name } = reference;
     let kind = kind.word();
-    output::line(format!("{kind} {name} is asked for. `plimsoll describe {kind}/{name}` shows how far it is."));
+    output::line(format!("{kind}/{name} created; follow it with `plimsoll watch {kind}/{name}`"));
     Ok(Outcome::Success)
 }
 

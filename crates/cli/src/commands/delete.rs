@@ -16,7 +16,7 @@ use crate::exit::Outcome;
 use crate::subjects::{self, Seen};
 use crate::{connect, gone, output};
 
-/// Deletes what was chosen, after asking.
+/// Deletes the selected objects, after confirmation.
 pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) -> anyhow::Result<Outcome> {
     let kind = targets.kind;
     if kind == Kind::Operation {
@@ -28,7 +28,7 @@ pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) ->
     let chosen =
         subjects::choose(&client, &global.namespace, targets, options.all, options.selector.as_deref()).await?;
     if chosen.is_empty() {
-        output::line(format!("there are no such {}s", kind.word()));
+        output::line(format!("no {}s found", kind.word()));
         return Ok(Outcome::Success);
     }
     if !options.confirm && !confirmed(&chosen)? {
@@ -48,10 +48,10 @@ pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) ->
 
 fn confirmed(chosen: &[Seen]) -> anyhow::Result<bool> {
     let names: Vec<_> = chosen.iter().map(|seen| seen.reference().to_string()).collect();
-    ask(&format!("This deletes {}.", names.join(", ")))
+    ask(&format!("Delete {}?", names.join(", ")))
 }
 
-/// Asks on the terminal. Without one somebody must have said --confirm.
+/// Asks on the terminal. Without one, --confirm is required.
 #[expect(clippy::print_stderr, reason = "a question is not a result")]
 pub fn ask(consequence: &str) -> anyhow::Result<bool> {
     eprint!("{consequence}\nAre you sure you want to continue (Y/N)? ");
@@ -69,23 +69,23 @@ pub fn ask(consequence: &str) -> anyhow::Result<bool> {
 async fn delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<()> {
     let (kind, name) = (seen.kind, seen.name());
     if kind == Kind::Backup {
-        ask_to_delete(client, namespace, seen).await?;
+        request_deletion(client, namespace, seen).await?;
         output::line(format!(
-            "backup {name} is going to be deleted, with its files, snapshots and restores. \
-             `plimsoll describe backup/{name}` shows what becomes of it."
+            "backup/{name}: deletion requested, with its files, snapshots and restores; \
+             follow it with `plimsoll describe backup/{name}`"
         ));
         return Ok(());
     }
     kind.api(client, namespace).delete(name, &DeleteParams::default()).await?;
-    output::line(format!("{} {name} is deleted", kind.word()));
+    output::line(format!("{}/{name} deleted", kind.word()));
     if kind == Kind::Location {
-        forget_contents(client, namespace, name).await?;
+        delete_contents(client, namespace, name).await?;
     }
     Ok(())
 }
 
-/// The server deletes a backup: only it can reach what belongs to it.
-async fn ask_to_delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<()> {
+/// The server deletes a backup: only the server can reach its files and snapshots.
+async fn request_deletion(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<()> {
     let name = seen.name();
     let about = [
         (labels::BACKUP_NAME.to_owned(), labels::valid_name(name)),
@@ -105,15 +105,15 @@ async fn ask_to_delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow:
     Ok(())
 }
 
-/// Backups and repositories of a location that is gone are of no use here. In the object store they stay.
-async fn forget_contents(client: &Client, namespace: &str, location: &str) -> anyhow::Result<()> {
+/// Deletes the backups and repositories of a deleted location from the cluster. Their files stay in object storage.
+async fn delete_contents(client: &Client, namespace: &str, location: &str) -> anyhow::Result<()> {
     let mine = format!("{}={}", labels::STORAGE_LOCATION, labels::valid_name(location));
     let mine = ListParams::default().labels(&mine);
     let backups: Api<Backup> = Api::namespaced(client.clone(), namespace);
     for backup in backups.list(&mine).await? {
         let name = backup.name_any();
         backups.delete(&name, &DeleteParams::default()).await?;
-        output::line(format!("backup {name} is forgotten; its files stay where they are"));
+        output::line(format!("backup/{name} deleted from the cluster; its files stay in object storage"));
     }
     let repositories: Api<BackupRepository> = Api::namespaced(client.clone(), namespace);
     for repository in repositories.list(&mine).await? {

@@ -32,7 +32,7 @@ pub async fn create(global: &Global, options: CreateLocation) -> anyhow::Result<
     let name = &options.name;
     send(&client, &global.namespace, &object, &reference(Kind::Location, name)).await?;
     output::line(format!(
-        "backup-location {name} is made. `plimsoll describe backup-location/{name}` shows whether it can be used."
+        "backup-location/{name} created; check its phase with `plimsoll describe backup-location/{name}`"
     ));
     Ok(Outcome::Success)
 }
@@ -115,7 +115,7 @@ pub async fn set(global: &Global, options: SetLocation) -> anyhow::Result<Outcom
         only_default(&client, &global.namespace, name).await?;
     }
     patch(&client, &global.namespace, name, &json!({ "spec": spec })).await?;
-    output::line(format!("backup-location {name} is changed"));
+    output::line(format!("backup-location/{name} configured"));
     Ok(Outcome::Success)
 }
 

@@ -26,13 +26,16 @@ use crate::remote::{Missing, Remote};
 use crate::subjects::{self, Seen};
 use crate::{connect, output};
 
-/// So long the server may take to answer with a link, where nobody says how long.
-const FOR_A_LINK: Duration = Duration::from_secs(30);
+/// How long the server may take to answer with a signed URL, by default.
+const URL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints the log; with `--follow` from before there is a file of it.
 pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) -> anyhow::Result<Outcome> {
     if !reference.kind.is_carried_out() {
-        bail!(UsageError(format!("a {} has no log: backups and restores have", reference.kind.word())));
+        bail!(UsageError(format!(
+            "a {} has no log: want backup/NAME, restore/NAME or action/NAME",
+            reference.kind.word()
+        )));
     }
     if reference.kind == Kind::Action {
         let options = LogsAction { name: reference.name.clone(), follow: options.follow };
@@ -44,16 +47,13 @@ pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) 
     let mut printed = Printed::default();
     if seen.outcome().is_none() {
         if !options.follow {
-            bail!(
-                "{kind} {name} is {}: `plimsoll {kind} logs {name} --follow` prints its log as it grows",
-                seen.phase()
-            );
+            bail!("{kind} {name} is {}; follow its log with `plimsoll {kind} logs {name} --follow`", seen.phase());
         }
         printed = follow(&client, &global.namespace, reference).await?;
     }
     let ended = subjects::read(&client, &global.namespace, reference).await?;
     if ended.phase() == "FailedValidation" {
-        bail!("{kind} {name} was refused and has no log: `plimsoll describe {kind}/{name}` tells why");
+        bail!("{kind} {name} failed validation and has no log; see why with `plimsoll describe {kind}/{name}`");
     }
     // A log that began again is printed from its beginning.
     let attempt = ended.operation.as_ref().and_then(|operation| operation.status.as_ref()?.attempt);
@@ -65,15 +65,15 @@ pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) 
 
 /// The whole log of a backup or restore that has ended.
 pub async fn whole(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<String> {
-    let remote = Remote::of(client, namespace, reference, &Trust::default(), FOR_A_LINK).await?;
+    let remote = Remote::of(client, namespace, reference, &Trust::default(), URL_TIMEOUT).await?;
     let operation = Operation::new(format!("log of {reference}"), Clock::system());
     let mut unpacked = MultiGzDecoder::new(Vec::new());
     match remote.fetch(&file_of(reference), &operation.root(), |piece| unpacked.write_all(piece)).await {
-        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before there was one"),
+        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before the log was stored"),
         Err(error) => return Err(error),
         Ok(_) => {}
     }
-    Ok(String::from_utf8_lossy(&unpacked.finish().context("the log is damaged")?).into_owned())
+    Ok(String::from_utf8_lossy(&unpacked.finish().context("the log file is corrupt")?).into_owned())
 }
 
 fn file_of(reference: &Reference) -> DownloadTargetKind {
@@ -87,28 +87,28 @@ async fn print_rest(remote: &Remote, reference: &Reference, skip: u64) -> anyhow
     let file = file_of(reference);
     let operation = Operation::new(format!("log of {reference}"), Clock::system());
     let root = operation.root();
-    let mut unpacked = MultiGzDecoder::new(After { skip, out: std::io::stdout() });
+    let mut unpacked = MultiGzDecoder::new(SkipWriter { skip, out: std::io::stdout() });
     let fetch = remote.fetch(&file, &root, |piece| unpacked.write_all(piece));
     match Picture::on_terminal_only().of(&operation, fetch).await {
-        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before there was one"),
+        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before the log was stored"),
         Err(error) => return Err(error),
         Ok(_) => {}
     }
-    unpacked.finish().context("the log is damaged")?.flush()?;
+    unpacked.finish().context("the log file is corrupt")?.flush()?;
     Ok(())
 }
 
-/// Leaves out what is known already.
-struct After<W> {
+/// Skips the bytes that are printed already.
+struct SkipWriter<W> {
     skip: u64,
     out: W,
 }
 
-impl<W: Write> Write for After<W> {
+impl<W: Write> Write for SkipWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let known = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
-        self.skip -= known as u64;
-        self.out.write_all(&bytes[known..])?;
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
+        self.skip -= skipped as u64;
+        self.out.write_all(&bytes[skipped..])?;
         Ok(bytes.len())
     }
 
@@ -141,13 +141,14 @@ impl Printed {
         if self.attempt != attempt {
             let first = self.attempt.is_none();
             *self = Self { attempt, bytes: 0 };
-            note = (!first).then(|| "another server has taken over; its log begins again".to_owned());
+            note =
+                (!first).then(|| "another server resumed the operation; its log starts from the beginning".to_owned());
         }
         let text = tail.text.as_deref().unwrap_or_default();
         let offset = u64::try_from(tail.offset.unwrap_or(0)).unwrap_or(0);
         let missed = offset.saturating_sub(self.bytes);
         if missed > 0 {
-            note = Some(format!("{missed} bytes went by too fast; the log has them in the end"));
+            note = Some(format!("{missed} bytes were missed; they are in the complete log at the end"));
         }
         let known = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(text.len());
         self.bytes = self.bytes.max(offset + text.len() as u64);
@@ -226,7 +227,10 @@ mod tests {
         let mut printed = Printed { attempt: Some(1), bytes: 4 };
         let (late, again) = (tail(10, "late\n"), tail(0, "again\n"));
         let (note, text) = printed.take(Some(1), &late);
-        assert_eq!((note.unwrap().as_str(), text), ("6 bytes went by too fast; the log has them in the end", "late\n"));
+        assert_eq!(
+            (note.unwrap().as_str(), text),
+            ("6 bytes were missed; they are in the complete log at the end", "late\n")
+        );
         let (note, text) = printed.take(Some(2), &again);
         assert!(note.unwrap().contains("another server") && text == "again\n");
         assert_eq!(printed, Printed { attempt: Some(2), bytes: 6 });
@@ -234,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_file_is_printed_from_where_following_ended() {
-        let mut out = After { skip: 4, out: Vec::new() };
+        let mut out = SkipWriter { skip: 4, out: Vec::new() };
         out.write_all(b"one").unwrap();
         out.write_all(b"\ntwo\n").unwrap();
         assert_eq!(out.out, b"two\n");

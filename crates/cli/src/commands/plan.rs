@@ -37,7 +37,7 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
         match plan_volumes(&cluster, &plan, &selecting, &wishes, &root).await {
             Ok(volumes) => Ok::<_, Error>((plan, volumes)),
             Err(error) if error.code() == Some(403) => {
-                plan.warnings.push(format!("what would become of volumes is not known: {error}"));
+                plan.warnings.push(format!("cannot plan the volumes: {error}"));
                 Ok((plan, Vec::new()))
             }
             Err(error) => Err(error),
@@ -68,7 +68,7 @@ async fn all_volumes(client: &Client, namespace: &str) -> anyhow::Result<(bool, 
             Ok((said.as_deref() == Some("true"), None))
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            let what = "whether the server has all volumes backed up where a backup does not say is not known";
+            let what = "cannot read whether the server backs up all volumes by default";
             Ok((false, Some(format!("{what}: {}", status.message))))
         }
         Err(error) => Err(error.into()),
@@ -126,7 +126,7 @@ fn text(plan: &BackupPlan, volumes: &[PlannedVolume]) -> Vec<String> {
     lines.push(String::new());
     lines.push(match plan.expected() {
         Some(total) => format!("About {total} items of {} resources would be backed up.", rows.len()),
-        None => format!("Items of {} resources would be backed up; how many is not known in advance.", rows.len()),
+        None => format!("Items of {} resources would be backed up; their number is unknown.", rows.len()),
     });
     let empty = plan.resources.len() - rows.len();
     if empty > 0 {

@@ -47,7 +47,7 @@ async fn add(global: &Global, client: &Client, options: &AddPlugin) -> anyhow::R
     let patch = adding(&deployment, &name, options);
     let server = deployment_name(&deployment);
     api.patch(&server, &PatchParams::default(), &Patch::Strategic(patch)).await?;
-    output::line(format!("plugin {name} is added: Deployment {server} starts anew"));
+    output::line(format!("plugin/{name} added; Deployment {server} restarts"));
     Ok(())
 }
 
@@ -65,7 +65,7 @@ async fn remove(global: &Global, client: &Client, options: &RemovePlugin) -> any
     let patch = json!({ "spec": { "template": { "spec": { "initContainers": [gone] } } } });
     let server = deployment_name(&deployment);
     api.patch(&server, &PatchParams::default(), &Patch::Strategic(patch)).await?;
-    output::line(format!("plugin {name} is removed: Deployment {server} starts anew"));
+    output::line(format!("plugin/{name} removed; Deployment {server} restarts"));
     Ok(())
 }
 

@@ -59,7 +59,7 @@ async fn look(
         Some((name, data)) => Some(Modifiers::from_config_map(&data).with_context(|| format!("ConfigMap {name}"))?),
         None => None,
     };
-    let scratch = tempfile::tempdir().context("no temporary directory")?;
+    let scratch = tempfile::tempdir().context("cannot create a temporary directory")?;
     let mut archive = tempfile::tempfile_in(scratch.path()).context("cannot write a temporary file")?;
     let backup = Reference { kind: Kind::Backup, name: restore.spec.backup_name.clone().unwrap_or_default() };
     let remote = Remote::of(client, namespace, &backup, &Trust::default(), PATIENCE).await?;
@@ -89,24 +89,24 @@ fn text(found: &Preview, items: &[PreviewItem]) -> Vec<String> {
     let mut lines = vec![
         format!("Items to be restored:   {}", found.total),
         format!("  would be created:     {}", count("create")),
-        format!("  there, equal:         {}", count("equal")),
-        format!("  there, different:     {}", count("differ")),
+        format!("  exist, unchanged:     {}", count("equal")),
+        format!("  exist, different:     {}", count("differ")),
         format!("  would be skipped:     {}", count("skip")),
         format!("  would fail:           {}", count("fail")),
         format!("Excluded by filters:    {}", found.excluded),
     ];
     let sets = [
-        ("Namespaces that are not there and would be made", &found.missing_namespaces),
-        ("Kinds that this cluster does not have; their items would fail", &found.missing_kinds),
-        ("Storage classes that are not there; volumes would wait for them", &found.missing_storage_classes),
-        ("Restored as well, because others need them", &found.additional),
-        ("Needed by others, and not in the backup", &found.missing_additional),
-        ("You are not allowed to", &found.not_allowed),
+        ("Namespaces that would be created", &found.missing_namespaces),
+        ("Kinds that this cluster does not serve; their items would fail", &found.missing_kinds),
+        ("Storage classes that do not exist; volumes would stay pending", &found.missing_storage_classes),
+        ("Additional items, needed by others", &found.additional),
+        ("Additional items that are not in the backup", &found.missing_additional),
+        ("Permissions that you lack", &found.not_allowed),
     ];
     for (heading, names) in sets {
         block(&mut lines, heading, names);
     }
-    block(&mut lines, "Damaged in the backup", &found.damaged.iter().cloned().collect());
+    block(&mut lines, "Corrupt in the backup", &found.damaged.iter().cloned().collect());
     let differing = items.iter().filter_map(difference);
     blocks(&mut lines, "Different", differing.collect());
     let failing = items.iter().filter_map(|item| match &item.verdict {
@@ -114,7 +114,7 @@ fn text(found: &Preview, items: &[PreviewItem]) -> Vec<String> {
         PreviewVerdict::Skip { reason } => Some(vec![format!("{}: skipped: {reason}", path(item))]),
         _ => None,
     });
-    blocks(&mut lines, "Skipped and failing", failing.collect());
+    blocks(&mut lines, "Skipped and failed", failing.collect());
     lines
 }
 
@@ -127,7 +127,7 @@ fn path(item: &PreviewItem) -> String {
 
 fn difference(item: &PreviewItem) -> Option<Vec<String>> {
     let PreviewVerdict::Differ { difference, updated } = &item.verdict else { return None };
-    let fate = if *updated { "would be changed" } else { "would be left as it is" };
+    let fate = if *updated { "would be updated" } else { "would be left unchanged" };
     let mut lines = vec![format!("{} ({fate})", path(item))];
     let mut changes = Vec::new();
     changed(difference, "", &mut changes);

@@ -116,13 +116,13 @@ impl Asker<'_> {
                 output::line(format!("  {line}"));
             }
             if options.delete && (found.orphan_count > 0 || older_than < 3600) {
-                let question = format!("This forgets {} snapshots of repository {name} for good.", found.orphan_count);
+                let question = format!("This deletes {} snapshots of repository {name}.", found.orphan_count);
                 if !options.confirm && !ask(&question)? {
                     continue;
                 }
                 let asked = Asked::Orphans { older_than, delete: true };
                 let gone = self.ask(&repository, asked, &options.answer).await?;
-                output::line(format!("{name}: {} orphans are forgotten", gone.orphan_count));
+                output::line(format!("{name}: {} orphans deleted", gone.orphan_count));
             }
         }
         Ok(outcome)
@@ -149,7 +149,7 @@ impl Asker<'_> {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { REQUEST: text } } }));
         self.api().patch(&name, &PatchParams::default(), &patch).await?;
         let operation = Operation::new(format!("repository {name}"), Clock::system());
-        let _waiting = operation.root().wait("waiting for the server to look into it");
+        let _waiting = operation.root().wait("waiting for the answer of the server");
         let answer = tokio::time::timeout(limit.timeout, self.answer(&name, &request.id));
         let answer = Picture::on_terminal_only().of(&operation, answer).await;
         let no_answer = || {
@@ -263,7 +263,7 @@ fn text(repository: &BackupRepository, answer: Option<&Answer>) -> Vec<String> {
             section.field("Snapshots", answer.snapshots);
             section.field("Orphans", answer.orphan_count);
         });
-        page.section(|section| section.block("Orphans, which no backup refers to", orphan_table(answer)));
+        page.section(|section| section.block("Orphans", orphan_table(answer)));
         page.section(|section| section.block("Locks", lock_table(answer)));
     }
     page.lines()

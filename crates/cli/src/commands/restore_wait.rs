@@ -50,7 +50,7 @@ async fn wait(options: &RestoreWait, patience: Duration) -> anyhow::Result<Outco
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    output::line("the data of all volumes is there");
+    output::line("the data of all volumes is restored");
     for volume in &volumes {
         // What it leaves behind if it may not is a directory that the next restore removes.
         let _ = std::fs::remove_dir_all(volume.join(HANDSHAKE));

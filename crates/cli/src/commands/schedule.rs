@@ -35,7 +35,7 @@ pub async fn create(global: &Global, options: CreateSchedule) -> anyhow::Result<
     let client = connect::client(global).await?;
     send(&client, &global.namespace, &object, &reference(Kind::Schedule, name)).await?;
     output::line(format!(
-        "schedule {name} is made. `plimsoll get backups -l velero.io/schedule-name={name}` lists its backups."
+        "schedule/{name} created; list its backups with `plimsoll get backups -l velero.io/schedule-name={name}`"
     ));
     Ok(Outcome::Success)
 }
@@ -48,13 +48,13 @@ pub async fn pause(global: &Global, names: Vec<String>, options: PauseOptions, p
         subjects::choose(&client, &global.namespace, &targets, options.all, options.selector.as_deref()).await?;
     let word = if pause { "paused" } else { "unpaused" };
     if chosen.is_empty() {
-        output::line("there are no such schedules");
+        output::line("no schedules found");
     }
     for schedule in chosen {
         let name = schedule.name();
         let is_paused = schedule.object.pointer("/spec/paused").and_then(serde_json::Value::as_bool) == Some(true);
         if is_paused == pause {
-            output::line(format!("schedule {name} is {word} already"));
+            output::line(format!("schedule/{name} already {word}"));
             continue;
         }
         let mut spec = json!({ "paused": pause });
@@ -64,7 +64,7 @@ pub async fn pause(global: &Global, names: Vec<String>, options: PauseOptions, p
         let patch = Patch::Merge(json!({ "spec": spec }));
         let api = Kind::Schedule.api(&client, &global.namespace);
         api.patch(name, &PatchParams::default(), &patch).await?;
-        output::line(format!("schedule {name} is {word}"));
+        output::line(format!("schedule/{name} {word}"));
     }
     Ok(Outcome::Success)
 }

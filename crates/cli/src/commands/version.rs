@@ -44,8 +44,8 @@ pub(super) async fn server(
         let phase = request.and_then(|request| request.status.as_ref()?.phase.clone());
         phase == Some(RequestPhase::Processed)
     };
-    let operation = Operation::new("asking the server", Clock::system());
-    let _waiting = operation.root().wait("waiting for its answer");
+    let operation = Operation::new("server status", Clock::system());
+    let _waiting = operation.root().wait("waiting for the answer of the server");
     let answer = tokio::time::timeout(timeout, await_condition(api.clone(), &name, processed));
     let answer = Picture::on_terminal_only().of(&operation, answer).await;
     let _ = api.delete(&name, &DeleteParams::default()).await;

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Tells everything about what was chosen.
 pub async fn run(global: &Global, targets: &Targets, options: &DescribeOptions) -> anyhow::Result<Outcome> {
     if targets.kind == Kind::Operation {
-        bail!(UsageError("describe the backup or restore: its operation is part of that".into()));
+        bail!(UsageError("describe the backup or restore instead; it includes the operation".into()));
     }
     let client = connect::client(global).await?;
     let mut chosen = subjects::list(&client, &global.namespace, targets, options.selector.as_deref()).await?;
@@ -42,7 +42,7 @@ pub async fn run(global: &Global, targets: &Targets, options: &DescribeOptions) 
         }
     }
     if chosen.is_empty() {
-        output::line(format!("there are no such {}s", targets.kind.word()));
+        output::line(format!("no {}s found", targets.kind.word()));
     }
     let mut described = Vec::new();
     for seen in &chosen {

@@ -72,7 +72,7 @@ fn phase(section: &mut Section, facts: &Facts) {
     section.some("Queue position", facts.queue_position);
     section.some("Failure reason", facts.failure_reason.as_deref());
     if let Some(attempt) = facts.attempt.filter(|attempt| *attempt > 1) {
-        section.field("Attempts", format!("{attempt} (taken over from servers that went away)"));
+        section.field("Attempts", format!("{attempt} (resumed after a change of leader)"));
     }
     section.block("Validation errors", facts.validation_errors.iter().cloned());
 }

@@ -582,5 +582,8 @@ async fn uninstalling_lets_go_of_everything_that_is_held_in_our_name() {
     }
     let uninstalled = home.command(&["uninstall", "--confirm", "--crds"]).output().await.unwrap();
     assert!(uninstalled.status.success(), "{uninstalled:?}");
-    assert!(String::from_utf8_lossy(&uninstalled.stdout).contains("ActionSet set is released"), "{uninstalled:?}");
+    assert!(
+        String::from_utf8_lossy(&uninstalled.stdout).contains("ActionSet set: finalizer removed"),
+        "{uninstalled:?}"
+    );
 }

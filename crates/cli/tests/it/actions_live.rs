@@ -175,7 +175,7 @@ async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
     assert_eq!(spaces["spec"]["actions"].as_array().unwrap().len(), 1);
     assert_eq!(spaces["spec"]["actions"][0]["object"], itself);
     let refused = [
-        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "deploymentconfig"], "cannot list deploymentconfigs"),
+        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "deploymentconfig"], "Error from server (NotFound)"),
         (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "pvc"], "no object matches selector"),
         (vec!["-a", "backup", "-b", "bp", "-d", "web"], "NAMESPACE/NAME"),
         (vec!["-a", "backup", "-b", "bp"], "no target: pass"),
@@ -224,7 +224,7 @@ async fn a_child_takes_over_what_is_not_said(home: &Home<'_>) {
     make(home, "ActionSet", "parent", json!({ "spec": { "actions": [action] }, "status": { "state": "running" } }))
         .await;
     let error = dry_run(home, &["-a", "restore", "-f", "parent"]).await.unwrap_err();
-    assert!(error.contains("ActionSet parent is running, not complete"), "{error}");
+    assert!(error.contains("ActionSet parent is running; only a complete one"), "{error}");
     home.patch(
         "ActionSet",
         "parent",

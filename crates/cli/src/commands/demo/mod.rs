@@ -25,12 +25,12 @@ pub async fn run(options: Demo) -> anyhow::Result<Outcome> {
     let directory = tempfile::tempdir().context("no temporary directory")?;
     let mut story = Story { started: Instant::now(), step: 0 };
     let stage = Stage::set(directory.path()).await?;
-    story.say("a local cluster is up: its pods are processes of this machine; beside it a server and a node agent");
+    story.say("started a local cluster whose pods are processes of this machine, a server and a node agent");
     story.detail(format!("dashboard: {}", stage.dashboard()));
     let played = Box::pin(play(&mut story, &stage, &options)).await;
     if played.is_ok() && options.stay {
-        output::line(format!("\nlook around: export KUBECONFIG={}", stage.kubeconfig.display()));
-        output::line(format!("then `plimsoll top`, or in a browser {}; Ctrl-C ends it", stage.dashboard()));
+        output::line(format!("\nthe cluster keeps running: export KUBECONFIG={}", stage.kubeconfig.display()));
+        output::line(format!("then run `plimsoll top`, or open {}; Ctrl-C stops it", stage.dashboard()));
         super::server::stop_on_signal()?.cancelled().await;
     }
     stage.strike().await;
@@ -40,7 +40,10 @@ pub async fn run(options: Demo) -> anyhow::Result<Outcome> {
 async fn play(story: &mut Story, stage: &Stage, options: &Demo) -> anyhow::Result<()> {
     let bytes = options.megabytes << 20;
     let application = Application::new(stage.client.clone(), stage.directory.clone());
-    story.say(&format!("an application: namespace {APPLICATION} with {} objects, and a database", options.objects));
+    story.say(&format!(
+        "create an application: namespace {APPLICATION} with {} objects and a database",
+        options.objects
+    ));
     application.make(options.objects, bytes).await?;
     let before = application.remember().await?;
     story.detail(format!(
@@ -50,15 +53,15 @@ async fn play(story: &mut Story, stage: &Stage, options: &Demo) -> anyhow::Resul
         before.bytes >> 20
     ));
 
-    story.say("a backup; the server is killed in the middle");
+    story.say("back it up; kill the server during the backup");
     let backup = Reference { kind: Kind::Backup, name: "demo".into() };
     stage.create("velero.io/v1", "Backup", "demo", json!({ "spec": { "includedNamespaces": [APPLICATION] } })).await?;
     story.detail(stage.survive(&backup).await?);
 
-    story.say(&format!("the disaster: namespace {APPLICATION} is deleted, and the volume with it"));
+    story.say(&format!("delete namespace {APPLICATION} with its volume"));
     application.delete().await?;
 
-    story.say("the restore; the server is killed in the middle");
+    story.say("restore it; kill the server during the restore");
     let restore = Reference { kind: Kind::Restore, name: "demo".into() };
     stage.create("velero.io/v1", "Restore", "demo", json!({ "spec": { "backupName": "demo" } })).await?;
     story.detail(stage.survive(&restore).await?);
@@ -67,16 +70,16 @@ async fn play(story: &mut Story, stage: &Stage, options: &Demo) -> anyhow::Resul
     before.compare(&after)?;
     let checksum = application::short(&after.checksum());
     story.detail(format!(
-        "all {} objects are back as they were, and all files: sha256 {checksum}… before and after",
+        "all {} objects and all files are restored unchanged: sha256 {checksum}… before and after",
         after.objects.len()
     ));
 
-    story.say("an action of a blueprint imports new orders into the database");
+    story.say("run an action of a blueprint that imports orders into the database");
     import(story, stage, bytes).await?;
 
-    story.say("a second backup; its transfer is made to hang: nothing else happens until that is noticed and named");
+    story.say("back it up again and stall the transfer until the stall is detected and explained");
     stall(story, stage).await?;
-    output::line(format!("\ndone in {:.0?}: nothing was lost", story.started.elapsed()));
+    output::line(format!("\ndone in {:.0?}: all data restored", story.started.elapsed()));
     Ok(())
 }
 
@@ -120,8 +123,8 @@ async fn import(story: &Story, stage: &Stage, bytes: u64) -> anyhow::Result<()> 
     stage.wait_for(&reference).await?;
     let seen = subjects::read(&stage.client, stage::NAMESPACE, &reference).await?;
     let rows = seen.text("/status/actions/0/artifacts/import/keyValue/rows").unwrap_or_default();
-    ensure!(rows == "1200", "the action's artifact says {rows:?} rows, not 1200");
-    story.detail(format!("its artifact says: {rows} rows"));
+    ensure!(rows == "1200", "the artifact of the action has {rows:?} rows instead of 1200");
+    story.detail(format!("its artifact: {rows} rows"));
     Ok(())
 }
 
@@ -144,7 +147,7 @@ async fn hang(stage: &Stage, reference: &Reference) -> anyhow::Result<String> {
     let named = named(stage, reference).await;
     mover.go_on()?;
     let took = stopped.elapsed().as_secs();
-    Ok(format!("named after {took} s: {}; then the transfer was let go again, and the backup ended well", named?))
+    Ok(format!("explained after {took} s: {}; then the transfer was resumed, and the backup completed", named?))
 }
 
 async fn named(stage: &Stage, reference: &Reference) -> anyhow::Result<String> {
@@ -156,7 +159,7 @@ async fn named(stage: &Stage, reference: &Reference) -> anyhow::Result<String> {
             tokio::time::sleep(Duration::from_secs(2)).await;
             return Ok(format!("{task}: {message}"));
         }
-        ensure!(seen.outcome().is_none(), "the backup ended while its transfer was made to hang");
+        ensure!(seen.outcome().is_none(), "the backup ended while its transfer was stalled");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

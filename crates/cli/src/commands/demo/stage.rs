@@ -141,7 +141,7 @@ impl Stage {
         let at = self.items_settled(reference).await?;
         self.server.kill().await?;
         mover.go_on()?;
-        Ok(format!("the server was killed at {at} items; another one took over and finished"))
+        Ok(format!("the server was killed at {at} items; another one resumed and finished"))
     }
 
     /// How many items are settled, once some are: the server writes it every second, and until then it seems not to have begun.

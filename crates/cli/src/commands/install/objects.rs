@@ -161,14 +161,10 @@ fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
         _ => bail!(UsageError("a backup location needs both --provider and --bucket".into())),
     };
     if options.location_volume.is_some() && (provider != "directory" || !bucket.starts_with('/')) {
-        bail!(UsageError(
-            "--location-volume goes with --provider directory and an absolute path as its --bucket".into()
-        ));
+        bail!(UsageError("--location-volume requires --provider directory and an absolute path as --bucket".into()));
     }
     if provider != "directory" && options.secret_file.is_none() && !options.no_secret {
-        bail!(UsageError(
-            "say where the credentials are with --secret-file, or that there are none with --no-secret".into()
-        ));
+        bail!(UsageError("pass the credentials with --secret-file, or --no-secret if there are none".into()));
     }
     let mut location = object("velero.io/v1", "BackupStorageLocation", "default", Some(namespace));
     location["spec"] = json!({ "provider": provider, "default": true, "objectStorage": { "bucket": bucket } });
@@ -212,7 +208,7 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     if options.default_volumes_to_fs_backup {
         if !options.use_node_agent {
             bail!(UsageError(
-                "--default-volumes-to-fs-backup takes the agents: leave --use-node-agent=false out".into()
+                "--default-volumes-to-fs-backup needs the node agents; remove --use-node-agent=false".into()
             ));
         }
         arguments.push("--default-volumes-to-fs-backup=true".into());

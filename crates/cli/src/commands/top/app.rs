@@ -265,7 +265,7 @@ fn confirm(reference: Reference, key: Key) -> Deed {
 pub fn refusal(line: &Line) -> Option<String> {
     let reference = &line.reference;
     if line.ended.is_some() {
-        return Some(format!("{reference} has ended already"));
+        return Some(format!("{reference} has already ended"));
     }
     if line.ours || reference.kind.is_transfer() {
         return None;
@@ -276,8 +276,7 @@ pub fn refusal(line: &Line) -> Option<String> {
             reference.namespace, reference.name
         ),
         kind if kind.is_plugins() => {
-            "plugins know no word for cancelling: only the backup or restore that waits for it can be cancelled"
-                .to_owned()
+            "plugins cannot cancel a snapshot; cancel the backup or restore that waits for it".to_owned()
         }
         _ => format!(
             "Velero has no way to cancel a {}; only its volume transfers can be cancelled",

@@ -175,11 +175,11 @@ fn where_there_is_nothing_to_show_a_missing_server_is_named_with_the_next_comman
     world.put(Kind::Deployment, Vec::new());
     app.take(Vec::new(), &world);
     let drawn = picture(&mut app, 120, 24);
-    assert!(drawn.contains("There are no backups, restores or actions in namespace backups."), "{drawn}");
+    assert!(drawn.contains("No backups, restores or actions found in namespace backups."), "{drawn}");
     assert!(drawn.contains("neither Plimsoll nor Velero has a ready server in namespace backups"), "{drawn}");
     assert!(drawn.contains("next   plimsoll -n backups install --help"), "{drawn}");
     assert_eq!(
         super::super::list::plain(&[], &world)[0],
-        "There are no backups, restores or actions in namespace backups."
+        "No backups, restores or actions found in namespace backups."
     );
 }
