@@ -259,7 +259,7 @@ async fn list_one_way(
     let kind = kind(direction);
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let mut found = transfers::known(api.list(parameters).await)?;
+    let mut found = transfers::unless_unknown_kind(api.list(parameters).await)?;
     found.sort_by_key(|record| (record.creation_timestamp().map(|time| time.0), record.name_any()));
     let now = Timestamp::now();
     Ok(found.iter().map(|record| PluginWork::of(&json!(record), direction, now)).collect())

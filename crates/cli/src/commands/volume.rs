@@ -46,8 +46,8 @@ async fn choose(
         (_, Some(restore)) => Of::Restore(restore),
         _ => Of::All,
     };
-    let mut found = transfers::list(client, namespace, of).await?;
-    found.extend(transfers::moved(client, namespace, of).await?);
+    let mut found = transfers::list_pod_volumes(client, namespace, of).await?;
+    found.extend(transfers::list_data_movements(client, namespace, of).await?);
     found.extend(plugin_work::list(client, namespace, of).await?.iter().map(Transfer::from));
     if let Some(missing) = selection.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
         bail!("volume transfer {missing:?} not found; list them with `plimsoll volume get`");

@@ -47,11 +47,11 @@ pub struct Files {
 pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &DescribeOptions, task: Task) -> Files {
     let mut files = Files { backup_items: backup_items(client, namespace, seen).await, ..Files::default() };
     let of = if seen.kind == Kind::Restore { Of::Restore(seen.name()) } else { Of::Backup(seen.name()) };
-    match transfers::list(client, namespace, of).await {
+    match transfers::list_pod_volumes(client, namespace, of).await {
         Ok(found) => files.transfers = found,
         Err(error) => files.notes.push(errors::cause_text(&error)),
     }
-    match transfers::moved(client, namespace, of).await {
+    match transfers::list_data_movements(client, namespace, of).await {
         Ok(found) => files.transfers.extend(found),
         Err(error) => files.notes.push(errors::cause_text(&error)),
     }

@@ -221,11 +221,12 @@ fn volumes(section: &mut Section, facts: &Facts, details: bool) {
 
 /// By mover and phase, as Velero groups them. What runs is always shown; what does not, only with --details.
 fn transfers(section: &mut Section, facts: &Facts, details: bool) {
-    let mut movers: Vec<_> = facts.transfers.iter().map(|one| (one.is_moved(), one.uploader.as_str())).collect();
+    let mut movers: Vec<_> =
+        facts.transfers.iter().map(|one| (one.is_data_movement(), one.uploader.as_str())).collect();
     movers.sort_unstable();
     movers.dedup();
     for (moved, mover) in movers {
-        let of_it = |one: &&Transfer| (one.is_moved(), one.uploader.as_str()) == (moved, mover);
+        let of_it = |one: &&Transfer| (one.is_data_movement(), one.uploader.as_str()) == (moved, mover);
         let members: Vec<_> = facts.transfers.iter().filter(of_it).cloned().collect();
         let heading = match facts.kind {
             _ if moved => format!("Snapshot Data Movement - {mover}"),
