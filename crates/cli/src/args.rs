@@ -26,14 +26,14 @@ use plimsoll_select::quantity::Quantity;
 use self::action::Action;
 use self::create::{CreateBackup, CreateLocation, CreateRestore, CreateSchedule, SetLocation};
 use self::install::{Install, Uninstall};
-use self::names::{Any, Named, Reference};
+use self::names::{KindArguments, NameArguments, Reference};
 use self::options::{
     DeleteOptions, DescribeOptions, DownloadOptions, EventFormat, GetOptions, LogsOptions, ObjectFormat, PauseOptions,
 };
 use self::repo::Repo;
 use self::volume::Volume;
 use crate::exit;
-use crate::observed::Watched;
+use crate::observation::ObservedReference;
 
 /// Back up and restore Kubernetes workloads, with progress, rate, time left and the cause of every stall
 #[derive(Debug, Parser)]
@@ -137,20 +137,20 @@ pub enum Command {
     /// List backups, restores, schedules, backup locations, actions or operations
     #[command(after_help = "Examples:\n  plimsoll get operations\n  plimsoll get backups -l team=shop\n  \
         plimsoll get backup/nightly -o yaml")]
-    Get(Any<GetOptions>),
+    Get(KindArguments<GetOptions>),
     /// Show details of backups, restores, schedules, backup locations or actions
     #[command(
         after_help = "Examples:\n  plimsoll describe backup/nightly\n  plimsoll describe restore monday --details\n  \
         plimsoll describe restore/monday -o json"
     )]
-    Describe(Any<DescribeOptions>),
+    Describe(KindArguments<DescribeOptions>),
     /// Print the log of a backup, restore or action
     #[command(after_help = "Examples:\n  plimsoll logs backup/nightly\n  plimsoll logs restore/monday --follow")]
-    Logs(Any<LogsOptions>),
+    Logs(KindArguments<LogsOptions>),
     /// Delete backups, restores, schedules or backup locations
     #[command(after_help = "Examples:\n  plimsoll delete backup/nightly\n  \
         plimsoll delete backups -l velero.io/schedule-name=daily --confirm")]
-    Delete(Any<DeleteOptions>),
+    Delete(KindArguments<DeleteOptions>),
     /// Cancel a running or queued backup, restore or action
     #[command(after_help = "Examples:\n  plimsoll cancel backup/nightly\n  plimsoll cancel restore/monday --wait")]
     Cancel(Cancel),
@@ -310,26 +310,26 @@ pub enum Backup {
     Create(CreateBackup),
     /// List backups
     #[command(after_help = "Examples:\n  plimsoll backup get\n  plimsoll backup get nightly -o yaml")]
-    Get(Named<GetOptions>),
+    Get(NameArguments<GetOptions>),
     /// Show details of backups
     #[command(
         after_help = "Examples:\n  plimsoll backup describe nightly\n  plimsoll backup describe nightly --details"
     )]
-    Describe(Named<DescribeOptions>),
+    Describe(NameArguments<DescribeOptions>),
     /// Print the log of a backup
     #[command(after_help = "Examples:\n  plimsoll backup logs nightly\n  plimsoll backup logs nightly --follow")]
-    Logs(Named<LogsOptions>),
+    Logs(NameArguments<LogsOptions>),
     /// Delete backups with their files, snapshots and restores
     #[command(
         after_help = "Examples:\n  plimsoll backup delete nightly\n  plimsoll backup delete one two --confirm --wait\n  \
         plimsoll backup delete --selector velero.io/schedule-name=daily\n  plimsoll backup delete --all"
     )]
-    Delete(Named<DeleteOptions>),
+    Delete(NameArguments<DeleteOptions>),
     /// Download the contents of a backup as a tar.gz file
     #[command(
         after_help = "Examples:\n  plimsoll backup download nightly\n  plimsoll backup download nightly -o /tmp/nightly.tar.gz --force"
     )]
-    Download(Named<DownloadOptions>),
+    Download(NameArguments<DownloadOptions>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -340,18 +340,18 @@ pub enum Restore {
     Create(CreateRestore),
     /// List restores
     #[command(after_help = "Examples:\n  plimsoll restore get\n  plimsoll restore get monday -o yaml")]
-    Get(Named<GetOptions>),
+    Get(NameArguments<GetOptions>),
     /// Show details of restores
     #[command(
         after_help = "Examples:\n  plimsoll restore describe monday\n  plimsoll restore describe monday --details"
     )]
-    Describe(Named<DescribeOptions>),
+    Describe(NameArguments<DescribeOptions>),
     /// Print the log of a restore
     #[command(after_help = "Examples:\n  plimsoll restore logs monday\n  plimsoll restore logs monday --follow")]
-    Logs(Named<LogsOptions>),
+    Logs(NameArguments<LogsOptions>),
     /// Delete restores; the restored objects stay
     #[command(after_help = "Examples:\n  plimsoll restore delete monday\n  plimsoll restore delete --all --confirm")]
-    Delete(Named<DeleteOptions>),
+    Delete(NameArguments<DeleteOptions>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -362,21 +362,21 @@ pub enum Schedule {
     Create(CreateSchedule),
     /// List schedules
     #[command(after_help = "Examples:\n  plimsoll schedule get\n  plimsoll schedule get daily -o yaml")]
-    Get(Named<GetOptions>),
+    Get(NameArguments<GetOptions>),
     /// Show details of schedules
     #[command(after_help = "Examples:\n  plimsoll schedule describe daily")]
-    Describe(Named<DescribeOptions>),
+    Describe(NameArguments<DescribeOptions>),
     /// Pause schedules
     #[command(after_help = "Examples:\n  plimsoll schedule pause daily weekly\n  plimsoll schedule pause --all")]
-    Pause(Named<PauseOptions>),
+    Pause(NameArguments<PauseOptions>),
     /// Resume paused schedules
     #[command(
         after_help = "Examples:\n  plimsoll schedule unpause daily\n  plimsoll schedule unpause daily --skip-immediately true"
     )]
-    Unpause(Named<PauseOptions>),
+    Unpause(NameArguments<PauseOptions>),
     /// Delete schedules; their backups stay
     #[command(after_help = "Examples:\n  plimsoll schedule delete daily\n  plimsoll schedule delete --all --confirm")]
-    Delete(Named<DeleteOptions>),
+    Delete(NameArguments<DeleteOptions>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -389,7 +389,7 @@ pub enum BackupLocation {
     Get(GetLocations),
     /// Show details of backup locations
     #[command(after_help = "Examples:\n  plimsoll backup-location describe default")]
-    Describe(Named<DescribeOptions>),
+    Describe(NameArguments<DescribeOptions>),
     /// Change a backup location
     #[command(after_help = "Examples:\n  plimsoll backup-location set offsite --default\n  \
         plimsoll backup-location set offsite --credential offsite-credentials=cloud --cacert ca.pem")]
@@ -398,7 +398,7 @@ pub enum BackupLocation {
     #[command(
         after_help = "Examples:\n  plimsoll backup-location delete offsite\n  plimsoll backup-location delete offsite --confirm"
     )]
-    Delete(Named<DeleteOptions>),
+    Delete(NameArguments<DeleteOptions>),
 }
 
 #[derive(Debug, Subcommand)]
@@ -443,7 +443,7 @@ pub struct GetLocations {
     #[arg(long)]
     pub default: bool,
     #[command(flatten)]
-    pub named: Named<GetOptions>,
+    pub named: NameArguments<GetOptions>,
 }
 
 #[derive(Debug, Args)]
@@ -516,7 +516,7 @@ pub enum TopFormat {
 pub struct Why {
     /// Kind and name, e.g. backup/nightly
     #[arg(value_name = "KIND/NAME")]
-    pub reference: Watched,
+    pub reference: ObservedReference,
     /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     pub output: Option<ObjectFormat>,
@@ -526,7 +526,7 @@ pub struct Why {
 pub struct Watch {
     /// Kind and name, e.g. restore/monday
     #[arg(value_name = "KIND/NAME")]
-    pub reference: Watched,
+    pub reference: ObservedReference,
     /// Print one JSON object on a line for every change (docs/events.md)
     #[arg(long, value_name = "FORMAT")]
     pub events: Option<EventFormat>,

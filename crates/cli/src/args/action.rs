@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::names::Named;
+use super::names::NameArguments;
 use super::options::{DescribeOptions, EventFormat, GetOptions};
 
 #[derive(Debug, Subcommand)]
@@ -13,10 +13,10 @@ pub enum Action {
     Create(CreateAction),
     /// List ActionSets
     #[command(after_help = "Examples:\n  plimsoll action get\n  plimsoll action get backup-x7k2p -o yaml")]
-    Get(Named<GetOptions>),
+    Get(NameArguments<GetOptions>),
     /// Show details of ActionSets: actions, phases, progress, outputs and errors
     #[command(after_help = "Examples:\n  plimsoll action describe backup-x7k2p")]
-    Describe(Named<DescribeOptions>),
+    Describe(NameArguments<DescribeOptions>),
     /// Watch an ActionSet until it ends; the exit code is its outcome
     #[command(
         after_help = "Examples:\n  plimsoll action watch backup-x7k2p\n  plimsoll action watch backup-x7k2p --events json"

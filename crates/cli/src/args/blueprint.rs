@@ -49,18 +49,18 @@ pub enum KandoCommand {
     },
     /// Not supported
     #[command(hide = true)]
-    Chronicle(Rest),
+    Chronicle(RemainingArguments),
     /// Not supported
     #[command(hide = true)]
-    Stream(Rest),
+    Stream(RemainingArguments),
     /// Not supported
     #[command(hide = true)]
-    Process(Rest),
+    Process(RemainingArguments),
 }
 
 /// The remaining arguments.
 #[derive(Debug, Args)]
-pub struct Rest {
+pub struct RemainingArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub words: Vec<String>,
 }

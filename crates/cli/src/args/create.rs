@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::options::{Following, ObjectFormat};
+use super::options::{CreationOptions, ObjectFormat};
 use super::{cron, duration};
 
 /// The filters that backups and restores have in common.
@@ -42,7 +42,7 @@ pub struct Filters {
 
 /// Labels and annotations of the object that is created.
 #[derive(Debug, Default, Args)]
-pub struct Marks {
+pub struct MetadataOptions {
     /// Labels of the object, e.g. team=shop,tier=web
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub labels: Vec<String>,
@@ -113,9 +113,9 @@ pub struct CreateBackup {
     #[command(flatten)]
     pub template: BackupTemplate,
     #[command(flatten)]
-    pub marks: Marks,
+    pub metadata: MetadataOptions,
     #[command(flatten)]
-    pub following: Following,
+    pub creation: CreationOptions,
 }
 
 #[derive(Debug, Args)]
@@ -139,7 +139,7 @@ pub struct CreateRestore {
     pub namespace_mappings: Vec<String>,
     /// Policy for objects that already exist
     #[arg(long, value_name = "POLICY")]
-    pub existing_resource_policy: Option<ExistingPolicy>,
+    pub existing_resource_policy: Option<ExistingResourcePolicy>,
     /// Resources whose status is restored; `*` for all
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub status_include_resources: Vec<String>,
@@ -162,14 +162,14 @@ pub struct CreateRestore {
     #[arg(long, value_name = "N")]
     pub parallel_files_download: Option<u16>,
     #[command(flatten)]
-    pub marks: Marks,
+    pub metadata: MetadataOptions,
     #[command(flatten)]
-    pub following: Following,
+    pub creation: CreationOptions,
 }
 
 /// Policy for objects that already exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExistingPolicy {
+pub enum ExistingResourcePolicy {
     /// Leave them unchanged
     None,
     /// Update them to the version in the backup
@@ -195,7 +195,7 @@ pub struct CreateSchedule {
     #[command(flatten)]
     pub template: BackupTemplate,
     #[command(flatten)]
-    pub marks: Marks,
+    pub metadata: MetadataOptions,
     /// Print the object in this format without creating it
     #[arg(long, short, value_name = "FORMAT")]
     pub output: Option<ObjectFormat>,
@@ -218,13 +218,13 @@ pub struct CreateLocation {
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub config: Vec<String>,
     #[command(flatten)]
-    pub access: Access,
+    pub access: LocationAccess,
     /// Make it the default location
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, default_value_t = false, hide_default_value = true)]
     pub default: bool,
     /// Access mode
     #[arg(long, value_name = "MODE", default_value = "ReadWrite")]
-    pub access_mode: Mode,
+    pub access_mode: AccessModeOption,
     /// Interval of syncing its backups into the cluster; 0s disables it
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub backup_sync_period: Option<Duration>,
@@ -247,12 +247,12 @@ pub struct SetLocation {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub default: Option<bool>,
     #[command(flatten)]
-    pub access: Access,
+    pub access: LocationAccess,
 }
 
 /// Access to object storage.
 #[derive(Debug, Default, Args)]
-pub struct Access {
+pub struct LocationAccess {
     /// Secret and key with the credentials, e.g. cloud-credentials=cloud
     #[arg(long, value_name = "SECRET=KEY")]
     pub credential: Option<String>,
@@ -263,7 +263,7 @@ pub struct Access {
 
 /// The access mode of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
+pub enum AccessModeOption {
     #[value(name = "ReadWrite")]
     ReadWrite,
     #[value(name = "ReadOnly")]

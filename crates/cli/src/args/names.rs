@@ -9,7 +9,7 @@ use crate::errors::UsageError;
 
 /// What the commands are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResourceKind {
     Backup,
     Restore,
     Schedule,
@@ -19,12 +19,12 @@ pub enum Kind {
 }
 
 /// How each kind may be called; the first name is the one we use.
-const NAMES: [(Kind, &[&str]); 6] = [
-    (Kind::Backup, &["backup", "backups"]),
-    (Kind::Restore, &["restore", "restores"]),
-    (Kind::Schedule, &["schedule", "schedules"]),
+const NAMES: [(ResourceKind, &[&str]); 6] = [
+    (ResourceKind::Backup, &["backup", "backups"]),
+    (ResourceKind::Restore, &["restore", "restores"]),
+    (ResourceKind::Schedule, &["schedule", "schedules"]),
     (
-        Kind::Location,
+        ResourceKind::Location,
         &[
             "backup-location",
             "backup-locations",
@@ -35,11 +35,11 @@ const NAMES: [(Kind, &[&str]); 6] = [
             "backupstoragelocations",
         ],
     ),
-    (Kind::Operation, &["operation", "operations", "ops"]),
-    (Kind::Action, &["action", "actions", "actionset", "actionsets"]),
+    (ResourceKind::Operation, &["operation", "operations", "ops"]),
+    (ResourceKind::Action, &["action", "actions", "actionset", "actionsets"]),
 ];
 
-impl Kind {
+impl ResourceKind {
     /// How it is called in text.
     pub fn word(self) -> &'static str {
         NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, names)| names[0])
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for ResourceKind {
     type Err = UsageError;
 
     fn from_str(text: &str) -> Result<Self, UsageError> {
@@ -67,7 +67,7 @@ impl FromStr for Kind {
 /// `backup/nightly`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub name: String,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Reference {
 /// Objects of one kind; without names it is the kind alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub names: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl Targets {
 
 /// Names after a command that says the kind: `plimsoll backup get a b`.
 #[derive(Debug, Args)]
-pub struct Named<T: Args> {
+pub struct NameArguments<T: Args> {
     /// Names
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
@@ -117,15 +117,15 @@ pub struct Named<T: Args> {
     pub options: T,
 }
 
-impl<T: Args> Named<T> {
-    pub fn of(self, kind: Kind) -> (Targets, T) {
+impl<T: Args> NameArguments<T> {
+    pub fn of(self, kind: ResourceKind) -> (Targets, T) {
         (Targets { kind, names: self.names }, self.options)
     }
 }
 
 /// Kind and names after a verb: `plimsoll get backups`, `plimsoll describe backup/a`, `plimsoll delete backup a b`.
 #[derive(Debug, Args)]
-pub struct Any<T: Args> {
+pub struct KindArguments<T: Args> {
     /// Kind and names: backups, backup a b, or backup/a
     #[arg(value_name = "KIND[/NAME]", required = true)]
     pub targets: Vec<String>,
@@ -133,7 +133,7 @@ pub struct Any<T: Args> {
     pub options: T,
 }
 
-impl<T: Args> Any<T> {
+impl<T: Args> KindArguments<T> {
     pub fn resolve(self) -> Result<(Targets, T), UsageError> {
         Ok((targets(&self.targets)?, self.options))
     }
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_reference_needs_a_kind_and_a_name() {
-        assert_eq!("backup/x".parse(), Ok(Reference { kind: Kind::Backup, name: "x".into() }));
-        assert_eq!("bsl/x".parse(), Ok(Reference { kind: Kind::Location, name: "x".into() }));
+        assert_eq!("backup/x".parse(), Ok(Reference { kind: ResourceKind::Backup, name: "x".into() }));
+        assert_eq!("bsl/x".parse(), Ok(Reference { kind: ResourceKind::Location, name: "x".into() }));
         for wrong in ["x", "backup/", "/x"] {
             assert!(wrong.parse::<Reference>().is_err(), "{wrong}");
         }
@@ -177,7 +177,7 @@ mod tests {
         for (words, names) in cases {
             let words: Vec<_> = words.iter().map(ToString::to_string).collect();
             let names = names.iter().map(ToString::to_string).collect();
-            assert_eq!(targets(&words), Ok(Targets { kind: Kind::Backup, names }), "{words:?}");
+            assert_eq!(targets(&words), Ok(Targets { kind: ResourceKind::Backup, names }), "{words:?}");
         }
         assert!(targets(&["backup/a".into(), "restore/b".into()]).is_err());
     }

@@ -54,7 +54,7 @@ pub struct DescribeOptions {
     #[arg(long, short, value_name = "FORMAT")]
     pub output: Option<ObjectFormat>,
     #[command(flatten)]
-    pub trust: Trust,
+    pub tls: TlsOptions,
 }
 
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ pub struct LogsOptions {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]
-    pub trust: Trust,
+    pub tls: TlsOptions,
 }
 
 #[derive(Debug, Args)]
@@ -81,12 +81,12 @@ pub struct DownloadOptions {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]
-    pub trust: Trust,
+    pub tls: TlsOptions,
 }
 
 /// TLS verification of object storage.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Trust {
+pub struct TlsOptions {
     /// CA certificates in PEM [default: those of the backup location]
     #[arg(long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
@@ -126,7 +126,7 @@ pub struct PauseOptions {
 
 /// What to do after creating the object.
 #[derive(Debug, Args)]
-pub struct Following {
+pub struct CreationOptions {
     /// Wait until it ends, with live progress; the exit code is the outcome
     #[arg(long, short)]
     pub wait: bool,

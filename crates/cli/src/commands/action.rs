@@ -17,7 +17,7 @@ use super::create::{pairs, reference, send};
 use super::logs;
 use crate::args::Global;
 use crate::args::action::{CreateAction, LogsAction, WatchAction};
-use crate::args::names::{Kind, Reference};
+use crate::args::names::{Reference, ResourceKind};
 use crate::args::options::ObjectFormat;
 use crate::errors::UsageError;
 use crate::exit::Outcome;
@@ -38,7 +38,7 @@ pub async fn create(global: &Global, options: CreateAction) -> anyhow::Result<Ou
     if !options.skip_validation {
         check(&client, &global.namespace, &set).await?;
     }
-    let reference = reference(Kind::Action, &set.name_any());
+    let reference = reference(ResourceKind::Action, &set.name_any());
     send(&client, &global.namespace, &set, &reference).await?;
     if options.wait || options.events.is_some() {
         return wait::until_ended(&client, &global.namespace, &reference, options.events).await;
@@ -79,7 +79,9 @@ async fn build(
     }
     let labels = pairs("label", &options.labels)?;
     let metadata = ObjectMeta {
-        name: Some(options.name.clone().unwrap_or_else(|| invent(options.action.as_deref(), options.from.as_deref()))),
+        name: Some(
+            options.name.clone().unwrap_or_else(|| generate_name(options.action.as_deref(), options.from.as_deref())),
+        ),
         namespace: Some(global.namespace.clone()),
         labels: Some(labels).filter(|labels| !labels.is_empty()),
         ..ObjectMeta::default()
@@ -87,8 +89,8 @@ async fn build(
     Ok(ActionSet { metadata, spec: ActionSetSpec { actions, ..ActionSetSpec::default() }, status: None })
 }
 
-/// The action and the parent, as far as they are said, and five characters that nobody else has.
-fn invent(action: Option<&str>, parent: Option<&str>) -> String {
+/// Action, parent and five random characters.
+fn generate_name(action: Option<&str>, parent: Option<&str>) -> String {
     let random = uuid::Uuid::new_v4().simple().to_string();
     let parts = [action.map(str::to_lowercase), parent.map(str::to_owned), Some(random[..5].to_owned())];
     parts.into_iter().flatten().collect::<Vec<_>>().join("-")
@@ -310,7 +312,7 @@ async fn require(client: &Client, reference: &ObjectReference) -> anyhow::Result
 /// Shows it until it has ended.
 pub async fn watch(global: &Global, options: WatchAction) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let reference = reference(Kind::Action, &options.name);
+    let reference = reference(ResourceKind::Action, &options.name);
     subjects::read(&client, &global.namespace, &reference).await?;
     wait::until_ended(&client, &global.namespace, &reference, options.events).await
 }
@@ -318,12 +320,12 @@ pub async fn watch(global: &Global, options: WatchAction) -> anyhow::Result<Outc
 /// Prints what its phases have printed.
 pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let reference = reference(Kind::Action, &options.name);
-    let seen = subjects::read(&client, &global.namespace, &reference).await?;
-    let mut printed = logs::Printed::default();
-    if seen.outcome().is_none() {
+    let reference = reference(ResourceKind::Action, &options.name);
+    let subject = subjects::read(&client, &global.namespace, &reference).await?;
+    let mut printed = logs::LogPosition::default();
+    if subject.outcome().is_none() {
         if !options.follow {
-            let tail = seen.operation.and_then(|operation| operation.status?.log?.text);
+            let tail = subject.operation.and_then(|operation| operation.status?.log?.text);
             output::text(tail.as_deref().unwrap_or_default());
             return Ok(Outcome::Success);
         }

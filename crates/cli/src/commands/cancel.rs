@@ -15,7 +15,7 @@ use crate::{connect, output, wait};
 /// Requests the cancellation of an operation.
 pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     let reference = &options.reference;
-    if !reference.kind.is_carried_out() {
+    if !reference.kind.is_operation() {
         bail!(UsageError(format!(
             "a {} cannot be cancelled: want backup/NAME, restore/NAME or action/NAME",
             reference.kind.word()
@@ -23,11 +23,11 @@ pub async fn run(global: &Global, options: Cancel) -> anyhow::Result<Outcome> {
     }
     let client = connect::client(global).await?;
     let (kind, name) = (reference.kind.word(), &reference.name);
-    let seen = read(&client, &global.namespace, reference).await?;
-    if seen.outcome().is_some() {
-        bail!("{kind} {name} has already ended: {}", seen.phase());
+    let subject = read(&client, &global.namespace, reference).await?;
+    if subject.outcome().is_some() {
+        bail!("{kind} {name} has already ended: {}", subject.phase());
     }
-    if seen.operation.is_none() {
+    if subject.operation.is_none() {
         bail!("{kind} {name} has no operation: no Plimsoll server has started it yet, or another program runs it");
     }
     let api: Api<Operation> = Api::namespaced(client.clone(), &global.namespace);

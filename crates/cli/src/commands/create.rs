@@ -1,4 +1,4 @@
-//! What creating has in common for all kinds, and the words of the command line that mean parts of a spec.
+//! Creating objects of all kinds, and parsing arguments into parts of a spec.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,9 +14,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::args::Global;
-use crate::args::create::Marks;
-use crate::args::names::{Kind, Reference};
-use crate::args::options::Following;
+use crate::args::create::MetadataOptions;
+use crate::args::names::{Reference, ResourceKind};
+use crate::args::options::CreationOptions;
 use crate::errors::{Hint, UsageError};
 use crate::exit::Outcome;
 use crate::{connect, output, wait};
@@ -26,19 +26,19 @@ pub async fn create<K>(
     global: &Global,
     object: &K,
     reference: &Reference,
-    following: &Following,
+    creation: &CreationOptions,
 ) -> anyhow::Result<Outcome>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
 {
-    if let Some(format) = following.output {
+    if let Some(format) = creation.output {
         output::object(object, format)?;
         return Ok(Outcome::Success);
     }
     let client = connect::client(global).await?;
     send(&client, &global.namespace, object, reference).await?;
-    if following.wait || following.events.is_some() {
-        return wait::until_ended(&client, &global.namespace, reference, following.events).await;
+    if creation.wait || creation.events.is_some() {
+        return wait::until_ended(&client, &global.namespace, reference, creation.events).await;
     }
     let Reference { kind, name } = reference;
     let kind = kind.word();
@@ -71,7 +71,7 @@ fn is_code(error: &kube::Error, code: u16) -> bool {
 }
 
 /// The metadata of an object that is created.
-pub fn metadata(global: &Global, name: &str, marks: &Marks) -> anyhow::Result<ObjectMeta> {
+pub fn metadata(global: &Global, name: &str, marks: &MetadataOptions) -> anyhow::Result<ObjectMeta> {
     let some = |map: BTreeMap<_, _>| Some(map).filter(|map| !map.is_empty());
     Ok(ObjectMeta {
         name: Some(name.to_owned()),
@@ -82,8 +82,8 @@ pub fn metadata(global: &Global, name: &str, marks: &Marks) -> anyhow::Result<Ob
     })
 }
 
-/// A name and the time, as Velero's command line names what nobody named.
-pub fn dated(name: &str, now: Timestamp) -> String {
+/// A name and the time, as the `velero` command line generates names.
+pub fn name_with_time(name: &str, now: Timestamp) -> String {
     format!("{name}-{}", now.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S"))
 }
 
@@ -136,6 +136,6 @@ pub fn config_map(name: Option<&String>) -> Option<TypedLocalObjectReference> {
 }
 
 /// Refers to an object of a kind.
-pub fn reference(kind: Kind, name: &str) -> Reference {
+pub fn reference(kind: ResourceKind, name: &str) -> Reference {
     Reference { kind, name: name.to_owned() }
 }

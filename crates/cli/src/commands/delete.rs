@@ -9,17 +9,17 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{Backup, BackupRepository, DeleteBackupRequest, DeleteBackupRequestSpec};
 
 use crate::args::Global;
-use crate::args::names::{Kind, Targets};
+use crate::args::names::{ResourceKind, Targets};
 use crate::args::options::DeleteOptions;
 use crate::errors::UsageError;
 use crate::exit::Outcome;
-use crate::subjects::{self, Seen};
-use crate::{connect, gone, output};
+use crate::subjects::{self, Subject};
+use crate::{connect, deletion, output};
 
 /// Deletes the selected objects, after confirmation.
 pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) -> anyhow::Result<Outcome> {
     let kind = targets.kind;
-    if kind == Kind::Operation {
+    if kind == ResourceKind::Operation {
         bail!(UsageError(
             "an operation is deleted with its backup or restore; to end it, use `plimsoll cancel`".into()
         ));
@@ -34,20 +34,20 @@ pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) ->
     if !options.confirm && !confirmed(&chosen)? {
         return Ok(Outcome::Success);
     }
-    for seen in &chosen {
-        delete(&client, &global.namespace, seen).await?;
+    for subject in &chosen {
+        delete(&client, &global.namespace, subject).await?;
     }
     let mut outcome = Outcome::Success;
-    for seen in chosen.iter().filter(|_| options.wait) {
-        if gone::wait(&client, &global.namespace, seen).await? != Outcome::Success {
+    for subject in chosen.iter().filter(|_| options.wait) {
+        if deletion::wait_until_deleted(&client, &global.namespace, subject).await? != Outcome::Success {
             outcome = Outcome::Failed;
         }
     }
     Ok(outcome)
 }
 
-fn confirmed(chosen: &[Seen]) -> anyhow::Result<bool> {
-    let names: Vec<_> = chosen.iter().map(|seen| seen.reference().to_string()).collect();
+fn confirmed(chosen: &[Subject]) -> anyhow::Result<bool> {
+    let names: Vec<_> = chosen.iter().map(|subject| subject.reference().to_string()).collect();
     ask(&format!("Delete {}?", names.join(", ")))
 }
 
@@ -66,10 +66,10 @@ pub fn ask(consequence: &str) -> anyhow::Result<bool> {
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
-async fn delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<()> {
-    let (kind, name) = (seen.kind, seen.name());
-    if kind == Kind::Backup {
-        request_deletion(client, namespace, seen).await?;
+async fn delete(client: &Client, namespace: &str, subject: &Subject) -> anyhow::Result<()> {
+    let (kind, name) = (subject.kind, subject.name());
+    if kind == ResourceKind::Backup {
+        request_deletion(client, namespace, subject).await?;
         output::line(format!(
             "backup/{name}: deletion requested, with its files, snapshots and restores; \
              follow it with `plimsoll describe backup/{name}`"
@@ -78,18 +78,18 @@ async fn delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result
     }
     kind.api(client, namespace).delete(name, &DeleteParams::default()).await?;
     output::line(format!("{}/{name} deleted", kind.word()));
-    if kind == Kind::Location {
+    if kind == ResourceKind::Location {
         delete_contents(client, namespace, name).await?;
     }
     Ok(())
 }
 
 /// The server deletes a backup: only the server can reach its files and snapshots.
-async fn request_deletion(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<()> {
-    let name = seen.name();
+async fn request_deletion(client: &Client, namespace: &str, subject: &Subject) -> anyhow::Result<()> {
+    let name = subject.name();
     let about = [
         (labels::BACKUP_NAME.to_owned(), labels::valid_name(name)),
-        (labels::BACKUP_UID.to_owned(), seen.text("/metadata/uid").unwrap_or_default().to_owned()),
+        (labels::BACKUP_UID.to_owned(), subject.text("/metadata/uid").unwrap_or_default().to_owned()),
     ];
     let request = DeleteBackupRequest {
         metadata: ObjectMeta {

@@ -11,7 +11,7 @@ use crate::args::Global;
 use crate::args::names::Reference;
 use crate::args::options::DownloadOptions;
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::remote::Remote;
 use crate::{connect, output, subjects};
 
@@ -26,10 +26,10 @@ pub async fn run(global: &Global, reference: &Reference, options: &DownloadOptio
     subjects::read(&client, &global.namespace, reference).await?;
     let operation = Operation::new(format!("download {reference}"), Clock::system());
     let work = async {
-        let remote = Remote::of(&client, &global.namespace, reference, &options.trust, options.timeout).await?;
+        let remote = Remote::of(&client, &global.namespace, reference, &options.tls, options.timeout).await?;
         save(&remote, &path, &operation).await
     };
-    let bytes = Picture::new().of(&operation, work).await?;
+    let bytes = ProgressDisplay::new().show_while(&operation, work).await?;
     output::line(format!("{reference} downloaded to {} ({bytes} bytes)", path.display()));
     Ok(Outcome::Success)
 }

@@ -33,7 +33,7 @@ fn unsupported(what: &str) -> anyhow::Error {
 }
 
 async fn move_data(options: KandoLocation) -> anyhow::Result<()> {
-    refuse_kopia(&options.verb)?;
+    reject_kopia_options(&options.verb)?;
     let path = options.path.as_deref().ok_or_else(|| UsageError("--path is missing".into()))?;
     let kando = Commands::open(&profile(&options)?)?;
     match &options.verb {
@@ -45,7 +45,7 @@ async fn move_data(options: KandoLocation) -> anyhow::Result<()> {
 }
 
 /// Kanister has them for profiles of a kopia server only.
-fn refuse_kopia(verb: &LocationVerb) -> anyhow::Result<()> {
+fn reject_kopia_options(verb: &LocationVerb) -> anyhow::Result<()> {
     match verb {
         LocationVerb::Push { output_name: Some(_), .. } => Err(unsupported("--output-name (a snapshot of kopia)")),
         LocationVerb::Pull { kopia_snapshot: Some(_), .. } | LocationVerb::Delete { kopia_snapshot: Some(_) } => {
@@ -87,8 +87,7 @@ async fn pull(kando: &Commands, path: &str, target: &str) -> anyhow::Result<Move
     Ok(kando.pull(path, file, report).await?)
 }
 
-/// One write for each line: several processes of a pod share its standard error. Nobody may be there to read it, and that
-/// is no reason to fail.
+/// One write for each line: several processes of a pod share its standard error. A closed standard error is not an error.
 fn report(frame: &Frame) {
     let line = format!("{}\n", progress_line(frame));
     let _ = std::io::stderr().lock().write_all(line.as_bytes());

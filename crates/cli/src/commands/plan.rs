@@ -18,7 +18,7 @@ use plimsoll_select::policies::Policies;
 use crate::args::Global;
 use crate::args::options::ObjectFormat;
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
 /// Shows what a backup would hold. Reads with the user's own rights; counts, and lists nothing but pods, for their volumes.
@@ -44,7 +44,7 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
         }
     };
     let (mut plan, volumes) =
-        Picture::on_terminal_only().of(&operation, work).await.context("cannot plan the backup")?;
+        ProgressDisplay::on_terminal_only().show_while(&operation, work).await.context("cannot plan the backup")?;
     count_selected_namespaces(&mut plan);
     match format {
         Some(format) => {

@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 
 use super::plan::{config_map, policies};
 use crate::args::Global;
-use crate::args::names::{Kind, Reference};
-use crate::args::options::{ObjectFormat, Trust};
+use crate::args::names::{Reference, ResourceKind};
+use crate::args::options::{ObjectFormat, TlsOptions};
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::remote::Remote;
 use crate::{connect, output};
 
-/// How long the server has to make a link.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// So many differences are printed.
-const SHOWN: usize = 20;
+/// How long the server may take to sign a URL.
+const URL_TIMEOUT: Duration = Duration::from_mins(1);
+/// The number of differences that are printed.
+const MAX_ENTRIES: usize = 20;
 
 /// Shows what a restore would do, with the user's own rights. Downloads the backup; changes nothing.
 pub async fn run(global: &Global, restore: Restore, format: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
@@ -38,7 +38,7 @@ pub async fn run(global: &Global, restore: Restore, format: Option<ObjectFormat>
             items.push(item);
         }
     });
-    let found = Picture::on_terminal_only().of(&operation, Box::pin(work)).await?;
+    let found = ProgressDisplay::on_terminal_only().show_while(&operation, Box::pin(work)).await?;
     match format {
         Some(format) => output::object(&facts(&found, &items)?, format)?,
         None => text(&found, &items).into_iter().for_each(output::line),
@@ -61,8 +61,8 @@ async fn look(
     };
     let scratch = tempfile::tempdir().context("cannot create a temporary directory")?;
     let mut archive = tempfile::tempfile_in(scratch.path()).context("cannot write a temporary file")?;
-    let backup = Reference { kind: Kind::Backup, name: restore.spec.backup_name.clone().unwrap_or_default() };
-    let remote = Remote::of(client, namespace, &backup, &Trust::default(), PATIENCE).await?;
+    let backup = Reference { kind: ResourceKind::Backup, name: restore.spec.backup_name.clone().unwrap_or_default() };
+    let remote = Remote::of(client, namespace, &backup, &TlsOptions::default(), URL_TIMEOUT).await?;
     let downloading = operation.root().child("downloading");
     remote.fetch(&DownloadTargetKind::BackupContents, &downloading, |piece| archive.write_all(piece)).await?;
     downloading.finish();
@@ -150,8 +150,12 @@ fn changed(patch: &Value, at: &str, lines: &mut Vec<String>) {
 }
 
 fn shortened(text: &str) -> String {
-    const LONGEST: usize = 200;
-    if text.len() <= LONGEST { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(LONGEST)]) }
+    const MAX_LENGTH: usize = 200;
+    if text.len() <= MAX_LENGTH {
+        text.to_owned()
+    } else {
+        format!("{}…", &text[..text.floor_char_boundary(MAX_LENGTH)])
+    }
 }
 
 fn block(lines: &mut Vec<String>, heading: &str, names: &BTreeSet<String>) {
@@ -163,8 +167,8 @@ fn blocks(lines: &mut Vec<String>, heading: &str, entries: Vec<Vec<String>>) {
         return;
     }
     lines.push(format!("\n{heading}:"));
-    let more = entries.len().saturating_sub(SHOWN);
-    lines.extend(entries.into_iter().take(SHOWN).flatten().map(|line| format!("  {line}")));
+    let more = entries.len().saturating_sub(MAX_ENTRIES);
+    lines.extend(entries.into_iter().take(MAX_ENTRIES).flatten().map(|line| format!("  {line}")));
     if more > 0 {
         lines.push(format!("  ... and {more} more (-o json has all)"));
     }

@@ -18,13 +18,13 @@ use crate::args::options::{ListFormat, ObjectFormat};
 use crate::args::repo::{AnswerTimeout, Repo, RepoDescribe, RepoGet, RepoOrphans, RepoUnlock};
 use crate::describe::page::Page;
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::{connect, errors, output};
 
 /// Carries out one of its verbs.
 pub async fn run(global: &Global, verb: Repo) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let asker = Asker { client, namespace: &global.namespace };
+    let asker = RepositoryClient { client, namespace: &global.namespace };
     match verb {
         Repo::Get(options) => asker.get(&options).await,
         Repo::Describe(options) => asker.describe(&options).await,
@@ -33,12 +33,12 @@ pub async fn run(global: &Global, verb: Repo) -> anyhow::Result<Outcome> {
     }
 }
 
-struct Asker<'a> {
+struct RepositoryClient<'a> {
     client: Client,
     namespace: &'a str,
 }
 
-impl Asker<'_> {
+impl RepositoryClient<'_> {
     fn api(&self) -> Api<BackupRepository> {
         Api::namespaced(self.client.clone(), self.namespace)
     }
@@ -151,7 +151,7 @@ impl Asker<'_> {
         let operation = Operation::new(format!("repository {name}"), Clock::system());
         let _waiting = operation.root().wait("waiting for the answer of the server");
         let answer = tokio::time::timeout(limit.timeout, self.answer(&name, &request.id));
-        let answer = Picture::on_terminal_only().of(&operation, answer).await;
+        let answer = ProgressDisplay::on_terminal_only().show_while(&operation, answer).await;
         let no_answer = || {
             let timeout = view::duration_text(limit.timeout);
             format!("no server in namespace {} answered about repository {name} within {timeout}", self.namespace)

@@ -25,7 +25,8 @@ pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outco
     let copies = transfers.clone();
     let following = plimsoll_serve::follow_agents(client.clone(), global.namespace.clone(), trees.clone(), copies);
     let _following = AbortOnDropHandle::new(tokio::spawn(following));
-    let _dashboard = super::ui::beside_server(&client, &global.namespace, &options.dashboard, trees, transfers).await?;
+    let _dashboard =
+        super::ui::serve_with_server(&client, &global.namespace, &options.dashboard, trees, transfers).await?;
     Box::pin(serve(client, settings, stop_on_signal()?)).await?;
     Ok(Outcome::Success)
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::create::{metadata, pairs};
 use crate::args::Global;
-use crate::args::create::Marks;
+use crate::args::create::MetadataOptions;
 use crate::args::plugins::{CreateSnapshotLocation, GetSnapshotLocations, SetSnapshotLocation, SnapshotLocation};
 use crate::errors::UsageError;
 use crate::exit::Outcome;
@@ -30,7 +30,7 @@ async fn api(global: &Global) -> anyhow::Result<Api<VolumeSnapshotLocation>> {
 }
 
 async fn create(global: &Global, options: CreateSnapshotLocation) -> anyhow::Result<()> {
-    let marks = Marks { labels: options.labels, ..Marks::default() };
+    let marks = MetadataOptions { labels: options.labels, ..MetadataOptions::default() };
     let spec = VolumeSnapshotLocationSpec {
         provider: Some(options.provider),
         config: pairs("setting", &options.config)?,

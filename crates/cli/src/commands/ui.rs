@@ -25,7 +25,8 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
     );
     let stop = stop_on_signal()?;
     let client = connect::client(global).await?;
-    let leader = if options.direct { None } else { Leader::find(&client, &global.namespace, given_token()).await };
+    let leader =
+        if options.direct { None } else { Leader::find(&client, &global.namespace, token_from_environment()).await };
     let source = match &leader {
         Some(_) => "served by the Plimsoll server",
         None => "read with this kubeconfig",
@@ -53,7 +54,7 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
 }
 
 /// The token, for a user who may not read the Secret of the server.
-pub fn given_token() -> Option<Token> {
+pub fn token_from_environment() -> Option<Token> {
     std::env::var("PLIMSOLL_DASHBOARD_TOKEN").ok().filter(|token| !token.is_empty()).map(Token::new)
 }
 
@@ -71,7 +72,7 @@ fn open(url: &str) -> Option<tempfile::TempDir> {
 }
 
 /// Serves the dashboard of a server, if it has an address.
-pub async fn beside_server(
+pub async fn serve_with_server(
     client: &Client,
     namespace: &str,
     options: &dashboard::Dashboard,

@@ -11,7 +11,7 @@ use plimsoll_progress::{Clock, Operation};
 
 use crate::args::{Global, Version};
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
 /// Prints the versions of this program and of the server.
@@ -47,7 +47,7 @@ pub(super) async fn server(
     let operation = Operation::new("server status", Clock::system());
     let _waiting = operation.root().wait("waiting for the answer of the server");
     let answer = tokio::time::timeout(timeout, await_condition(api.clone(), &name, processed));
-    let answer = Picture::on_terminal_only().of(&operation, answer).await;
+    let answer = ProgressDisplay::on_terminal_only().show_while(&operation, answer).await;
     let _ = api.delete(&name, &DeleteParams::default()).await;
     let answer = answer.with_context(|| {
         format!("no server answered in namespace {namespace}; start one with `plimsoll server`, or pass --client-only")

@@ -17,9 +17,9 @@ use crate::args::options::{ListFormat, ObjectFormat};
 use crate::args::volume::{TransferSelection, Volume, VolumeDescribe, VolumeGet, VolumeWatch};
 use crate::describe::page::Page;
 use crate::exit::Outcome;
-use crate::picture::Picture;
-use crate::transfers::{self, Of, Transfer};
-use crate::{connect, draw, output, plugin_work};
+use crate::progress_display::ProgressDisplay;
+use crate::transfer::{self, Transfer, TransferFilter};
+use crate::{connect, draw, output, plugin_transfer};
 
 /// Carries out one of its verbs.
 pub async fn run(global: &Global, verb: Volume) -> anyhow::Result<Outcome> {
@@ -42,13 +42,13 @@ async fn choose(
     selection: &TransferSelection,
 ) -> anyhow::Result<Vec<Transfer>> {
     let of = match (&selection.backup, &selection.restore) {
-        (Some(backup), _) => Of::Backup(backup),
-        (_, Some(restore)) => Of::Restore(restore),
-        _ => Of::All,
+        (Some(backup), _) => TransferFilter::Backup(backup),
+        (_, Some(restore)) => TransferFilter::Restore(restore),
+        _ => TransferFilter::All,
     };
-    let mut found = transfers::list_pod_volumes(client, namespace, of).await?;
-    found.extend(transfers::list_data_movements(client, namespace, of).await?);
-    found.extend(plugin_work::list(client, namespace, of).await?.iter().map(Transfer::from));
+    let mut found = transfer::list_pod_volumes(client, namespace, of).await?;
+    found.extend(transfer::list_data_movements(client, namespace, of).await?);
+    found.extend(plugin_transfer::list(client, namespace, of).await?.iter().map(Transfer::from));
     if let Some(missing) = selection.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
         bail!("volume transfer {missing:?} not found; list them with `plimsoll volume get`");
     }
@@ -199,16 +199,16 @@ async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) ->
             .map(move |event| changed(event.map(|_| ())))
             .boxed(),
     );
-    let mut picture = Picture::new();
+    let mut picture = ProgressDisplay::new();
     loop {
         let found = choose(client, namespace, &options.selection).await?;
         if found.iter().all(Transfer::is_ended) {
-            picture.wipe();
+            picture.clear();
             table(&found).into_iter().for_each(output::line);
             return Ok(outcome(&found));
         }
         let (tree, _tasks) = tree(&found);
-        picture.show(&view::rows_within(&tree.snapshot(), draw::most_rows()));
+        picture.show(&view::rows_within(&tree.snapshot(), draw::max_rows()));
         // Not every change is drawn: a burst of them is one picture.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let next = tokio::time::timeout(Duration::from_secs(2), news.next()).await;
@@ -227,8 +227,7 @@ fn outcome(found: &[Transfer]) -> Outcome {
     }
 }
 
-/// The transfers as a tree of tasks, which is what can be drawn. The tasks have to be held meanwhile: one that nobody holds counts
-/// as interrupted.
+/// The transfers as a tree of tasks. The caller holds the tasks: a dropped task counts as interrupted.
 fn tree(found: &[Transfer]) -> (Operation, Vec<Task>) {
     let operation = Operation::new("volumes", Clock::system());
     let task = |one: &Transfer| {

@@ -16,7 +16,7 @@ use crate::args::Global;
 use crate::args::install::{Install, Uploader};
 use crate::args::options::ObjectFormat;
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
 pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, all, object, removable};
@@ -41,7 +41,7 @@ pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> 
     let operation = Operation::new("installing", Clock::system());
     let root = operation.root();
     let applied = apply_all(&client, &all, &root);
-    Picture::on_terminal_only().of(&operation, applied).await?;
+    ProgressDisplay::on_terminal_only().show_while(&operation, applied).await?;
     output::line(format!("{} objects applied in namespace {}", all.len(), global.namespace));
     if !options.crds_only {
         advice(options).into_iter().for_each(output::line);

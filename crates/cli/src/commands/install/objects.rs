@@ -21,8 +21,8 @@ pub const AGENT_NAME: &str = "plimsoll-agent";
 const DOWNLOADS: u16 = 8085;
 /// Where it serves the dashboard, the live stream and metrics.
 const DASHBOARD: u16 = 8086;
-/// Where agents tell the server how far their transfers are.
-const PROGRESS: u16 = 8087;
+/// The port of the agents for progress requests.
+const PROGRESS_PORT: u16 = 8087;
 /// The volume of a location in a directory.
 const LOCATION: &str = "location";
 const NAME: &str = "app.kubernetes.io/name";
@@ -73,7 +73,7 @@ pub fn removable(namespace: &str) -> Vec<Value> {
     all
 }
 
-/// An object with a name and our marks.
+/// An object with a name and our labels.
 pub fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
     let mut object =
         json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "labels": { PART_OF: OURS } } });
@@ -183,7 +183,7 @@ fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Leads to whoever leads.
+/// Selects the leader.
 fn service(namespace: &str) -> Value {
     let mut service = object("v1", "Service", SERVER_NAME, Some(namespace));
     service["spec"] = json!({
@@ -253,7 +253,7 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     Ok(deployment)
 }
 
-/// What collectors that look for annotations look for, unless somebody has said otherwise.
+/// Annotations for metrics collectors, unless the user sets them.
 fn collect_metrics(pod: &mut Value) {
     let port = DASHBOARD.to_string();
     for (name, value) in [("scrape", "true"), ("path", "/metrics"), ("port", port.as_str())] {
@@ -270,11 +270,11 @@ fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         format!("--namespace={namespace}"),
         "--pods-directory=/host_pods".into(),
         "--cache-dir=/scratch/cache".into(),
-        format!("--progress-address=0.0.0.0:{PROGRESS}"),
+        format!("--progress-address=0.0.0.0:{PROGRESS_PORT}"),
     ];
     arguments.extend(options.agent_arguments.iter().cloned());
     let mut container = container(options, "agent", &arguments);
-    container["ports"] = json!([{ "name": "progress", "containerPort": PROGRESS, "protocol": "TCP" }]);
+    container["ports"] = json!([{ "name": "progress", "containerPort": PROGRESS_PORT, "protocol": "TCP" }]);
     let own = json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
     if let Some(environment) = container["env"].as_array_mut() {
         environment.push(own);

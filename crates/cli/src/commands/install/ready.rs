@@ -14,7 +14,7 @@ use super::objects::{AGENT_NAME, SERVER_NAME};
 use crate::args::install::Install;
 use crate::exit::Outcome;
 use crate::output;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 
 /// How often the state is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub async fn wait(client: &Client, namespace: &str, options: &Install) -> anyhow
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let done = Picture::new().of(&operation, tokio::time::timeout(options.timeout, work)).await;
+    let done = ProgressDisplay::new().show_while(&operation, tokio::time::timeout(options.timeout, work)).await;
     if let Ok(done) = done {
         done?;
         output::line("the server is leader and the node agents run");

@@ -38,7 +38,7 @@ impl Cells {
     }
 }
 
-/// One word, in capitals if somebody must look.
+/// One word, in capitals if it needs attention.
 pub fn status(line: &Line) -> String {
     match line.told.verdict {
         Verdict::Stuck => "STUCK".to_owned(),

@@ -27,26 +27,26 @@ use crate::{connect, wait};
 /// Where the server and its objects are.
 pub const NAMESPACE: &str = "velero";
 /// So long it may take until the first items are counted.
-const FOR_ITEMS: Duration = Duration::from_secs(3);
+const FIRST_ITEMS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Everything that runs.
-pub struct Stage {
+pub struct DemoEnvironment {
     pub client: Client,
     pub kubeconfig: PathBuf,
     pub directory: PathBuf,
     cluster: Child,
-    server: Kept,
+    server: SupervisedProcess,
     agent: Child,
     dashboard: String,
 }
 
 /// A process that is started again whenever it has ended, as Kubernetes would do it.
-struct Kept {
+struct SupervisedProcess {
     kills: mpsc::Sender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
-impl Kept {
+impl SupervisedProcess {
     fn start(begin: impl Fn() -> anyhow::Result<Child> + Send + 'static) -> Self {
         let (kills, mut asked) = mpsc::channel::<oneshot::Sender<()>>(1);
         let task = tokio::spawn(async move {
@@ -71,16 +71,16 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for SupervisedProcess {
     fn drop(&mut self) {
-        // The process goes with whoever keeps it.
+        // The process ends with its supervisor.
         self.task.abort();
     }
 }
 
-impl Stage {
+impl DemoEnvironment {
     /// Starts it below a directory.
-    pub async fn set(directory: &Path) -> anyhow::Result<Self> {
+    pub async fn start(directory: &Path) -> anyhow::Result<Self> {
         let mut cluster = this_program()?
             .args(["local", "--no-server", "--run-pods", "--data-dir"])
             .arg(directory.join("cluster"))
@@ -94,7 +94,7 @@ impl Stage {
         let address = free_address()?;
         let token = Token::of_server(&client, NAMESPACE).await.context("cannot make the dashboard's token")?;
         let (config, place) = (kubeconfig.clone(), directory.to_owned());
-        let server = Kept::start(move || start_server(&config, &place, address));
+        let server = SupervisedProcess::start(move || start_server(&config, &place, address));
         let agent = start_agent(&kubeconfig, directory)?;
         let dashboard = format!("http://{address}/#token={}", token.reveal());
         Ok(Self { client, kubeconfig, directory: directory.to_owned(), cluster, server, agent, dashboard })
@@ -149,7 +149,7 @@ impl Stage {
         let begun = Instant::now();
         loop {
             let settled = subjects::read(&self.client, NAMESPACE, reference).await?.items().settled();
-            if settled > 0 || begun.elapsed() > FOR_ITEMS {
+            if settled > 0 || begun.elapsed() > FIRST_ITEMS_TIMEOUT {
                 return Ok(settled);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -157,7 +157,7 @@ impl Stage {
     }
 
     /// Stops the process of its transfer as soon as there is one.
-    pub async fn stop_mover(&self, reference: &Reference) -> anyhow::Result<Stopped> {
+    pub async fn stop_mover(&self, reference: &Reference) -> anyhow::Result<StoppedProcess> {
         tokio::select! {
             mover = self.appearing_mover() => stop(mover),
             ended = self.ended(reference) => {
@@ -185,7 +185,7 @@ impl Stage {
     }
 
     /// Lets a stopped transfer go on in steps so small that it cannot end, until it shows that it moves.
-    pub async fn until_moving(&self, mover: &Stopped, backup: &str) -> anyhow::Result<()> {
+    pub async fn until_moving(&self, mover: &StoppedProcess, backup: &str) -> anyhow::Result<()> {
         while !self.is_moving(backup).await? {
             mover.step().await?;
             tokio::time::sleep(Duration::from_millis(60)).await;
@@ -227,14 +227,14 @@ impl Stage {
 }
 
 /// A process that does nothing until it is let go. It is let go when this is dropped, too.
-pub struct Stopped(Pid);
+pub struct StoppedProcess(Pid);
 
-fn stop(process: Pid) -> anyhow::Result<Stopped> {
+fn stop(process: Pid) -> anyhow::Result<StoppedProcess> {
     kill_process(process, Signal::STOP).context("cannot stop the transfer's process")?;
-    Ok(Stopped(process))
+    Ok(StoppedProcess(process))
 }
 
-impl Stopped {
+impl StoppedProcess {
     /// Lets it go on for a moment.
     async fn step(&self) -> anyhow::Result<()> {
         kill_process(self.0, Signal::CONT).context("the transfer's process is gone")?;
@@ -248,7 +248,7 @@ impl Stopped {
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedProcess {
     fn drop(&mut self) {
         let _ = kill_process(self.0, Signal::CONT);
     }
@@ -302,7 +302,7 @@ async fn announced_kubeconfig(cluster: &mut Child) -> anyhow::Result<PathBuf> {
         }
         // Only then does it run pods.
         if let Some(kubeconfig) = kubeconfig.take_if(|_| line.starts_with("pods run as")) {
-            // It says more, and would end if nobody listened.
+            // It prints more, and would end if its output were closed.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(kubeconfig);
         }

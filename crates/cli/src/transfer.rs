@@ -408,14 +408,18 @@ pub fn groups(transfers: &[Transfer]) -> Vec<Group> {
 
 /// Selects transfers by what they belong to.
 #[derive(Clone, Copy, Debug)]
-pub enum Of<'a> {
+pub enum TransferFilter<'a> {
     All,
     Backup(&'a str),
     Restore(&'a str),
 }
 
 /// Reads the transfers of pod volumes, oldest first.
-pub async fn list_pod_volumes(client: &Client, namespace: &str, filter: Of<'_>) -> anyhow::Result<Vec<Transfer>> {
+pub async fn list_pod_volumes(
+    client: &Client,
+    namespace: &str,
+    filter: TransferFilter<'_>,
+) -> anyhow::Result<Vec<Transfer>> {
     let mut found = list_kind::<PodVolumeBackup>(client, namespace, filter).await?;
     found.extend(list_kind::<PodVolumeRestore>(client, namespace, filter).await?);
     found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));
@@ -423,14 +427,18 @@ pub async fn list_pod_volumes(client: &Client, namespace: &str, filter: Of<'_>) 
 }
 
 /// Reads the transfers of the data of CSI snapshots, oldest first.
-pub async fn list_data_movements(client: &Client, namespace: &str, filter: Of<'_>) -> anyhow::Result<Vec<Transfer>> {
+pub async fn list_data_movements(
+    client: &Client,
+    namespace: &str,
+    filter: TransferFilter<'_>,
+) -> anyhow::Result<Vec<Transfer>> {
     let mut found = list_kind::<DataUpload>(client, namespace, filter).await?;
     found.extend(list_kind::<DataDownload>(client, namespace, filter).await?);
     found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));
     Ok(found)
 }
 
-async fn list_kind<K>(client: &Client, namespace: &str, filter: Of<'_>) -> anyhow::Result<Vec<Transfer>>
+async fn list_kind<K>(client: &Client, namespace: &str, filter: TransferFilter<'_>) -> anyhow::Result<Vec<Transfer>>
 where
     K: TransferObject + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
@@ -440,10 +448,10 @@ where
 }
 
 /// What asks for these, if there are such in this direction.
-pub fn parameters(of: Of<'_>, direction: Direction) -> Option<ListParams> {
+pub fn parameters(of: TransferFilter<'_>, direction: Direction) -> Option<ListParams> {
     let name = match (of, direction) {
-        (Of::All, _) => return Some(ListParams::default()),
-        (Of::Backup(name), Direction::Backup) | (Of::Restore(name), Direction::Restore) => name,
+        (TransferFilter::All, _) => return Some(ListParams::default()),
+        (TransferFilter::Backup(name), Direction::Backup) | (TransferFilter::Restore(name), Direction::Restore) => name,
         _ => return None,
     };
     Some(ListParams::default().labels(&format!("{}={}", direction.label(), labels::valid_name(name))))
