@@ -17,6 +17,7 @@
 
 mod macros;
 
+pub mod client_error;
 mod crd;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;

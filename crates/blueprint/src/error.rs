@@ -1,5 +1,7 @@
 //! Errors of phases. Messages name the object and never contain a secret.
 
+use plimsoll_api::client_error::client_error_text;
+
 use crate::output::OutputError;
 use crate::profile::ProfileError;
 use crate::template;
@@ -9,7 +11,7 @@ use crate::template;
 #[non_exhaustive]
 pub enum Error {
     /// An API call failed.
-    #[error("failed to {what}: {source}")]
+    #[error("failed to {what}: {}", client_error_text(source))]
     Api {
         /// Verb and object.
         what: String,

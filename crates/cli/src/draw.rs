@@ -10,16 +10,16 @@ use rustix::termios::tcgetwinsize;
 const BAR: usize = 24;
 /// Wipes the screen, and goes to its first line.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
-/// So many rows are drawn where nobody knows how high the terminal is.
-pub const USUAL_ROWS: usize = 16;
-/// More rows than this nobody reads.
-const MOST_ROWS: usize = 40;
-/// Fewer than this say nothing.
-const FEWEST_ROWS: usize = 3;
+/// The number of rows where the height of the terminal is unknown.
+pub const DEFAULT_ROWS: usize = 16;
+/// The maximum number of rows.
+const MAX_ROWS: usize = 40;
+/// The minimum number of rows.
+const MIN_ROWS: usize = 3;
 
 /// So many rows fit on the terminal and leave room for the line that was typed: what does not fit cannot be drawn over again.
-pub fn most_rows() -> usize {
-    size().map_or(USUAL_ROWS, |(_, height)| usize::from(height).saturating_sub(2).clamp(FEWEST_ROWS, MOST_ROWS))
+pub fn max_rows() -> usize {
+    size().map_or(DEFAULT_ROWS, |(_, height)| usize::from(height).saturating_sub(2).clamp(MIN_ROWS, MAX_ROWS))
 }
 
 /// Width and height of the terminal that is drawn on.
@@ -46,7 +46,7 @@ impl Canvas {
         let size = size();
         if size != self.size {
             self.size = size;
-            // The terminal has broken the old lines anew, and nobody knows where they are: the whole screen begins again.
+            // The terminal has reflowed the old lines: the whole screen is drawn again.
             let _ = std::io::stderr().write_all(CLEAR);
         }
         while self.bars.len() > rows.len() {

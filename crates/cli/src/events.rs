@@ -7,8 +7,8 @@ use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::subjects::{Seen, operation_name};
-use crate::{observed as looking_on, output, wait};
+use crate::subjects::{Subject, operation_name};
+use crate::{observation as looking_on, output, wait};
 
 /// Raised when a field changes its meaning or goes. New fields may come at any time.
 const VERSION: u32 = 1;
@@ -72,10 +72,10 @@ pub struct Events {
 
 impl Events {
     /// Prints what is new in this, if anything is. With the tree in the server's memory, where that can be had.
-    pub fn tell(&mut self, seen: &Seen, tree: Option<&Snapshot>, told: Option<&Explanation>) {
+    pub fn tell(&mut self, subject: &Subject, tree: Option<&Snapshot>, told: Option<&Explanation>) {
         let now = Timestamp::now();
-        let mut event = event(seen, now);
-        if let Some(tree) = tree.filter(|_| seen.outcome().is_none()) {
+        let mut event = event(subject, now);
+        if let Some(tree) = tree.filter(|_| subject.outcome().is_none()) {
             refresh(&mut event, tree, now);
         }
         if let (Some(stalled), Some(cause)) = (&mut event.stalled, told.and_then(looking_on::main_cause)) {
@@ -98,10 +98,10 @@ impl Events {
     }
 }
 
-fn event(seen: &Seen, now: Timestamp) -> Event {
-    let (items, outcome) = (seen.items(), seen.outcome());
-    let live = |pointer: &str| seen.object.pointer(pointer).filter(|value| outcome.is_none() && !value.is_null());
-    let rows = if outcome.is_none() && seen.tree().is_some() { wait::rows(seen) } else { Vec::new() };
+fn event(subject: &Subject, now: Timestamp) -> Event {
+    let (items, outcome) = (subject.items(), subject.outcome());
+    let live = |pointer: &str| subject.object.pointer(pointer).filter(|value| outcome.is_none() && !value.is_null());
+    let rows = if outcome.is_none() && subject.tree().is_some() { wait::rows(subject) } else { Vec::new() };
     let waits: Vec<_> = rows
         .iter()
         .filter(|row| row.look == Look::Waiting)
@@ -111,16 +111,16 @@ fn event(seen: &Seen, now: Timestamp) -> Event {
     Event {
         version: VERSION,
         time: format!("{now:.3}"),
-        operation: operation_name(&seen.reference()),
-        phase: seen.phase().to_owned(),
+        operation: operation_name(&subject.reference()),
+        phase: subject.phase().to_owned(),
         state: match outcome {
             Some(outcome) => outcome.word(),
             None if stalled.is_some() => "Stalled",
-            None if ["New", "Queued", "ReadyToStart"].contains(&seen.phase()) => "Waiting",
+            None if ["New", "Queued", "ReadyToStart"].contains(&subject.phase()) => "Waiting",
             None => "Running",
         },
         source: Source::Cluster,
-        percent: seen.text("/status/plimsoll/percent").map(str::to_owned),
+        percent: subject.text("/status/plimsoll/percent").map(str::to_owned),
         done: items.done,
         skipped: items.skipped,
         failed: items.failed,
@@ -131,10 +131,10 @@ fn event(seen: &Seen, now: Timestamp) -> Event {
         waits,
         current: live("/status/plimsoll/task").and_then(Value::as_str).map(str::to_owned),
         stalled,
-        failure_reason: seen.failure().map(str::to_owned),
-        validation_errors: seen.texts("/status/validationErrors"),
-        errors: outcome.map(|_| seen.number("/status/errors")),
-        warnings: outcome.map(|_| seen.number("/status/warnings")),
+        failure_reason: subject.failure().map(str::to_owned),
+        validation_errors: subject.texts("/status/validationErrors"),
+        errors: outcome.map(|_| subject.number("/status/errors")),
+        warnings: outcome.map(|_| subject.number("/status/warnings")),
         exit_code: outcome.map(crate::exit::Outcome::code),
     }
 }
@@ -215,8 +215,8 @@ fn observed(object: &Object, told: &Explanation, now: Timestamp) -> Event {
 
 /// An event about this, with the tree in the server's memory or without.
 #[cfg(test)]
-pub fn as_value(seen: &Seen, tree: Option<&Snapshot>) -> Value {
-    let mut told = event(seen, Timestamp::UNIX_EPOCH);
+pub fn as_value(subject: &Subject, tree: Option<&Snapshot>) -> Value {
+    let mut told = event(subject, Timestamp::UNIX_EPOCH);
     if let Some(tree) = tree {
         refresh(&mut told, tree, Timestamp::UNIX_EPOCH);
     }
@@ -232,12 +232,12 @@ pub fn observed_as_value(object: &Object, told: &Explanation) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::names::Kind;
+    use crate::args::names::ResourceKind;
 
     fn told(status: &Value) -> Value {
         let object = json!({ "metadata": { "name": "x" }, "status": status });
-        let seen = Seen { kind: Kind::Backup, object, operation: None };
-        serde_json::to_value(event(&seen, Timestamp::UNIX_EPOCH)).unwrap()
+        let subject = Subject { kind: ResourceKind::Backup, object, operation: None };
+        serde_json::to_value(event(&subject, Timestamp::UNIX_EPOCH)).unwrap()
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
         let _wait = reading.wait("the API server");
         let object = json!({ "metadata": { "name": "x" },
             "status": { "phase": "InProgress", "progress": { "totalItems": 9, "itemsBackedUp": 3 } } });
-        let mut told = event(&Seen { kind: Kind::Backup, object, operation: None }, Timestamp::UNIX_EPOCH);
+        let mut told = event(&Subject { kind: ResourceKind::Backup, object, operation: None }, Timestamp::UNIX_EPOCH);
         assert_eq!(told.source, Source::Cluster);
         refresh(&mut told, &operation.snapshot(), Timestamp::UNIX_EPOCH);
         assert_eq!((told.source, told.done, told.total), (Source::Server, 7, Some(10)));

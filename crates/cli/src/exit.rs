@@ -54,31 +54,5 @@ impl From<Outcome> for ExitCode {
 }
 
 /// What `--help` says about it.
-pub const HELP: &str = "Exit codes: 0 done; 1 the command could not be carried out; 2 wrong usage; 3 ended with errors \
-(PartiallyFailed); 4 failed; 5 cancelled; 6 refused by validation; 7 stuck (`why`, `top --once`).";
-
-/// What was typed makes no sense: exit code 2, like what the parser of the command line finds itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Usage(pub String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
-/// Prints an error with its causes, and says so by the exit code.
-#[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
-pub fn report(error: &anyhow::Error) -> ExitCode {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        // Many errors repeat their source in their own text.
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    eprintln!("plimsoll: {text}");
-    ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
-}
+pub const HELP: &str = "Exit codes: 0 succeeded; 1 the command failed; 2 invalid usage; 3 the operation ended with errors \
+(PartiallyFailed); 4 the operation failed; 5 cancelled; 6 validation failed; 7 stalled (`why`, `top --once`).";

@@ -6,9 +6,9 @@ use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, Restore, Schedule};
 
-use crate::args::names::Kind;
+use crate::args::names::ResourceKind;
 
-impl Kind {
+impl ResourceKind {
     /// The resource behind it.
     pub fn resource(self) -> ApiResource {
         match self {
@@ -27,7 +27,7 @@ impl Kind {
     }
 
     /// Whether it is carried out: it has a phase, items, an Operation and a log.
-    pub fn is_carried_out(self) -> bool {
+    pub fn is_operation(self) -> bool {
         matches!(self, Self::Backup | Self::Restore | Self::Action)
     }
 

@@ -8,33 +8,35 @@
 mod args;
 mod commands;
 mod connect;
+#[cfg(test)]
+mod consistency_tests;
+mod deletion;
 mod describe;
 mod draw;
+mod errors;
 mod events;
 mod exit;
-mod gone;
 mod kinds;
-mod observed;
+mod observation;
 mod output;
-mod picture;
-mod plugin_work;
+mod plugin_transfer;
+mod progress_display;
 mod reference;
 mod remote;
-#[cfg(test)]
-mod same_numbers;
+mod retry;
 mod selectors;
 mod subjects;
-mod transfers;
+mod transfer;
 mod wait;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::args::action::Action;
-use crate::args::names::{Kind, Reference};
+use crate::args::names::{Reference, ResourceKind};
 use crate::args::{Arguments, Backup, BackupLocation, Cancel, Command, Create, Global, Restore, Schedule};
 use crate::exit::Outcome;
 
@@ -44,25 +46,26 @@ use crate::exit::Outcome;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(command_line());
+    let matches = args::help::command().get_matches_from(command_line());
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // One TLS provider for the whole process; a second one would be a panic at the first connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let silent = matches!(&arguments.command, Command::Top(options) if options.is_drawn());
-    output::log_to_stderr(&arguments.global, silent);
+    output::init_logging(&arguments.global, silent);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return exit::report(&anyhow::Error::new(error).context("cannot start")),
+        Err(error) => return errors::report(&anyhow::Error::new(error).context("cannot start")),
     };
     let answer = runtime.block_on(dispatch(arguments));
     // Spawned work that is still going on belongs to an operation that the next server takes up again.
     runtime.shutdown_background();
     match answer {
         Ok(outcome) => outcome.into(),
-        Err(error) => exit::report(&error),
+        Err(error) => errors::report(&error),
     }
 }
 
-/// What was typed. Under the name of Kanister's command this program is that command.
+/// The arguments of this process. A program of the name `kando` is `plimsoll kando`.
 fn command_line() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     let called = words.first().and_then(|word| Path::new(word).file_name());
@@ -131,23 +134,23 @@ async fn backup(global: &Global, verb: Backup) -> anyhow::Result<Outcome> {
     match verb {
         Backup::Create(options) => commands::backup::run(global, options).await,
         Backup::Get(named) => {
-            let (targets, options) = named.of(Kind::Backup);
+            let (targets, options) = named.of(ResourceKind::Backup);
             commands::get::run(global, &targets, &options).await
         }
         Backup::Describe(named) => {
-            let (targets, options) = named.of(Kind::Backup);
+            let (targets, options) = named.of(ResourceKind::Backup);
             describe::run(global, &targets, &options).await
         }
         Backup::Logs(named) => {
-            let (targets, options) = named.of(Kind::Backup);
+            let (targets, options) = named.of(ResourceKind::Backup);
             Box::pin(commands::logs::run(global, &targets.one("logs")?, &options)).await
         }
         Backup::Delete(named) => {
-            let (targets, options) = named.of(Kind::Backup);
+            let (targets, options) = named.of(ResourceKind::Backup);
             commands::delete::run(global, &targets, &options).await
         }
         Backup::Download(named) => {
-            let (targets, options) = named.of(Kind::Backup);
+            let (targets, options) = named.of(ResourceKind::Backup);
             commands::download::run(global, &targets.one("download")?, &options).await
         }
     }
@@ -157,19 +160,19 @@ async fn restore(global: &Global, verb: Restore) -> anyhow::Result<Outcome> {
     match verb {
         Restore::Create(options) => commands::restore::run(global, options).await,
         Restore::Get(named) => {
-            let (targets, options) = named.of(Kind::Restore);
+            let (targets, options) = named.of(ResourceKind::Restore);
             commands::get::run(global, &targets, &options).await
         }
         Restore::Describe(named) => {
-            let (targets, options) = named.of(Kind::Restore);
+            let (targets, options) = named.of(ResourceKind::Restore);
             describe::run(global, &targets, &options).await
         }
         Restore::Logs(named) => {
-            let (targets, options) = named.of(Kind::Restore);
+            let (targets, options) = named.of(ResourceKind::Restore);
             Box::pin(commands::logs::run(global, &targets.one("logs")?, &options)).await
         }
         Restore::Delete(named) => {
-            let (targets, options) = named.of(Kind::Restore);
+            let (targets, options) = named.of(ResourceKind::Restore);
             commands::delete::run(global, &targets, &options).await
         }
     }
@@ -179,16 +182,16 @@ async fn action(global: &Global, verb: Action) -> anyhow::Result<Outcome> {
     match verb {
         Action::Create(options) => commands::action::create(global, options).await,
         Action::Get(named) => {
-            let (targets, options) = named.of(Kind::Action);
+            let (targets, options) = named.of(ResourceKind::Action);
             commands::get::run(global, &targets, &options).await
         }
         Action::Describe(named) => {
-            let (targets, options) = named.of(Kind::Action);
+            let (targets, options) = named.of(ResourceKind::Action);
             describe::run(global, &targets, &options).await
         }
         Action::Watch(options) => commands::action::watch(global, options).await,
         Action::Cancel(options) => {
-            let reference = Reference { kind: Kind::Action, name: options.name };
+            let reference = Reference { kind: ResourceKind::Action, name: options.name };
             commands::cancel::run(global, Cancel { reference, wait: options.wait }).await
         }
         Action::Logs(options) => commands::action::logs(global, options).await,
@@ -199,17 +202,17 @@ async fn schedule(global: &Global, verb: Schedule) -> anyhow::Result<Outcome> {
     match verb {
         Schedule::Create(options) => commands::schedule::create(global, options).await,
         Schedule::Get(named) => {
-            let (targets, options) = named.of(Kind::Schedule);
+            let (targets, options) = named.of(ResourceKind::Schedule);
             commands::get::run(global, &targets, &options).await
         }
         Schedule::Describe(named) => {
-            let (targets, options) = named.of(Kind::Schedule);
+            let (targets, options) = named.of(ResourceKind::Schedule);
             describe::run(global, &targets, &options).await
         }
         Schedule::Pause(named) => commands::schedule::pause(global, named.names, named.options, true).await,
         Schedule::Unpause(named) => commands::schedule::pause(global, named.names, named.options, false).await,
         Schedule::Delete(named) => {
-            let (targets, options) = named.of(Kind::Schedule);
+            let (targets, options) = named.of(ResourceKind::Schedule);
             commands::delete::run(global, &targets, &options).await
         }
     }
@@ -220,16 +223,16 @@ async fn backup_location(global: &Global, verb: BackupLocation) -> anyhow::Resul
         BackupLocation::Create(options) => commands::location::create(global, options).await,
         BackupLocation::Get(options) => {
             let default = options.default;
-            let (targets, options) = options.named.of(Kind::Location);
+            let (targets, options) = options.named.of(ResourceKind::Location);
             commands::location::get(global, &targets, &options, default).await
         }
         BackupLocation::Describe(named) => {
-            let (targets, options) = named.of(Kind::Location);
+            let (targets, options) = named.of(ResourceKind::Location);
             describe::run(global, &targets, &options).await
         }
         BackupLocation::Set(options) => commands::location::set(global, options).await,
         BackupLocation::Delete(named) => {
-            let (targets, options) = named.of(Kind::Location);
+            let (targets, options) = named.of(ResourceKind::Location);
             commands::delete::run(global, &targets, &options).await
         }
     }

@@ -32,7 +32,7 @@ const USUAL_LOG: &str =
 /// Sends the log to standard error, so that standard output stays for results.
 ///
 /// A program that draws on the whole terminal asks for silence: whatever is logged there would be drawn over the picture.
-pub fn log_to_stderr(global: &Global, silent: bool) {
+pub fn init_logging(global: &Global, silent: bool) {
     let usual = if silent { "off" } else { USUAL_LOG };
     let filter = global.log.as_deref().unwrap_or(usual);
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));

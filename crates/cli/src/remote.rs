@@ -1,10 +1,10 @@
-//! Files of backups and restores, fetched over links that the server makes.
+//! Downloads of files of backups and restores, by URLs that the server signs.
 //!
 //! ```text
-//!  DownloadRequest ──▶ the server signs a link ──▶ GET ──▶ the bytes, as they lie in the object store
+//!  DownloadRequest ──▶ the server signs a URL ──▶ GET ──▶ the bytes, as stored in object storage
 //! ```
 //!
-//! A stream that is cut is taken up where it ended, over a new link.
+//! An interrupted download resumes where it ended, with a new URL.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
+use plimsoll_api::client_error::client_error_text;
 use plimsoll_api::velero::v1::{
     Backup, BackupStorageLocation, DownloadRequest, DownloadRequestSpec, DownloadTarget, DownloadTargetKind, Restore,
 };
@@ -20,25 +21,26 @@ use plimsoll_progress::{Task, Total, Unit};
 use reqwest::header::{CONTENT_RANGE, RANGE};
 use reqwest::{Certificate, Response, StatusCode};
 
-use crate::args::names::{Kind, Reference};
-use crate::args::options::Trust;
+use crate::args::names::{Reference, ResourceKind};
+use crate::args::options::TlsOptions;
+use crate::errors;
 
-/// So many attempts in a row may bring no byte.
-const MOST_ATTEMPTS: u32 = 5;
-/// A connection that is silent for so long is dead.
-const LONGEST_SILENCE: Duration = Duration::from_mins(1);
+/// The number of consecutive attempts without a byte.
+const MAX_ATTEMPTS: u32 = 5;
+/// A connection without data for this long counts as broken.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The file is not there: an old backup, or one that ended before it was written.
 #[derive(Debug)]
-pub struct Missing(String);
+pub struct MissingFile(String);
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for MissingFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Missing {}
+impl std::error::Error for MissingFile {}
 
 /// Fetches files of one backup or restore.
 pub struct Remote {
@@ -55,14 +57,14 @@ impl Remote {
         client: &Client,
         namespace: &str,
         reference: &Reference,
-        trust: &Trust,
+        tls: &TlsOptions,
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             client: client.clone(),
             namespace: namespace.to_owned(),
             name: reference.name.clone(),
-            http: http(certificates(client, namespace, reference, trust).await?.as_deref(), trust)?,
+            http: http(certificates(client, namespace, reference, tls).await?.as_deref(), tls)?,
             timeout,
         })
     }
@@ -85,14 +87,14 @@ impl Remote {
             };
             let error = match self.fetch_from(before, file, task, &mut take).await {
                 Ok(()) => return Ok(got),
-                Err(Cut::Fatal(error)) => return Err(error),
-                Err(Cut::Retry(error)) => error,
+                Err(FetchError::Fatal(error)) => return Err(error),
+                Err(FetchError::Retry(error)) => error,
             };
             attempts = if got > before { 1 } else { attempts + 1 };
-            if attempts >= MOST_ATTEMPTS {
-                return Err(error.context(format!("cannot fetch {file} of {}", self.name)));
+            if attempts >= MAX_ATTEMPTS {
+                return Err(error.context(format!("cannot download {file} of {}", self.name)));
             }
-            let waiting = task.wait(format!("trying again: {error:#}"));
+            let waiting = task.wait(format!("retrying: {}", errors::cause_text(&error)));
             tokio::time::sleep(pause).await;
             drop(waiting);
             pause = (pause * 2).min(Duration::from_secs(10));
@@ -105,7 +107,7 @@ impl Remote {
         file: &DownloadTargetKind,
         task: &Task,
         take: &mut impl FnMut(&[u8]) -> std::io::Result<()>,
-    ) -> Result<(), Cut> {
+    ) -> Result<(), FetchError> {
         let waiting = task.wait_in_queue("the server to make a link");
         let link = self.link(file).await;
         drop(waiting);
@@ -115,47 +117,49 @@ impl Remote {
             task.meter(Unit::Bytes).set_total(Total::Final(length + offset - skip));
         }
         task.say("receiving");
-        while let Some(piece) = response.chunk().await.map_err(|e| Cut::Retry(plain(e)))? {
+        while let Some(piece) = response.chunk().await.map_err(|e| FetchError::Retry(plain(e)))? {
             // A server that knows no ranges sends again what is here already.
             let known = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
             skip -= known as u64;
             take(&piece[known..])
-                .map_err(|e| Cut::Fatal(anyhow::Error::new(e).context("cannot write what was fetched")))?;
+                .map_err(|e| FetchError::Fatal(anyhow::Error::new(e).context("cannot write the download")))?;
         }
         Ok(())
     }
 
-    async fn get(&self, link: &str, offset: u64) -> Result<Response, Cut> {
+    async fn get(&self, link: &str, offset: u64) -> Result<Response, FetchError> {
         let mut request = self.http.get(link);
         if offset > 0 {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
-        let response = request.send().await.map_err(|e| Cut::Retry(plain(e)))?;
+        let response = request.send().await.map_err(|e| FetchError::Retry(plain(e)))?;
         let status = response.status();
         let continues = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
         let continues = continues.is_some_and(|range| range.starts_with(&format!("bytes {offset}-")));
         match status {
             StatusCode::OK => Ok(response),
             StatusCode::PARTIAL_CONTENT if continues => Ok(response),
-            StatusCode::NOT_FOUND => Err(Cut::Fatal(Missing(format!("{} has no such file", self.name)).into())),
+            StatusCode::NOT_FOUND => {
+                Err(FetchError::Fatal(MissingFile(format!("{} has no such file", self.name)).into()))
+            }
             _ => {
                 let text: String = response.text().await.unwrap_or_default().chars().take(300).collect();
-                let error = anyhow::anyhow!("the object store answers {status}: {}", text.trim());
+                let error = anyhow::anyhow!("object storage answered {status}: {}", text.trim());
                 Err(if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-                    Cut::Retry(error)
+                    FetchError::Retry(error)
                 } else {
-                    Cut::Fatal(error)
+                    FetchError::Fatal(error)
                 })
             }
         }
     }
 
     /// Asks the server for a link to a file.
-    async fn link(&self, file: &DownloadTargetKind) -> Result<String, Cut> {
+    async fn link(&self, file: &DownloadTargetKind) -> Result<String, FetchError> {
         let api: Api<DownloadRequest> = Api::namespaced(self.client.clone(), &self.namespace);
         let request = request(&self.name, file);
         let name = request.metadata.name.clone().unwrap_or_default();
-        api.create(&PostParams::default(), &request).await.context("cannot ask for a link").map_err(Cut::Fatal)?;
+        api.create(&PostParams::default(), &request).await.map_err(|error| FetchError::Fatal(error.into()))?;
         let answered = |request: Option<&DownloadRequest>| {
             let status = request.and_then(|request| request.status.as_ref());
             status.is_some_and(|status| status.download_url.is_some() || message(status).is_some())
@@ -163,30 +167,31 @@ impl Remote {
         let answer = tokio::time::timeout(self.timeout, await_condition(api.clone(), &name, answered)).await;
         let _ = api.delete(&name, &DeleteParams::default()).await;
         let Ok(answer) = answer else {
-            let text = "no server has answered within {}: is one running? `plimsoll version` asks it";
+            let text = "no server answered within {}; check that it runs with `plimsoll version`";
             let text = text.replace("{}", &crate::draw::duration(self.timeout.as_secs_f64()));
-            return Err(Cut::Fatal(anyhow::anyhow!(text)));
+            return Err(FetchError::Fatal(anyhow::anyhow!(text)));
         };
-        let answer = answer.context("cannot wait for the link").map_err(Cut::Fatal)?;
+        let answer = answer.context("cannot wait for the download URL").map_err(FetchError::Fatal)?;
         let status = answer.and_then(|request| request.status).unwrap_or_default();
         match status.download_url.clone() {
             Some(url) => Ok(url),
-            None => {
-                Err(Cut::Fatal(anyhow::anyhow!("the server makes no link: {}", message(&status).unwrap_or_default())))
-            }
+            None => Err(FetchError::Fatal(anyhow::anyhow!(
+                "the server created no download URL: {}",
+                message(&status).unwrap_or_default()
+            ))),
         }
     }
 }
 
-/// Why a stream ended early.
-enum Cut {
+/// Why a download ended early.
+enum FetchError {
     /// Another attempt may succeed.
     Retry(anyhow::Error),
     /// It will not.
     Fatal(anyhow::Error),
 }
 
-/// The link is signed: whoever reads it in an error text could use it.
+/// The URL is signed: anyone who reads it in an error text could use it.
 fn plain(error: reqwest::Error) -> anyhow::Error {
     anyhow::Error::new(error.without_url())
 }
@@ -206,27 +211,27 @@ fn request(name: &str, file: &DownloadTargetKind) -> DownloadRequest {
     }
 }
 
-fn http(certificates: Option<&[u8]>, trust: &Trust) -> anyhow::Result<reqwest::Client> {
+fn http(certificates: Option<&[u8]>, tls: &TlsOptions) -> anyhow::Result<reqwest::Client> {
     let mut builder = reqwest::Client::builder()
         .connect_timeout(Duration::from_secs(10))
-        .read_timeout(LONGEST_SILENCE)
-        .danger_accept_invalid_certs(trust.insecure_skip_tls_verify);
+        .read_timeout(READ_TIMEOUT)
+        .danger_accept_invalid_certs(tls.insecure_skip_tls_verify);
     if let Some(pem) = certificates {
-        let bundle = Certificate::from_pem_bundle(pem).context("the certificates cannot be read")?;
-        ensure!(!bundle.is_empty(), "there is no certificate in the file of certificates");
+        let bundle = Certificate::from_pem_bundle(pem).context("cannot parse the CA certificates")?;
+        ensure!(!bundle.is_empty(), "no certificate found in the CA file");
         builder = builder.tls_certs_merge(bundle);
     }
-    builder.build().context("cannot make an HTTP client")
+    builder.build().context("cannot create an HTTP client")
 }
 
-/// The certificates to trust: those of the command line, else those of the backup's location.
+/// The certificates to tls: those of the command line, else those of the backup's location.
 async fn certificates(
     client: &Client,
     namespace: &str,
     reference: &Reference,
-    trust: &Trust,
+    tls: &TlsOptions,
 ) -> anyhow::Result<Option<Vec<u8>>> {
-    if let Some(path) = &trust.cacert {
+    if let Some(path) = &tls.cacert {
         let bytes = std::fs::read(path).with_context(|| format!("cannot read certificates {}", path.display()))?;
         return Ok(Some(bytes));
     }
@@ -237,8 +242,9 @@ async fn certificates(
     match secrets.get_opt(&selector.name).await {
         Ok(secret) => Ok(secret.and_then(|secret| secret.data?.remove(&selector.key)).map(|bytes| bytes.0)),
         Err(error) => bail!(
-            "cannot read the certificates of the location in secret {}: {error}; give them with --cacert",
-            selector.name
+            "cannot read the CA certificates of the location in Secret {}: {}; pass them with --cacert",
+            selector.name,
+            client_error_text(&error)
         ),
     }
 }
@@ -250,17 +256,17 @@ async fn location(
     reference: &Reference,
 ) -> anyhow::Result<Option<BackupStorageLocation>> {
     let backup = match reference.kind {
-        Kind::Restore => {
+        ResourceKind::Restore => {
             let restores: Api<Restore> = Api::namespaced(client.clone(), namespace);
-            let restore = restores.get_opt(&reference.name).await.context("cannot read the restore")?;
+            let restore = restores.get_opt(&reference.name).await?;
             restore.and_then(|restore| restore.spec.backup_name)
         }
         _ => Some(reference.name.clone()),
     };
     let Some(backup) = backup else { return Ok(None) };
     let backups: Api<Backup> = Api::namespaced(client.clone(), namespace);
-    let backup = backups.get_opt(&backup).await.context("cannot read the backup")?;
+    let backup = backups.get_opt(&backup).await?;
     let Some(name) = backup.and_then(|backup| backup.spec.storage_location) else { return Ok(None) };
     let locations: Api<BackupStorageLocation> = Api::namespaced(client.clone(), namespace);
-    locations.get_opt(&name).await.with_context(|| format!("cannot read backup-location {name}"))
+    Ok(locations.get_opt(&name).await?)
 }

@@ -1,4 +1,4 @@
-//! Objects as the command line sees them: one shape for every kind.
+//! Objects of all kinds in one representation, with their Operations.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,21 @@ use plimsoll_api::plimsoll::v1alpha1::Operation;
 use plimsoll_progress::{Counts, Snapshot, Total, Unit};
 use serde_json::{Value, json};
 
-use crate::args::names::{Kind, Reference, Targets};
-use crate::exit::{Outcome, Usage};
+use crate::args::names::{Reference, ResourceKind, Targets};
+use crate::errors::{Hint, UsageError};
+use crate::exit::Outcome;
 
-/// An object as it was read and, if it is carried out, its Operation.
+/// An object, and the Operation that executes it.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    pub kind: Kind,
+pub struct Subject {
+    pub kind: ResourceKind,
     pub object: Value,
     pub operation: Option<Operation>,
 }
 
-impl Seen {
+impl Subject {
     /// Without its Operation.
-    pub fn new(kind: Kind, object: &DynamicObject) -> anyhow::Result<Self> {
+    pub fn new(kind: ResourceKind, object: &DynamicObject) -> anyhow::Result<Self> {
         let mut value = serde_json::to_value(object)?;
         let resource = kind.resource();
         // Items of a list may lack them.
@@ -41,10 +42,10 @@ impl Seen {
         Reference { kind: self.kind, name: self.name().to_owned() }
     }
 
-    /// Its phase; `New` before anybody has looked at it.
+    /// Its phase; `New` as long as it has none.
     pub fn phase(&self) -> &str {
         let (pointer, new) =
-            if self.kind == Kind::Action { ("/status/state", "pending") } else { ("/status/phase", "New") };
+            if self.kind == ResourceKind::Action { ("/status/state", "pending") } else { ("/status/phase", "New") };
         self.text(pointer).filter(|phase| !phase.is_empty()).unwrap_or(new)
     }
 
@@ -72,7 +73,7 @@ impl Seen {
 
     /// Why it failed.
     pub fn failure(&self) -> Option<&str> {
-        let pointer = if self.kind == Kind::Action { "/status/error/message" } else { "/status/failureReason" };
+        let pointer = if self.kind == ResourceKind::Action { "/status/error/message" } else { "/status/failureReason" };
         self.text(pointer).filter(|text| !text.is_empty())
     }
 
@@ -117,20 +118,25 @@ impl Seen {
 }
 
 /// Reads one of them, with its Operation.
-pub async fn read(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Seen> {
+pub async fn read(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Subject> {
     let (kind, name) = (reference.kind, &reference.name);
-    let what = || format!("cannot read {} {name}", kind.word());
-    let Some(object) = kind.api(client, namespace).get_opt(name).await.with_context(what)? else {
-        bail!(
-            "there is no {word} {name} in namespace {namespace}: `plimsoll get {word}s` lists them",
-            word = kind.word()
-        )
+    let object = match kind.api(client, namespace).get(name).await {
+        Err(error) if is_missing(&error) => {
+            let command = format!("plimsoll get {}s -n {namespace}", kind.word());
+            return Err(error).context(Hint(format!("list the {}s that exist with `{command}`", kind.word())));
+        }
+        object => object?,
     };
-    let mut seen = Seen::new(kind, &object)?;
-    if kind.is_carried_out() {
-        seen.operation = operation_of(client, namespace, &seen).await?;
+    let mut subject = Subject::new(kind, &object)?;
+    if kind.is_operation() {
+        subject.operation = operation_of(client, namespace, &subject).await?;
     }
-    Ok(seen)
+    Ok(subject)
+}
+
+/// Whether the API server has no such object.
+pub fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// The name of the Operation of a subject.
@@ -138,16 +144,16 @@ pub fn operation_name(reference: &Reference) -> String {
     plimsoll_controllers::operation_name(reference.kind.verb(), &reference.name)
 }
 
-async fn operation_of(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<Option<Operation>> {
-    let name = operation_name(&seen.reference());
+async fn operation_of(client: &Client, namespace: &str, subject: &Subject) -> anyhow::Result<Option<Operation>> {
+    let name = operation_name(&subject.reference());
     let api: Api<Operation> = Api::namespaced(client.clone(), namespace);
     let operation = match api.get_opt(&name).await {
         Ok(operation) => operation,
-        // An unchanged Velero has no such kind, and not everybody may read it.
+        // An unchanged Velero has no such kind, and the user may not be allowed to read it.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => None,
-        Err(error) => return Err(error).with_context(|| format!("cannot read operation {name}")),
+        Err(error) => return Err(error.into()),
     };
-    let uid = seen.text("/metadata/uid");
+    let uid = subject.text("/metadata/uid");
     Ok(operation.filter(|op| op.spec.subject.as_ref().and_then(|subject| subject.uid.as_deref()) == uid))
 }
 
@@ -157,11 +163,11 @@ pub async fn list(
     namespace: &str,
     targets: &Targets,
     selector: Option<&str>,
-) -> anyhow::Result<Vec<Seen>> {
+) -> anyhow::Result<Vec<Subject>> {
     let kind = targets.kind;
     if !targets.names.is_empty() {
         if selector.is_some() {
-            bail!(Usage("give names or a selector, not both".into()));
+            bail!(UsageError("pass names or --selector, not both".into()));
         }
         let mut found = Vec::new();
         for name in &targets.names {
@@ -170,23 +176,25 @@ pub async fn list(
         return Ok(found);
     }
     let parameters = selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector));
-    let listed = kind.api(client, namespace).list(&parameters).await;
-    let mut objects = listed.with_context(|| format!("cannot list {}s in namespace {namespace}", kind.word()))?.items;
+    let mut objects = kind.api(client, namespace).list(&parameters).await?.items;
     objects.sort_by_key(|object| (object.creation_timestamp().map(|time| time.0), object.name_any()));
-    objects.iter().map(|object| Seen::new(kind, object)).collect()
+    objects.iter().map(|object| Subject::new(kind, object)).collect()
 }
 
-/// The named ones, or with `all` or a selector as many as there are; to do something with them that one would not do by accident.
+/// The named ones, all, or those that match a selector, for commands that change objects: the choice must be explicit.
 pub async fn choose(
     client: &Client,
     namespace: &str,
     targets: &Targets,
     all: bool,
     selector: Option<&str>,
-) -> anyhow::Result<Vec<Seen>> {
+) -> anyhow::Result<Vec<Subject>> {
     let ways = usize::from(all) + usize::from(selector.is_some()) + usize::from(!targets.names.is_empty());
     if ways != 1 {
-        bail!(Usage(format!("say which {}s: names, --selector or --all, and only one of these", targets.kind.word())));
+        bail!(UsageError(format!(
+            "pass the names of {}s, --selector or --all; exactly one of these",
+            targets.kind.word()
+        )));
     }
     list(client, namespace, targets, selector).await
 }

@@ -13,6 +13,7 @@
 mod actionsets;
 mod context;
 mod control;
+mod crds;
 pub mod cron;
 mod csi;
 mod decide;
@@ -52,10 +53,11 @@ mod writes;
 
 pub use actionsets::FINALIZER as ACTION_SET_FINALIZER;
 pub use context::{PluginSettings, Settings};
+pub use crds::install_crds;
 pub use downloads::Downloads;
 pub use leader_pod::LEADER as LEADER_LABEL;
 pub use operation::operation_name;
 pub use plimsoll_blueprint::functions::ToolsImage;
 pub use plimsoll_engine::Error;
-pub use server::{LEASE, Server, install_crds};
+pub use server::{LEASE, Server};
 pub use volumes::{Helper, Method, MoverChoice, PlannedVolume, Wishes, plan as plan_volumes};

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::api::ListParams;
+use kube::{Api, Client};
 use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_api::labels;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
@@ -132,22 +131,4 @@ impl Server {
         let epochs = operations.items.into_iter().filter_map(|op| op.status?.epoch);
         Ok(epochs.max().and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0))
     }
-}
-
-/// Creates our custom resource definitions, or brings them up to date.
-pub async fn install_crds(client: Client) -> Result<(), Error> {
-    let api: Api<CustomResourceDefinition> = Api::all(client);
-    for crd in plimsoll_api::crds() {
-        let name = crd.name_any();
-        let what = format!("install CustomResourceDefinition {name}");
-        match api.create(&PostParams::default(), &crd).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                let patch = Patch::Merge(&crd);
-                api.patch(&name, &PatchParams::default(), &patch).await.map_err(|e| Error::api(what, e))?;
-            }
-            Err(error) => return Err(Error::api(what, error)),
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What can stop an operation as a whole. What befalls a single item is an outcome, not an error.
 
+use plimsoll_api::client_error::client_error_text;
 use thiserror::Error;
 
 /// Why an operation could not go on.
@@ -7,7 +8,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum Error {
     /// The API server refused or did not answer.
-    #[error("failed to {what}: {source}")]
+    #[error("failed to {what}: {}", client_error_text(source))]
     Api {
         /// Verb and object, e.g. "list pods in namespace shop".
         what: String,

@@ -334,7 +334,7 @@ fn version_warning(version: u32) -> Option<String> {
     (version != WRITABLE_VERSION).then(|| {
         format!(
             "the built-in mover can read but not write repositories of format version {version}: upgrade it with restic \
-             migrate upgrade_repo_v2, or use restic (--volume-mover restic)"
+             migrate upgrade_repo_v2, or use restic (--uploader-type restic)"
         )
     })
 }

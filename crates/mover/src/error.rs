@@ -36,7 +36,7 @@ pub enum MoverError {
     /// The program is supported but cannot read this repository.
     #[error(
         "{program} {version} cannot read repository {repository} of format version {format}: install {program} {minimum} or \
-         later, or use the built-in mover (--volume-mover built-in)"
+         later, or use the built-in mover (--uploader-type built-in)"
     )]
     ProgramOlderThanRepository {
         /// The program's name.
@@ -108,7 +108,7 @@ pub enum MoverError {
     },
     /// The built-in engine does not support the repository.
     #[error(
-        "repository {repository} is not supported by the built-in mover: {cause}; or use restic (--volume-mover restic)"
+        "repository {repository} is not supported by the built-in mover: {cause}; or use restic (--uploader-type restic)"
     )]
     Unsupported {
         /// The repository's location.

@@ -1,5 +1,7 @@
 //! Errors of the transport.
 
+use plimsoll_api::client_error::client_error_text;
+
 /// Why progress could not be served or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -12,7 +14,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The API server refused or failed.
-    #[error("failed to {action}: {}", message(source))]
+    #[error("failed to {action}: {}", client_error_text(source))]
     Api {
         /// The request, as a verb and its object.
         action: String,
@@ -48,14 +50,6 @@ impl Error {
     }
 }
 
-/// The API server's own message: the client's text contains the whole `Status` in its `Debug` form.
-fn message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
@@ -66,7 +60,7 @@ mod tests {
     fn an_error_of_the_api_server_is_shown_by_its_message() {
         let status = Status::failure("secrets \"plimsoll-dashboard\" is forbidden", "Forbidden").with_code(403);
         let error = Error::api("read secret plimsoll-dashboard", kube::Error::Api(status.boxed()));
-        let text = "failed to read secret plimsoll-dashboard: secrets \"plimsoll-dashboard\" is forbidden";
+        let text = "failed to read secret plimsoll-dashboard: Error from server (Forbidden): secrets \"plimsoll-dashboard\" is forbidden";
         assert_eq!(error.to_string(), text);
     }
 }

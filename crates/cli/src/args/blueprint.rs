@@ -1,4 +1,4 @@
-//! Blueprints, and the commands inside their pods.
+//! Arguments of `plimsoll blueprint` and `kando`.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use super::options::ObjectFormat;
 
 #[derive(Debug, Subcommand)]
 pub enum Blueprint {
-    /// Say what is wrong with blueprints, without a cluster
-    #[command(after_help = "Errors keep a blueprint from running (exit code 6); warnings do not.\n\n\
+    /// Validate blueprints without a cluster
+    #[command(after_help = "A blueprint with errors cannot run (exit code 6); one with warnings can.\n\n\
         Examples:\n  plimsoll blueprint validate mysql-blueprint.yaml\n  \
         kubectl get blueprint mysql -n kanister -o yaml | plimsoll blueprint validate -")]
     Validate(ValidateBlueprint),
@@ -17,10 +17,10 @@ pub enum Blueprint {
 
 #[derive(Debug, Args)]
 pub struct ValidateBlueprint {
-    /// Files with blueprints, in YAML or JSON; - reads standard input
+    /// Blueprint files in YAML or JSON; - reads standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Print the findings as an object
+    /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     pub output: Option<ObjectFormat>,
 }
@@ -29,38 +29,38 @@ pub struct ValidateBlueprint {
 pub struct Kando {
     #[command(subcommand)]
     pub command: KandoCommand,
-    /// Taken for the sake of scripts that say it; the log is chosen with --log
+    /// Ignored; for compatibility with scripts (see --log)
     #[arg(long, short, global = true, value_name = "LEVEL", hide = true)]
     pub verbosity: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum KandoCommand {
-    /// Move data to, from or out of a profile's location
+    /// Push, pull or delete data in the location of a profile
     Location(KandoLocation),
-    /// Give the phase an output
+    /// Set an output of the phase
     #[command(after_help = "Examples:\n  kando output s3path /backups/dump.sql.gz")]
     Output {
-        /// Letters, digits and underscores
+        /// Key: letters, digits and underscores
         key: String,
-        /// Any text
+        /// Value: any text
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
     /// Not supported
     #[command(hide = true)]
-    Chronicle(Rest),
+    Chronicle(RemainingArguments),
     /// Not supported
     #[command(hide = true)]
-    Stream(Rest),
+    Stream(RemainingArguments),
     /// Not supported
     #[command(hide = true)]
-    Process(Rest),
+    Process(RemainingArguments),
 }
 
-/// Whatever else was typed.
+/// The remaining arguments.
 #[derive(Debug, Args)]
-pub struct Rest {
+pub struct RemainingArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub words: Vec<String>,
 }
@@ -69,13 +69,13 @@ pub struct Rest {
 pub struct KandoLocation {
     #[command(subcommand)]
     pub verb: LocationVerb,
-    /// The profile as JSON, as `toJson .Profile` writes it
+    /// Profile as JSON, as `toJson .Profile` renders it
     #[arg(long, short, global = true, value_name = "JSON", conflicts_with = "profile_path")]
     pub profile: Option<String>,
-    /// A file with the profile, which keeps its credentials out of the list of processes
+    /// File with the profile; keeps credentials out of the process list
     #[arg(long, global = true, value_name = "FILE")]
     pub profile_path: Option<PathBuf>,
-    /// Where in the location, below the profile's prefix
+    /// Path in the location, below the prefix of the profile
     #[arg(long, short = 's', global = true, value_name = "PATH")]
     pub path: Option<String>,
 }
@@ -89,27 +89,27 @@ impl std::fmt::Debug for KandoLocation {
 
 #[derive(Debug, Subcommand)]
 pub enum LocationVerb {
-    /// Write a file, or what comes through a pipe, to the location
+    /// Upload a file or standard input to the location
     #[command(after_help = "Examples:\n  mysqldump --all-databases | gzip | \
         kando location push --profile \"$PROFILE\" --path /backups/dump.sql.gz -")]
     Push {
-        /// A file, or - for standard input
+        /// File, or - for standard input
         source: String,
-        /// Not supported: only kopia's snapshots have one
+        /// Not supported
         #[arg(long, short, value_name = "NAME", hide = true)]
         output_name: Option<String>,
     },
-    /// Read from the location into a file or a pipe
+    /// Download from the location into a file or standard output
     #[command(after_help = "Examples:\n  kando location pull --profile \"$PROFILE\" --path /backups/dump.sql.gz - | \
         gunzip | mysql")]
     Pull {
-        /// A file, or - for standard output
+        /// File, or - for standard output
         target: String,
         /// Not supported
         #[arg(long, short, value_name = "JSON", hide = true)]
         kopia_snapshot: Option<String>,
     },
-    /// Remove what lies at a path and below it
+    /// Delete the objects at a path and below it
     #[command(after_help = "Examples:\n  kando location delete --profile \"$PROFILE\" --path /backups/dump.sql.gz")]
     Delete {
         /// Not supported

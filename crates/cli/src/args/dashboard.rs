@@ -1,12 +1,12 @@
-//! What the dashboard takes.
+//! Arguments of the dashboard.
 
 use std::net::SocketAddr;
 
 use clap::Args;
 
-pub const UI: &str = "Where our server is installed it answers, through the API server: your rights on `services/proxy` and on the Secret
-plimsoll-dashboard decide. Elsewhere, beside an unchanged Velero or Kanister, this process looks on itself, with your own
-kubeconfig. Ctrl-C ends it.
+pub const UI: &str = "Where the Plimsoll server is installed, the data comes from it through the API server; you need access to `services/proxy` and
+to the Secret plimsoll-dashboard. Elsewhere, with an unchanged Velero or Kanister, this process reads the cluster with your
+kubeconfig. Ctrl-C stops it.
 
 Examples:
   plimsoll ui
@@ -19,21 +19,21 @@ pub struct Ui {
     /// Address to listen on; loopback only
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// Print the address only
+    /// Print the URL without opening a browser
     #[arg(long)]
     pub no_open: bool,
-    /// Look on from here, even where our server could answer
+    /// Read the cluster directly, even where the Plimsoll server is installed
     #[arg(long)]
     pub direct: bool,
-    /// Let the page cancel operations and do failed ones again, with your rights
+    /// Allow cancelling and retrying operations in the page, with your permissions
     #[arg(long)]
     pub allow_changes: bool,
 }
 
-/// How the server serves it.
+/// Options of the server for the dashboard.
 #[derive(Debug, Args)]
 pub struct Dashboard {
-    /// Listen here and serve the dashboard, the live stream and /metrics
+    /// Address to listen on for the dashboard, the event stream and /metrics
     #[arg(
         long = "dashboard-address",
         id = "dashboard_address",
@@ -41,10 +41,10 @@ pub struct Dashboard {
         env = "PLIMSOLL_DASHBOARD_ADDRESS"
     )]
     pub address: Option<SocketAddr>,
-    /// Let the dashboard cancel operations and do failed ones again, with the server's rights
+    /// Allow cancelling and retrying operations in the dashboard, with the permissions of the server
     #[arg(long = "dashboard-allow-changes", id = "dashboard_allow_changes", requires = "dashboard_address")]
     pub allow_changes: bool,
-    /// Metrics need the dashboard's token, too
+    /// Require the token of the dashboard for /metrics
     #[arg(long, requires = "dashboard_address")]
     pub metrics_need_token: bool,
 }

@@ -1,12 +1,12 @@
-//! What can be typed to put us into a cluster. Names are Velero's where Velero has them.
+//! Arguments of `plimsoll install` and `uninstall`. Names are Velero's where Velero has them.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::duration;
 use super::options::ObjectFormat;
+use super::{duration, quantity};
 
 pub const EXAMPLES: &str = "Examples:
   plimsoll install --image registry.example/plimsoll:0.1.0 --provider aws --bucket backups \\
@@ -17,20 +17,20 @@ pub const EXAMPLES: &str = "Examples:
   plimsoll install --image registry.example/plimsoll:0.1.0 --dry-run -o yaml > plimsoll.yaml
   plimsoll install --crds-only";
 
-/// What moves the data of volumes.
+/// The program that transfers volume data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Uploader {
-    /// kopia where this cluster has kopia repositories already, the built-in mover otherwise
+    /// kopia if this cluster has kopia repositories, else the built-in mover
     Auto,
-    /// Our own mover: restic's format, no other program
+    /// The built-in mover, which writes restic's format and needs no other program
     BuiltIn,
-    /// The program restic, which must be in the image
+    /// restic, which must be in the image
     Restic,
-    /// The program kopia, which must be in the image: the one format that Velero can read too
+    /// kopia, which must be in the image; Velero can read its repositories
     Kopia,
 }
 
-/// What a location in a directory is mounted from.
+/// The volume of a location of provider directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocationVolume {
     /// A directory of every node: the same file system on all of them, or there is only one.
@@ -47,7 +47,7 @@ pub enum LocationVolume {
 }
 
 fn location_volume(text: &str) -> Result<LocationVolume, String> {
-    const FORMS: &str = "hostPath:DIR, pvc:CLAIM and nfs:SERVER:DIR are known";
+    const FORMS: &str = "want hostPath:DIR, pvc:CLAIM or nfs:SERVER:DIR";
     let (kind, rest) = text.split_once(':').ok_or(FORMS)?;
     match (kind, rest.split_once(":/")) {
         ("hostPath", _) if rest.starts_with('/') => Ok(LocationVolume::HostPath(rest.to_owned())),
@@ -63,10 +63,10 @@ fn location_volume(text: &str) -> Result<LocationVolume, String> {
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct Install {
-    /// Image of the server and the agents
+    /// Image of the server and the node agents
     #[arg(long, value_name = "IMAGE", default_value = concat!("plimsoll:", env!("CARGO_PKG_VERSION")))]
     pub image: String,
-    /// When nodes pull the image
+    /// Image pull policy
     #[arg(long, value_name = "POLICY", default_value = "IfNotPresent")]
     pub image_pull_policy: String,
     /// Provider of the default backup location: aws, gcp, azure or directory
@@ -75,59 +75,58 @@ pub struct Install {
     /// Bucket of the default backup location
     #[arg(long, value_name = "NAME")]
     pub bucket: Option<String>,
-    /// With provider directory: what is mounted at that path in the server and the agents, hostPath:DIR, pvc:CLAIM or
-    /// nfs:SERVER:DIR
+    /// With provider directory, the volume to mount at that path: hostPath:DIR, pvc:CLAIM or nfs:SERVER:DIR
     #[arg(long, value_name = "VOLUME", value_parser = location_volume, requires = "bucket")]
     pub location_volume: Option<LocationVolume>,
     /// Prefix in that bucket
     #[arg(long, value_name = "PREFIX")]
     pub prefix: Option<String>,
-    /// Settings of the default backup location, e.g. region=eu-1,s3Url=https://minio.example
+    /// Configuration of the default backup location, e.g. region=eu-1,s3Url=https://minio.example
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub backup_location_config: Vec<String>,
-    /// Certificates to trust for the default backup location, in PEM
+    /// CA certificates of the default backup location in PEM
     #[arg(long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// File with the credentials for it; becomes the Secret cloud-credentials
+    /// File with its credentials, stored as Secret cloud-credentials
     #[arg(long, value_name = "FILE", conflicts_with = "no_secret")]
     pub secret_file: Option<PathBuf>,
-    /// There are no credentials to install: the pods have an identity of their own, or the Secret is there
+    /// Install no credentials: the pods have a cloud identity, or the Secret exists
     #[arg(long)]
     pub no_secret: bool,
-    /// Make no backup location
+    /// Create no backup location
     #[arg(long, conflicts_with_all = ["provider", "bucket"])]
     pub no_default_backup_location: bool,
-    /// Whether agents run on every node: volume data cannot be moved without them
+    /// Run a node agent on every node; volume data cannot be transferred without them
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
         action = clap::ArgAction::Set)]
     pub use_node_agent: bool,
-    /// Run the agents privileged: some nodes need it to let them read other pods' volumes
+    /// Run the node agents privileged, where nodes require it to read the volumes of pods
     #[arg(long)]
     pub privileged_node_agent: bool,
-    /// The kubelet's directory on the nodes
+    /// Root directory of the kubelet on the nodes
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_root_dir: String,
-    /// What moves the data of volumes
-    #[arg(long, value_name = "MOVER", default_value = "auto")]
+    /// Program that transfers volume data in new backups
+    #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub uploader_type: Uploader,
-    /// Whether backups that do not say have the files of all volumes backed up, unless their pods opt out; it takes the agents
+    /// Back up the files of all pod volumes by default, except those that opt out; needs the node agents
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
         action = clap::ArgAction::Set)]
     pub default_volumes_to_fs_backup: bool,
-    /// How many servers run; one of them leads
+    /// Number of servers; one is the leader
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub replicas: u8,
-    /// CPU that the server asks for; 0 is none
-    #[arg(long, value_name = "CPU", default_value = "100m", alias = "velero-pod-cpu-request")]
+    /// CPU request of the server; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "100m", alias = "velero-pod-cpu-request")]
     pub server_cpu_request: String,
-    /// Memory that the server asks for; 0 is none
-    #[arg(long, value_name = "BYTES", default_value = "128Mi", alias = "velero-pod-mem-request")]
+    /// Memory request of the server; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "128Mi", alias = "velero-pod-mem-request")]
     pub server_mem_request: String,
-    /// CPU that each agent asks for; 0 is none
-    #[arg(long, value_name = "CPU", default_value = "0", alias = "node-agent-pod-cpu-request")]
+    /// CPU request of each node agent; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-cpu-request")]
     pub agent_cpu_request: String,
-    /// Memory that each agent asks for; 0 is none
-    #[arg(long, value_name = "BYTES", default_value = "0", alias = "node-agent-pod-mem-request")]
+    /// Memory request of each node agent; 0 for none
+    #[arg(long, value_name = "QUANTITY", value_parser = quantity, default_value = "0", alias = "node-agent-pod-mem-request")]
     pub agent_mem_request: String,
     /// Annotations of the pods
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
@@ -138,28 +137,28 @@ pub struct Install {
     /// Annotations of the service accounts, e.g. for a cloud identity
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     pub sa_annotations: Vec<String>,
-    /// More arguments for the server, each with its own --server-argument=
+    /// Additional argument of the server; may be repeated
     #[arg(long = "server-argument", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub server_arguments: Vec<String>,
-    /// More arguments for the agents, each with its own --agent-argument=, e.g. --agent-argument=--concurrency=2
+    /// Additional argument of the node agents, e.g. --agent-argument=--concurrency=2; may be repeated
     #[arg(long = "agent-argument", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub agent_arguments: Vec<String>,
-    /// Only the custom resource definitions
+    /// Install the custom resource definitions only
     #[arg(long)]
     pub crds_only: bool,
-    /// Leave the custom resource definitions as they are
+    /// Do not install the custom resource definitions
     #[arg(long, conflicts_with = "crds_only")]
     pub no_crds: bool,
-    /// Install nothing; print what would be installed, with -o, or its names
+    /// Print the objects, or their names without -o, and install nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", requires = "dry_run")]
     pub output: Option<ObjectFormat>,
-    /// Wait until the server leads and the agents run
+    /// Wait until a server is leader and the node agents run
     #[arg(long, conflicts_with = "dry_run")]
     pub wait: bool,
-    /// How long to wait
+    /// Timeout of --wait
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub timeout: Duration,
 }
@@ -167,14 +166,13 @@ pub struct Install {
 /// `plimsoll uninstall`
 #[derive(Debug, Args)]
 pub struct Uninstall {
-    /// Also delete the custom resource definitions, and with them every Backup, Restore and Schedule in the cluster; what is in
-    /// object storage stays
+    /// Also delete the custom resource definitions with all Backups, Restores and Schedules; object storage stays
     #[arg(long)]
     pub crds: bool,
     /// Also delete the namespace and everything in it
     #[arg(long)]
     pub delete_namespace: bool,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long, visible_alias = "force")]
     pub confirm: bool,
 }
@@ -190,7 +188,7 @@ mod tests {
         let nfs = LocationVolume::Nfs { server: "fd00::1".into(), path: "/export/b".into() };
         assert_eq!(location_volume("nfs:fd00::1:/export/b"), Ok(nfs));
         for wrong in ["/srv/b", "hostPath:srv", "pvc:", "nfs:/export", "nfs:nas"] {
-            assert!(location_volume(wrong).unwrap_err().contains("are known"), "{wrong}");
+            assert!(location_volume(wrong).unwrap_err().contains("want hostPath:DIR"), "{wrong}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Kinds and names, as they are typed.
+//! Kinds and names as arguments.
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
 
-use crate::exit::Usage;
+use crate::errors::UsageError;
 
 /// What the commands are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResourceKind {
     Backup,
     Restore,
     Schedule,
@@ -19,12 +19,12 @@ pub enum Kind {
 }
 
 /// How each kind may be called; the first name is the one we use.
-const NAMES: [(Kind, &[&str]); 6] = [
-    (Kind::Backup, &["backup", "backups"]),
-    (Kind::Restore, &["restore", "restores"]),
-    (Kind::Schedule, &["schedule", "schedules"]),
+const NAMES: [(ResourceKind, &[&str]); 6] = [
+    (ResourceKind::Backup, &["backup", "backups"]),
+    (ResourceKind::Restore, &["restore", "restores"]),
+    (ResourceKind::Schedule, &["schedule", "schedules"]),
     (
-        Kind::Location,
+        ResourceKind::Location,
         &[
             "backup-location",
             "backup-locations",
@@ -35,11 +35,11 @@ const NAMES: [(Kind, &[&str]); 6] = [
             "backupstoragelocations",
         ],
     ),
-    (Kind::Operation, &["operation", "operations", "ops"]),
-    (Kind::Action, &["action", "actions", "actionset", "actionsets"]),
+    (ResourceKind::Operation, &["operation", "operations", "ops"]),
+    (ResourceKind::Action, &["action", "actions", "actionset", "actionsets"]),
 ];
 
-impl Kind {
+impl ResourceKind {
     /// How it is called in text.
     pub fn word(self) -> &'static str {
         NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, names)| names[0])
@@ -51,15 +51,15 @@ impl Kind {
     }
 }
 
-impl FromStr for Kind {
-    type Err = Usage;
+impl FromStr for ResourceKind {
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, Usage> {
+    fn from_str(text: &str) -> Result<Self, UsageError> {
         let lower = text.to_lowercase();
         let known = NAMES.iter().find(|(_, names)| names.contains(&lower.as_str()));
         known.map(|(kind, _)| *kind).ok_or_else(|| {
             let words: Vec<_> = NAMES.iter().map(|(kind, _)| kind.word()).collect();
-            Usage(format!("{text:?} is not a kind: write {}, and a name, e.g. backup/nightly", words.join(", ")))
+            UsageError(format!("unknown kind {text:?}: want {}", words.join(", ")))
         })
     }
 }
@@ -67,15 +67,16 @@ impl FromStr for Kind {
 /// `backup/nightly`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub name: String,
 }
 
 impl FromStr for Reference {
-    type Err = Usage;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, Usage> {
-        let wrong = || Usage(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or restore/monday"));
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        let wrong =
+            || UsageError(format!("invalid reference {text:?}: want KIND/NAME, e.g. backup/nightly or restore/monday"));
         let (kind, name) = text.split_once('/').ok_or_else(wrong)?;
         let kind = kind.parse()?;
         if name.is_empty() { Err(wrong()) } else { Ok(Self { kind, name: name.to_owned() }) }
@@ -91,61 +92,62 @@ impl fmt::Display for Reference {
 /// Objects of one kind; without names it is the kind alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub names: Vec<String>,
 }
 
 impl Targets {
     /// The one that is named.
-    pub fn one(self, verb: &str) -> Result<Reference, Usage> {
+    pub fn one(self, verb: &str) -> Result<Reference, UsageError> {
         let Self { kind, mut names } = self;
         let name = names.pop().filter(|_| names.is_empty());
-        let name = name.ok_or_else(|| Usage(format!("give one name: plimsoll {} {verb} NAME", kind.word())))?;
+        let name =
+            name.ok_or_else(|| UsageError(format!("want exactly one name: plimsoll {} {verb} NAME", kind.word())))?;
         Ok(Reference { kind, name })
     }
 }
 
 /// Names after a command that says the kind: `plimsoll backup get a b`.
 #[derive(Debug, Args)]
-pub struct Named<T: Args> {
-    /// Which ones
+pub struct NameArguments<T: Args> {
+    /// Names
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     #[command(flatten)]
     pub options: T,
 }
 
-impl<T: Args> Named<T> {
-    pub fn of(self, kind: Kind) -> (Targets, T) {
+impl<T: Args> NameArguments<T> {
+    pub fn of(self, kind: ResourceKind) -> (Targets, T) {
         (Targets { kind, names: self.names }, self.options)
     }
 }
 
 /// Kind and names after a verb: `plimsoll get backups`, `plimsoll describe backup/a`, `plimsoll delete backup a b`.
 #[derive(Debug, Args)]
-pub struct Any<T: Args> {
-    /// Kind and names: `backups`, `backup a b` or `backup/a`
+pub struct KindArguments<T: Args> {
+    /// Kind and names: backups, backup a b, or backup/a
     #[arg(value_name = "KIND[/NAME]", required = true)]
     pub targets: Vec<String>,
     #[command(flatten)]
     pub options: T,
 }
 
-impl<T: Args> Any<T> {
-    pub fn resolve(self) -> Result<(Targets, T), Usage> {
+impl<T: Args> KindArguments<T> {
+    pub fn resolve(self) -> Result<(Targets, T), UsageError> {
         Ok((targets(&self.targets)?, self.options))
     }
 }
 
-fn targets(words: &[String]) -> Result<Targets, Usage> {
-    let Some((first, rest)) = words.split_first() else { return Err(Usage("give a kind".into())) };
+fn targets(words: &[String]) -> Result<Targets, UsageError> {
+    let Some((first, rest)) = words.split_first() else { return Err(UsageError("want a kind, e.g. backups".into())) };
     if !first.contains('/') {
         return Ok(Targets { kind: first.parse()?, names: rest.to_vec() });
     }
     let references: Vec<Reference> = words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
     let kind = references[0].kind;
     if references.iter().any(|reference| reference.kind != kind) {
-        return Err(Usage("one kind at a time, please".into()));
+        return Err(UsageError("all references must have the same kind".into()));
     }
     Ok(Targets { kind, names: references.into_iter().map(|reference| reference.name).collect() })
 }
@@ -156,12 +158,12 @@ mod tests {
 
     #[test]
     fn a_reference_needs_a_kind_and_a_name() {
-        assert_eq!("backup/x".parse(), Ok(Reference { kind: Kind::Backup, name: "x".into() }));
-        assert_eq!("bsl/x".parse(), Ok(Reference { kind: Kind::Location, name: "x".into() }));
+        assert_eq!("backup/x".parse(), Ok(Reference { kind: ResourceKind::Backup, name: "x".into() }));
+        assert_eq!("bsl/x".parse(), Ok(Reference { kind: ResourceKind::Location, name: "x".into() }));
         for wrong in ["x", "backup/", "/x"] {
             assert!(wrong.parse::<Reference>().is_err(), "{wrong}");
         }
-        assert!("pod/x".parse::<Reference>().unwrap_err().0.contains("is not a kind"));
+        assert!("pod/x".parse::<Reference>().unwrap_err().0.contains("unknown kind"));
     }
 
     #[test]
@@ -175,7 +177,7 @@ mod tests {
         for (words, names) in cases {
             let words: Vec<_> = words.iter().map(ToString::to_string).collect();
             let names = names.iter().map(ToString::to_string).collect();
-            assert_eq!(targets(&words), Ok(Targets { kind: Kind::Backup, names }), "{words:?}");
+            assert_eq!(targets(&words), Ok(Targets { kind: ResourceKind::Backup, names }), "{words:?}");
         }
         assert!(targets(&["backup/a".into(), "restore/b".into()]).is_err());
     }

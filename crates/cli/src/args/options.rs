@@ -1,4 +1,4 @@
-//! The options of the verbs that every kind has.
+//! Options of the verbs that every kind has.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,10 +28,10 @@ pub enum EventFormat {
 
 #[derive(Debug, Args)]
 pub struct GetOptions {
-    /// Only those with these labels, e.g. velero.io/schedule-name=daily
+    /// Label selector, e.g. velero.io/schedule-name=daily
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// How to print them
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub output: ListFormat,
     /// Labels to show as columns
@@ -44,99 +44,99 @@ pub struct GetOptions {
 
 #[derive(Debug, Args)]
 pub struct DescribeOptions {
-    /// Only those with these labels
+    /// Label selector
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Also list every item, every message and what became of each namespace
+    /// Also list every item, every message and the result for each namespace
     #[arg(long)]
     pub details: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     pub output: Option<ObjectFormat>,
     #[command(flatten)]
-    pub trust: Trust,
+    pub tls: TlsOptions,
 }
 
 #[derive(Debug, Args)]
 pub struct LogsOptions {
-    /// Go on printing while it runs
+    /// Follow the log until the operation ends
     #[arg(long, short)]
     pub follow: bool,
-    /// How long to wait for the server's answer
+    /// Timeout for the answer of the server
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]
-    pub trust: Trust,
+    pub tls: TlsOptions,
 }
 
 #[derive(Debug, Args)]
 pub struct DownloadOptions {
-    /// File to write; by default NAME-data.tar.gz
+    /// File to write [default: NAME-data.tar.gz]
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Replace the file if it exists
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
-    /// How long to wait for the server's answer
+    /// Timeout for the answer of the server
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     pub timeout: Duration,
     #[command(flatten)]
-    pub trust: Trust,
+    pub tls: TlsOptions,
 }
 
-/// Whom to believe when a file is fetched from the object store.
+/// TLS verification of object storage.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Trust {
-    /// Certificates to trust in place of the storage location's, in PEM
+pub struct TlsOptions {
+    /// CA certificates in PEM [default: those of the backup location]
     #[arg(long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// Do not check the object store's certificate: anybody in between can read and change what is fetched
+    /// Do not verify the certificate of object storage (insecure)
     #[arg(long)]
     pub insecure_skip_tls_verify: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct DeleteOptions {
-    /// All of them
+    /// Delete all
     #[arg(long)]
     pub all: bool,
-    /// Those with these labels
+    /// Label selector
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     pub confirm: bool,
-    /// Wait until they are gone
+    /// Wait until they are deleted
     #[arg(long, short)]
     pub wait: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct PauseOptions {
-    /// All of them
+    /// Select all schedules
     #[arg(long)]
     pub all: bool,
-    /// Those with these labels
+    /// Label selector
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Whether a backup that is due when the schedule goes on is left out
+    /// Skip a backup that is due when the schedule resumes
     #[arg(long, value_name = "BOOL")]
     pub skip_immediately: Option<bool>,
 }
 
-/// What to do after asking.
+/// What to do after creating the object.
 #[derive(Debug, Args)]
-pub struct Following {
-    /// Wait for the end: a live picture on a terminal, plain lines elsewhere; the exit code tells the outcome
+pub struct CreationOptions {
+    /// Wait until it ends, with live progress; the exit code is the outcome
     #[arg(long, short)]
     pub wait: bool,
-    /// Wait for the end, and print one JSON object on a line for every change (docs/events.md)
+    /// Wait until it ends, and print one JSON object on a line for every change (docs/events.md)
     #[arg(long, value_name = "FORMAT")]
     pub events: Option<EventFormat>,
-    /// Show what would be done, and do nothing
+    /// Show the plan without creating the object
     #[arg(long, conflicts_with_all = ["wait", "events"])]
     pub dry_run: bool,
-    /// Print the object and create nothing; with --dry-run, the format of the plan
+    /// Print the object in this format without creating it; with --dry-run, the format of the plan
     #[arg(long, short, value_name = "FORMAT", conflicts_with_all = ["wait", "events"])]
     pub output: Option<ObjectFormat>,
 }

@@ -1,4 +1,4 @@
-//! What can be typed about volume data.
+//! Arguments of `plimsoll volume`.
 
 use clap::{Args, Subcommand};
 
@@ -7,27 +7,27 @@ use super::options::{ListFormat, ObjectFormat};
 /// `plimsoll volume`
 #[derive(Debug, Subcommand)]
 pub enum Volume {
-    /// List transfers of volume data and snapshots of plugins: how far, how fast, how long
+    /// List transfers of volume data and plugin snapshots with progress, rate and time left
     #[command(after_help = "Examples:\n  plimsoll volume get\n  plimsoll volume get --backup nightly")]
     Get(VolumeGet),
-    /// Tell everything about transfers
+    /// Show details of transfers
     #[command(after_help = "Examples:\n  plimsoll volume describe nightly-x7k2p")]
     Describe(VolumeDescribe),
-    /// Show transfers until all of them have ended
+    /// Watch transfers until all of them end
     #[command(after_help = "Examples:\n  plimsoll volume watch --backup nightly")]
     Watch(VolumeWatch),
 }
 
-/// Which transfers.
+/// Selects transfers.
 #[derive(Debug, Default, Args)]
-pub struct Chosen {
-    /// Names of transfers (PodVolumeBackup, DataUpload, VolumePluginBackup and their like); all if none is given
+pub struct TransferSelection {
+    /// Names of PodVolumeBackups, DataUploads, VolumePluginBackups or their restores [default: all]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
-    /// Only those of this backup
+    /// Select the transfers of this backup
     #[arg(long, value_name = "NAME")]
     pub backup: Option<String>,
-    /// Only those of this restore
+    /// Select the transfers of this restore
     #[arg(long, value_name = "NAME", conflicts_with = "backup")]
     pub restore: Option<String>,
 }
@@ -35,8 +35,8 @@ pub struct Chosen {
 #[derive(Debug, Args)]
 pub struct VolumeGet {
     #[command(flatten)]
-    pub chosen: Chosen,
-    /// How to print them
+    pub selection: TransferSelection,
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub output: ListFormat,
 }
@@ -44,8 +44,8 @@ pub struct VolumeGet {
 #[derive(Debug, Args)]
 pub struct VolumeDescribe {
     #[command(flatten)]
-    pub chosen: Chosen,
-    /// How to print it
+    pub selection: TransferSelection,
+    /// Output format
     #[arg(long, short, value_name = "FORMAT")]
     pub output: Option<ObjectFormat>,
 }
@@ -53,5 +53,5 @@ pub struct VolumeDescribe {
 #[derive(Debug, Args)]
 pub struct VolumeWatch {
     #[command(flatten)]
-    pub chosen: Chosen,
+    pub selection: TransferSelection,
 }

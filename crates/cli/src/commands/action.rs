@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta};
 use kube::core::GroupVersionKind;
@@ -17,9 +17,10 @@ use super::create::{pairs, reference, send};
 use super::logs;
 use crate::args::Global;
 use crate::args::action::{CreateAction, LogsAction, WatchAction};
-use crate::args::names::{Kind, Reference};
+use crate::args::names::{Reference, ResourceKind};
 use crate::args::options::ObjectFormat;
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::{connect, output, subjects, wait};
 
 /// Creates an ActionSet, or prints it.
@@ -37,22 +38,24 @@ pub async fn create(global: &Global, options: CreateAction) -> anyhow::Result<Ou
     if !options.skip_validation {
         check(&client, &global.namespace, &set).await?;
     }
-    let reference = reference(Kind::Action, &set.name_any());
+    let reference = reference(ResourceKind::Action, &set.name_any());
     send(&client, &global.namespace, &set, &reference).await?;
     if options.wait || options.events.is_some() {
         return wait::until_ended(&client, &global.namespace, &reference, options.events).await;
     }
-    output::line(format!("actionset {} created", set.name_any()));
+    output::line(format!(
+        "actionset/{name} created; follow it with `plimsoll watch actionset/{name}`",
+        name = set.name_any()
+    ));
     Ok(Outcome::Success)
 }
 
 async fn parent(client: &Client, namespace: &str, name: &str) -> anyhow::Result<ActionSet> {
     let api: Api<ActionSet> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.with_context(|| format!("cannot read ActionSet {name}"))?;
-    let Some(found) = found else { bail!("there is no ActionSet {name} in namespace {namespace}") };
+    let found = api.get(name).await?;
     let state = found.status.as_ref().and_then(|status| status.state.clone()).unwrap_or_default();
     if state != ActionState::Complete {
-        bail!("ActionSet {name} is {state}, not complete: nothing can be taken over from it");
+        bail!("ActionSet {name} is {state}; only a complete one can be the parent of another");
     }
     Ok(found)
 }
@@ -69,13 +72,16 @@ async fn build(
         None => from_scratch(options, &targets, global)?,
     };
     if actions.is_empty() {
-        bail!(Usage(
-            "say what to act on: --deployment, --statefulset, --pvc, --namespacetargets, --objects or --from".into()
+        bail!(UsageError(
+            "no target: pass --deployment, --statefulset, --pvc, --namespacetargets, --objects, --selector or --from"
+                .into()
         ));
     }
     let labels = pairs("label", &options.labels)?;
     let metadata = ObjectMeta {
-        name: Some(options.name.clone().unwrap_or_else(|| invent(options.action.as_deref(), options.from.as_deref()))),
+        name: Some(
+            options.name.clone().unwrap_or_else(|| generate_name(options.action.as_deref(), options.from.as_deref())),
+        ),
         namespace: Some(global.namespace.clone()),
         labels: Some(labels).filter(|labels| !labels.is_empty()),
         ..ObjectMeta::default()
@@ -83,8 +89,8 @@ async fn build(
     Ok(ActionSet { metadata, spec: ActionSetSpec { actions, ..ActionSetSpec::default() }, status: None })
 }
 
-/// The action and the parent, as far as they are said, and five characters that nobody else has.
-fn invent(action: Option<&str>, parent: Option<&str>) -> String {
+/// Action, parent and five random characters.
+fn generate_name(action: Option<&str>, parent: Option<&str>) -> String {
     let random = uuid::Uuid::new_v4().simple().to_string();
     let parts = [action.map(str::to_lowercase), parent.map(str::to_owned), Some(random[..5].to_owned())];
     parts.into_iter().flatten().collect::<Vec<_>>().join("-")
@@ -114,10 +120,10 @@ fn from_scratch(
     global: &Global,
 ) -> anyhow::Result<Vec<ActionSpec>> {
     if options.action.is_none() {
-        bail!(Usage("say which action: --action NAME".into()));
+        bail!(UsageError("--action is required without --from".into()));
     }
     if options.blueprint.is_none() {
-        bail!(Usage("say which blueprint: --blueprint NAME".into()));
+        bail!(UsageError("--blueprint is required without --from".into()));
     }
     let common = common(options, global)?;
     Ok(targets.iter().map(|target| ActionSpec { object: Some(target.clone()), ..common.clone() }).collect())
@@ -176,7 +182,7 @@ fn split(path: &str) -> anyhow::Result<(String, String)> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => bail!(Usage(format!("{path:?} is not of the form NAMESPACE/NAME"))),
+        _ => bail!(UsageError(format!("invalid reference {path:?}: want NAMESPACE/NAME"))),
     }
 }
 
@@ -214,7 +220,7 @@ fn other(path: &str) -> anyhow::Result<ObjectReference> {
     let (group, rest) = match parts.as_slice() {
         [group, rest @ ..] if rest.len() == 4 => (*group, rest),
         rest if rest.len() == 4 => ("", rest),
-        _ => bail!(Usage(format!("{path:?} is not of the form GROUP/VERSION/RESOURCE/NAMESPACE/NAME"))),
+        _ => bail!(UsageError(format!("invalid object {path:?}: want GROUP/VERSION/RESOURCE/NAMESPACE/NAME"))),
     };
     Ok(ObjectReference {
         group: Some(group.to_owned()),
@@ -237,8 +243,8 @@ async fn selected(client: &Client, options: &CreateAction, selector: &str) -> an
     ];
     let wanted = options.kind.to_lowercase();
     if wanted != "all" && !KINDS.iter().any(|(word, ..)| *word == wanted) {
-        bail!(Usage(format!(
-            "--kind {wanted:?} is not all, deployment, deploymentconfig, statefulset, pvc or namespace"
+        bail!(UsageError(format!(
+            "invalid --kind {wanted:?}: want all, deployment, deploymentconfig, statefulset, pvc or namespace"
         )));
     }
     let is_wanted = |word: &str| if wanted == "all" { word != NAMESPACE } else { wanted == word };
@@ -252,14 +258,14 @@ async fn selected(client: &Client, options: &CreateAction, selector: &str) -> an
         let list = match api.list(&ListParams::default().labels(selector)).await {
             // Only OpenShift knows it.
             Err(kube::Error::Api(status)) if status.code == 404 && wanted == "all" => continue,
-            list => list.with_context(|| format!("cannot list {}", resource.plural))?,
+            list => list?,
         };
         // A namespace is said to lie in itself.
         let place = |one: &DynamicObject| one.namespace().unwrap_or_else(|| one.name_any());
         found.extend(list.iter().map(|one| object(word, &place(one), &one.name_any())));
     }
     if found.is_empty() {
-        bail!("nothing has the labels {selector}");
+        bail!("no object matches selector {selector}");
     }
     Ok(found)
 }
@@ -269,8 +275,7 @@ async fn check(client: &Client, namespace: &str, set: &ActionSet) -> anyhow::Res
     for action in &set.spec.actions {
         let name = action.blueprint.clone().unwrap_or_default();
         let api: Api<Blueprint> = Api::namespaced(client.clone(), namespace);
-        let found = api.get_opt(&name).await.with_context(|| format!("cannot read blueprint {name}"))?;
-        let Some(blueprint) = found else { bail!("there is no blueprint {name:?} in namespace {namespace}") };
+        let blueprint = api.get(&name).await?;
         let wanted = action.name.clone().unwrap_or_default();
         if !blueprint.spec.actions.contains_key(&wanted) {
             let known: Vec<_> = blueprint.spec.actions.keys().cloned().collect();
@@ -280,10 +285,7 @@ async fn check(client: &Client, namespace: &str, set: &ActionSet) -> anyhow::Res
             let (place, name) =
                 (profile.namespace.clone().unwrap_or_default(), profile.name.clone().unwrap_or_default());
             let api: Api<Profile> = Api::namespaced(client.clone(), &place);
-            let found = api.get_opt(&name).await.with_context(|| format!("cannot read profile {place}/{name}"))?;
-            if found.is_none() {
-                bail!("there is no profile {place}/{name}");
-            }
+            api.get(&name).await?;
         }
         let plain = |kind: &str, reference: &ObjectReference| ObjectReference {
             api_version: Some("v1".into()),
@@ -310,7 +312,7 @@ async fn require(client: &Client, reference: &ObjectReference) -> anyhow::Result
 /// Shows it until it has ended.
 pub async fn watch(global: &Global, options: WatchAction) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let reference = reference(Kind::Action, &options.name);
+    let reference = reference(ResourceKind::Action, &options.name);
     subjects::read(&client, &global.namespace, &reference).await?;
     wait::until_ended(&client, &global.namespace, &reference, options.events).await
 }
@@ -318,12 +320,12 @@ pub async fn watch(global: &Global, options: WatchAction) -> anyhow::Result<Outc
 /// Prints what its phases have printed.
 pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let reference = reference(Kind::Action, &options.name);
-    let seen = subjects::read(&client, &global.namespace, &reference).await?;
-    let mut printed = logs::Printed::default();
-    if seen.outcome().is_none() {
+    let reference = reference(ResourceKind::Action, &options.name);
+    let subject = subjects::read(&client, &global.namespace, &reference).await?;
+    let mut printed = logs::LogPosition::default();
+    if subject.outcome().is_none() {
         if !options.follow {
-            let tail = seen.operation.and_then(|operation| operation.status?.log?.text);
+            let tail = subject.operation.and_then(|operation| operation.status?.log?.text);
             output::text(tail.as_deref().unwrap_or_default());
             return Ok(Outcome::Success);
         }
@@ -334,7 +336,7 @@ pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcom
     let kept = kept_log(&client, &global.namespace, &reference).await?;
     let (lost, rest) = printed.rest(attempt, &kept);
     if lost > 0 {
-        tracing::warn!("{lost} bytes before this are not kept");
+        tracing::warn!("the first {lost} bytes of this log were not kept");
     }
     output::text(&rest);
     Ok(Outcome::Success)
@@ -344,10 +346,10 @@ pub async fn logs(global: &Global, options: LogsAction) -> anyhow::Result<Outcom
 pub async fn kept_log(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<LogTail> {
     let name = format!("{}-log", subjects::operation_name(reference));
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(&name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
+    let found = api.get_opt(&name).await?;
     let mut kept = found.and_then(|map| map.data).unwrap_or_default();
     let Some(text) = kept.remove("log") else {
-        bail!("actionset {} has no log: it was refused, or another program ran it", reference.name)
+        bail!("actionset {} has no log: it failed validation, or another program ran it", reference.name)
     };
     let offset = kept.remove("offset").and_then(|offset| offset.parse().ok());
     Ok(LogTail { offset, text: Some(text), ..LogTail::default() })

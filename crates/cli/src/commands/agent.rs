@@ -18,7 +18,7 @@ use crate::exit::Outcome;
 
 /// Runs until a signal.
 pub async fn run(global: &Global, options: Agent) -> anyhow::Result<Outcome> {
-    let client = connect::client(global).await?;
+    let client = connect::service_client(global).await?;
     let (namespace, trees) = (namespace(global), Trees::default());
     let progress_server = match options.progress_address {
         Some(address) => {

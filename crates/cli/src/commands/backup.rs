@@ -1,6 +1,5 @@
 //! `plimsoll backup create`.
 
-use anyhow::Context;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
@@ -8,14 +7,15 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{Backup, BackupSpec, Schedule, UploaderConfigForBackup};
 
 use super::create::{
-    config_map, create, dated, metadata, or_everything, or_selectors, pairs, reference, selector, separated,
+    config_map, create, metadata, name_with_time, or_everything, or_selectors, pairs, reference, selector, separated,
 };
 use super::plan;
 use crate::args::Global;
-use crate::args::create::{BackupTemplate, CreateBackup, Marks};
-use crate::args::names::Kind;
+use crate::args::create::{BackupTemplate, CreateBackup, MetadataOptions};
+use crate::args::names::ResourceKind;
 use crate::connect;
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 
 /// Creates a backup, prints it, or shows what it would hold.
 pub async fn run(global: &Global, options: CreateBackup) -> anyhow::Result<Outcome> {
@@ -26,16 +26,16 @@ pub async fn run(global: &Global, options: CreateBackup) -> anyhow::Result<Outco
         }
         None => build(global, &options)?,
     };
-    if options.following.dry_run {
-        return plan::backup(global, &object.spec, options.following.output).await;
+    if options.creation.dry_run {
+        return plan::backup(global, &object.spec, options.creation.output).await;
     }
     let name = object.metadata.name.clone().unwrap_or_default();
-    create(global, &object, &reference(Kind::Backup, &name), &options.following).await
+    create(global, &object, &reference(ResourceKind::Backup, &name), &options.creation).await
 }
 
 fn build(global: &Global, options: &CreateBackup) -> anyhow::Result<Backup> {
     let name = options.name.clone().unwrap_or_default();
-    let metadata = metadata(global, &name, &options.marks)?;
+    let metadata = metadata(global, &name, &options.metadata)?;
     Ok(Backup { metadata, spec: spec(&options.template)?, status: None })
 }
 
@@ -80,19 +80,23 @@ fn ordered(text: Option<&str>) -> anyhow::Result<std::collections::BTreeMap<Stri
 /// The backup that a schedule would make now.
 async fn from_schedule(client: &Client, global: &Global, name: &str, options: &CreateBackup) -> anyhow::Result<Backup> {
     if spec(&options.template)? != spec(&BackupTemplate::default())? {
-        anyhow::bail!(Usage(
-            "--from-schedule takes everything from the schedule: leave the filters and settings out".into()
+        anyhow::bail!(UsageError(
+            "--from-schedule takes filters and settings from the schedule; remove the other ones".into()
         ));
     }
     let api: Api<Schedule> = Api::namespaced(client.clone(), &global.namespace);
-    let found = api.get_opt(name).await.with_context(|| format!("cannot read schedule {name}"))?;
-    let schedule =
-        found.with_context(|| format!("there is no schedule {name}: `plimsoll get schedules` lists them"))?;
-    let backup = options.name.clone().unwrap_or_else(|| dated(name, Timestamp::now()));
-    instance(&schedule, global, name, &backup, &options.marks)
+    let schedule = api.get(name).await?;
+    let backup = options.name.clone().unwrap_or_else(|| name_with_time(name, Timestamp::now()));
+    instance(&schedule, global, name, &backup, &options.metadata)
 }
 
-fn instance(schedule: &Schedule, global: &Global, name: &str, backup: &str, marks: &Marks) -> anyhow::Result<Backup> {
+fn instance(
+    schedule: &Schedule,
+    global: &Global,
+    name: &str,
+    backup: &str,
+    marks: &MetadataOptions,
+) -> anyhow::Result<Backup> {
     let template = schedule.spec.template.clone().unwrap_or_default();
     let own = template.metadata.as_ref().map(|metadata| metadata.labels.clone()).filter(|labels| !labels.is_empty());
     let mut all = own.or_else(|| schedule.metadata.labels.clone()).unwrap_or_default();

@@ -22,7 +22,7 @@ fn check(options: &ValidateBlueprint) -> anyhow::Result<Outcome> {
     let mut reports = Vec::new();
     for file in &options.files {
         for document in documents(file)? {
-            let name = document["metadata"]["name"].as_str().unwrap_or("without a name").to_owned();
+            let name = document["metadata"]["name"].as_str().unwrap_or("<unnamed>").to_owned();
             reports.push((file.display().to_string(), name, validate(&document)));
         }
     }
@@ -50,7 +50,7 @@ fn tell(file: &str, name: &str, findings: &[Finding]) {
     }
     let errors = findings.iter().filter(|finding| is_error(finding)).count();
     let warnings = findings.len() - errors;
-    let verdict = if errors == 0 { "can be run" } else { "cannot be run" };
+    let verdict = if errors == 0 { "is valid" } else { "is invalid" };
     output::line(format!("{file}: blueprint {name} {verdict}: {errors} errors, {warnings} warnings"));
 }
 

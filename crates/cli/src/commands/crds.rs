@@ -18,8 +18,10 @@ pub async fn run(global: &Global, verb: Crds) -> anyhow::Result<Outcome> {
         }
         Crds::Apply => {
             let client = connect::client(global).await?;
-            plimsoll_controllers::install_crds(client).await.context("cannot install the definitions")?;
-            output::line(format!("{} custom resource definitions are up to date", plimsoll_api::crds().len()));
+            plimsoll_controllers::install_crds(client)
+                .await
+                .context("cannot install the custom resource definitions")?;
+            output::line(format!("{} custom resource definitions installed and served", plimsoll_api::crds().len()));
         }
     }
     Ok(Outcome::Success)

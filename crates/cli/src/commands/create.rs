@@ -1,9 +1,9 @@
-//! What creating has in common for all kinds, and the words of the command line that mean parts of a spec.
+//! Creating objects of all kinds, and parsing arguments into parts of a spec.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -14,10 +14,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::args::Global;
-use crate::args::create::Marks;
-use crate::args::names::{Kind, Reference};
-use crate::args::options::Following;
-use crate::exit::{Outcome, Usage};
+use crate::args::create::MetadataOptions;
+use crate::args::names::{Reference, ResourceKind};
+use crate::args::options::CreationOptions;
+use crate::errors::{Hint, UsageError};
+use crate::exit::Outcome;
 use crate::{connect, output, wait};
 
 /// Creates the object, or prints it; and waits if asked to.
@@ -25,23 +26,23 @@ pub async fn create<K>(
     global: &Global,
     object: &K,
     reference: &Reference,
-    following: &Following,
+    creation: &CreationOptions,
 ) -> anyhow::Result<Outcome>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize,
 {
-    if let Some(format) = following.output {
+    if let Some(format) = creation.output {
         output::object(object, format)?;
         return Ok(Outcome::Success);
     }
     let client = connect::client(global).await?;
     send(&client, &global.namespace, object, reference).await?;
-    if following.wait || following.events.is_some() {
-        return wait::until_ended(&client, &global.namespace, reference, following.events).await;
+    if creation.wait || creation.events.is_some() {
+        return wait::until_ended(&client, &global.namespace, reference, creation.events).await;
     }
     let Reference { kind, name } = reference;
     let kind = kind.word();
-    output::line(format!("{kind} {name} is asked for. `plimsoll describe {kind}/{name}` shows how far it is."));
+    output::line(format!("{kind}/{name} created; follow it with `plimsoll watch {kind}/{name}`"));
     Ok(Outcome::Success)
 }
 
@@ -54,22 +55,23 @@ where
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     match api.create(&PostParams::default(), object).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            bail!(
-                "{kind} {name} exists already: choose another name, or look at it with `plimsoll describe {kind}/{name}`"
-            )
+        Err(error) if is_code(&error, 409) => {
+            Err(error).context(Hint(format!("choose another name, or see it with `plimsoll describe {kind}/{name}`")))
         }
-        Err(kube::Error::Api(status)) if status.code == 404 => bail!(
-            "namespace {namespace} or the definition of {kind}s is missing: `plimsoll crds apply` installs the \
-             definitions ({})",
-            status.message
-        ),
-        Err(error) => Err(error).with_context(|| format!("cannot create {kind} {name}")),
+        // The namespace is missing, or the definition.
+        Err(error) if is_code(&error, 404) => Err(error).context(Hint(format!(
+            "create namespace {namespace}, or install the definitions with `plimsoll crds apply`"
+        ))),
+        Err(error) => Err(error.into()),
     }
 }
 
+fn is_code(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
 /// The metadata of an object that is created.
-pub fn metadata(global: &Global, name: &str, marks: &Marks) -> anyhow::Result<ObjectMeta> {
+pub fn metadata(global: &Global, name: &str, marks: &MetadataOptions) -> anyhow::Result<ObjectMeta> {
     let some = |map: BTreeMap<_, _>| Some(map).filter(|map| !map.is_empty());
     Ok(ObjectMeta {
         name: Some(name.to_owned()),
@@ -80,14 +82,15 @@ pub fn metadata(global: &Global, name: &str, marks: &Marks) -> anyhow::Result<Ob
     })
 }
 
-/// A name and the time, as Velero's command line names what nobody named.
-pub fn dated(name: &str, now: Timestamp) -> String {
+/// A name and the time, as the `velero` command line generates names.
+pub fn name_with_time(name: &str, now: Timestamp) -> String {
     format!("{name}-{}", now.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%S"))
 }
 
 /// `a=b,c!=d` as the selector of a spec.
 pub fn selector(text: &str) -> anyhow::Result<LabelSelector> {
-    let parsed = plimsoll_select::labels::parse(text).with_context(|| format!("selector {text:?}"))?;
+    let parsed = plimsoll_select::labels::parse(text)
+        .map_err(|error| UsageError(format!("invalid selector {text:?}: {error}")))?;
     let mut selector: LabelSelector = serde_json::from_value(serde_json::to_value(parsed)?)?;
     // In Velero's order, so that the same words make the same object.
     if let Some(expressions) = &mut selector.match_expressions {
@@ -116,7 +119,7 @@ pub fn separated<'a>(
     let split = |pair: &'a str| {
         let (key, value) = pair
             .split_once(separator)
-            .ok_or_else(|| Usage(format!("{what} {pair:?} is not of the form KEY{separator}VALUE")))?;
+            .ok_or_else(|| UsageError(format!("invalid {what} {pair:?}: want KEY{separator}VALUE")))?;
         anyhow::Ok((key.trim().to_owned(), value.trim().to_owned()))
     };
     pairs.map(split).collect()
@@ -133,6 +136,6 @@ pub fn config_map(name: Option<&String>) -> Option<TypedLocalObjectReference> {
 }
 
 /// Refers to an object of a kind.
-pub fn reference(kind: Kind, name: &str) -> Reference {
+pub fn reference(kind: ResourceKind, name: &str) -> Reference {
     Reference { kind, name: name.to_owned() }
 }

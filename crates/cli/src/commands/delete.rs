@@ -2,62 +2,63 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{Backup, BackupRepository, DeleteBackupRequest, DeleteBackupRequestSpec};
 
 use crate::args::Global;
-use crate::args::names::{Kind, Targets};
+use crate::args::names::{ResourceKind, Targets};
 use crate::args::options::DeleteOptions;
-use crate::exit::{Outcome, Usage};
-use crate::subjects::{self, Seen};
-use crate::{connect, gone, output};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
+use crate::subjects::{self, Subject};
+use crate::{connect, deletion, output};
 
-/// Deletes what was chosen, after asking.
+/// Deletes the selected objects, after confirmation.
 pub async fn run(global: &Global, targets: &Targets, options: &DeleteOptions) -> anyhow::Result<Outcome> {
     let kind = targets.kind;
-    if kind == Kind::Operation {
-        bail!(Usage(
-            "an operation goes with its backup or restore: delete that, or end it with `plimsoll cancel`".into()
+    if kind == ResourceKind::Operation {
+        bail!(UsageError(
+            "an operation is deleted with its backup or restore; to end it, use `plimsoll cancel`".into()
         ));
     }
     let client = connect::client(global).await?;
     let chosen =
         subjects::choose(&client, &global.namespace, targets, options.all, options.selector.as_deref()).await?;
     if chosen.is_empty() {
-        output::line(format!("there are no such {}s", kind.word()));
+        output::line(format!("no {}s found", kind.word()));
         return Ok(Outcome::Success);
     }
     if !options.confirm && !confirmed(&chosen)? {
         return Ok(Outcome::Success);
     }
-    for seen in &chosen {
-        delete(&client, &global.namespace, seen).await?;
+    for subject in &chosen {
+        delete(&client, &global.namespace, subject).await?;
     }
     let mut outcome = Outcome::Success;
-    for seen in chosen.iter().filter(|_| options.wait) {
-        if gone::wait(&client, &global.namespace, seen).await? != Outcome::Success {
+    for subject in chosen.iter().filter(|_| options.wait) {
+        if deletion::wait_until_deleted(&client, &global.namespace, subject).await? != Outcome::Success {
             outcome = Outcome::Failed;
         }
     }
     Ok(outcome)
 }
 
-fn confirmed(chosen: &[Seen]) -> anyhow::Result<bool> {
-    let names: Vec<_> = chosen.iter().map(|seen| seen.reference().to_string()).collect();
-    ask(&format!("This deletes {}.", names.join(", ")))
+fn confirmed(chosen: &[Subject]) -> anyhow::Result<bool> {
+    let names: Vec<_> = chosen.iter().map(|subject| subject.reference().to_string()).collect();
+    ask(&format!("Delete {}?", names.join(", ")))
 }
 
-/// Asks on the terminal. Without one somebody must have said --confirm.
+/// Asks on the terminal. Without one, --confirm is required.
 #[expect(clippy::print_stderr, reason = "a question is not a result")]
 pub fn ask(consequence: &str) -> anyhow::Result<bool> {
     eprint!("{consequence}\nAre you sure you want to continue (Y/N)? ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     if std::io::stdin().lock().read_line(&mut answer)? == 0 {
-        bail!(Usage("nobody answers: give --confirm".into()));
+        bail!(UsageError("stdin is not a terminal; pass --confirm".into()));
     }
     if !std::io::stdin().is_terminal() {
         eprintln!();
@@ -65,31 +66,30 @@ pub fn ask(consequence: &str) -> anyhow::Result<bool> {
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
-async fn delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<()> {
-    let (kind, name) = (seen.kind, seen.name());
-    if kind == Kind::Backup {
-        ask_to_delete(client, namespace, seen).await?;
+async fn delete(client: &Client, namespace: &str, subject: &Subject) -> anyhow::Result<()> {
+    let (kind, name) = (subject.kind, subject.name());
+    if kind == ResourceKind::Backup {
+        request_deletion(client, namespace, subject).await?;
         output::line(format!(
-            "backup {name} is going to be deleted, with its files, snapshots and restores. \
-             `plimsoll describe backup/{name}` shows what becomes of it."
+            "backup/{name}: deletion requested, with its files, snapshots and restores; \
+             follow it with `plimsoll describe backup/{name}`"
         ));
         return Ok(());
     }
-    let deleted = kind.api(client, namespace).delete(name, &DeleteParams::default()).await;
-    deleted.with_context(|| format!("cannot delete {} {name}", kind.word()))?;
-    output::line(format!("{} {name} is deleted", kind.word()));
-    if kind == Kind::Location {
-        forget_contents(client, namespace, name).await?;
+    kind.api(client, namespace).delete(name, &DeleteParams::default()).await?;
+    output::line(format!("{}/{name} deleted", kind.word()));
+    if kind == ResourceKind::Location {
+        delete_contents(client, namespace, name).await?;
     }
     Ok(())
 }
 
-/// The server deletes a backup: only it can reach what belongs to it.
-async fn ask_to_delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<()> {
-    let name = seen.name();
+/// The server deletes a backup: only the server can reach its files and snapshots.
+async fn request_deletion(client: &Client, namespace: &str, subject: &Subject) -> anyhow::Result<()> {
+    let name = subject.name();
     let about = [
         (labels::BACKUP_NAME.to_owned(), labels::valid_name(name)),
-        (labels::BACKUP_UID.to_owned(), seen.text("/metadata/uid").unwrap_or_default().to_owned()),
+        (labels::BACKUP_UID.to_owned(), subject.text("/metadata/uid").unwrap_or_default().to_owned()),
     ];
     let request = DeleteBackupRequest {
         metadata: ObjectMeta {
@@ -101,31 +101,23 @@ async fn ask_to_delete(client: &Client, namespace: &str, seen: &Seen) -> anyhow:
         status: None,
     };
     let api: Api<DeleteBackupRequest> = Api::namespaced(client.clone(), namespace);
-    api.create(&PostParams::default(), &request)
-        .await
-        .with_context(|| format!("cannot ask to delete backup {name}"))?;
+    api.create(&PostParams::default(), &request).await?;
     Ok(())
 }
 
-/// Backups and repositories of a location that is gone are of no use here. In the object store they stay.
-async fn forget_contents(client: &Client, namespace: &str, location: &str) -> anyhow::Result<()> {
+/// Deletes the backups and repositories of a deleted location from the cluster. Their files stay in object storage.
+async fn delete_contents(client: &Client, namespace: &str, location: &str) -> anyhow::Result<()> {
     let mine = format!("{}={}", labels::STORAGE_LOCATION, labels::valid_name(location));
     let mine = ListParams::default().labels(&mine);
     let backups: Api<Backup> = Api::namespaced(client.clone(), namespace);
-    for backup in backups.list(&mine).await.context("cannot list its backups")? {
+    for backup in backups.list(&mine).await? {
         let name = backup.name_any();
-        backups
-            .delete(&name, &DeleteParams::default())
-            .await
-            .with_context(|| format!("cannot forget backup {name}"))?;
-        output::line(format!("backup {name} is forgotten; its files stay where they are"));
+        backups.delete(&name, &DeleteParams::default()).await?;
+        output::line(format!("backup/{name} deleted from the cluster; its files stay in object storage"));
     }
     let repositories: Api<BackupRepository> = Api::namespaced(client.clone(), namespace);
-    for repository in repositories.list(&mine).await.context("cannot list its repositories")? {
-        repositories
-            .delete(&repository.name_any(), &DeleteParams::default())
-            .await
-            .context("cannot forget a repository")?;
+    for repository in repositories.list(&mine).await? {
+        repositories.delete(&repository.name_any(), &DeleteParams::default()).await?;
     }
     Ok(())
 }

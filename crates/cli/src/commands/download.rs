@@ -11,26 +11,26 @@ use crate::args::Global;
 use crate::args::names::Reference;
 use crate::args::options::DownloadOptions;
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::remote::Remote;
 use crate::{connect, output, subjects};
 
-/// Writes what a backup holds into a file: all of it or nothing.
+/// Downloads the contents of a backup into a file. On failure there is no file.
 pub async fn run(global: &Global, reference: &Reference, options: &DownloadOptions) -> anyhow::Result<Outcome> {
     let name = &reference.name;
     let path = options.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}-data.tar.gz")));
     if path.exists() && !options.force {
-        bail!("{} exists already: --force replaces it, -o writes another file", path.display());
+        bail!("{} already exists; pass --force to overwrite it, or -o for another file", path.display());
     }
     let client = connect::client(global).await?;
     subjects::read(&client, &global.namespace, reference).await?;
     let operation = Operation::new(format!("download {reference}"), Clock::system());
     let work = async {
-        let remote = Remote::of(&client, &global.namespace, reference, &options.trust, options.timeout).await?;
+        let remote = Remote::of(&client, &global.namespace, reference, &options.tls, options.timeout).await?;
         save(&remote, &path, &operation).await
     };
-    let bytes = Picture::new().of(&operation, work).await?;
-    output::line(format!("{reference} is in {} ({bytes} bytes)", path.display()));
+    let bytes = ProgressDisplay::new().show_while(&operation, work).await?;
+    output::line(format!("{reference} downloaded to {} ({bytes} bytes)", path.display()));
     Ok(Outcome::Success)
 }
 

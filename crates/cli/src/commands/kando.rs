@@ -12,7 +12,8 @@ use plimsoll_blueprint::profile::ResolvedProfile;
 use plimsoll_progress::Frame;
 
 use crate::args::blueprint::{Kando, KandoCommand, KandoLocation, LocationVerb};
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::output;
 
 /// Carries out one command.
@@ -32,8 +33,8 @@ fn unsupported(what: &str) -> anyhow::Error {
 }
 
 async fn move_data(options: KandoLocation) -> anyhow::Result<()> {
-    refuse_kopia(&options.verb)?;
-    let path = options.path.as_deref().ok_or_else(|| Usage("--path is missing".into()))?;
+    reject_kopia_options(&options.verb)?;
+    let path = options.path.as_deref().ok_or_else(|| UsageError("--path is missing".into()))?;
     let kando = Commands::open(&profile(&options)?)?;
     match &options.verb {
         LocationVerb::Push { source, .. } => push(&kando, path, source).await?,
@@ -44,7 +45,7 @@ async fn move_data(options: KandoLocation) -> anyhow::Result<()> {
 }
 
 /// Kanister has them for profiles of a kopia server only.
-fn refuse_kopia(verb: &LocationVerb) -> anyhow::Result<()> {
+fn reject_kopia_options(verb: &LocationVerb) -> anyhow::Result<()> {
     match verb {
         LocationVerb::Push { output_name: Some(_), .. } => Err(unsupported("--output-name (a snapshot of kopia)")),
         LocationVerb::Pull { kopia_snapshot: Some(_), .. } | LocationVerb::Delete { kopia_snapshot: Some(_) } => {
@@ -60,7 +61,7 @@ fn profile(options: &KandoLocation) -> anyhow::Result<ResolvedProfile> {
         (None, Some(path)) => {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?
         }
-        (None, None) => return Err(Usage("--profile is missing".into()).into()),
+        (None, None) => return Err(UsageError("--profile is missing".into()).into()),
     };
     Ok(ResolvedProfile::from_json(&text)?)
 }
@@ -86,8 +87,7 @@ async fn pull(kando: &Commands, path: &str, target: &str) -> anyhow::Result<Tran
     Ok(kando.pull(path, file, report).await?)
 }
 
-/// One write for each line: several processes of a pod share its standard error. Nobody may be there to read it, and that
-/// is no reason to fail.
+/// One write for each line: several processes of a pod share its standard error. A closed standard error is not an error.
 fn report(frame: &Frame) {
     let line = format!("{}\n", progress_line(frame));
     let _ = std::io::stderr().lock().write_all(line.as_bytes());

@@ -16,18 +16,18 @@ use super::{agent, server};
 use crate::args::agent::DEFAULT_CACHE_LIMIT;
 use crate::args::{Global, Local, bytes};
 use crate::exit::Outcome;
-use crate::{connect, output};
+use crate::{connect, errors, output};
 
 /// Runs the API until a signal.
 pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
     ensure!(
         options.listen.ip().is_loopback(),
-        "{} is not a loopback address: the local cluster has no isolation and is not for other machines",
+        "{} is not a loopback address; the local cluster has no isolation",
         options.listen
     );
     let stop = server::stop_on_signal()?;
     std::fs::create_dir_all(&options.data_dir)
-        .with_context(|| format!("cannot make directory {}", options.data_dir.display()))?;
+        .with_context(|| format!("cannot create directory {}", options.data_dir.display()))?;
     let directory = options.data_dir.canonicalize()?;
     let api = plimsoll_local::Api::open(&directory).await.context("cannot open the local cluster")?;
     let client = api.client(&global.namespace);
@@ -38,8 +38,10 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
     if options.run_pods {
         let environment = vec![("KUBECONFIG".to_owned(), served.kubeconfig_path().display().to_string())];
         api.run_pods(&directory, environment).await?;
-        tracing::warn!("pods run as processes of this machine, with the rights of this user: there is no isolation");
-        output::line("pods run as processes of this machine, with the rights of this user");
+        tracing::warn!(
+            "pods run as processes of this machine with the permissions of this user; there is no isolation"
+        );
+        output::line("pods run as processes of this machine with the permissions of this user");
     }
     if options.no_server {
         stop.cancelled().await;
@@ -49,9 +51,9 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
         if options.run_pods {
             run_agent(client.clone(), agent_settings(global, &directory)?, stop.clone());
         }
-        // Commands in pods upgrade their connection, so they need one.
+        // Commands in pods upgrade their connection, which the in-process client has not.
         let outside = Global { kubeconfig: Some(served.kubeconfig_path().to_owned()), context: None, ..global.clone() };
-        let client = if options.run_pods { connect::client(&outside).await? } else { client };
+        let client = if options.run_pods { connect::service_client(&outside).await? } else { client };
         Box::pin(server::serve(client, settings, stop)).await?;
     }
     served.shutdown().await;
@@ -64,7 +66,7 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
     Ok(AgentSettings {
         namespace: global.namespace.clone(),
         node: plimsoll_local::NODE.to_owned(),
-        // Nobody else can have the directory open, so whoever held the Lease is gone.
+        // Only one process has the directory open, so the last holder of the Lease has ended.
         identity: format!("{}-agent", plimsoll_local::NODE),
         pods_directory: directory.join("pods"),
         concurrency: 4,
@@ -82,14 +84,16 @@ fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSett
 fn run_agent(client: Client, settings: AgentSettings, stop: CancellationToken) {
     tokio::spawn(async move {
         if let Err(error) = agent::serve(client, settings, stop).await {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", errors::cause_text(&error));
         }
     });
 }
 
-/// What a server needs: its definitions, its namespace and a location for backups. Done again at every start, harmlessly.
+/// Creates the definitions, the namespace and the default location. Idempotent.
 async fn prepare(client: &Client, namespace: &str, directory: &Path) -> anyhow::Result<()> {
-    plimsoll_controllers::install_crds(client.clone()).await.context("cannot install the definitions")?;
+    plimsoll_controllers::install_crds(client.clone())
+        .await
+        .context("cannot install the custom resource definitions")?;
     for name in ["default", namespace] {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let object = Namespace { metadata, ..Namespace::default() };

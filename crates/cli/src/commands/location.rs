@@ -10,11 +10,12 @@ use serde_json::json;
 
 use super::create::{metadata, pairs, reference, send};
 use crate::args::Global;
-use crate::args::create::{Access, CreateLocation, Marks, Mode, SetLocation};
-use crate::args::names::{Kind, Targets};
+use crate::args::create::{AccessModeOption, CreateLocation, LocationAccess, MetadataOptions, SetLocation};
+use crate::args::names::{ResourceKind, Targets};
 use crate::args::options::GetOptions;
-use crate::exit::{Outcome, Usage};
-use crate::subjects::{self, Seen};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
+use crate::subjects::{self, Subject};
 use crate::{connect, output};
 
 /// Creates a location, or prints it.
@@ -29,15 +30,15 @@ pub async fn create(global: &Global, options: CreateLocation) -> anyhow::Result<
         only_default(&client, &global.namespace, &options.name).await?;
     }
     let name = &options.name;
-    send(&client, &global.namespace, &object, &reference(Kind::Location, name)).await?;
+    send(&client, &global.namespace, &object, &reference(ResourceKind::Location, name)).await?;
     output::line(format!(
-        "backup-location {name} is made. `plimsoll describe backup-location/{name}` shows whether it can be used."
+        "backup-location/{name} created; check its phase with `plimsoll describe backup-location/{name}`"
     ));
     Ok(Outcome::Success)
 }
 
 fn build(global: &Global, options: &CreateLocation) -> anyhow::Result<BackupStorageLocation> {
-    let marks = Marks { labels: options.labels.clone(), ..Marks::default() };
+    let marks = MetadataOptions { labels: options.labels.clone(), ..MetadataOptions::default() };
     let spec = BackupStorageLocationSpec {
         provider: Some(options.provider.clone()),
         config: pairs("setting", &options.config)?,
@@ -50,8 +51,8 @@ fn build(global: &Global, options: &CreateLocation) -> anyhow::Result<BackupStor
         }),
         default: options.default.then_some(true),
         access_mode: Some(match options.access_mode {
-            Mode::ReadWrite => AccessMode::ReadWrite,
-            Mode::ReadOnly => AccessMode::ReadOnly,
+            AccessModeOption::ReadWrite => AccessMode::ReadWrite,
+            AccessModeOption::ReadOnly => AccessMode::ReadOnly,
         }),
         backup_sync_period: options.backup_sync_period.map(Into::into),
         validation_frequency: options.validation_frequency.map(Into::into),
@@ -60,15 +61,15 @@ fn build(global: &Global, options: &CreateLocation) -> anyhow::Result<BackupStor
     Ok(BackupStorageLocation { metadata: metadata(global, &options.name, &marks)?, spec, status: None })
 }
 
-fn credential(access: &Access) -> anyhow::Result<Option<SecretKeySelector>> {
+fn credential(access: &LocationAccess) -> anyhow::Result<Option<SecretKeySelector>> {
     let Some(pair) = &access.credential else { return Ok(None) };
     let Some((name, key)) = pair.split_once('=') else {
-        bail!(Usage(format!("credential {pair:?} is not of the form SECRET=KEY")))
+        bail!(UsageError(format!("invalid --credential {pair:?}: want SECRET=KEY")))
     };
     Ok(Some(SecretKeySelector { name: name.to_owned(), key: key.to_owned(), optional: None }))
 }
 
-fn certificates(access: &Access) -> anyhow::Result<Option<ByteString>> {
+fn certificates(access: &LocationAccess) -> anyhow::Result<Option<ByteString>> {
     let Some(path) = &access.cacert else { return Ok(None) };
     let bytes = std::fs::read(path).with_context(|| format!("cannot read certificates {}", path.display()))?;
     Ok(Some(ByteString(bytes)))
@@ -82,13 +83,13 @@ pub async fn get(
     only_default: bool,
 ) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let mut seen = subjects::list(&client, &global.namespace, targets, options.selector.as_deref()).await?;
-    seen.retain(|seen| !only_default || is_default(seen));
-    super::get::print(&seen, targets, options)
+    let mut subject = subjects::list(&client, &global.namespace, targets, options.selector.as_deref()).await?;
+    subject.retain(|subject| !only_default || is_default(subject));
+    super::get::print(&subject, targets, options)
 }
 
-fn is_default(seen: &Seen) -> bool {
-    seen.object.pointer("/spec/default").and_then(serde_json::Value::as_bool) == Some(true)
+fn is_default(subject: &Subject) -> bool {
+    subject.object.pointer("/spec/default").and_then(serde_json::Value::as_bool) == Some(true)
 }
 
 /// Changes a location.
@@ -106,29 +107,27 @@ pub async fn set(global: &Global, options: SetLocation) -> anyhow::Result<Outcom
         spec["objectStorage"] = json!({ "caCert": bytes, "caCertRef": null });
     }
     if spec.as_object().is_some_and(serde_json::Map::is_empty) {
-        bail!(Usage("say what to change: --default, --credential or --cacert".into()));
+        bail!(UsageError("nothing to change: pass --default, --credential or --cacert".into()));
     }
     let client = connect::client(global).await?;
-    subjects::read(&client, &global.namespace, &reference(Kind::Location, name)).await?;
+    subjects::read(&client, &global.namespace, &reference(ResourceKind::Location, name)).await?;
     if options.default == Some(true) {
         only_default(&client, &global.namespace, name).await?;
     }
     patch(&client, &global.namespace, name, &json!({ "spec": spec })).await?;
-    output::line(format!("backup-location {name} is changed"));
+    output::line(format!("backup-location/{name} configured"));
     Ok(Outcome::Success)
 }
 
 async fn patch(client: &Client, namespace: &str, name: &str, patch: &serde_json::Value) -> anyhow::Result<()> {
     let api: Api<BackupStorageLocation> = Api::namespaced(client.clone(), namespace);
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .with_context(|| format!("cannot change backup-location {name}"))?;
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
 /// There is one default: the others are none any more.
 async fn only_default(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
-    let all = Targets { kind: Kind::Location, names: Vec::new() };
+    let all = Targets { kind: ResourceKind::Location, names: Vec::new() };
     for other in subjects::list(client, namespace, &all, None).await? {
         if is_default(&other) && other.name() != name {
             patch(client, namespace, other.name(), &json!({ "spec": { "default": false } })).await?;

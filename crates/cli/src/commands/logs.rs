@@ -17,67 +17,68 @@ use plimsoll_progress::{Clock, Operation};
 
 use crate::args::Global;
 use crate::args::action::LogsAction;
-use crate::args::names::{Kind, Reference};
-use crate::args::options::{LogsOptions, Trust};
-use crate::exit::{Outcome, Usage};
-use crate::picture::Picture;
-use crate::remote::{Missing, Remote};
-use crate::subjects::{self, Seen};
+use crate::args::names::{Reference, ResourceKind};
+use crate::args::options::{LogsOptions, TlsOptions};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
+use crate::progress_display::ProgressDisplay;
+use crate::remote::{MissingFile, Remote};
+use crate::subjects::{self, Subject};
 use crate::{connect, output};
 
-/// So long the server may take to answer with a link, where nobody says how long.
-const FOR_A_LINK: Duration = Duration::from_secs(30);
+/// How long the server may take to answer with a signed URL, by default.
+const URL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints the log; with `--follow` from before there is a file of it.
 pub async fn run(global: &Global, reference: &Reference, options: &LogsOptions) -> anyhow::Result<Outcome> {
-    if !reference.kind.is_carried_out() {
-        bail!(Usage(format!("a {} has no log: backups and restores have", reference.kind.word())));
+    if !reference.kind.is_operation() {
+        bail!(UsageError(format!(
+            "a {} has no log: want backup/NAME, restore/NAME or action/NAME",
+            reference.kind.word()
+        )));
     }
-    if reference.kind == Kind::Action {
+    if reference.kind == ResourceKind::Action {
         let options = LogsAction { name: reference.name.clone(), follow: options.follow };
         return Box::pin(super::action::logs(global, options)).await;
     }
     let client = connect::client(global).await?;
-    let seen = subjects::read(&client, &global.namespace, reference).await?;
+    let subject = subjects::read(&client, &global.namespace, reference).await?;
     let (kind, name) = (reference.kind.word(), &reference.name);
-    let mut printed = Printed::default();
-    if seen.outcome().is_none() {
+    let mut printed = LogPosition::default();
+    if subject.outcome().is_none() {
         if !options.follow {
-            bail!(
-                "{kind} {name} is {}: `plimsoll {kind} logs {name} --follow` prints its log as it grows",
-                seen.phase()
-            );
+            bail!("{kind} {name} is {}; follow its log with `plimsoll {kind} logs {name} --follow`", subject.phase());
         }
         printed = follow(&client, &global.namespace, reference).await?;
     }
     let ended = subjects::read(&client, &global.namespace, reference).await?;
     if ended.phase() == "FailedValidation" {
-        bail!("{kind} {name} was refused and has no log: `plimsoll describe {kind}/{name}` tells why");
+        bail!("{kind} {name} failed validation and has no log; see why with `plimsoll describe {kind}/{name}`");
     }
     // A log that began again is printed from its beginning.
     let attempt = ended.operation.as_ref().and_then(|operation| operation.status.as_ref()?.attempt);
     let skip = if attempt == printed.attempt { printed.bytes } else { 0 };
-    let remote = Remote::of(&client, &global.namespace, reference, &options.trust, options.timeout).await?;
+    let remote = Remote::of(&client, &global.namespace, reference, &options.tls, options.timeout).await?;
     print_rest(&remote, reference, skip).await?;
     Ok(Outcome::Success)
 }
 
 /// The whole log of a backup or restore that has ended.
 pub async fn whole(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<String> {
-    let remote = Remote::of(client, namespace, reference, &Trust::default(), FOR_A_LINK).await?;
+    let remote = Remote::of(client, namespace, reference, &TlsOptions::default(), URL_TIMEOUT).await?;
     let operation = Operation::new(format!("log of {reference}"), Clock::system());
     let mut unpacked = MultiGzDecoder::new(Vec::new());
     match remote.fetch(&file_of(reference), &operation.root(), |piece| unpacked.write_all(piece)).await {
-        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before there was one"),
+        Err(error) if error.is::<MissingFile>() => bail!("{reference} has no log: it ended before the log was stored"),
         Err(error) => return Err(error),
         Ok(_) => {}
     }
-    Ok(String::from_utf8_lossy(&unpacked.finish().context("the log is damaged")?).into_owned())
+    Ok(String::from_utf8_lossy(&unpacked.finish().context("the log file is corrupt")?).into_owned())
 }
 
 fn file_of(reference: &Reference) -> DownloadTargetKind {
     match reference.kind {
-        Kind::Restore => DownloadTargetKind::RestoreLog,
+        ResourceKind::Restore => DownloadTargetKind::RestoreLog,
         _ => DownloadTargetKind::BackupLog,
     }
 }
@@ -86,28 +87,28 @@ async fn print_rest(remote: &Remote, reference: &Reference, skip: u64) -> anyhow
     let file = file_of(reference);
     let operation = Operation::new(format!("log of {reference}"), Clock::system());
     let root = operation.root();
-    let mut unpacked = MultiGzDecoder::new(After { skip, out: std::io::stdout() });
+    let mut unpacked = MultiGzDecoder::new(SkipWriter { skip, out: std::io::stdout() });
     let fetch = remote.fetch(&file, &root, |piece| unpacked.write_all(piece));
-    match Picture::on_terminal_only().of(&operation, fetch).await {
-        Err(error) if error.is::<Missing>() => bail!("{reference} has no log: it ended before there was one"),
+    match ProgressDisplay::on_terminal_only().show_while(&operation, fetch).await {
+        Err(error) if error.is::<MissingFile>() => bail!("{reference} has no log: it ended before the log was stored"),
         Err(error) => return Err(error),
         Ok(_) => {}
     }
-    unpacked.finish().context("the log is damaged")?.flush()?;
+    unpacked.finish().context("the log file is corrupt")?.flush()?;
     Ok(())
 }
 
-/// Leaves out what is known already.
-struct After<W> {
+/// Skips the bytes that are printed already.
+struct SkipWriter<W> {
     skip: u64,
     out: W,
 }
 
-impl<W: Write> Write for After<W> {
+impl<W: Write> Write for SkipWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let known = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
-        self.skip -= known as u64;
-        self.out.write_all(&bytes[known..])?;
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
+        self.skip -= skipped as u64;
+        self.out.write_all(&bytes[skipped..])?;
         Ok(bytes.len())
     }
 
@@ -118,12 +119,12 @@ impl<W: Write> Write for After<W> {
 
 /// How much of which attempt's log is printed.
 #[derive(Debug, Default, PartialEq)]
-pub struct Printed {
+pub struct LogPosition {
     attempt: Option<i64>,
     bytes: u64,
 }
 
-impl Printed {
+impl LogPosition {
     /// What is left to print of a log of which only this end is kept, and how many bytes before it are lost.
     pub fn rest(&mut self, attempt: Option<i64>, kept: &LogTail) -> (u64, String) {
         if self.attempt != attempt {
@@ -140,13 +141,14 @@ impl Printed {
         if self.attempt != attempt {
             let first = self.attempt.is_none();
             *self = Self { attempt, bytes: 0 };
-            note = (!first).then(|| "another server has taken over; its log begins again".to_owned());
+            note =
+                (!first).then(|| "another server resumed the operation; its log starts from the beginning".to_owned());
         }
         let text = tail.text.as_deref().unwrap_or_default();
         let offset = u64::try_from(tail.offset.unwrap_or(0)).unwrap_or(0);
         let missed = offset.saturating_sub(self.bytes);
         if missed > 0 {
-            note = Some(format!("{missed} bytes went by too fast; the log has them in the end"));
+            note = Some(format!("{missed} bytes were missed; they are in the complete log at the end"));
         }
         let known = usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(text.len());
         self.bytes = self.bytes.max(offset + text.len() as u64);
@@ -155,31 +157,31 @@ impl Printed {
 }
 
 /// Prints what the server tells, until it has ended.
-pub async fn follow(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<Printed> {
+pub async fn follow(client: &Client, namespace: &str, reference: &Reference) -> anyhow::Result<LogPosition> {
     let api: Api<OperationObject> = Api::namespaced(client.clone(), namespace);
     let operations = watcher::watch_object(api, &subjects::operation_name(reference))
-        .filter_map(|event| async { event.ok().map(|operation| News::Operation(operation.map(Box::new))) });
+        .filter_map(|event| async { event.ok().map(|operation| WatchEvent::Operation(operation.map(Box::new))) });
     let subject = watcher::watch_object(reference.kind.api(client, namespace), &reference.name)
-        .filter_map(|event| async { event.ok().map(|object| News::Subject(object.map(Box::new))) });
+        .filter_map(|event| async { event.ok().map(|object| WatchEvent::Subject(object.map(Box::new))) });
     let mut news = std::pin::pin!(stream::select(operations.boxed(), subject.boxed()));
-    let mut printed = Printed::default();
+    let mut printed = LogPosition::default();
     while let Some(item) = news.next().await {
         match item {
-            News::Operation(Some(operation)) => print_tail(&mut printed, &operation),
-            News::Subject(Some(object)) if Seen::new(reference.kind, &object)?.outcome().is_some() => break,
-            News::Subject(None) => bail!("{reference} was deleted while its log was followed"),
+            WatchEvent::Operation(Some(operation)) => print_tail(&mut printed, &operation),
+            WatchEvent::Subject(Some(object)) if Subject::new(reference.kind, &object)?.outcome().is_some() => break,
+            WatchEvent::Subject(None) => bail!("{reference} was deleted while its log was followed"),
             _ => {}
         }
     }
     Ok(printed)
 }
 
-enum News {
+enum WatchEvent {
     Operation(Option<Box<OperationObject>>),
     Subject(Option<Box<kube::api::DynamicObject>>),
 }
 
-fn print_tail(printed: &mut Printed, operation: &OperationObject) {
+fn print_tail(printed: &mut LogPosition, operation: &OperationObject) {
     let Some(status) = &operation.status else { return };
     let Some(tail) = &status.log else { return };
     let (note, text) = printed.take(status.attempt, tail);
@@ -201,18 +203,18 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_growing_log_is_printed_once() {
-        let mut printed = Printed::default();
+        let mut printed = LogPosition::default();
         assert_eq!(printed.take(Some(1), &tail(0, "one\n")), (None, "one\n"));
         assert_eq!(printed.take(Some(1), &tail(0, "one\ntwo\n")), (None, "two\n"));
         assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, "three\n"));
         assert_eq!(printed.take(Some(1), &tail(4, "two\nthree\n")), (None, ""));
-        assert_eq!(printed, Printed { attempt: Some(1), bytes: 14 });
+        assert_eq!(printed, LogPosition { attempt: Some(1), bytes: 14 });
     }
 
     #[test]
     fn the_end_of_a_log_whose_beginning_is_not_kept_is_printed_to_its_end() {
         let kept = tail(100, "four\nfive\n");
-        let rest = |attempt, bytes| Printed { attempt, bytes }.rest(Some(1), &kept);
+        let rest = |attempt, bytes| LogPosition { attempt, bytes }.rest(Some(1), &kept);
         assert_eq!(rest(Some(1), 105), (0, "five\n".to_owned()), "the rest of what was followed");
         assert_eq!(rest(Some(1), 110), (0, String::new()));
         assert_eq!(rest(Some(1), 90), (10, "four\nfive\n".to_owned()));
@@ -222,18 +224,21 @@ mod tests {
 
     #[test]
     fn what_was_missed_is_said_and_a_log_that_begins_again_too() {
-        let mut printed = Printed { attempt: Some(1), bytes: 4 };
+        let mut printed = LogPosition { attempt: Some(1), bytes: 4 };
         let (late, again) = (tail(10, "late\n"), tail(0, "again\n"));
         let (note, text) = printed.take(Some(1), &late);
-        assert_eq!((note.unwrap().as_str(), text), ("6 bytes went by too fast; the log has them in the end", "late\n"));
+        assert_eq!(
+            (note.unwrap().as_str(), text),
+            ("6 bytes were missed; they are in the complete log at the end", "late\n")
+        );
         let (note, text) = printed.take(Some(2), &again);
         assert!(note.unwrap().contains("another server") && text == "again\n");
-        assert_eq!(printed, Printed { attempt: Some(2), bytes: 6 });
+        assert_eq!(printed, LogPosition { attempt: Some(2), bytes: 6 });
     }
 
     #[test]
     fn the_file_is_printed_from_where_following_ended() {
-        let mut out = After { skip: 4, out: Vec::new() };
+        let mut out = SkipWriter { skip: 4, out: Vec::new() };
         out.write_all(b"one").unwrap();
         out.write_all(b"\ntwo\n").unwrap();
         assert_eq!(out.out, b"two\n");

@@ -18,7 +18,7 @@ use plimsoll_select::resource_policies::ResourcePolicies;
 use crate::args::Global;
 use crate::args::options::ObjectFormat;
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
 /// Shows what a backup would hold. Reads with the user's own rights; counts, and lists nothing but pods, for their volumes.
@@ -37,14 +37,14 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
         match plan_volumes(&cluster, &plan, &selecting, &wishes, &root).await {
             Ok(volumes) => Ok::<_, Error>((plan, volumes)),
             Err(error) if error.code() == Some(403) => {
-                plan.warnings.push(format!("what would become of volumes is not known: {error}"));
+                plan.warnings.push(format!("cannot plan the volumes: {error}"));
                 Ok((plan, Vec::new()))
             }
             Err(error) => Err(error),
         }
     };
     let (mut plan, volumes) =
-        Picture::on_terminal_only().of(&operation, work).await.context("cannot plan the backup")?;
+        ProgressDisplay::on_terminal_only().show_while(&operation, work).await.context("cannot plan the backup")?;
     count_selected_namespaces(&mut plan);
     match format {
         Some(format) => {
@@ -68,10 +68,10 @@ async fn all_volumes(client: &Client, namespace: &str) -> anyhow::Result<(bool, 
             Ok((said.as_deref() == Some("true"), None))
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            let what = "whether the server has all volumes backed up where a backup does not say is not known";
+            let what = "cannot read whether the server backs up all volumes by default";
             Ok((false, Some(format!("{what}: {}", status.message))))
         }
-        Err(error) => Err(error).with_context(|| format!("cannot read Lease {LEASE}")),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -93,8 +93,7 @@ pub async fn config_map(
 ) -> anyhow::Result<Option<(String, BTreeMap<String, String>)>> {
     let Some(name) = reference.map(|reference| &reference.name) else { return Ok(None) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.with_context(|| format!("cannot read ConfigMap {name}"))?;
-    let found = found.with_context(|| format!("there is no ConfigMap {name} in namespace {namespace}"))?;
+    let found = api.get(name).await?;
     Ok(Some((name.clone(), found.data.unwrap_or_default())))
 }
 
@@ -127,7 +126,7 @@ fn text(plan: &BackupPlan, volumes: &[PlannedVolume]) -> Vec<String> {
     lines.push(String::new());
     lines.push(match plan.expected() {
         Some(total) => format!("About {total} items of {} resources would be backed up.", rows.len()),
-        None => format!("Items of {} resources would be backed up; how many is not known in advance.", rows.len()),
+        None => format!("Items of {} resources would be backed up; their number is unknown.", rows.len()),
     });
     let empty = plan.resources.len() - rows.len();
     if empty > 0 {

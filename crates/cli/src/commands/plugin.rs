@@ -1,6 +1,6 @@
 //! `plimsoll plugin get`, `add` and `remove`.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
@@ -42,14 +42,12 @@ async fn add(global: &Global, client: &Client, options: &AddPlugin) -> anyhow::R
     let (api, deployment) = deployment(client, &global.namespace).await?;
     let name = container_name(&options.image);
     if containers(&deployment, "initContainers").any(|known| known["name"] == name.as_str()) {
-        bail!("the server has an init container {name} already: remove it first with `plimsoll plugin remove {name}`");
+        bail!("plugin {name} is installed already; remove it first with `plimsoll plugin remove {name}`");
     }
     let patch = adding(&deployment, &name, options);
     let server = deployment_name(&deployment);
-    api.patch(&server, &PatchParams::default(), &Patch::Strategic(patch))
-        .await
-        .with_context(|| format!("cannot change Deployment {server}"))?;
-    output::line(format!("plugin {name} is added: Deployment {server} starts anew"));
+    api.patch(&server, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    output::line(format!("plugin/{name} added; Deployment {server} restarts"));
     Ok(())
 }
 
@@ -60,26 +58,24 @@ async fn remove(global: &Global, client: &Client, options: &RemovePlugin) -> any
     };
     let Some(found) = containers(&deployment, "initContainers").find(wanted).cloned() else {
         let there: Vec<_> = containers(&deployment, "initContainers").filter_map(|c| c["name"].as_str()).collect();
-        bail!("the server has no plugin {:?}; it has: {}", options.name, there.join(", "));
+        bail!("plugin {:?} is not installed; installed are: {}", options.name, there.join(", "));
     };
     let name = found["name"].as_str().unwrap_or_default();
     let gone = json!({ "$patch": "delete", "name": name });
     let patch = json!({ "spec": { "template": { "spec": { "initContainers": [gone] } } } });
     let server = deployment_name(&deployment);
-    api.patch(&server, &PatchParams::default(), &Patch::Strategic(patch))
-        .await
-        .with_context(|| format!("cannot change Deployment {server}"))?;
-    output::line(format!("plugin {name} is removed: Deployment {server} starts anew"));
+    api.patch(&server, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    output::line(format!("plugin/{name} removed; Deployment {server} restarts"));
     Ok(())
 }
 
 /// The Deployment of the server, as JSON.
 async fn deployment(client: &Client, namespace: &str) -> anyhow::Result<(Api<Deployment>, Value)> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    let all = api.list(&ListParams::default()).await.context("cannot list Deployments")?;
+    let all = api.list(&ListParams::default()).await?;
     let is_server = |deployment: &&Deployment| server_container(&json!(deployment)).is_some();
     let Some(found) = all.items.iter().find(is_server) else {
-        bail!("no Deployment in namespace {namespace} runs a server: is it another namespace (-n)?");
+        bail!("no Deployment in namespace {namespace} runs the server; pass its namespace with -n");
     };
     tracing::debug!("the server is Deployment {}", found.name_any());
     let found = json!(found);

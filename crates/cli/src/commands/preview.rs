@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 
 use super::plan::{config_map, policies};
 use crate::args::Global;
-use crate::args::names::{Kind, Reference};
-use crate::args::options::{ObjectFormat, Trust};
+use crate::args::names::{Reference, ResourceKind};
+use crate::args::options::{ObjectFormat, TlsOptions};
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::remote::Remote;
 use crate::{connect, output};
 
-/// How long the server has to make a link.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// So many differences are printed.
-const SHOWN: usize = 20;
+/// How long the server may take to sign a URL.
+const URL_TIMEOUT: Duration = Duration::from_mins(1);
+/// The number of differences that are printed.
+const MAX_ENTRIES: usize = 20;
 
 /// Shows what a restore would do, with the user's own rights. Downloads the backup; changes nothing.
 pub async fn run(global: &Global, restore: Restore, format: Option<ObjectFormat>) -> anyhow::Result<Outcome> {
@@ -38,7 +38,7 @@ pub async fn run(global: &Global, restore: Restore, format: Option<ObjectFormat>
             items.push(item);
         }
     });
-    let found = Picture::on_terminal_only().of(&operation, Box::pin(work)).await?;
+    let found = ProgressDisplay::on_terminal_only().show_while(&operation, Box::pin(work)).await?;
     match format {
         Some(format) => output::object(&facts(&found, &items)?, format)?,
         None => text(&found, &items).into_iter().for_each(output::line),
@@ -61,10 +61,10 @@ async fn look(
         }
         None => None,
     };
-    let scratch = tempfile::tempdir().context("no temporary directory")?;
+    let scratch = tempfile::tempdir().context("cannot create a temporary directory")?;
     let mut archive = tempfile::tempfile_in(scratch.path()).context("cannot write a temporary file")?;
-    let backup = Reference { kind: Kind::Backup, name: restore.spec.backup_name.clone().unwrap_or_default() };
-    let remote = Remote::of(client, namespace, &backup, &Trust::default(), PATIENCE).await?;
+    let backup = Reference { kind: ResourceKind::Backup, name: restore.spec.backup_name.clone().unwrap_or_default() };
+    let remote = Remote::of(client, namespace, &backup, &TlsOptions::default(), URL_TIMEOUT).await?;
     let downloading = operation.root().child("downloading");
     remote.fetch(&DownloadTargetKind::BackupContents, &downloading, |piece| archive.write_all(piece)).await?;
     downloading.finish();
@@ -91,24 +91,24 @@ fn text(found: &Preview, items: &[PreviewItem]) -> Vec<String> {
     let mut lines = vec![
         format!("Items to be restored:   {}", found.total),
         format!("  would be created:     {}", count("create")),
-        format!("  there, equal:         {}", count("equal")),
-        format!("  there, different:     {}", count("differ")),
+        format!("  exist, unchanged:     {}", count("equal")),
+        format!("  exist, different:     {}", count("differ")),
         format!("  would be skipped:     {}", count("skip")),
         format!("  would fail:           {}", count("fail")),
         format!("Excluded by filters:    {}", found.excluded),
     ];
     let sets = [
-        ("Namespaces that are not there and would be made", &found.missing_namespaces),
-        ("Kinds that this cluster does not have; their items would fail", &found.missing_kinds),
-        ("Storage classes that are not there; volumes would wait for them", &found.missing_storage_classes),
-        ("Restored as well, because others need them", &found.additional),
-        ("Needed by others, and not in the backup", &found.missing_additional),
-        ("You are not allowed to", &found.not_allowed),
+        ("Namespaces that would be created", &found.missing_namespaces),
+        ("Kinds that this cluster does not serve; their items would fail", &found.missing_kinds),
+        ("Storage classes that do not exist; volumes would stay pending", &found.missing_storage_classes),
+        ("Additional items, needed by others", &found.additional),
+        ("Additional items that are not in the backup", &found.missing_additional),
+        ("Permissions that you lack", &found.not_allowed),
     ];
     for (heading, names) in sets {
         block(&mut lines, heading, names);
     }
-    block(&mut lines, "Damaged in the backup", &found.damaged.iter().cloned().collect());
+    block(&mut lines, "Corrupt in the backup", &found.damaged.iter().cloned().collect());
     let differing = items.iter().filter_map(difference);
     blocks(&mut lines, "Different", differing.collect());
     let failing = items.iter().filter_map(|item| match &item.verdict {
@@ -116,7 +116,7 @@ fn text(found: &Preview, items: &[PreviewItem]) -> Vec<String> {
         PreviewVerdict::Skip { reason } => Some(vec![format!("{}: skipped: {reason}", path(item))]),
         _ => None,
     });
-    blocks(&mut lines, "Skipped and failing", failing.collect());
+    blocks(&mut lines, "Skipped and failed", failing.collect());
     lines
 }
 
@@ -129,7 +129,7 @@ fn path(item: &PreviewItem) -> String {
 
 fn difference(item: &PreviewItem) -> Option<Vec<String>> {
     let PreviewVerdict::Differ { difference, updated } = &item.verdict else { return None };
-    let fate = if *updated { "would be changed" } else { "would be left as it is" };
+    let fate = if *updated { "would be updated" } else { "would be left unchanged" };
     let mut lines = vec![format!("{} ({fate})", path(item))];
     let mut changes = Vec::new();
     changed(difference, "", &mut changes);
@@ -152,8 +152,12 @@ fn changed(patch: &Value, at: &str, lines: &mut Vec<String>) {
 }
 
 fn shortened(text: &str) -> String {
-    const LONGEST: usize = 200;
-    if text.len() <= LONGEST { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(LONGEST)]) }
+    const MAX_LENGTH: usize = 200;
+    if text.len() <= MAX_LENGTH {
+        text.to_owned()
+    } else {
+        format!("{}…", &text[..text.floor_char_boundary(MAX_LENGTH)])
+    }
 }
 
 fn block(lines: &mut Vec<String>, heading: &str, names: &BTreeSet<String>) {
@@ -165,8 +169,8 @@ fn blocks(lines: &mut Vec<String>, heading: &str, entries: Vec<Vec<String>>) {
         return;
     }
     lines.push(format!("\n{heading}:"));
-    let more = entries.len().saturating_sub(SHOWN);
-    lines.extend(entries.into_iter().take(SHOWN).flatten().map(|line| format!("  {line}")));
+    let more = entries.len().saturating_sub(MAX_ENTRIES);
+    lines.extend(entries.into_iter().take(MAX_ENTRIES).flatten().map(|line| format!("  {line}")));
     if more > 0 {
         lines.push(format!("  ... and {more} more (-o json has all)"));
     }

@@ -1,29 +1,30 @@
 //! `plimsoll repo`: the repositories of volume data. The server looks into them; this asks it.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use futures::StreamExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use plimsoll_api::client_error::error_text;
 use plimsoll_api::velero::v1::BackupRepository;
 use plimsoll_controllers::repositories::{ANSWER, Answer, Asked, LockReport, REQUEST, Request, SnapshotReport};
-use plimsoll_progress::{Clock, Operation};
+use plimsoll_progress::{Clock, Operation, view};
 use serde_json::{Value, json};
 
 use super::delete::ask;
 use super::get::age;
 use crate::args::Global;
 use crate::args::options::{ListFormat, ObjectFormat};
-use crate::args::repo::{Patience, Repo, RepoDescribe, RepoGet, RepoOrphans, RepoUnlock};
+use crate::args::repo::{AnswerTimeout, Repo, RepoDescribe, RepoGet, RepoOrphans, RepoUnlock};
 use crate::describe::page::Page;
 use crate::exit::Outcome;
-use crate::picture::Picture;
-use crate::{connect, output};
+use crate::progress_display::ProgressDisplay;
+use crate::{connect, errors, output};
 
 /// Carries out one of its verbs.
 pub async fn run(global: &Global, verb: Repo) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let asker = Asker { client, namespace: &global.namespace };
+    let asker = RepositoryClient { client, namespace: &global.namespace };
     match verb {
         Repo::Get(options) => asker.get(&options).await,
         Repo::Describe(options) => asker.describe(&options).await,
@@ -32,12 +33,12 @@ pub async fn run(global: &Global, verb: Repo) -> anyhow::Result<Outcome> {
     }
 }
 
-struct Asker<'a> {
+struct RepositoryClient<'a> {
     client: Client,
     namespace: &'a str,
 }
 
-impl Asker<'_> {
+impl RepositoryClient<'_> {
     fn api(&self) -> Api<BackupRepository> {
         Api::namespaced(self.client.clone(), self.namespace)
     }
@@ -46,12 +47,10 @@ impl Asker<'_> {
     async fn chosen(&self, names: &[String]) -> anyhow::Result<Vec<BackupRepository>> {
         let mut found = Vec::new();
         for name in names {
-            let one = self.api().get_opt(name).await.with_context(|| format!("cannot read repository {name}"))?;
-            let missing = || format!("there is no repository {name}: `plimsoll repo get` lists them");
-            found.push(one.with_context(missing)?);
+            found.push(self.api().get(name).await?);
         }
         if names.is_empty() {
-            found = self.api().list(&ListParams::default()).await.context("cannot list repositories")?.items;
+            found = self.api().list(&ListParams::default()).await?.items;
             found.sort_by_key(ResourceExt::name_any);
         }
         Ok(found)
@@ -78,7 +77,7 @@ impl Asker<'_> {
                 .is_some_and(|phase| phase.as_str() == "Ready");
             // One that does not open cannot be looked into: what is known is in its status.
             let answer =
-                if ready { Some(self.ask(&repository, Asked::Describe, &options.patience).await?) } else { None };
+                if ready { Some(self.ask(&repository, Asked::Describe, &options.answer).await?) } else { None };
             all.push((repository, answer));
         }
         if let Some(format) = options.output {
@@ -101,12 +100,12 @@ impl Asker<'_> {
         let mut outcome = Outcome::Success;
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let found = self.ask(&repository, Asked::Orphans { older_than, delete: false }, &options.patience).await;
+            let found = self.ask(&repository, Asked::Orphans { older_than, delete: false }, &options.answer).await;
             let found = match found {
                 Ok(found) => found,
                 // The others are listed all the same.
                 Err(error) if options.names.is_empty() => {
-                    output::line(format!("{name}: {error:#}"));
+                    output::line(format!("{name}: {}", errors::cause_text(&error)));
                     outcome = Outcome::Failed;
                     continue;
                 }
@@ -117,13 +116,13 @@ impl Asker<'_> {
                 output::line(format!("  {line}"));
             }
             if options.delete && (found.orphan_count > 0 || older_than < 3600) {
-                let question = format!("This forgets {} snapshots of repository {name} for good.", found.orphan_count);
+                let question = format!("This deletes {} snapshots of repository {name}.", found.orphan_count);
                 if !options.confirm && !ask(&question)? {
                     continue;
                 }
                 let asked = Asked::Orphans { older_than, delete: true };
-                let gone = self.ask(&repository, asked, &options.patience).await?;
-                output::line(format!("{name}: {} orphans are forgotten", gone.orphan_count));
+                let gone = self.ask(&repository, asked, &options.answer).await?;
+                output::line(format!("{name}: {} orphans deleted", gone.orphan_count));
             }
         }
         Ok(outcome)
@@ -132,7 +131,7 @@ impl Asker<'_> {
     async fn unlock(&self, options: &RepoUnlock) -> anyhow::Result<Outcome> {
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let answer = self.ask(&repository, Asked::Unlock, &options.patience).await?;
+            let answer = self.ask(&repository, Asked::Unlock, &options.answer).await?;
             let removed = answer.locks.iter().filter(|lock| lock.removed).count();
             output::line(format!("{name}: {} locks, {removed} removed", answer.locks.len()));
             for line in lock_table(&answer) {
@@ -143,24 +142,21 @@ impl Asker<'_> {
     }
 
     /// Asks the server, and waits for its answer.
-    async fn ask(&self, repository: &BackupRepository, asked: Asked, patience: &Patience) -> anyhow::Result<Answer> {
+    async fn ask(&self, repository: &BackupRepository, asked: Asked, limit: &AnswerTimeout) -> anyhow::Result<Answer> {
         let name = repository.name_any();
         let request = Request { id: uuid::Uuid::new_v4().to_string(), asked };
         let text = serde_json::to_string(&request)?;
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { REQUEST: text } } }));
-        let sent = self.api().patch(&name, &PatchParams::default(), &patch).await;
-        sent.with_context(|| format!("cannot ask about repository {name}"))?;
+        self.api().patch(&name, &PatchParams::default(), &patch).await?;
         let operation = Operation::new(format!("repository {name}"), Clock::system());
-        let _waiting = operation.root().wait("waiting for the server to look into it");
-        let answer = tokio::time::timeout(patience.timeout, self.answer(&name, &request.id));
-        let answer = Picture::on_terminal_only().of(&operation, answer).await;
-        let nobody = || {
-            format!(
-                "no server has answered about repository {name} within {:?}: does one run in namespace {}?",
-                patience.timeout, self.namespace
-            )
+        let _waiting = operation.root().wait("waiting for the answer of the server");
+        let answer = tokio::time::timeout(limit.timeout, self.answer(&name, &request.id));
+        let answer = ProgressDisplay::on_terminal_only().show_while(&operation, answer).await;
+        let no_answer = || {
+            let timeout = view::duration_text(limit.timeout);
+            format!("no server in namespace {} answered about repository {name} within {timeout}", self.namespace)
         };
-        let answer = answer.with_context(nobody)??;
+        let answer = answer.map_err(|_| anyhow::anyhow!(no_answer()))??;
         match answer.error {
             Some(error) => bail!("repository {name}: {error}"),
             None => Ok(answer),
@@ -171,14 +167,14 @@ impl Asker<'_> {
         let mut changes = std::pin::pin!(watcher::watch_object(self.api(), name));
         while let Some(change) = changes.next().await {
             match change {
-                Ok(None) => bail!("repository {name} was deleted while it was asked about"),
+                Ok(None) => bail!("repository {name} was deleted before the server answered"),
                 Ok(Some(repository)) => {
                     let answer = repository.annotations().get(ANSWER).and_then(|text| serde_json::from_str(text).ok());
                     if let Some(answer) = answer.filter(|answer: &Answer| answer.id == id) {
                         return Ok(answer);
                     }
                 }
-                Err(error) => tracing::warn!("watching: {error}; trying again"),
+                Err(error) => tracing::warn!("watch failed, retrying: {}", error_text(&error)),
             }
         }
         bail!("the watch ended before the server answered")
@@ -267,7 +263,7 @@ fn text(repository: &BackupRepository, answer: Option<&Answer>) -> Vec<String> {
             section.field("Snapshots", answer.snapshots);
             section.field("Orphans", answer.orphan_count);
         });
-        page.section(|section| section.block("Orphans, which no backup refers to", orphan_table(answer)));
+        page.section(|section| section.block("Orphans", orphan_table(answer)));
         page.section(|section| section.block("Locks", lock_table(answer)));
     }
     page.lines()

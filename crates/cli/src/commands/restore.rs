@@ -1,6 +1,6 @@
 //! `plimsoll restore create`.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -9,30 +9,32 @@ use plimsoll_api::velero::v1::{
     Backup, BackupPhase, Restore, RestoreSpec, RestoreStatusSpec, UploaderConfigForRestore,
 };
 
-use super::create::{config_map, create, dated, metadata, or_everything, or_selectors, reference, selector, separated};
+use super::create::{
+    config_map, create, metadata, name_with_time, or_everything, or_selectors, reference, selector, separated,
+};
 use super::preview;
 use crate::args::Global;
-use crate::args::create::{CreateRestore, ExistingPolicy};
-use crate::args::names::Kind;
+use crate::args::create::{CreateRestore, ExistingResourcePolicy};
+use crate::args::names::ResourceKind;
 use crate::connect;
 use crate::exit::Outcome;
 
 /// Creates a restore, prints it, or shows what it would do.
 pub async fn run(global: &Global, options: CreateRestore) -> anyhow::Result<Outcome> {
     let source = options.from_backup.as_ref().or(options.from_schedule.as_ref()).cloned().unwrap_or_default();
-    let name = options.name.clone().unwrap_or_else(|| dated(&source, Timestamp::now()));
+    let name = options.name.clone().unwrap_or_else(|| name_with_time(&source, Timestamp::now()));
     let mut object = build(global, &options, &name)?;
     let partial = options.allow_partially_failed == Some(true);
     // The server looks for the backup itself, unless it is to be content with less; a dry run has no server.
-    if let Some(schedule) = options.from_schedule.as_deref().filter(|_| partial || options.following.dry_run) {
+    if let Some(schedule) = options.from_schedule.as_deref().filter(|_| partial || options.creation.dry_run) {
         let client = connect::client(global).await?;
         object.spec.backup_name = Some(latest(&client, &global.namespace, schedule, partial).await?);
         object.spec.schedule_name = None;
     }
-    if options.following.dry_run {
-        return Box::pin(preview::run(global, object, options.following.output)).await;
+    if options.creation.dry_run {
+        return Box::pin(preview::run(global, object, options.creation.output)).await;
     }
-    create(global, &object, &reference(Kind::Restore, &name), &options.following).await
+    create(global, &object, &reference(ResourceKind::Restore, &name), &options.creation).await
 }
 
 fn build(global: &Global, options: &CreateRestore, name: &str) -> anyhow::Result<Restore> {
@@ -58,13 +60,13 @@ fn build(global: &Global, options: &CreateRestore, name: &str) -> anyhow::Result
         uploader_config: uploader(options),
         ..RestoreSpec::default()
     };
-    Ok(Restore { metadata: metadata(global, name, &options.marks)?, spec, status: None })
+    Ok(Restore { metadata: metadata(global, name, &options.metadata)?, spec, status: None })
 }
 
-fn policy_name(policy: ExistingPolicy) -> &'static str {
+fn policy_name(policy: ExistingResourcePolicy) -> &'static str {
     match policy {
-        ExistingPolicy::None => "none",
-        ExistingPolicy::Update => "update",
+        ExistingResourcePolicy::None => "none",
+        ExistingResourcePolicy::Update => "update",
     }
 }
 
@@ -90,7 +92,7 @@ fn uploader(options: &CreateRestore) -> Option<UploaderConfigForRestore> {
 async fn latest(client: &Client, namespace: &str, schedule: &str, partial: bool) -> anyhow::Result<String> {
     let api: Api<Backup> = Api::namespaced(client.clone(), namespace);
     let mine = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_name(schedule));
-    let backups = api.list(&ListParams::default().labels(&mine)).await.context("cannot list backups")?;
+    let backups = api.list(&ListParams::default().labels(&mine)).await?;
     let usable = |backup: &&Backup| match backup.phase() {
         BackupPhase::Completed => true,
         BackupPhase::PartiallyFailed => partial,
@@ -98,7 +100,7 @@ async fn latest(client: &Client, namespace: &str, schedule: &str, partial: bool)
     };
     let started = |backup: &&Backup| backup.status.as_ref().and_then(|status| Some(status.start_timestamp.clone()?.0));
     let Some(found) = backups.items.iter().filter(usable).max_by_key(started) else {
-        bail!("schedule {schedule} has no backup that is good enough: `plimsoll get backups -l {mine}`")
+        bail!("schedule {schedule} has no usable backup; list its backups with `plimsoll get backups -l {mine}`")
     };
     Ok(found.name_any())
 }

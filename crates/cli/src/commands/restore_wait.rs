@@ -12,29 +12,29 @@ use crate::args::agent::RestoreWait;
 use crate::exit::Outcome;
 use crate::output;
 
-/// How soon it notices.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the volumes are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long it looks at a volume that it cannot look into: while data comes the volume's mode and owner may still change. Then
-/// it ends and says why, where the restore can read it; whoever starts it again lets it look again.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Where the files lie that end the waiting, below each volume.
-const HANDSHAKE: &str = ".velero";
+/// it exits with the reason, which the restore reads; a restart checks again.
+const UNREADABLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The directory in each volume with the files that end the wait.
+const DONE_DIRECTORY: &str = ".velero";
 
 /// Waits, and says for which volumes.
 pub async fn run(options: &RestoreWait) -> anyhow::Result<Outcome> {
     let name = Path::new(&options.restore).file_name();
-    ensure!(name.is_some_and(|name| name == options.restore.as_str()), "{:?} is no uid", options.restore);
+    ensure!(name.is_some_and(|name| name == options.restore.as_str()), "{:?} is not a UID", options.restore);
     if options.hold {
         std::future::pending::<()>().await;
     }
-    wait(options, PATIENCE).await
+    wait(options, UNREADABLE_TIMEOUT).await
 }
 
 async fn wait(options: &RestoreWait, patience: Duration) -> anyhow::Result<Outcome> {
     let volumes = volumes(&options.directory)?;
     let (mut said, mut kept_out) = (Vec::new(), None);
     loop {
-        let Looked { missing, refusals } = look(&volumes, &options.restore);
+        let VolumeCheck { missing, refusals } = look(&volumes, &options.restore);
         if missing.is_empty() {
             break;
         }
@@ -48,28 +48,28 @@ async fn wait(options: &RestoreWait, patience: Duration) -> anyhow::Result<Outco
             output::line(format!("waiting for the data of {}", names.join(", ")));
             said = missing;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    output::line("the data of all volumes is there");
+    output::line("the data of all volumes is restored");
     for volume in &volumes {
         // What it leaves behind if it may not is a directory that the next restore removes.
-        let _ = std::fs::remove_dir_all(volume.join(HANDSHAKE));
+        let _ = std::fs::remove_dir_all(volume.join(DONE_DIRECTORY));
     }
     Ok(Outcome::Success)
 }
 
-/// What was found in the volumes.
-struct Looked<'v> {
+/// The state of the volumes.
+struct VolumeCheck<'v> {
     /// Those whose data is not known to be there.
     missing: Vec<&'v PathBuf>,
     /// Why some of them cannot even be looked into.
     refusals: Vec<String>,
 }
 
-fn look<'v>(volumes: &'v [PathBuf], restore: &str) -> Looked<'v> {
-    let mut looked = Looked { missing: Vec::new(), refusals: Vec::new() };
+fn look<'v>(volumes: &'v [PathBuf], restore: &str) -> VolumeCheck<'v> {
+    let mut looked = VolumeCheck { missing: Vec::new(), refusals: Vec::new() };
     for volume in volumes {
-        match is_there(&volume.join(HANDSHAKE).join(restore)) {
+        match is_there(&volume.join(DONE_DIRECTORY).join(restore)) {
             Ok(true) => continue,
             Ok(false) => {}
             Err(error) => looked.refusals.push(refusal(volume, &error)),
@@ -79,17 +79,17 @@ fn look<'v>(volumes: &'v [PathBuf], restore: &str) -> Looked<'v> {
     looked
 }
 
-/// Whether a file is there. An error is that nobody can tell.
+/// Whether a file exists. An error means unknown.
 fn is_there(file: &Path) -> Result<bool, IoError> {
     match file.symlink_metadata() {
         Ok(_) => Ok(true),
-        // What was restored under the directory's name is replaced by whoever puts the file there.
+        // A restored object with the name of the directory is replaced when the file is written.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// What is wrong, for whoever can mend it.
+/// What is wrong, for the administrator.
 fn refusal(volume: &Path, error: &IoError) -> String {
     let words = format!("restore-wait cannot look into {}: {error}", volume.display());
     let Some(found) = volume.metadata().ok().filter(|_| error.kind() == ErrorKind::PermissionDenied) else {
@@ -128,17 +128,20 @@ mod tests {
     async fn it_ends_once_every_volume_has_the_file_of_this_restore_and_takes_the_files_along() {
         let mounts = tempfile::tempdir().unwrap();
         for volume in ["a", "b"] {
-            std::fs::create_dir_all(mounts.path().join(volume).join(HANDSHAKE)).unwrap();
+            std::fs::create_dir_all(mounts.path().join(volume).join(DONE_DIRECTORY)).unwrap();
         }
-        let done = |volume: &str, uid: &str| mounts.path().join(volume).join(HANDSHAKE).join(uid);
+        let done = |volume: &str, uid: &str| mounts.path().join(volume).join(DONE_DIRECTORY).join(uid);
         std::fs::write(done("a", "uid"), "").unwrap();
         std::fs::write(done("b", "another"), "").unwrap();
         let options = RestoreWait { restore: "uid".into(), directory: mounts.path().to_owned(), hold: false };
         let mut waiting = Box::pin(run(&options));
-        assert!(tokio::time::timeout(LOOK_EVERY / 10, &mut waiting).await.is_err(), "volume b is not there yet");
+        assert!(tokio::time::timeout(POLL_INTERVAL / 10, &mut waiting).await.is_err(), "volume b is not there yet");
         std::fs::write(done("b", "uid"), "").unwrap();
         assert_eq!(waiting.await.unwrap(), Outcome::Success);
-        assert!(!mounts.path().join("a").join(HANDSHAKE).exists() && !mounts.path().join("b").join(HANDSHAKE).exists());
+        assert!(
+            !mounts.path().join("a").join(DONE_DIRECTORY).exists()
+                && !mounts.path().join("b").join(DONE_DIRECTORY).exists()
+        );
     }
 
     #[tokio::test]
@@ -149,14 +152,14 @@ mod tests {
         assert!(run(&options).await.unwrap_err().to_string().starts_with("no volume is mounted below /"));
     }
 
-    /// What comes of waiting for a volume that belongs to somebody else. Root may look everywhere, so it is not root who waits.
+    /// The result of waiting for a volume of another user, as a user other than root.
     fn wait_for_a_closed(volume: &str) -> anyhow::Result<Outcome> {
         use rustix::process::{Uid, geteuid};
         use std::os::unix::fs::PermissionsExt;
         let mounts = tempfile::tempdir().unwrap();
         let volume = mounts.path().join(volume);
-        std::fs::create_dir_all(volume.join(HANDSHAKE)).unwrap();
-        std::fs::write(volume.join(HANDSHAKE).join("uid"), "").unwrap();
+        std::fs::create_dir_all(volume.join(DONE_DIRECTORY)).unwrap();
+        std::fs::write(volume.join(DONE_DIRECTORY).join("uid"), "").unwrap();
         let set = |path: &Path, mode: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
         set(mounts.path(), 0o755);
         set(&volume, 0o000);
@@ -164,12 +167,12 @@ mod tests {
         let waiting = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             if geteuid().is_root() {
-                let nobody = Uid::from_raw(65534);
-                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                let other = Uid::from_raw(65534);
+                rustix::thread::set_thread_res_uid(other, other, other).unwrap();
             }
             runtime.block_on(wait(&options, Duration::ZERO))
         };
-        // Only this thread becomes somebody else.
+        // Only this thread changes its user.
         let answer = std::thread::spawn(waiting).join().unwrap();
         set(&volume, 0o700);
         answer
@@ -188,9 +191,9 @@ mod tests {
     #[test]
     fn only_what_says_nothing_is_waited_for() {
         let volume = tempfile::tempdir().unwrap();
-        let file = volume.path().join(HANDSHAKE).join("uid");
+        let file = volume.path().join(DONE_DIRECTORY).join("uid");
         assert!(!is_there(&file).unwrap(), "nothing is there");
-        std::fs::write(volume.path().join(HANDSHAKE), "").unwrap();
+        std::fs::write(volume.path().join(DONE_DIRECTORY), "").unwrap();
         assert!(!is_there(&file).unwrap(), "a file of the user's has the directory's name");
         let endless = volume.path().join("x".repeat(300));
         assert!(is_there(&endless).is_err(), "the system has something to say");

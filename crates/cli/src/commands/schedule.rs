@@ -1,6 +1,5 @@
 //! `plimsoll schedule create`, `pause` and `unpause`.
 
-use anyhow::Context;
 use kube::api::{Patch, PatchParams};
 use plimsoll_api::velero::v1::{Schedule, ScheduleSpec};
 use serde_json::json;
@@ -9,7 +8,7 @@ use super::backup::spec;
 use super::create::{metadata, reference, send};
 use crate::args::Global;
 use crate::args::create::CreateSchedule;
-use crate::args::names::{Kind, Targets};
+use crate::args::names::{ResourceKind, Targets};
 use crate::args::options::PauseOptions;
 use crate::exit::Outcome;
 use crate::{connect, output, subjects};
@@ -18,7 +17,7 @@ use crate::{connect, output, subjects};
 pub async fn create(global: &Global, options: CreateSchedule) -> anyhow::Result<Outcome> {
     let name = &options.name;
     let object = Schedule {
-        metadata: metadata(global, name, &options.marks)?,
+        metadata: metadata(global, name, &options.metadata)?,
         spec: ScheduleSpec {
             template: Some(spec(&options.template)?),
             schedule: Some(options.schedule.clone()),
@@ -34,9 +33,9 @@ pub async fn create(global: &Global, options: CreateSchedule) -> anyhow::Result<
         return Ok(Outcome::Success);
     }
     let client = connect::client(global).await?;
-    send(&client, &global.namespace, &object, &reference(Kind::Schedule, name)).await?;
+    send(&client, &global.namespace, &object, &reference(ResourceKind::Schedule, name)).await?;
     output::line(format!(
-        "schedule {name} is made. `plimsoll get backups -l velero.io/schedule-name={name}` lists its backups."
+        "schedule/{name} created; list its backups with `plimsoll get backups -l velero.io/schedule-name={name}`"
     ));
     Ok(Outcome::Success)
 }
@@ -44,18 +43,18 @@ pub async fn create(global: &Global, options: CreateSchedule) -> anyhow::Result<
 /// Pauses schedules, or lets them go on.
 pub async fn pause(global: &Global, names: Vec<String>, options: PauseOptions, pause: bool) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let targets = Targets { kind: Kind::Schedule, names };
+    let targets = Targets { kind: ResourceKind::Schedule, names };
     let chosen =
         subjects::choose(&client, &global.namespace, &targets, options.all, options.selector.as_deref()).await?;
     let word = if pause { "paused" } else { "unpaused" };
     if chosen.is_empty() {
-        output::line("there are no such schedules");
+        output::line("no schedules found");
     }
     for schedule in chosen {
         let name = schedule.name();
         let is_paused = schedule.object.pointer("/spec/paused").and_then(serde_json::Value::as_bool) == Some(true);
         if is_paused == pause {
-            output::line(format!("schedule {name} is {word} already"));
+            output::line(format!("schedule/{name} already {word}"));
             continue;
         }
         let mut spec = json!({ "paused": pause });
@@ -63,11 +62,9 @@ pub async fn pause(global: &Global, names: Vec<String>, options: PauseOptions, p
             spec["skipImmediately"] = json!(skip);
         }
         let patch = Patch::Merge(json!({ "spec": spec }));
-        let api = Kind::Schedule.api(&client, &global.namespace);
-        api.patch(name, &PatchParams::default(), &patch)
-            .await
-            .with_context(|| format!("cannot change schedule {name}"))?;
-        output::line(format!("schedule {name} is {word}"));
+        let api = ResourceKind::Schedule.api(&client, &global.namespace);
+        api.patch(name, &PatchParams::default(), &patch).await?;
+        output::line(format!("schedule/{name} {word}"));
     }
     Ok(Outcome::Success)
 }

@@ -21,7 +21,7 @@ use crate::exit::Outcome;
 
 /// Runs until a signal, or until another server leads.
 pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outcome> {
-    let client = connect::client(global).await?;
+    let client = connect::service_client(global).await?;
     let settings = settings(global, &options);
     let (trees, transfers) = (settings.trees.clone(), settings.transfers.clone());
     let copies = transfers.clone();
@@ -32,7 +32,8 @@ pub async fn run(global: &Global, options: args::Server) -> anyhow::Result<Outco
     };
     let following = follow_agents(agents, trees.clone(), copies);
     let _following = AbortOnDropHandle::new(tokio::spawn(following));
-    let _dashboard = super::ui::beside_server(&client, &global.namespace, &options.dashboard, trees, transfers).await?;
+    let _dashboard =
+        super::ui::serve_with_server(&client, &global.namespace, &options.dashboard, trees, transfers).await?;
     Box::pin(serve(client, settings, stop_on_signal()?)).await?;
     Ok(Outcome::Success)
 }
@@ -57,10 +58,10 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         backup_sync_period: options.backup_sync_period,
         garbage_collection_frequency: options.garbage_collection_frequency.max(Duration::from_secs(1)),
         schedule_skip_immediately: options.schedule_skip_immediately,
-        mover: options.volumes.volume_mover,
+        mover: options.volumes.uploader_type,
         default_volumes_to_fs_backup: options.volumes.default_volumes_to_fs_backup,
         fs_backup_timeout: options.volumes.fs_backup_timeout,
-        agent_silence: options.volumes.agent_silence,
+        agent_silence: options.volumes.agent_heartbeat_timeout,
         restore_helper: Helper {
             image: options.volumes.restore_helper_image.clone(),
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],

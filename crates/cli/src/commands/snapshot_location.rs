@@ -1,6 +1,6 @@
 //! `plimsoll snapshot-location create`, `get` and `set`.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use k8s_openapi::api::core::v1::SecretKeySelector;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -9,9 +9,10 @@ use serde_json::json;
 
 use super::create::{metadata, pairs};
 use crate::args::Global;
-use crate::args::create::Marks;
+use crate::args::create::MetadataOptions;
 use crate::args::plugins::{CreateSnapshotLocation, GetSnapshotLocations, SetSnapshotLocation, SnapshotLocation};
-use crate::exit::{Outcome, Usage};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
 use crate::{connect, output};
 
 /// Carries out a verb.
@@ -29,7 +30,7 @@ async fn api(global: &Global) -> anyhow::Result<Api<VolumeSnapshotLocation>> {
 }
 
 async fn create(global: &Global, options: CreateSnapshotLocation) -> anyhow::Result<()> {
-    let marks = Marks { labels: options.labels, ..Marks::default() };
+    let marks = MetadataOptions { labels: options.labels, ..MetadataOptions::default() };
     let spec = VolumeSnapshotLocationSpec {
         provider: Some(options.provider),
         config: pairs("setting", &options.config)?,
@@ -40,30 +41,32 @@ async fn create(global: &Global, options: CreateSnapshotLocation) -> anyhow::Res
     if let Some(format) = options.output {
         return output::object(&object, format);
     }
-    match api(global).await?.create(&PostParams::default(), &object).await {
-        Ok(_) => output::line(format!("snapshot-location {} is made", options.name)),
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            bail!("snapshot-location {} exists already: choose another name", options.name)
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot make snapshot-location {}", options.name)),
-    }
+    api(global).await?.create(&PostParams::default(), &object).await?;
+    output::line(format!("snapshot-location/{} created", options.name));
     Ok(())
 }
 
 fn credential(pair: &str) -> anyhow::Result<SecretKeySelector> {
     let Some((name, key)) = pair.split_once('=') else {
-        bail!(Usage(format!("credential {pair:?} is not of the form SECRET=KEY")))
+        bail!(UsageError(format!("invalid --credential {pair:?}: want SECRET=KEY")))
     };
     Ok(SecretKeySelector { name: name.to_owned(), key: key.to_owned(), optional: None })
 }
 
-async fn get(global: &Global, options: &GetSnapshotLocations) -> anyhow::Result<()> {
-    let found = api(global).await?.list(&ListParams::default()).await.context("cannot list snapshot locations")?;
-    let mut found = found.items;
-    if let Some(missing) = options.names.iter().find(|name| !found.iter().any(|known| known.name_any() == **name)) {
-        bail!("there is no snapshot-location {missing}");
+/// Those with these names, or all of them.
+async fn read(api: &Api<VolumeSnapshotLocation>, names: &[String]) -> Result<Vec<VolumeSnapshotLocation>, kube::Error> {
+    if names.is_empty() {
+        return Ok(api.list(&ListParams::default()).await?.items);
     }
-    found.retain(|known| options.names.is_empty() || options.names.contains(&known.name_any()));
+    let mut found = Vec::new();
+    for name in names {
+        found.push(api.get(name).await?);
+    }
+    Ok(found)
+}
+
+async fn get(global: &Global, options: &GetSnapshotLocations) -> anyhow::Result<()> {
+    let found = read(&api(global).await?, &options.names).await?;
     if let Some(format) = options.output {
         return match found.as_slice() {
             [one] if options.names.len() == 1 => output::object(one, format),
@@ -80,8 +83,7 @@ async fn get(global: &Global, options: &GetSnapshotLocations) -> anyhow::Result<
 
 async fn set(global: &Global, options: &SetSnapshotLocation) -> anyhow::Result<()> {
     let patch = json!({ "spec": { "credential": credential(&options.credential)? } });
-    let changed = api(global).await?.patch(&options.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    changed.with_context(|| format!("cannot change snapshot-location {}", options.name))?;
-    output::line(format!("snapshot-location {} is changed", options.name));
+    api(global).await?.patch(&options.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    output::line(format!("snapshot-location/{} configured", options.name));
     Ok(())
 }

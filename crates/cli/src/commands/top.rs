@@ -1,16 +1,16 @@
-//! `plimsoll top`: every operation, live.
+//! `plimsoll top`: all operations, live.
 //!
 //! ```text
-//!   Live ── a world a second ──► Overview ──► App (what is chosen, sorted, open) ──► screen
-//!   keys ─────────────────────────────────────┘ └──► deeds: fetch a log, cancel what may be cancelled
+//!   Live ── a world a second ──► Overview ──► App (selection, order, open view) ──► screen
+//!   keys ─────────────────────────────────────┘ └──► actions: fetch a log, cancel an operation
 //! ```
 
+mod actions;
 mod app;
 mod canvas;
-mod deeds;
 mod keys;
 mod list;
-mod picture;
+mod render;
 mod terminal;
 
 use std::time::Duration;
@@ -20,21 +20,21 @@ use plimsoll_observe::{Overview, Verdict};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::app::{App, Deed};
+use self::app::{App, UserAction};
 #[cfg(test)]
 pub use self::list::Cells;
-use self::terminal::{Screen, Taken};
+use self::terminal::{RawMode, Screen};
 use crate::args::{Global, Top, TopFormat};
 use crate::exit::Outcome;
-use crate::{connect, observed, output};
+use crate::{connect, observation, output};
 
-/// Shows everything.
+/// Shows all operations.
 pub async fn run(global: &Global, options: Top) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
     if options.is_drawn() {
         return drawn(global, client, &options).await;
     }
-    let world = observed::gatherer(&client, global).read().await;
+    let world = observation::gatherer(&client, global).read().await;
     let mut lines = Overview::default().list_operations(&world);
     lines.retain(|line| list::matches(line, &options.filter));
     if options.output == Some(TopFormat::Json) {
@@ -50,13 +50,13 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
     let mut terminations = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for signals")?;
-    let (trees, _following) = observed::leaders_trees(&client, &global.namespace);
-    let mut worlds = observed::Worlds::watch(&observed::gatherer(&client, global), trees.clone());
+    let (trees, _following) = observation::leader_trees(&client, &global.namespace);
+    let mut worlds = observation::WorldWatcher::watch(&observation::gatherer(&client, global), trees.clone());
     let mut overview = Overview::with_trees(trees);
     let mut app = App::new(&global.namespace, &options.filter);
-    let deeds = deeds::Deeds::new(client);
+    let actions = actions::ActionRunner::new(client);
     let mut resizes = signal(SignalKind::window_change()).context("cannot listen for signals")?;
-    let _taken = Taken::take().context("cannot draw on this terminal")?;
+    let _raw_mode = RawMode::enter().context("cannot draw on this terminal")?;
     let mut screen = Screen::default();
     let keys = terminal::keys();
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
@@ -64,7 +64,7 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
     loop {
         if changed {
             let mut canvas = Screen::canvas()?;
-            picture::draw(&mut canvas, &mut app);
+            render::draw(&mut canvas, &mut app);
             screen.show(canvas)?;
         }
         tokio::select! {
@@ -76,19 +76,19 @@ async fn drawn(global: &Global, client: kube::Client, options: &Top) -> anyhow::
             _ = terminations.recv() => return Ok(Outcome::Success),
             _ = interrupts.recv() => return Ok(Outcome::Success),
             _ = hangups.recv() => return Ok(Outcome::Success),
-            // Whatever the terminal made of the old picture is wiped.
+            // The terminal has reflowed the old content: all of it is drawn again.
             _ = resizes.recv() => {
                 screen.forget();
                 changed = true;
             }
             _ = ticks.tick() => {
-                changed = deeds.results(&mut app);
+                changed = actions.results(&mut app);
                 while let Ok(key) = keys.try_recv() {
                     changed = true;
                     match app.key(key) {
-                        Deed::None => {}
-                        Deed::Quit => return Ok(Outcome::Success),
-                        deed => deeds.start(deed, &app),
+                        UserAction::None => {}
+                        UserAction::Quit => return Ok(Outcome::Success),
+                        action => actions.start(action, &app),
                     }
                 }
             }

@@ -21,16 +21,16 @@ use crate::{connect, output};
 pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
     ensure!(
         options.listen.ip().is_loopback(),
-        "{} is not a loopback address: the dashboard would be open to other machines without encryption",
+        "{} is not a loopback address; the dashboard is not encrypted",
         options.listen
     );
     let stop = stop_on_signal()?;
     let client = connect::client(global).await?;
     let leader =
-        if options.direct { None } else { LeaderClient::find(&client, &global.namespace, given_token()).await };
+        if options.direct { None } else { LeaderClient::find(&client, &global.namespace, token_from_environment()).await };
     let source = match &leader {
-        Some(_) => "as the server sees it, through the API server",
-        None => "as this kubeconfig sees it",
+        Some(_) => "served by the Plimsoll server",
+        None => "read with this kubeconfig",
     };
     let token = AccessToken::generate();
     let settings = DashboardSettings {
@@ -54,12 +54,12 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
     Ok(Outcome::Success)
 }
 
-/// The token of a reader who may not read the server's Secret.
-pub fn given_token() -> Option<AccessToken> {
+/// The token, for a user who may not read the Secret of the server.
+pub fn token_from_environment() -> Option<AccessToken> {
     std::env::var("PLIMSOLL_DASHBOARD_TOKEN").ok().filter(|token| !token.is_empty()).map(AccessToken::new)
 }
 
-/// Opens a browser. The address goes into a file that only this user may read: arguments of programs are for all to see.
+/// Opens a browser. The URL goes into a file that only this user may read, because every user sees the arguments of processes.
 fn open(url: &str) -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().ok()?;
     let path = directory.path().join("plimsoll.html");
@@ -72,8 +72,8 @@ fn open(url: &str) -> Option<tempfile::TempDir> {
     opened.is_ok().then_some(directory)
 }
 
-/// Serves the dashboard of a server, if it is asked for.
-pub async fn beside_server(
+/// Serves the dashboard of a server, if it has an address.
+pub async fn serve_with_server(
     client: &Client,
     namespace: &str,
     options: &dashboard::Dashboard,
@@ -81,7 +81,7 @@ pub async fn beside_server(
     transfers: Trees,
 ) -> anyhow::Result<Option<RunningDashboard>> {
     let Some(address) = options.address else { return Ok(None) };
-    let token = AccessToken::read_or_create(client, namespace).await.context("cannot open the dashboard")?;
+    let token = AccessToken::read_or_create(client, namespace).await.context("cannot start the dashboard")?;
     let settings = DashboardSettings {
         address,
         token,

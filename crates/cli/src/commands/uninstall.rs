@@ -1,9 +1,8 @@
-//! `plimsoll uninstall`: what `install` put there goes; what users made stays unless they say otherwise.
+//! `plimsoll uninstall`: removes what `install` created. Objects of users stay, unless flags say otherwise.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
@@ -24,10 +23,10 @@ use crate::{connect, output};
 
 /// The pods of the server and the agents.
 const PODS: &str = "app.kubernetes.io/part-of=plimsoll";
-/// How long they may take to end.
-const POD_LIMIT: Duration = Duration::from_mins(1);
+/// How long they may take to terminate.
+const POD_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Takes it out.
+/// Uninstalls the server and the node agents.
 pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome> {
     let namespace = &global.namespace;
     if !options.confirm && !ask(&consequence(namespace, options))? {
@@ -38,7 +37,7 @@ pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome
         remove(&client, &one).await?;
     }
     wait_for_pods(&client, namespace).await;
-    release_all(&client, Some(namespace.as_str()).filter(|_| !options.crds)).await?;
+    remove_finalizers(&client, Some(namespace.as_str()).filter(|_| !options.crds)).await?;
     if options.crds {
         for definition in plimsoll_api::crds() {
             remove(
@@ -51,17 +50,19 @@ pub async fn run(global: &Global, options: &Uninstall) -> anyhow::Result<Outcome
     if options.delete_namespace {
         remove(&client, &object("v1", "Namespace", namespace, None)).await?;
     }
-    output::line("plimsoll is uninstalled; what is in object storage stays");
+    output::line("plimsoll uninstalled; backups in object storage stay");
     Ok(Outcome::Success)
 }
 
 fn consequence(namespace: &str, options: &Uninstall) -> String {
-    let mut text = format!("This stops the server and the agents in namespace {namespace}.");
+    let mut text = format!("This removes the server and the node agents from namespace {namespace}.");
     if options.crds {
         text += " It deletes all Backups, Restores, Schedules and ActionSets of the cluster.";
     }
     if options.delete_namespace {
-        text += &format!(" It deletes namespace {namespace} and everything in it, the repositories' password too.");
+        text += &format!(
+            " It deletes namespace {namespace} and everything in it, including the password of the repositories."
+        );
     }
     text
 }
@@ -69,21 +70,20 @@ fn consequence(namespace: &str, options: &Uninstall) -> String {
 async fn remove(client: &Client, one: &serde_json::Value) -> anyhow::Result<()> {
     let name = one["metadata"]["name"].as_str().unwrap_or_default();
     match api_of(client, one).delete(name, &DeleteParams::background()).await {
-        Ok(_) => output::line(format!("{} is deleted", name_of(one))),
+        Ok(_) => output::line(format!("{} deleted", name_of(one))),
         Err(kube::Error::Api(status)) if status.code == 404 => {}
-        Err(error) => return Err(error).with_context(|| format!("cannot delete {}", name_of(one))),
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-/// Takes our finalizers off. With the server gone nobody else would, and whatever is deleted would wait for ever: objects, their
-/// namespace, their definitions.
-async fn release_all(client: &Client, namespace: Option<&str>) -> anyhow::Result<()> {
-    release::<Restore>(client, namespace, RESTORE_FINALIZER).await?;
-    release::<ActionSet>(client, namespace, ACTION_SET_FINALIZER).await
+/// Removes our finalizers. Without the server, deleted objects, their namespace and their definitions would terminate forever.
+async fn remove_finalizers(client: &Client, namespace: Option<&str>) -> anyhow::Result<()> {
+    remove_finalizer::<Restore>(client, namespace, RESTORE_FINALIZER).await?;
+    remove_finalizer::<ActionSet>(client, namespace, ACTION_SET_FINALIZER).await
 }
 
-async fn release<K>(client: &Client, namespace: Option<&str>, finalizer: &str) -> anyhow::Result<()>
+async fn remove_finalizer<K>(client: &Client, namespace: Option<&str>, finalizer: &str) -> anyhow::Result<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
@@ -94,22 +94,22 @@ where
     let found = match all.list_metadata(&ListParams::default()).await {
         Ok(found) => found.items,
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot list {}", K::plural(&()))),
+        Err(error) => return Err(error.into()),
     };
     for held in found.iter().filter(|held| held.finalizers().iter().any(|name| name == finalizer)) {
         let kept: Vec<_> = held.finalizers().iter().filter(|name| *name != finalizer).collect();
         let api: Api<K> = Api::namespaced(client.clone(), &held.namespace().unwrap_or_default());
         let patch = Patch::Merge(json!({ "metadata": { "finalizers": kept } }));
         match api.patch_metadata(&held.name_any(), &PatchParams::default(), &patch).await {
-            Ok(_) => output::line(format!("{} {} is released", K::kind(&()), held.name_any())),
+            Ok(_) => output::line(format!("{} {}: finalizer removed", K::kind(&()), held.name_any())),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot release {}", held.name_any())),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
-/// Waits until no pod of ours is left, so that none of them holds anything anew. Not for ever: a node may be gone.
+/// Waits until our pods have terminated, so that none of them adds a finalizer. Bounded: a node may be unreachable.
 async fn wait_for_pods(client: &Client, namespace: &str) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let ours = ListParams::default().labels(PODS);
@@ -118,7 +118,7 @@ async fn wait_for_pods(client: &Client, namespace: &str) {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    if tokio::time::timeout(POD_LIMIT, gone).await.is_err() {
-        output::line("some pods of plimsoll have not ended yet");
+    if tokio::time::timeout(POD_TIMEOUT, gone).await.is_err() {
+        output::line("some pods of plimsoll are still terminating");
     }
 }

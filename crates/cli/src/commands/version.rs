@@ -11,7 +11,7 @@ use plimsoll_progress::{Clock, Operation};
 
 use crate::args::{Global, Version};
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
 /// Prints the versions of this program and of the server.
@@ -39,20 +39,18 @@ pub(super) async fn server(
     let api: Api<ServerStatusRequest> = Api::namespaced(client.clone(), namespace);
     let metadata = ObjectMeta { generate_name: Some("plimsoll-cli-".into()), ..ObjectMeta::default() };
     let request = ServerStatusRequest { metadata, ..ServerStatusRequest::default() };
-    let name = api.create(&PostParams::default(), &request).await.context("cannot ask the server")?.name_any();
+    let name = api.create(&PostParams::default(), &request).await?.name_any();
     let processed = |request: Option<&ServerStatusRequest>| {
         let phase = request.and_then(|request| request.status.as_ref()?.phase.clone());
         phase == Some(RequestPhase::Processed)
     };
-    let operation = Operation::new("asking the server", Clock::system());
-    let _waiting = operation.root().wait("waiting for its answer");
+    let operation = Operation::new("server status", Clock::system());
+    let _waiting = operation.root().wait("waiting for the answer of the server");
     let answer = tokio::time::timeout(timeout, await_condition(api.clone(), &name, processed));
-    let answer = Picture::on_terminal_only().of(&operation, answer).await;
+    let answer = ProgressDisplay::on_terminal_only().show_while(&operation, answer).await;
     let _ = api.delete(&name, &DeleteParams::default()).await;
     let answer = answer.with_context(|| {
-        format!(
-            "no server has answered in namespace {namespace}: start one with `plimsoll server`, or give --client-only"
-        )
+        format!("no server answered in namespace {namespace}; start one with `plimsoll server`, or pass --client-only")
     })?;
-    Ok(answer.context("cannot wait for the server")?.and_then(|request| request.status).unwrap_or_default())
+    Ok(answer?.and_then(|request| request.status).unwrap_or_default())
 }

@@ -6,6 +6,7 @@ use anyhow::bail;
 use futures::StreamExt;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
+use plimsoll_api::client_error::error_text;
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore};
 use plimsoll_progress::view;
 use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
@@ -13,12 +14,12 @@ use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
 use super::get::age;
 use crate::args::Global;
 use crate::args::options::{ListFormat, ObjectFormat};
-use crate::args::volume::{Chosen, Volume, VolumeDescribe, VolumeGet, VolumeWatch};
+use crate::args::volume::{TransferSelection, Volume, VolumeDescribe, VolumeGet, VolumeWatch};
 use crate::describe::page::Page;
 use crate::exit::Outcome;
-use crate::picture::Picture;
-use crate::transfers::{self, Of, Transfer};
-use crate::{connect, draw, output, plugin_work};
+use crate::progress_display::ProgressDisplay;
+use crate::transfer::{self, Transfer, TransferFilter};
+use crate::{connect, draw, output, plugin_transfer};
 
 /// Carries out one of its verbs.
 pub async fn run(global: &Global, verb: Volume) -> anyhow::Result<Outcome> {
@@ -35,24 +36,28 @@ pub fn bytes_text(bytes: u64) -> String {
     view::size_text(bytes)
 }
 
-async fn choose(client: &kube::Client, namespace: &str, chosen: &Chosen) -> anyhow::Result<Vec<Transfer>> {
-    let of = match (&chosen.backup, &chosen.restore) {
-        (Some(backup), _) => Of::Backup(backup),
-        (_, Some(restore)) => Of::Restore(restore),
-        _ => Of::All,
+async fn choose(
+    client: &kube::Client,
+    namespace: &str,
+    selection: &TransferSelection,
+) -> anyhow::Result<Vec<Transfer>> {
+    let of = match (&selection.backup, &selection.restore) {
+        (Some(backup), _) => TransferFilter::Backup(backup),
+        (_, Some(restore)) => TransferFilter::Restore(restore),
+        _ => TransferFilter::All,
     };
-    let mut found = transfers::list(client, namespace, of).await?;
-    found.extend(transfers::moved(client, namespace, of).await?);
-    found.extend(plugin_work::list(client, namespace, of).await?.iter().map(Transfer::from));
-    if let Some(missing) = chosen.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
-        bail!("there is no transfer {missing}: `plimsoll volume get` lists them");
+    let mut found = transfer::list_pod_volumes(client, namespace, of).await?;
+    found.extend(transfer::list_data_movements(client, namespace, of).await?);
+    found.extend(plugin_transfer::list(client, namespace, of).await?.iter().map(Transfer::from));
+    if let Some(missing) = selection.names.iter().find(|name| !found.iter().any(|one| one.name == **name)) {
+        bail!("volume transfer {missing:?} not found; list them with `plimsoll volume get`");
     }
-    found.retain(|one| chosen.names.is_empty() || chosen.names.contains(&one.name));
+    found.retain(|one| selection.names.is_empty() || selection.names.contains(&one.name));
     Ok(found)
 }
 
 async fn get(client: &kube::Client, namespace: &str, options: &VolumeGet) -> anyhow::Result<Outcome> {
-    let found = choose(client, namespace, &options.chosen).await?;
+    let found = choose(client, namespace, &options.selection).await?;
     match options.output {
         ListFormat::Table => table(&found).into_iter().for_each(output::line),
         ListFormat::Name => found.iter().for_each(|one| output::line(&one.name)),
@@ -128,7 +133,7 @@ fn left(one: &Transfer) -> String {
 }
 
 async fn describe(client: &kube::Client, namespace: &str, options: &VolumeDescribe) -> anyhow::Result<Outcome> {
-    let found = choose(client, namespace, &options.chosen).await?;
+    let found = choose(client, namespace, &options.selection).await?;
     if let Some(format) = options.output {
         output::object(&found, format)?;
         return Ok(Outcome::Success);
@@ -183,7 +188,7 @@ fn page(one: &Transfer) -> Vec<String> {
 async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) -> anyhow::Result<Outcome> {
     let backups: Api<PodVolumeBackup> = Api::namespaced(client.clone(), namespace);
     let restores: Api<PodVolumeRestore> = Api::namespaced(client.clone(), namespace);
-    let changed = |changed: Result<(), watcher::Error>| changed.err().map(|error| error.to_string());
+    let changed = |changed: Result<(), watcher::Error>| changed.err().map(|error| error_text(&error));
     let mut news = futures::stream::select(
         watcher(backups, watcher::Config::default())
             .default_backoff()
@@ -194,21 +199,21 @@ async fn watch(client: &kube::Client, namespace: &str, options: &VolumeWatch) ->
             .map(move |event| changed(event.map(|_| ())))
             .boxed(),
     );
-    let mut picture = Picture::new();
+    let mut picture = ProgressDisplay::new();
     loop {
-        let found = choose(client, namespace, &options.chosen).await?;
+        let found = choose(client, namespace, &options.selection).await?;
         if found.iter().all(Transfer::is_ended) {
-            picture.wipe();
+            picture.clear();
             table(&found).into_iter().for_each(output::line);
             return Ok(outcome(&found));
         }
         let (tree, _tasks) = tree(&found);
-        picture.show(&view::rows_within(&tree.snapshot(), draw::most_rows()));
+        picture.show(&view::rows_within(&tree.snapshot(), draw::max_rows()));
         // Not every change is drawn: a burst of them is one picture.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let next = tokio::time::timeout(Duration::from_secs(2), news.next()).await;
         if let Ok(Some(Some(error))) = next {
-            tracing::warn!("watching: {error}; trying again");
+            tracing::warn!("watch failed, retrying: {error}");
         }
     }
 }
@@ -222,8 +227,7 @@ fn outcome(found: &[Transfer]) -> Outcome {
     }
 }
 
-/// The transfers as a tree of tasks, which is what can be drawn. The tasks have to be held meanwhile: one that nobody holds counts
-/// as interrupted.
+/// The transfers as a tree of tasks. The caller holds the tasks: a dropped task counts as interrupted.
 fn tree(found: &[Transfer]) -> (Operation, Vec<Task>) {
     let operation = Operation::new("volumes", Clock::system());
     let task = |one: &Transfer| {

@@ -6,7 +6,7 @@ use rustix::termios::tcgetwinsize;
 use crate::args::options::ObjectFormat;
 use crate::args::{Global, Why};
 use crate::exit::Outcome;
-use crate::{connect, observed, output};
+use crate::{connect, observation, output};
 
 /// What stands before a command.
 const NEXT: &str = "  next   ";
@@ -14,9 +14,9 @@ const NEXT: &str = "  next   ";
 /// Says why an operation is as it is, and what to do next.
 pub async fn run(global: &Global, options: Why) -> anyhow::Result<Outcome> {
     let client = connect::client(global).await?;
-    let gatherer = observed::gatherer(&client, global);
+    let gatherer = observation::gatherer(&client, global);
     let world = gatherer.read().await;
-    let object = observed::find(&world, &options.reference)?;
+    let object = observation::find(&world, &options.reference)?;
     let told = Overview::default().explain(object, &world);
     match options.output {
         Some(ObjectFormat::Json) => output::object(&told, ObjectFormat::Json)?,
@@ -72,7 +72,7 @@ pub fn outcome(verdict: Verdict) -> Outcome {
 pub fn text(told: &Explanation) -> Vec<String> {
     let mut lines = vec![told.headline.clone()];
     if told.causes.is_empty() && told.verdict == Verdict::Stuck {
-        lines.push("  cause  not known: nothing that can be read from here explains it".to_owned());
+        lines.push("  cause  unknown: no readable object explains it".to_owned());
         lines.extend(told.tree.stall.iter().map(|stall| format!("         {}: {}", stall.task, stall.message)));
     }
     for cause in &told.causes {
@@ -84,7 +84,7 @@ pub fn text(told: &Explanation) -> Vec<String> {
     if !told.unseen.is_empty() {
         let unseen: Vec<_> = told.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
         lines.push(String::new());
-        lines.push(format!("  Not looked at: {}", unseen.join(", ")));
+        lines.push(format!("  Not read: {}", unseen.join(", ")));
     }
     lines
 }
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn on_a_terminal_sentences_are_broken_between_words_and_commands_are_not() {
-        let cause = "  cause  node agents of velero are down, and nobody moves data";
-        let broken = ["  cause  node agents of velero are down,", "         and nobody moves data"];
+        let cause = "  cause  node agents of velero are down, and no data moves";
+        let broken = ["  cause  node agents of velero are down,", "         and no data moves"];
         assert_eq!(folded(cause, 42), broken);
-        assert_eq!(folded(cause, 0), [cause], "nobody knows how wide it is");
+        assert_eq!(folded(cause, 0), [cause], "the width is unknown");
         assert_eq!(folded("  next   kubectl -n velero get pods -o wide --watch", 40).len(), 1);
         let long = format!("         {}", "x".repeat(60));
         assert_eq!(folded(&long, 40), [long.as_str()], "a word stays whole");

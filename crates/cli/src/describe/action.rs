@@ -4,27 +4,28 @@ use serde_json::{Value, json};
 
 use super::page::Page;
 use crate::commands::get::age;
-use crate::subjects::Seen;
+use crate::subjects::Subject;
 
 /// What is known about it, for programs.
-pub fn facts(seen: &Seen) -> Value {
-    json!({ "name": seen.name(), "state": seen.phase(), "spec": seen.object["spec"], "status": seen.object["status"] })
+pub fn facts(subject: &Subject) -> Value {
+    json!({ "name": subject.name(), "state": subject.phase(), "spec": subject.object["spec"], "status": subject.object["status"] })
 }
 
 /// What is known about it, for people.
-pub fn text(seen: &Seen) -> Vec<String> {
+pub fn text(subject: &Subject) -> Vec<String> {
     let mut page = Page::default();
     page.section(|section| {
-        section.field("Name", seen.name());
-        section.some("Namespace", seen.text("/metadata/namespace"));
-        section.field("State", seen.phase());
-        section.some("Progress", seen.text("/status/progress/percentCompleted").map(|percent| format!("{percent}%")));
-        section.some("Running phase", seen.text("/status/progress/runningPhase").filter(|name| !name.is_empty()));
-        section.some("Error", seen.text("/status/error/message").filter(|message| !message.is_empty()));
-        section.some("Stalled", seen.text("/status/plimsoll/stalled/message"));
-        section.field("Age", age(seen.text("/metadata/creationTimestamp")));
+        section.field("Name", subject.name());
+        section.some("Namespace", subject.text("/metadata/namespace"));
+        section.field("State", subject.phase());
+        section
+            .some("Progress", subject.text("/status/progress/percentCompleted").map(|percent| format!("{percent}%")));
+        section.some("Running phase", subject.text("/status/progress/runningPhase").filter(|name| !name.is_empty()));
+        section.some("Error", subject.text("/status/error/message").filter(|message| !message.is_empty()));
+        section.some("Stalled", subject.text("/status/plimsoll/stalled/message"));
+        section.field("Age", age(subject.text("/metadata/creationTimestamp")));
     });
-    for action in seen.object.pointer("/status/actions").and_then(Value::as_array).into_iter().flatten() {
+    for action in subject.object.pointer("/status/actions").and_then(Value::as_array).into_iter().flatten() {
         page.section(|section| {
             let object = &action["object"];
             let word = |field: &str| object[field].as_str().unwrap_or_default();
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_nobody_has_counted_yet_are_not_shown_as_none() {
+    fn bytes_that_are_not_counted_yet_are_not_shown_as_zero() {
         let text = |progress: Value| phase_text(&json!({ "state": "running", "progress": progress }));
         assert_eq!(
             text(json!({ "progressPercent": "90.00", "estimatedUploadSizeB": 100 })),

@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::files::Files;
-use crate::args::names::Kind;
-use crate::plugin_work::PluginWork;
-use crate::subjects::Seen;
-use crate::transfers::Transfer;
+use crate::args::names::ResourceKind;
+use crate::plugin_transfer::PluginTransfer;
+use crate::subjects::Subject;
+use crate::transfer::Transfer;
 use crate::wait;
 
 /// What can be told. This is what `-o json` prints.
@@ -21,7 +21,7 @@ use crate::wait;
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
     #[serde(serialize_with = "word")]
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub name: String,
     pub namespace: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -66,7 +66,7 @@ pub struct Facts {
     pub transfers: Vec<Transfer>,
     /// Snapshots of plugins, or volumes made from them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub plugin_work: Vec<PluginWork>,
+    pub plugin_transfer: Vec<PluginTransfer>,
     pub hooks_attempted: u64,
     pub hooks_failed: u64,
     /// Where the live numbers come from: `operation` (ours) or `subject` (its own fields only).
@@ -121,45 +121,45 @@ impl Facts {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-fn word<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
+fn word<S: serde::Serializer>(kind: &ResourceKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.word())
 }
 
 /// The facts about one of them.
-pub fn facts(seen: &Seen, files: Files) -> Facts {
-    let text = |pointer: &str| seen.text(pointer).map(str::to_owned);
-    let operation = seen.operation.as_ref().and_then(|operation| operation.status.clone());
-    let running = seen.outcome().is_none();
+pub fn facts(subject: &Subject, files: Files) -> Facts {
+    let text = |pointer: &str| subject.text(pointer).map(str::to_owned);
+    let operation = subject.operation.as_ref().and_then(|operation| operation.status.clone());
+    let running = subject.outcome().is_none();
     Facts {
-        kind: seen.kind,
-        name: seen.name().to_owned(),
+        kind: subject.kind,
+        name: subject.name().to_owned(),
         namespace: text("/metadata/namespace").unwrap_or_default(),
-        labels: seen.map("/metadata/labels"),
-        annotations: seen.map("/metadata/annotations"),
-        phase: seen.phase().to_owned(),
-        queue_position: seen.object.pointer("/status/queuePosition").and_then(Value::as_u64),
+        labels: subject.map("/metadata/labels"),
+        annotations: subject.map("/metadata/annotations"),
+        phase: subject.phase().to_owned(),
+        queue_position: subject.object.pointer("/status/queuePosition").and_then(Value::as_u64),
         failure_reason: text("/status/failureReason"),
-        validation_errors: seen.texts("/status/validationErrors"),
-        spec: seen.object.get("spec").cloned().unwrap_or_default(),
-        progress: progress(seen, running, files.backup_items),
+        validation_errors: subject.texts("/status/validationErrors"),
+        spec: subject.object.get("spec").cloned().unwrap_or_default(),
+        progress: progress(subject, running, files.backup_items),
         format_version: text("/status/formatVersion"),
         started: text("/status/startTimestamp"),
         completed: text("/status/completionTimestamp"),
         expires: text("/status/expiration"),
-        errors: seen.number("/status/errors"),
-        warnings: seen.number("/status/warnings"),
+        errors: subject.number("/status/errors"),
+        warnings: subject.number("/status/warnings"),
         results: files.results,
         reasons: operation.as_ref().map(|status| status.reasons.clone()).unwrap_or_default(),
         namespaces: files.items.as_ref().map(by_namespace).unwrap_or_default(),
         items: files.items,
         volumes: files.volumes,
         transfers: files.transfers,
-        plugin_work: files.plugin_work,
-        hooks_attempted: seen.number("/status/hookStatus/hooksAttempted"),
-        hooks_failed: seen.number("/status/hookStatus/hooksFailed"),
+        plugin_transfer: files.plugin_transfer,
+        hooks_attempted: subject.number("/status/hookStatus/hooksAttempted"),
+        hooks_failed: subject.number("/status/hookStatus/hooksFailed"),
         source: if operation.is_some() { "operation" } else { "subject" },
         attempt: operation.as_ref().and_then(|status| status.attempt),
-        tasks: if running && seen.tree().is_some() { wait::rows(seen) } else { Vec::new() },
+        tasks: if running && subject.tree().is_some() { wait::rows(subject) } else { Vec::new() },
         stages: operation
             .map(|status| status.stages.iter().filter_map(|stage| serde_json::to_value(stage).ok()).collect())
             .unwrap_or_default(),
@@ -167,12 +167,12 @@ pub fn facts(seen: &Seen, files: Files) -> Facts {
     }
 }
 
-fn progress(seen: &Seen, running: bool, backup_items: Option<u64>) -> Progress {
-    let items = seen.items();
-    let live = |pointer: &str| seen.object.pointer(pointer).filter(|value| running && !value.is_null()).cloned();
+fn progress(subject: &Subject, running: bool, backup_items: Option<u64>) -> Progress {
+    let items = subject.items();
+    let live = |pointer: &str| subject.object.pointer(pointer).filter(|value| running && !value.is_null()).cloned();
     let total = items.total.value();
     Progress {
-        percent: seen.text("/status/plimsoll/percent").map(str::to_owned),
+        percent: subject.text("/status/plimsoll/percent").map(str::to_owned),
         total_items: total,
         done: items.done,
         skipped: items.skipped,

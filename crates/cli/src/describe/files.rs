@@ -12,16 +12,17 @@ use plimsoll_progress::Task;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::PATIENCE;
-use crate::args::names::{Kind, Reference};
+use super::URL_TIMEOUT;
+use crate::args::names::{Reference, ResourceKind};
 use crate::args::options::DescribeOptions;
-use crate::plugin_work::{self, PluginWork};
-use crate::remote::{Missing, Remote};
-use crate::subjects::{self, Seen};
-use crate::transfers::{self, Of, Transfer};
+use crate::errors;
+use crate::plugin_transfer::{self, PluginTransfer};
+use crate::remote::{MissingFile, Remote};
+use crate::subjects::{self, Subject};
+use crate::transfer::{self, Transfer, TransferFilter};
 
 /// Nothing that one would want described is larger than this.
-const LARGEST: u64 = 1 << 30;
+const MAX_FILE_SIZE: u64 = 1 << 30;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ pub struct Files {
     /// Transfers of volume data.
     pub transfers: Vec<Transfer>,
     /// What plugins do for it.
-    pub plugin_work: Vec<PluginWork>,
+    pub plugin_transfer: Vec<PluginTransfer>,
     /// Items of the backup that a restore is from.
     pub backup_items: Option<u64>,
     /// What could not be had.
@@ -43,33 +44,43 @@ pub struct Files {
 }
 
 /// Fetches what this description needs, all at once.
-pub async fn gather(client: &Client, namespace: &str, seen: &Seen, options: &DescribeOptions, task: Task) -> Files {
-    let mut files = Files { backup_items: backup_items(client, namespace, seen).await, ..Files::default() };
-    let of = if seen.kind == Kind::Restore { Of::Restore(seen.name()) } else { Of::Backup(seen.name()) };
-    match transfers::list(client, namespace, of).await {
+pub async fn gather(
+    client: &Client,
+    namespace: &str,
+    subject: &Subject,
+    options: &DescribeOptions,
+    task: Task,
+) -> Files {
+    let mut files = Files { backup_items: backup_items(client, namespace, subject).await, ..Files::default() };
+    let of = if subject.kind == ResourceKind::Restore {
+        TransferFilter::Restore(subject.name())
+    } else {
+        TransferFilter::Backup(subject.name())
+    };
+    match transfer::list_pod_volumes(client, namespace, of).await {
         Ok(found) => files.transfers = found,
-        Err(error) => files.notes.push(format!("{error:#}")),
+        Err(error) => files.notes.push(errors::cause_text(&error)),
     }
-    match transfers::moved(client, namespace, of).await {
+    match transfer::list_data_movements(client, namespace, of).await {
         Ok(found) => files.transfers.extend(found),
-        Err(error) => files.notes.push(format!("{error:#}")),
+        Err(error) => files.notes.push(errors::cause_text(&error)),
     }
-    match plugin_work::list(client, namespace, of).await {
-        Ok(found) => files.plugin_work = found,
-        Err(error) => files.notes.push(format!("{error:#}")),
+    match plugin_transfer::list(client, namespace, of).await {
+        Ok(found) => files.plugin_transfer = found,
+        Err(error) => files.notes.push(errors::cause_text(&error)),
     }
-    if seen.outcome().is_none() || seen.phase() == "FailedValidation" {
+    if subject.outcome().is_none() || subject.phase() == "FailedValidation" {
         return files;
     }
-    let has_messages = seen.number("/status/errors") + seen.number("/status/warnings") > 0;
+    let has_messages = subject.number("/status/errors") + subject.number("/status/warnings") > 0;
     if !has_messages && !options.details {
         return files;
     }
-    let remote = match Remote::of(client, namespace, &seen.reference(), &options.trust, PATIENCE).await {
+    let remote = match Remote::of(client, namespace, &subject.reference(), &options.tls, URL_TIMEOUT).await {
         Ok(remote) => remote,
-        Err(error) => return Files { notes: vec![format!("{error:#}")], ..files },
+        Err(error) => return Files { notes: vec![errors::cause_text(&error)], ..files },
     };
-    let (results, list, volumes) = names(seen.kind);
+    let (results, list, volumes) = names(subject.kind);
     let (results, list, volumes) = tokio::join!(
         wanted(has_messages, read::<Results>(&remote, &results, &task)),
         wanted(options.details, read::<BTreeMap<String, Vec<String>>>(&remote, &list, &task)),
@@ -90,7 +101,7 @@ impl Files {
         match answer {
             Some(Ok(found)) => found,
             Some(Err(error)) => {
-                self.notes.push(format!("{what} cannot be read: {error:#}"));
+                self.notes.push(format!("cannot read {what}: {}", errors::cause_text(&error)));
                 None
             }
             None => None,
@@ -98,10 +109,10 @@ impl Files {
     }
 }
 
-fn names(kind: Kind) -> (DownloadTargetKind, DownloadTargetKind, DownloadTargetKind) {
+fn names(kind: ResourceKind) -> (DownloadTargetKind, DownloadTargetKind, DownloadTargetKind) {
     use DownloadTargetKind as File;
     match kind {
-        Kind::Restore => (File::RestoreResults, File::RestoreResourceList, File::RestoreVolumeInfo),
+        ResourceKind::Restore => (File::RestoreResults, File::RestoreResourceList, File::RestoreVolumeInfo),
         _ => (File::BackupResults, File::BackupResourceList, File::BackupVolumeInfos),
     }
 }
@@ -120,15 +131,15 @@ async fn read<T: DeserializeOwned>(
         })
         .await;
     match fetched {
-        Err(error) if error.is::<Missing>() => Ok(None),
+        Err(error) if error.is::<MissingFile>() => Ok(None),
         Err(error) => Err(error),
-        Ok(_) => Ok(Some(serde_json::from_reader(MultiGzDecoder::new(packed.as_slice()).take(LARGEST))?)),
+        Ok(_) => Ok(Some(serde_json::from_reader(MultiGzDecoder::new(packed.as_slice()).take(MAX_FILE_SIZE))?)),
     }
 }
 
 /// How many items the backup of a restore holds.
-async fn backup_items(client: &Client, namespace: &str, seen: &Seen) -> Option<u64> {
-    let name = seen.text("/spec/backupName").filter(|_| seen.kind == Kind::Restore)?.to_owned();
-    let backup = subjects::read(client, namespace, &Reference { kind: Kind::Backup, name }).await.ok()?;
+async fn backup_items(client: &Client, namespace: &str, subject: &Subject) -> Option<u64> {
+    let name = subject.text("/spec/backupName").filter(|_| subject.kind == ResourceKind::Restore)?.to_owned();
+    let backup = subjects::read(client, namespace, &Reference { kind: ResourceKind::Backup, name }).await.ok()?;
     backup.object.pointer("/status/progress/itemsBackedUp").and_then(Value::as_u64)
 }

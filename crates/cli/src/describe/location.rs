@@ -6,57 +6,63 @@ use serde_json::{Value, json};
 
 use super::page::Page;
 use super::subject::{identity, time};
-use crate::args::names::{Kind, Targets};
+use crate::args::names::{ResourceKind, Targets};
 use crate::output;
-use crate::subjects::{self, Seen};
+use crate::subjects::{self, Subject};
 
 /// How many backups are known to be there.
 pub async fn backups(client: &Client, namespace: &str, name: &str) -> anyhow::Result<usize> {
-    let all = Targets { kind: Kind::Backup, names: Vec::new() };
+    let all = Targets { kind: ResourceKind::Backup, names: Vec::new() };
     let mine = format!("{}={}", labels::STORAGE_LOCATION, labels::valid_name(name));
     Ok(subjects::list(client, namespace, &all, Some(&mine)).await?.len())
 }
 
 /// As JSON.
-pub fn facts(seen: &Seen, backups: usize) -> Value {
+pub fn facts(subject: &Subject, backups: usize) -> Value {
     json!({
-        "kind": seen.kind.word(),
-        "name": seen.name(),
-        "namespace": seen.text("/metadata/namespace"),
-        "labels": seen.map("/metadata/labels"),
-        "annotations": seen.map("/metadata/annotations"),
-        "phase": seen.text("/status/phase").unwrap_or("Unknown"),
-        "message": seen.text("/status/message"),
-        "spec": seen.object.get("spec"),
-        "lastValidated": seen.text("/status/lastValidationTime"),
-        "lastSynced": seen.text("/status/lastSyncedTime"),
+        "kind": subject.kind.word(),
+        "name": subject.name(),
+        "namespace": subject.text("/metadata/namespace"),
+        "labels": subject.map("/metadata/labels"),
+        "annotations": subject.map("/metadata/annotations"),
+        "phase": subject.text("/status/phase").unwrap_or("Unknown"),
+        "message": subject.text("/status/message"),
+        "spec": subject.object.get("spec"),
+        "lastValidated": subject.text("/status/lastValidationTime"),
+        "lastSynced": subject.text("/status/lastSyncedTime"),
         "backups": backups,
     })
 }
 
 /// As text.
-pub fn text(seen: &Seen, backups: usize) -> Vec<String> {
+pub fn text(subject: &Subject, backups: usize) -> Vec<String> {
     let mut page = Page::default();
     page.section(|section| {
-        let (labels, annotations) = (seen.map("/metadata/labels"), seen.map("/metadata/annotations"));
-        identity(section, seen.name(), seen.text("/metadata/namespace").unwrap_or_default(), &labels, &annotations);
+        let (labels, annotations) = (subject.map("/metadata/labels"), subject.map("/metadata/annotations"));
+        identity(
+            section,
+            subject.name(),
+            subject.text("/metadata/namespace").unwrap_or_default(),
+            &labels,
+            &annotations,
+        );
     });
     page.section(|section| {
-        section.field("Phase", seen.text("/status/phase").unwrap_or("Unknown (nobody has looked at it yet)"));
-        section.some("Message", seen.text("/status/message"));
+        section.field("Phase", subject.text("/status/phase").unwrap_or("Unknown (not validated yet)"));
+        section.some("Message", subject.text("/status/message"));
     });
     page.section(|section| {
-        section.some("Provider", seen.text("/spec/provider"));
-        section.some("Bucket", seen.text("/spec/objectStorage/bucket"));
-        section.some("Prefix", seen.text("/spec/objectStorage/prefix"));
-        let config = seen.map("/spec/config");
+        section.some("Provider", subject.text("/spec/provider"));
+        section.some("Bucket", subject.text("/spec/objectStorage/bucket"));
+        section.some("Prefix", subject.text("/spec/objectStorage/prefix"));
+        let config = subject.map("/spec/config");
         section.field("Config", if config.is_empty() { "<none>".into() } else { output::pairs(&config, "\n") });
-        section.field("Credential", credential(seen));
-        section.field("Access Mode", seen.text("/spec/accessMode").unwrap_or("ReadWrite"));
-        section.field("Default", seen.object.pointer("/spec/default").and_then(Value::as_bool).unwrap_or(false));
+        section.field("Credential", credential(subject));
+        section.field("Access Mode", subject.text("/spec/accessMode").unwrap_or("ReadWrite"));
+        section.field("Default", subject.object.pointer("/spec/default").and_then(Value::as_bool).unwrap_or(false));
     });
     page.section(|section| {
-        let moment = |pointer: &str| seen.text(pointer).map_or_else(|| "<never>".to_owned(), time);
+        let moment = |pointer: &str| subject.text(pointer).map_or_else(|| "<never>".to_owned(), time);
         section.field("Last Validated", moment("/status/lastValidationTime"));
         section.field("Last Synced", moment("/status/lastSyncedTime"));
         section.field("Backups", backups);
@@ -65,8 +71,8 @@ pub fn text(seen: &Seen, backups: usize) -> Vec<String> {
 }
 
 /// Where it is, never what it is.
-fn credential(seen: &Seen) -> String {
-    match (seen.text("/spec/credential/name"), seen.text("/spec/credential/key")) {
+fn credential(subject: &Subject) -> String {
+    match (subject.text("/spec/credential/name"), subject.text("/spec/credential/key")) {
         (Some(name), Some(key)) => format!("secret {name}, key {key}"),
         _ => "<default>".into(),
     }

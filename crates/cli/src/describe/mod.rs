@@ -17,35 +17,36 @@ use plimsoll_progress::{Clock, Operation};
 use serde_json::Value;
 
 use crate::args::Global;
-use crate::args::names::{Kind, Targets};
+use crate::args::names::{ResourceKind, Targets};
 use crate::args::options::DescribeOptions;
-use crate::exit::{Outcome, Usage};
-use crate::picture::Picture;
-use crate::subjects::{self, Seen};
+use crate::errors::UsageError;
+use crate::exit::Outcome;
+use crate::progress_display::ProgressDisplay;
+use crate::subjects::{self, Subject};
 use crate::{connect, output};
 
-/// How long the server has to make links to files that a description would be better with.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the server may take to sign the URLs of optional files.
+const URL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tells everything about what was chosen.
 pub async fn run(global: &Global, targets: &Targets, options: &DescribeOptions) -> anyhow::Result<Outcome> {
-    if targets.kind == Kind::Operation {
-        bail!(Usage("describe the backup or restore: its operation is part of that".into()));
+    if targets.kind == ResourceKind::Operation {
+        bail!(UsageError("describe the backup or restore instead; it includes the operation".into()));
     }
     let client = connect::client(global).await?;
     let mut chosen = subjects::list(&client, &global.namespace, targets, options.selector.as_deref()).await?;
     if targets.names.is_empty() {
         // A list comes without the operations.
-        for seen in &mut chosen {
-            *seen = subjects::read(&client, &global.namespace, &seen.reference()).await?;
+        for subject in &mut chosen {
+            *subject = subjects::read(&client, &global.namespace, &subject.reference()).await?;
         }
     }
     if chosen.is_empty() {
-        output::line(format!("there are no such {}s", targets.kind.word()));
+        output::line(format!("no {}s found", targets.kind.word()));
     }
     let mut described = Vec::new();
-    for seen in &chosen {
-        described.push(Box::pin(describe(&client, &global.namespace, seen, options)).await?);
+    for subject in &chosen {
+        described.push(Box::pin(describe(&client, &global.namespace, subject, options)).await?);
     }
     match (options.output, described.as_slice()) {
         (Some(format), [(facts, _)]) => output::object(facts, format)?,
@@ -68,24 +69,24 @@ fn print(all: &[(Value, Vec<String>)]) {
 async fn describe(
     client: &Client,
     namespace: &str,
-    seen: &Seen,
+    subject: &Subject,
     options: &DescribeOptions,
 ) -> anyhow::Result<(Value, Vec<String>)> {
-    match seen.kind {
-        Kind::Schedule => {
-            let backups = schedule::backups(client, namespace, seen.name()).await?;
-            Ok((schedule::facts(seen, &backups), schedule::text(seen, &backups)))
+    match subject.kind {
+        ResourceKind::Schedule => {
+            let backups = schedule::backups(client, namespace, subject.name()).await?;
+            Ok((schedule::facts(subject, &backups), schedule::text(subject, &backups)))
         }
-        Kind::Action => Ok((action::facts(seen), action::text(seen))),
-        Kind::Location => {
-            let backups = location::backups(client, namespace, seen.name()).await?;
-            Ok((location::facts(seen, backups), location::text(seen, backups)))
+        ResourceKind::Action => Ok((action::facts(subject), action::text(subject))),
+        ResourceKind::Location => {
+            let backups = location::backups(client, namespace, subject.name()).await?;
+            Ok((location::facts(subject, backups), location::text(subject, backups)))
         }
         _ => {
-            let operation = Operation::new(format!("reading about {}", seen.reference()), Clock::system());
-            let gather = Box::pin(files::gather(client, namespace, seen, options, operation.root()));
-            let files = Picture::on_terminal_only().of(&operation, gather).await;
-            let facts = facts::facts(seen, files);
+            let operation = Operation::new(format!("describe {}", subject.reference()), Clock::system());
+            let gather = Box::pin(files::gather(client, namespace, subject, options, operation.root()));
+            let files = ProgressDisplay::on_terminal_only().show_while(&operation, gather).await;
+            let facts = facts::facts(subject, files);
             Ok((serde_json::to_value(&facts)?, subject::text(&facts, options.details)))
         }
     }

@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::facts::Facts;
 use super::filters::{Spec, backup_settings, hooks, selection};
 use super::page::{Page, Section};
-use crate::args::names::Kind;
-use crate::transfers::{Transfer, groups};
+use crate::args::names::ResourceKind;
+use crate::transfer::{Transfer, groups};
 use crate::{draw, output};
 
 /// Without --details, so many messages of one place are printed.
-const SHOWN_MESSAGES: usize = 10;
+const MAX_MESSAGES: usize = 10;
 
 /// All lines.
 pub fn text(facts: &Facts, details: bool) -> Vec<String> {
@@ -43,7 +43,7 @@ pub fn text(facts: &Facts, details: bool) -> Vec<String> {
     page.section(|section| items(section, facts));
     page.section(|section| volumes(section, facts, details));
     page.section(|section| transfers(section, facts, details));
-    page.section(|section| plugin_work(section, facts, details));
+    page.section(|section| plugin_transfer(section, facts, details));
     page.section(|section| {
         section.field("HooksAttempted", facts.hooks_attempted);
         section.field("HooksFailed", facts.hooks_failed);
@@ -72,7 +72,7 @@ fn phase(section: &mut Section, facts: &Facts) {
     section.some("Queue position", facts.queue_position);
     section.some("Failure reason", facts.failure_reason.as_deref());
     if let Some(attempt) = facts.attempt.filter(|attempt| *attempt > 1) {
-        section.field("Attempts", format!("{attempt} (taken over from servers that went away)"));
+        section.field("Attempts", format!("{attempt} (resumed after a change of leader)"));
     }
     section.block("Validation errors", facts.validation_errors.iter().cloned());
 }
@@ -115,7 +115,7 @@ fn group(section: &mut Section, depth: usize, name: &str, texts: &[String], deta
         return;
     }
     section.line_at(depth, format!("{name}: {}", texts.len()));
-    let shown = if details { texts.len() } else { SHOWN_MESSAGES };
+    let shown = if details { texts.len() } else { MAX_MESSAGES };
     texts.iter().take(shown).for_each(|text| section.line_at(depth + 1, text.clone()));
     if texts.len() > shown {
         section.line_at(depth + 1, format!("... and {} more (--details shows all)", texts.len() - shown));
@@ -124,7 +124,7 @@ fn group(section: &mut Section, depth: usize, name: &str, texts: &[String], deta
 
 fn settings(page: &mut Page, facts: &Facts) {
     let spec = Spec(&facts.spec);
-    if facts.kind == Kind::Backup {
+    if facts.kind == ResourceKind::Backup {
         selection(page, &spec, "*");
         backup_settings(page, &spec);
         page.section(|section| section.some("Backup Format Version", facts.format_version.as_deref()));
@@ -211,7 +211,7 @@ fn items(section: &mut Section, facts: &Facts) {
 
 /// Names only: how far each is comes with the transfers themselves.
 fn volumes(section: &mut Section, facts: &Facts, details: bool) {
-    let label = if facts.kind == Kind::Backup { "Backup Volumes" } else { "Restore Volumes" };
+    let label = if facts.kind == ResourceKind::Backup { "Backup Volumes" } else { "Restore Volumes" };
     match &facts.volumes {
         Some(volumes) if !volumes.is_empty() => section.block(label, volumes.iter().map(volume_line)),
         _ if details => section.field(label, "<none included>"),
@@ -221,15 +221,16 @@ fn volumes(section: &mut Section, facts: &Facts, details: bool) {
 
 /// By mover and phase, as Velero groups them. What runs is always shown; what does not, only with --details.
 fn transfers(section: &mut Section, facts: &Facts, details: bool) {
-    let mut movers: Vec<_> = facts.transfers.iter().map(|one| (one.is_moved(), one.uploader.as_str())).collect();
+    let mut movers: Vec<_> =
+        facts.transfers.iter().map(|one| (one.is_data_movement(), one.uploader.as_str())).collect();
     movers.sort_unstable();
     movers.dedup();
     for (moved, mover) in movers {
-        let of_it = |one: &&Transfer| (one.is_moved(), one.uploader.as_str()) == (moved, mover);
+        let of_it = |one: &&Transfer| (one.is_data_movement(), one.uploader.as_str()) == (moved, mover);
         let members: Vec<_> = facts.transfers.iter().filter(of_it).cloned().collect();
         let heading = match facts.kind {
             _ if moved => format!("Snapshot Data Movement - {mover}"),
-            Kind::Backup => format!("Pod Volume Backups - {mover}"),
+            ResourceKind::Backup => format!("Pod Volume Backups - {mover}"),
             _ => format!("{mover} Restores"),
         };
         section.line_at(0, if details { format!("{heading}:") } else { format!("{heading} (--details shows all):") });
@@ -245,13 +246,13 @@ fn transfers(section: &mut Section, facts: &Facts, details: bool) {
 }
 
 /// Each with how far it is: there is no other place that shows it.
-fn plugin_work(section: &mut Section, facts: &Facts, details: bool) {
-    if facts.plugin_work.is_empty() {
+fn plugin_transfer(section: &mut Section, facts: &Facts, details: bool) {
+    if facts.plugin_transfer.is_empty() {
         return;
     }
-    let heading = if facts.kind == Kind::Backup { "Plugin Snapshots" } else { "Volumes from Plugin Snapshots" };
+    let heading = if facts.kind == ResourceKind::Backup { "Plugin Snapshots" } else { "Volumes from Plugin Snapshots" };
     section.line_at(0, format!("{heading}:"));
-    for work in &facts.plugin_work {
+    for work in &facts.plugin_transfer {
         section.line_at(1, work.line());
         if details {
             work.details().into_iter().for_each(|line| section.line_at(2, line));
@@ -268,7 +269,7 @@ fn volume_line(volume: &Value) -> String {
     format!("{claim} ({})", parts.join(", "))
 }
 
-/// Size and readiness of a snapshot, whoever has it.
+/// Size and readiness of a snapshot.
 fn snapshot_parts(volume: &Value) -> Vec<String> {
     let kinds = ["csiSnapshotInfo", "snapshotDataMovementInfo", "nativeSnapshotInfo"];
     let Some(info) = kinds.into_iter().find_map(|kind| volume.get(kind).filter(|info| info.is_object())) else {

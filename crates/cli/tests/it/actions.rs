@@ -488,7 +488,10 @@ async fn files_are_backed_up_restored_and_deleted_by_a_blueprint() {
     files_come_back(&home, &bucket, &volume).await;
     let refused =
         home.command(&["action", "create", "--action", "restore", "--from", "nothing"]).output().await.unwrap();
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no ActionSet nothing"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("actionsets.cr.kanister.io \"nothing\" not found"),
+        "{refused:?}"
+    );
 }
 
 /// The directory of a claim of the embedded cluster.
@@ -584,5 +587,8 @@ async fn uninstalling_lets_go_of_everything_that_is_held_in_our_name() {
     }
     let uninstalled = home.command(&["uninstall", "--confirm", "--crds"]).output().await.unwrap();
     assert!(uninstalled.status.success(), "{uninstalled:?}");
-    assert!(String::from_utf8_lossy(&uninstalled.stdout).contains("ActionSet set is released"), "{uninstalled:?}");
+    assert!(
+        String::from_utf8_lossy(&uninstalled.stdout).contains("ActionSet set: finalizer removed"),
+        "{uninstalled:?}"
+    );
 }

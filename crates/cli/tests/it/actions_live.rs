@@ -175,12 +175,12 @@ async fn the_flags_of_kanctl_create_actionset_mean_here_what_they_mean_there() {
     assert_eq!(spaces["spec"]["actions"].as_array().unwrap().len(), 1);
     assert_eq!(spaces["spec"]["actions"][0]["object"], itself);
     let refused = [
-        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "deploymentconfig"], "cannot list deploymentconfigs"),
-        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "pvc"], "nothing has the labels"),
+        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "deploymentconfig"], "Error from server (NotFound)"),
+        (vec!["-a", "backup", "-b", "bp", "-l", "app=shop", "-k", "pvc"], "no object matches selector"),
         (vec!["-a", "backup", "-b", "bp", "-d", "web"], "NAMESPACE/NAME"),
-        (vec!["-a", "backup", "-b", "bp"], "say what to act on"),
-        (vec!["-b", "bp", "-d", "shop/web"], "say which action"),
-        (vec!["-a", "backup", "-d", "shop/web"], "say which blueprint"),
+        (vec!["-a", "backup", "-b", "bp"], "no target: pass"),
+        (vec!["-b", "bp", "-d", "shop/web"], "--action is required"),
+        (vec!["-a", "backup", "-d", "shop/web"], "--blueprint is required"),
     ];
     for (arguments, expected) in refused {
         let error = dry_run(&home, &arguments).await.unwrap_err();
@@ -224,7 +224,7 @@ async fn a_child_takes_over_what_is_not_said(home: &Home<'_>) {
     make(home, "ActionSet", "parent", json!({ "spec": { "actions": [action] }, "status": { "state": "running" } }))
         .await;
     let error = dry_run(home, &["-a", "restore", "-f", "parent"]).await.unwrap_err();
-    assert!(error.contains("ActionSet parent is running, not complete"), "{error}");
+    assert!(error.contains("ActionSet parent is running; only a complete one"), "{error}");
     home.patch(
         "ActionSet",
         "parent",

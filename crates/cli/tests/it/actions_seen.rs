@@ -143,7 +143,7 @@ async fn the_end_of_a_log_that_is_longer_than_what_is_kept_is_printed_by_whoever
     let later = home.command(&["action", "logs", "set"]).output().await.unwrap();
     let kept = String::from_utf8_lossy(&later.stdout).into_owned();
     assert!(kept.contains("the end") && !kept.contains("the beginning") && kept.len() <= 256 << 10, "{}", kept.len());
-    assert!(String::from_utf8_lossy(&later.stderr).contains("before this are not kept"), "{later:?}");
+    assert!(String::from_utf8_lossy(&later.stderr).contains("bytes of this log were not kept"), "{later:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

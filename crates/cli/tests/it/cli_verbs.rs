@@ -33,7 +33,7 @@ async fn schedules_are_made_shown_paused_and_deleted() {
         said(&home, &[&create[..], &["--include-namespaces", "shop", "--annotations", "why=because"]].concat()).await;
     }
     let (code, _, err) = run(&home, &["schedule", "create", "daily", "--schedule", "@daily"]).await;
-    assert!(code == Some(1) && err.contains("exists already"), "{err}");
+    assert!(code == Some(1) && err.contains("(AlreadyExists): schedules.velero.io \"daily\" already exists"), "{err}");
     let text = said(&home, &["schedule", "get", "-l", "team=shop", "-L", "team"]).await;
     assert!(text.contains("daily") && text.contains("TEAM") && !text.contains("other"), "{text}");
     said(&home, &["schedule", "pause", "-l", "team=shop", "--skip-immediately", "true"]).await;
@@ -67,9 +67,9 @@ async fn a_backup_made_from_a_schedule_is_what_the_schedule_would_make() {
     assert!(text.contains("Backups:\n  daily-20"), "{text}");
     let (code, _, err) =
         run(&home, &["backup", "create", "--from-schedule", "daily", "--include-namespaces", "other"]).await;
-    assert!(code == Some(2) && err.contains("leave the filters"), "{err}");
+    assert!(code == Some(2) && err.contains("takes filters and settings from the schedule"), "{err}");
     let (code, _, err) = run(&home, &["backup", "create", "--from-schedule", "hourly"]).await;
-    assert!(code == Some(1) && err.contains("there is no schedule hourly"), "{err}");
+    assert!(code == Some(1) && err.contains("schedules.velero.io \"hourly\" not found"), "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

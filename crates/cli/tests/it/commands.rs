@@ -46,10 +46,10 @@ async fn mistakes_are_named_and_have_their_exit_codes() {
     let home = bed.home("home").await;
     let _server = home.server();
     let cases: [(&[&str], i32, &str); 7] = [
-        (&["describe", "backup/none"], 1, "there is no backup none in namespace home"),
-        (&["cancel", "backup/none"], 1, "there is no backup none"),
-        (&["describe", "pod/x"], 2, "\"pod\" is not a kind: write backup, restore"),
-        (&["backup", "create", "x", "-l", "a in (b"], 1, "selector"),
+        (&["describe", "backup/none"], 1, "(NotFound): backups.velero.io \"none\" not found\nhint: "),
+        (&["cancel", "backup/none"], 1, "backups.velero.io \"none\" not found"),
+        (&["describe", "pod/x"], 2, "unknown kind \"pod\": want backup, restore"),
+        (&["backup", "create", "x", "-l", "a in (b"], 2, "invalid selector"),
         (&["backup", "create", "x", "--ttl", "soon"], 2, "ttl"),
         (&["restore", "create", "--from-backup", "none", "--wait"], 6, "there is no backup none"),
         (&["backup", "create", "y", "--storage-location", "nowhere", "--wait"], 6, "nowhere"),

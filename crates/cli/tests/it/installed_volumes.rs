@@ -221,7 +221,7 @@ async fn a_volume_comes_back_by_way_of_the_program_restic_and_a_bucket() {
     let shop = bed.ns("shop");
     create_namespace(&bed.client, &shop).await;
     let before = fill(&bed.client, &shop, json!({ "emptyDir": {} })).await;
-    let wanted = ["--server-argument=--volume-mover=restic"];
+    let wanted = ["--server-argument=--uploader-type=restic"];
     let ours = PlimsollInPods::install(cluster, program(), store.endpoint(), "restic", &wanted).await.unwrap();
     let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };
     expect(&ours, ours.cli(backup_of("first", &shop)));

@@ -151,11 +151,11 @@ actions:
     assert_eq!(output.status.code(), Some(6), "{said}");
     for part in [
         "warning: action backup, phase dump, argument command: .Profile puts a credential",
-        "blueprint good can be run: 0 errors, 1 warnings",
+        "blueprint good is valid: 0 errors, 1 warnings",
         "error: action backup, phase dump: KubeTask needs the argument command (MissingArgument)",
         "error: action backup, phase dump, argument image: template line:1: unclosed action (TemplateInvalid)",
         "argument podLabels: the value is null",
-        "blueprint bad cannot be run: 4 errors, 0 warnings",
+        "blueprint bad is invalid: 4 errors, 0 warnings",
     ] {
         assert!(said.contains(part), "{part:?} is not in\n{said}");
     }

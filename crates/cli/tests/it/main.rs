@@ -56,6 +56,7 @@ mod round_trip;
 mod schedule;
 mod stalled;
 mod sync;
+mod text;
 mod top_terminal;
 mod velero_cli;
 mod velero_restores;

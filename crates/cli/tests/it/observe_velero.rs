@@ -133,7 +133,7 @@ impl Scene {
 async fn an_operation_that_goes_well(scene: &Scene) {
     let empty = scene.run(&["top", "--once"]).await;
     let text = String::from_utf8_lossy(&empty.stdout);
-    assert!(text.contains("There are no backups"), "{empty:?}");
+    assert!(text.contains("No backups, restores or actions found"), "{empty:?}");
     scene
         .velero
         .cli(["backup", "create", "good", "--include-namespaces", &scene.shop, "--default-volumes-to-fs-backup"])
@@ -201,7 +201,7 @@ async fn the_dashboard_shows_the_same(scene: &Scene) {
     let mut ui = ui.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(ui.stdout.take().unwrap()).lines();
     let said = lines.next_line().await.unwrap().unwrap();
-    assert!(said.contains("as this kubeconfig sees it"), "{said}");
+    assert!(said.contains("read with this kubeconfig"), "{said}");
     let url = lines.next_line().await.unwrap().unwrap();
     let (base, token) = url.split_once("/#token=").unwrap();
     let told = overview(base, token).await;

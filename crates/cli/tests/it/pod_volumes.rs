@@ -28,7 +28,7 @@ pub fn server(home: &Home<'_>, mover: &str, more: &[&str]) -> Child {
 
 /// The same, with more environment.
 pub fn volume_server(home: &Home<'_>, mover: &str, more: &[&str], environment: &[(&str, &str)]) -> Child {
-    let arguments = ["--volume-mover", mover, "--restore-helper-program", env!("CARGO_BIN_EXE_plimsoll")];
+    let arguments = ["--uploader-type", mover, "--restore-helper-program", env!("CARGO_BIN_EXE_plimsoll")];
     let arguments = [&arguments, more].concat();
     let path = path();
     let environment = [&[("PATH", path.as_str())], environment].concat();

@@ -314,7 +314,7 @@ async fn an_old_orphan_is_forgotten_when_asked_and_everything_else_stays(bed: &B
     assert_eq!(snapshots(&home, MoverKind::BuiltIn).await.len(), 5, "it is somebody else's to remove");
     open_to("ReadWrite").await;
     let (well, text) = plimsoll(&home, &delete).await;
-    assert!(well && text.contains("1 orphans are forgotten"), "{text}");
+    assert!(well && text.contains("1 orphans deleted"), "{text}");
     let left = snapshots(&home, MoverKind::BuiltIn).await;
     assert!(!left.contains(&old), "{left:?}");
     assert!([&mine, &others, &nobodys, &old_and_known].into_iter().all(|kept| left.contains(kept)), "{left:?}");

@@ -173,7 +173,7 @@ async fn top_cancels_the_chosen_operation_and_only_after_a_yes() {
     terminal.press(&["c"]);
     terminal.shows("Cancel backup/second?").await;
     terminal.press(&["y"]);
-    terminal.shows("backup/second is asked to end").await;
+    terminal.shows("backup/second: cancellation requested").await;
     assert_eq!(cancelled("second").await, json!(true));
     assert_eq!(cancelled("first").await, Value::Null, "nobody asked for that");
 }
@@ -273,11 +273,11 @@ async fn waiting_says_why_nothing_happens_and_what_to_do_on_a_terminal_and_in_a_
     let said = async || tokio::fs::read_to_string(&note).await.unwrap_or_default();
     eventually("a pipe is told, too", async || {
         let said = said().await;
-        said.contains("stuck: neither Plimsoll nor Velero") && said.contains("next: kubectl get deployments -A")
+        said.contains("stalled: neither Plimsoll nor Velero") && said.contains("next: kubectl get deployments -A")
     })
     .await;
     assert_eq!(
-        said().await.matches("stuck: neither Plimsoll nor Velero").count(),
+        said().await.matches("stalled: neither Plimsoll nor Velero").count(),
         1,
         "it is said once: {}",
         said().await

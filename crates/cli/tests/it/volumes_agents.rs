@@ -26,7 +26,7 @@ async fn an_agent_beside_veleros_node_agents_looks_on_and_works_once_they_are_go
     let (application, home) = (Application::start(&bed, "shop", 100_000).await, bed.home("home").await);
     let node_agents: Api<DaemonSet> = Api::namespaced(bed.client.clone(), &home.namespace);
     start_node_agents(&node_agents).await;
-    let _server = server(&home, "built-in", &["--agent-silence", "3s"]);
+    let _server = server(&home, "built-in", &["--agent-heartbeat-timeout", "3s"]);
     let mut agent = agent(&home, &[], &[]);
     let words = "observing only: Velero (daemonset node-agent, which has a ready pod)";
     eventually("our agent says that it only looks on", async || agent_log(&home).contains(words)).await;

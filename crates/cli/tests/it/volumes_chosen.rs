@@ -55,7 +55,7 @@ async fn the_installer_tells_the_server_to_back_all_volumes_up_and_refuses_to_wi
     assert!(String::from_utf8_lossy(&argued.stdout).contains("\"--default-volumes-to-fs-backup=true\""));
     let alone = plimsoll().args(install).arg("--use-node-agent=false").output().await.unwrap();
     assert!(!alone.status.success());
-    assert!(String::from_utf8_lossy(&alone.stderr).contains("--default-volumes-to-fs-backup takes the agents"));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("--default-volumes-to-fs-backup needs the node agents"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

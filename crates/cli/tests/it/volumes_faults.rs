@@ -42,7 +42,7 @@ async fn a_missing_agent_a_missing_program_and_a_wrong_password_are_named() {
     let application = Application::start(&bed, "shop", 100_000).await;
     let home = bed.home("home").await;
     home.create_secret("velero-repo-credentials", "repository-password", "right").await;
-    let _server = server(&home, "kopia", &["--agent-silence", "3s"]);
+    let _server = server(&home, "kopia", &["--agent-heartbeat-timeout", "3s"]);
     fails(&home, &application, "alone", "NodeAgentMissing: no agent runs on node local").await;
     let failed = transfer(&home, "PodVolumeBackup", "data").await.unwrap();
     assert_eq!((phase(&failed), message(&failed)), ("Failed", "NodeAgentMissing: no agent runs on node local"));
@@ -66,7 +66,7 @@ async fn an_agent_that_falls_silent_is_named_and_does_not_hold_the_backup_up() {
     let bed = Bed::local_with_pods().await;
     let application = Application::start(&bed, "shop", 100_000).await;
     let home = bed.home("home").await;
-    let _server = server(&home, "built-in", &["--agent-silence", "3s"]);
+    let _server = server(&home, "built-in", &["--agent-heartbeat-timeout", "3s"]);
     let agent = agent(&home, &[], &[]);
     eventually("the agent says that it lives", async || agent_log(&home).contains("at work")).await;
     let process = Pid::from_raw(i32::try_from(agent.id().unwrap()).unwrap()).unwrap();
@@ -223,7 +223,7 @@ async fn a_container_that_cannot_wait_for_the_data_is_named_and_its_restore_does
     for (home, program) in [("missing", "/nowhere/plimsoll"), ("crashing", "/bin/false")] {
         let home = bed.home(home).await;
         let arguments =
-            ["--volume-mover", "built-in", "--restore-helper-program", program, "--resource-timeout", "15s"];
+            ["--uploader-type", "built-in", "--restore-helper-program", program, "--resource-timeout", "15s"];
         let search = path();
         let server = home.server_through(&bed.kubeconfig, &arguments, &[("PATH", search.as_str())]);
         let agent = agent(&home, &[], &[]);
@@ -259,7 +259,7 @@ fn helper(name: &str, text: &str) -> String {
 }
 
 fn server_with_helper(home: &Home<'_>, mover: &str, program: &str, timeout: &str) -> tokio::process::Child {
-    let arguments = ["--volume-mover", mover, "--restore-helper-program", program, "--resource-timeout", timeout];
+    let arguments = ["--uploader-type", mover, "--restore-helper-program", program, "--resource-timeout", timeout];
     let search = path();
     home.server_through(&home.bed.kubeconfig, &arguments, &[("PATH", search.as_str())])
 }

@@ -14,7 +14,7 @@ use crate::pod_volumes::{Application, path};
 /// A server behind a proxy, whose nodes have no agents: transfers stay as they are.
 fn server(home: &Home<'_>, proxy: &Proxy, more: &[&str]) -> Child {
     // It stays in office while it cannot be reached.
-    let patient = ["--volume-mover", "built-in", "--agent-silence", "10m", "--lease-duration", "2m"];
+    let patient = ["--uploader-type", "built-in", "--agent-heartbeat-timeout", "10m", "--lease-duration", "2m"];
     let arguments = [&patient, more].concat();
     home.server_through(proxy.kubeconfig().unwrap(), &arguments, &[("PATH", path().as_str())])
 }

@@ -181,7 +181,7 @@ fn environment(location: &Location, session: &Session, name: &str) -> Result<Vec
 fn azure(account: AzureAccount) -> Result<Vec<(&'static str, String)>> {
     if !matches!(account.identity, AzureIdentity::Machine) {
         let cause = "restic reads Azure keys and secrets from its environment only, where process listings show them: use the \
-                     built-in mover or kopia (--volume-mover), or a managed identity without credentials";
+                     built-in mover or kopia (--uploader-type), or a managed identity without credentials";
         return Err(MoverError::InvalidLocation { cause: cause.into() });
     }
     let mut variables = vec![("AZURE_ACCOUNT_NAME", account.name)];

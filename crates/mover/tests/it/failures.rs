@@ -62,7 +62,7 @@ fn a_restic_before_0_14_is_rejected_for_a_repository_of_version_2() {
         assert_eq!(error.reason(), "MoverProgramTooOld", "{work:?}: {error}");
         let (problem, advice) = ("restic 0.13.1 cannot read repository /", "install restic 0.14.0 or later");
         assert!(error.to_string().starts_with(problem) && error.to_string().contains(advice), "{error}");
-        assert!(error.to_string().contains("--volume-mover built-in"), "{error}");
+        assert!(error.to_string().contains("--uploader-type built-in"), "{error}");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_repository_of_version_1_can_be_restored_by_the_built_in_mover_but_not_writt
     let error = bed.try_back_up().unwrap_err();
     assert_eq!((error.reason(), error.is_retryable()), ("UnsupportedRepository", false), "{error}");
     let text = error.to_string();
-    assert!(text.contains("restic migrate upgrade_repo_v2") && text.contains("--volume-mover restic"), "{text}");
+    assert!(text.contains("restic migrate upgrade_repo_v2") && text.contains("--uploader-type restic"), "{text}");
     bed.restore(&snapshot);
     assert!(bed.target().join("a/large").exists());
 }

@@ -230,7 +230,7 @@ async fn pods(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let mut rows = vec![("velero", theirs)];
     for who in ["kopia", "built-in"] {
         store.create_bucket(who)?;
-        let wanted = format!("--server-argument=--volume-mover={who}");
+        let wanted = format!("--server-argument=--uploader-type={who}");
         let ours =
             PlimsollInPods::install(cluster, &arguments.plimsoll, store.endpoint(), who, &[wanted.as_str()]).await?;
         rows.push((who, load.measure(&client, ours.namespace(), who, |words| ours.cli(words)).await?));

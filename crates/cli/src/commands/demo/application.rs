@@ -14,7 +14,7 @@ use plimsoll_progress::{Clock, Meter, Operation, Task, Total, Unit};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 
 /// Its namespace.
 pub const APPLICATION: &str = "shop";
@@ -39,7 +39,7 @@ pub struct Application {
 
 /// What it was at some moment.
 #[derive(Debug, PartialEq)]
-pub struct Memory {
+pub struct ApplicationState {
     /// Every object, without what any new object gets of its own.
     pub objects: BTreeMap<String, Value>,
     /// The checksum of every file in the database's volume.
@@ -81,7 +81,7 @@ impl Application {
             tokio::try_join!(self.make_objects(objects, &settings), self.fill(bytes, &database))?;
             anyhow::Ok(())
         };
-        Picture::new().of(&operation, work).await
+        ProgressDisplay::new().show_while(&operation, work).await
     }
 
     async fn make_objects(&self, objects: u32, task: &Task) -> anyhow::Result<()> {
@@ -144,7 +144,7 @@ impl Application {
     }
 
     /// Everything of it.
-    pub async fn remember(&self) -> anyhow::Result<Memory> {
+    pub async fn state(&self) -> anyhow::Result<ApplicationState> {
         let mut objects = BTreeMap::new();
         for (group, kind) in KINDS {
             let own = self.api(group, kind).list(&ListParams::default()).await?.into_iter();
@@ -154,13 +154,13 @@ impl Application {
         }
         let volume = self.volume().await?.context("the database has no volume")?;
         let bytes = size(&volume.join("tables")) + size(&volume.join("log"));
-        Ok(Memory { objects, files: checksums(&volume).await?, bytes })
+        Ok(ApplicationState { objects, files: checksums(&volume).await?, bytes })
     }
 
     /// Deletes it, and waits until it is gone.
     pub async fn delete(&self) -> anyhow::Result<()> {
         let (namespaces, volume) = (self.api("", "Namespace"), self.volume().await?);
-        namespaces.delete(APPLICATION, &DeleteParams::default()).await.context("cannot delete the namespace")?;
+        namespaces.delete(APPLICATION, &DeleteParams::default()).await?;
         while namespaces.get_opt(APPLICATION).await?.is_some() || volume.as_ref().is_some_and(|volume| volume.exists())
         {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -169,7 +169,7 @@ impl Application {
     }
 }
 
-impl Memory {
+impl ApplicationState {
     /// Says what is missing, different or too much.
     pub fn compare(&self, after: &Self) -> anyhow::Result<()> {
         let missing: Vec<_> = self.objects.keys().filter(|name| !after.objects.contains_key(*name)).take(5).collect();

@@ -16,20 +16,20 @@ use crate::args::Global;
 use crate::args::install::{Install, Uploader};
 use crate::args::options::ObjectFormat;
 use crate::exit::Outcome;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 use crate::{connect, output};
 
 pub use self::objects::{PLUGINS, PLUGINS_DIRECTORY, SERVER_CONTAINER, all, object, removable};
 
-/// Whose fields these are, for the API server.
+/// The field manager of server-side apply.
 const MANAGER: &str = "plimsoll-install";
 
 /// The argument of servers, Velero's and ours, that has all volumes backed up by default.
 const ALL_VOLUMES: &str = "--default-volumes-to-fs-backup";
 
-/// What becomes of volumes where Velero's server had that argument and ours does not.
-const FEWER_VOLUMES: &str = "Velero's server here backs up the files of all volumes (--default-volumes-to-fs-backup). This one \
-    does not, unless a backup says so: install it with the same flag.";
+/// Printed where the Velero server has that argument and this one does not.
+const FEWER_VOLUMES: &str = "The Velero server here backs up the files of all volumes (--default-volumes-to-fs-backup). This \
+    server does not, unless a backup requests it; install it with the same flag.";
 
 /// Installs, or prints what would be installed.
 pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> {
@@ -41,8 +41,8 @@ pub async fn run(global: &Global, options: &Install) -> anyhow::Result<Outcome> 
     let operation = Operation::new("installing", Clock::system());
     let root = operation.root();
     let applied = apply_all(&client, &all, &root);
-    Picture::on_terminal_only().of(&operation, applied).await?;
-    output::line(format!("{} objects are applied in namespace {}", all.len(), global.namespace));
+    ProgressDisplay::on_terminal_only().show_while(&operation, applied).await?;
+    output::line(format!("{} objects applied in namespace {}", all.len(), global.namespace));
     if !options.crds_only {
         advice(options).into_iter().for_each(output::line);
         if options.uploader_type == Uploader::Auto && has_kopia_repositories(&client, &global.namespace).await {
@@ -75,7 +75,7 @@ fn print(all: &[Value], format: Option<ObjectFormat>) -> anyhow::Result<Outcome>
     Ok(Outcome::Success)
 }
 
-/// How messages call it.
+/// The name of an object in messages.
 pub fn name_of(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/kind"), text("/metadata/name"));
@@ -85,7 +85,7 @@ pub fn name_of(object: &Value) -> String {
     }
 }
 
-/// Access to an object, by what it says of itself.
+/// The API of an object, by its apiVersion, kind and namespace.
 pub fn api_of(client: &Client, object: &Value) -> Api<DynamicObject> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
@@ -108,7 +108,7 @@ async fn apply_all(client: &Client, all: &[Value], task: &Task) -> anyhow::Resul
     Ok(())
 }
 
-/// A definition that was just applied is not served at once: what is of its kind is tried again for a while.
+/// Applies an object. A definition that was just applied is not served at once: a 404 is retried for a while.
 async fn apply(client: &Client, object: &Value, task: &Task) -> kube::Result<()> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let parameters = PatchParams::apply(MANAGER).force();
@@ -116,7 +116,8 @@ async fn apply(client: &Client, object: &Value, task: &Task) -> kube::Result<()>
     loop {
         match api_of(client, object).patch(name, &parameters, &Patch::Apply(object)).await {
             Err(kube::Error::Api(status)) if status.code == 404 && tries < 120 => {
-                let _waiting = task.wait(format!("waiting for the API server to know {}", name_of(object)));
+                let _waiting =
+                    task.wait(format!("waiting for the API server to serve the kind of {}", name_of(object)));
                 tokio::time::sleep(std::time::Duration::from_millis(250)).await;
                 tries += 1;
             }
@@ -125,45 +126,46 @@ async fn apply(client: &Client, object: &Value, task: &Task) -> kube::Result<()>
     }
 }
 
-/// What the choices mean, for whoever reads it later.
+/// The consequences of the options.
 fn advice(options: &Install) -> Vec<String> {
-    let mut lines = vec![mover_means(options.uploader_type).to_owned()];
+    let mut lines = vec![uploader_advice(options.uploader_type).to_owned()];
     if !options.use_node_agent {
-        lines.push("No agents run: volume data is not backed up, and backups that ask for it end with errors.".into());
+        lines.push(
+            "No node agents run: volume data is not backed up, and backups that request it end with errors.".into(),
+        );
     }
     if options.no_default_backup_location || options.provider.is_none() {
-        lines.push("There is no backup location yet: `plimsoll backup-location create` makes one.".into());
+        lines.push("No backup location exists; create one with `plimsoll backup-location create`.".into());
     }
     lines.push(
-        "The Secret velero-repo-credentials, made with the first volume, opens every backup of volumes: keep a copy elsewhere."
+        "The Secret velero-repo-credentials, created with the first volume, decrypts every volume backup; keep a copy outside the cluster."
             .into(),
     );
     lines
 }
 
-/// What choosing a mover means.
-fn mover_means(uploader: Uploader) -> &'static str {
+/// The consequences of an uploader.
+fn uploader_advice(uploader: Uploader) -> &'static str {
     match uploader {
         Uploader::Auto => {
-            "Volume data: kopia where this cluster has kopia repositories (Velero's), so that there is a way back to Velero: \
-             the program must be in the image then; the built-in mover (restic's format) otherwise. --uploader-type decides \
-             it for good."
+            "Volume data: kopia if this cluster has kopia repositories of Velero, so that Velero can still restore them (kopia \
+             must be in the image then), else the built-in mover, which writes restic's format. Set it with --uploader-type."
         }
         Uploader::BuiltIn => {
-            "Volume data: the built-in mover. It needs no other program and keeps everything; its repositories are restic's, \
-             which restic reads and Velero from 1.17 on does not write."
+            "Volume data: the built-in mover. It needs no other program and preserves all metadata. It writes restic's format, \
+             which restic reads and Velero 1.17 and later does not write."
         }
         Uploader::Restic => {
-            "Volume data: the program restic, which must be in the image. Velero from 1.17 on does not write its repositories."
+            "Volume data: restic, which must be in the image. Velero 1.17 and later does not write its repositories."
         }
         Uploader::Kopia => {
-            "Volume data: the program kopia, which must be in the image. Velero can restore it, and we restore Velero's; hard \
-             links and extended attributes are not kept."
+            "Volume data: kopia, which must be in the image. Velero can restore it, and Plimsoll restores that of Velero; hard \
+             links and extended attributes are not preserved."
         }
     }
 }
 
-/// Whether the automatic choice takes kopia here. Best effort: the advice has said what that means.
+/// Whether `auto` selects kopia here. Best effort: the advice explains both cases.
 async fn has_kopia_repositories(client: &Client, namespace: &str) -> bool {
     let repositories: Api<BackupRepository> = Api::namespaced(client.clone(), namespace);
     let is_kopia = |one: &BackupRepository| one.spec.repository_type == Some(UploaderType::Kopia);
@@ -187,8 +189,8 @@ fn is_told_to_back_up_all_volumes(deployment: &Deployment) -> bool {
 
 fn needs_kopia(image: &str) -> String {
     format!(
-        "There are kopia repositories here: unless kopia is in image {image}, backups of volumes fail with \
-         MoverProgramMissing. --uploader-type=built-in does without it."
+        "This cluster has kopia repositories: unless kopia is in image {image}, volume backups fail with \
+         MoverProgramMissing. --uploader-type=built-in needs no other program."
     )
 }
 
@@ -211,11 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_need_a_program_reads_that_it_must_be_in_the_image() {
+    fn an_uploader_that_needs_a_program_is_announced_with_it() {
         for uploader in [Uploader::Auto, Uploader::Restic, Uploader::Kopia] {
-            assert!(mover_means(uploader).contains("must be in the image"), "{uploader:?}");
+            assert!(uploader_advice(uploader).contains("must be in the image"), "{uploader:?}");
         }
-        assert!(!mover_means(Uploader::BuiltIn).contains("in the image"));
+        assert!(!uploader_advice(Uploader::BuiltIn).contains("in the image"));
         assert!(needs_kopia("registry.example/plimsoll:1").contains("is in image registry.example/plimsoll:1, "));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::install::{Install, LocationVolume, Uploader};
 use crate::commands::create::pairs;
-use crate::exit::Usage;
+use crate::errors::UsageError;
 
 /// The server: Deployment, ServiceAccount, Service, roles.
 pub const SERVER_NAME: &str = "plimsoll";
@@ -21,8 +21,8 @@ pub const AGENT_NAME: &str = "plimsoll-agent";
 const DOWNLOADS: u16 = 8085;
 /// Where it serves the dashboard, the live stream and metrics.
 const DASHBOARD: u16 = 8086;
-/// Where agents tell the server how far their transfers are.
-const PROGRESS: u16 = 8087;
+/// The port of the agents for progress requests.
+const PROGRESS_PORT: u16 = 8087;
 /// The volume of a location in a directory.
 const LOCATION: &str = "location";
 const NAME: &str = "app.kubernetes.io/name";
@@ -73,7 +73,7 @@ pub fn removable(namespace: &str) -> Vec<Value> {
     all
 }
 
-/// An object with a name and our marks.
+/// An object with a name and our labels.
 pub fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
     let mut object =
         json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "labels": { PART_OF: OURS } } });
@@ -158,15 +158,13 @@ fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     let (provider, bucket) = match (&options.provider, &options.bucket) {
         (Some(provider), Some(bucket)) => (provider, bucket),
         (None, None) => return Ok(all),
-        _ => bail!(Usage("a backup location needs both --provider and --bucket".into())),
+        _ => bail!(UsageError("a backup location needs both --provider and --bucket".into())),
     };
     if options.location_volume.is_some() && (provider != "directory" || !bucket.starts_with('/')) {
-        bail!(Usage("--location-volume goes with --provider directory and an absolute path as its --bucket".into()));
+        bail!(UsageError("--location-volume requires --provider directory and an absolute path as --bucket".into()));
     }
     if provider != "directory" && options.secret_file.is_none() && !options.no_secret {
-        bail!(Usage(
-            "say where the credentials are with --secret-file, or that there are none with --no-secret".into()
-        ));
+        bail!(UsageError("pass the credentials with --secret-file, or --no-secret if there are none".into()));
     }
     let mut location = object("velero.io/v1", "BackupStorageLocation", "default", Some(namespace));
     location["spec"] = json!({ "provider": provider, "default": true, "objectStorage": { "bucket": bucket } });
@@ -185,7 +183,7 @@ fn location(namespace: &str, options: &Install) -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Leads to whoever leads.
+/// Selects the leader.
 fn service(namespace: &str) -> Value {
     let mut service = object("v1", "Service", SERVER_NAME, Some(namespace));
     service["spec"] = json!({
@@ -209,7 +207,9 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     ];
     if options.default_volumes_to_fs_backup {
         if !options.use_node_agent {
-            bail!(Usage("--default-volumes-to-fs-backup takes the agents: leave --use-node-agent=false out".into()));
+            bail!(UsageError(
+                "--default-volumes-to-fs-backup needs the node agents; remove --use-node-agent=false".into()
+            ));
         }
         arguments.push("--default-volumes-to-fs-backup=true".into());
     }
@@ -253,7 +253,7 @@ fn deployment(namespace: &str, options: &Install) -> anyhow::Result<Value> {
     Ok(deployment)
 }
 
-/// What collectors that look for annotations look for, unless somebody has said otherwise.
+/// Annotations for metrics collectors, unless the user sets them.
 fn collect_metrics(pod: &mut Value) {
     let port = DASHBOARD.to_string();
     for (name, value) in [("scrape", "true"), ("path", "/metrics"), ("port", port.as_str())] {
@@ -270,11 +270,11 @@ fn daemon_set(namespace: &str, options: &Install) -> anyhow::Result<Value> {
         format!("--namespace={namespace}"),
         "--pods-directory=/host_pods".into(),
         "--cache-dir=/scratch/cache".into(),
-        format!("--progress-address=0.0.0.0:{PROGRESS}"),
+        format!("--progress-address=0.0.0.0:{PROGRESS_PORT}"),
     ];
     arguments.extend(options.agent_arguments.iter().cloned());
     let mut container = container(options, "agent", &arguments);
-    container["ports"] = json!([{ "name": "progress", "containerPort": PROGRESS, "protocol": "TCP" }]);
+    container["ports"] = json!([{ "name": "progress", "containerPort": PROGRESS_PORT, "protocol": "TCP" }]);
     let own = json!({ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } });
     if let Some(environment) = container["env"].as_array_mut() {
         environment.push(own);
@@ -330,7 +330,7 @@ fn container(options: &Install, name: &str, arguments: &[String]) -> Value {
             field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"),
             // Locks in repositories name it: no other cluster has a pod with this UID.
             field("POD_UID", "metadata.uid"), field("NODE_NAME", "spec.nodeName"),
-            { "name": "PLIMSOLL_IMAGE", "value": options.image }, { "name": "PLIMSOLL_VOLUME_MOVER", "value": mover },
+            { "name": "PLIMSOLL_IMAGE", "value": options.image }, { "name": "PLIMSOLL_UPLOADER_TYPE", "value": mover },
             // The allocator gives freed memory back at once.
             { "name": "MIMALLOC_PURGE_DELAY", "value": "0" },
         ],

@@ -1,4 +1,4 @@
-//! Waiting until what was installed works, and saying what it waits for.
+//! `plimsoll install --wait`: waits until the server and the node agents are ready.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_controllers::LEASE;
-use plimsoll_progress::{Clock, Operation};
+use plimsoll_progress::{Clock, Operation, view};
 
 use super::objects::{AGENT_NAME, SERVER_NAME};
 use crate::args::install::Install;
 use crate::exit::Outcome;
 use crate::output;
-use crate::picture::Picture;
+use crate::progress_display::ProgressDisplay;
 
-/// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the state is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Waits until a server leads and the agents run.
+/// Waits until a server is leader and the node agents run.
 pub async fn wait(client: &Client, namespace: &str, options: &Install) -> anyhow::Result<Outcome> {
     let operation = Operation::new("waiting", Clock::system());
     let root = operation.root();
@@ -31,21 +31,21 @@ pub async fn wait(client: &Client, namespace: &str, options: &Install) -> anyhow
             };
             last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone_from(&missing);
             let _waiting = root.wait(missing);
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let done = Picture::new().of(&operation, tokio::time::timeout(options.timeout, work)).await;
+    let done = ProgressDisplay::new().show_while(&operation, tokio::time::timeout(options.timeout, work)).await;
     if let Ok(done) = done {
         done?;
-        output::line("The server leads, and the agents run.");
+        output::line("the server is leader and the node agents run");
         return Ok(Outcome::Success);
     }
     let why = last.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    output::line(format!("not ready after {:?}: {why}", options.timeout));
+    output::line(format!("not ready after {}: {why}", view::duration_text(options.timeout)));
     Ok(Outcome::Failed)
 }
 
-/// What is not there yet.
+/// What is not ready yet.
 async fn missing(client: &Client, namespace: &str, agents: bool) -> kube::Result<Option<String>> {
     if let Some(why) = pods(client, namespace, SERVER_NAME).await? {
         return Ok(Some(why));
@@ -65,7 +65,7 @@ async fn missing(client: &Client, namespace: &str, agents: bool) -> kube::Result
     let holder = leases.get_opt(LEASE).await?.and_then(|lease| lease.spec?.holder_identity);
     Ok(match holder {
         Some(_) => None,
-        None => Some("waiting for a server to lead: beside a Velero or Kanister that works it only looks on".into()),
+        None => Some("waiting for a leader: next to a running Velero or Kanister the server only observes".into()),
     })
 }
 
@@ -80,20 +80,20 @@ async fn missing_agents(client: &Client, namespace: &str) -> kube::Result<Option
     let wanted = status.desired_number_scheduled;
     let there = status.number_ready.min(status.updated_number_scheduled.unwrap_or(0));
     let fresh = status.observed_generation >= generation;
-    let why = || format!("waiting for agents: {there} of {wanted} run");
+    let why = || format!("waiting for node agents: {there} of {wanted} ready");
     Ok((!fresh || there < wanted).then(why))
 }
 
-/// Why a pod does not run, in the node's words.
+/// Why a pod does not run, as the kubelet reports it.
 async fn pods(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<String>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let chosen = ListParams::default().labels(&format!("app.kubernetes.io/name={name}"));
-    Ok(pods.list(&chosen).await?.items.iter().find_map(trouble))
+    Ok(pods.list(&chosen).await?.items.iter().find_map(waiting_reason))
 }
 
-fn trouble(pod: &Pod) -> Option<String> {
+fn waiting_reason(pod: &Pod) -> Option<String> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     let waiting = statuses.iter().find_map(|status| status.state.as_ref()?.waiting.clone())?;
     let (reason, message) = (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default());
-    Some(format!("pod {} waits: {reason} {message}", pod.name_any()).trim_end().to_owned())
+    Some(format!("pod {} is waiting: {reason} {message}", pod.name_any()).trim_end().to_owned())
 }

@@ -1,4 +1,4 @@
-//! What is chosen, sorted and open. No drawing, no requests: keys in, deeds out.
+//! Selection, order and open view. No drawing and no requests: keys in, actions out.
 
 use plimsoll_observe::causes::{self, Cause};
 use plimsoll_observe::{Kind, OperationSummary, Reference, UnreadResource, ClusterState};
@@ -56,7 +56,7 @@ pub enum Prompt {
 
 /// What a key asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum UserAction {
     None,
     Quit,
     Log(Reference),
@@ -79,7 +79,7 @@ pub struct App {
     pub prompt: Prompt,
     pub scroll: usize,
     all: Vec<OperationSummary>,
-    /// The latest world, for deeds.
+    /// The latest world, for actions.
     pub operations: Vec<(Reference, String)>,
     pub server_pod: Option<String>,
 }
@@ -106,7 +106,7 @@ impl App {
         }
     }
 
-    /// What was seen last.
+    /// The last rows.
     pub fn take(&mut self, lines: Vec<OperationSummary>, world: &ClusterState) {
         (self.all, self.ready) = (lines, true);
         self.unseen.clone_from(&world.unseen);
@@ -154,16 +154,16 @@ impl App {
     }
 
     /// What a key asks for.
-    pub fn key(&mut self, key: Key) -> Deed {
+    pub fn key(&mut self, key: Key) -> UserAction {
         if matches!(key, Key::Interrupt | Key::Gone) {
-            return Deed::Quit;
+            return UserAction::Quit;
         }
         match std::mem::replace(&mut self.prompt, Prompt::None) {
             Prompt::Filter => self.type_filter(key),
             Prompt::Cancel(reference) => return confirm(reference, key),
             Prompt::Say(_) | Prompt::None => return self.command(key),
         }
-        Deed::None
+        UserAction::None
     }
 
     fn type_filter(&mut self, key: Key) {
@@ -182,15 +182,15 @@ impl App {
         self.arrange();
     }
 
-    fn command(&mut self, key: Key) -> Deed {
+    fn command(&mut self, key: Key) -> UserAction {
         match key {
             Key::Letter('q') | Key::Escape if self.view == View::List => {
                 if key == Key::Escape && !self.filter.is_empty() {
                     self.filter.clear();
                     self.arrange();
-                    return Deed::None;
+                    return UserAction::None;
                 }
-                return Deed::Quit;
+                return UserAction::Quit;
             }
             Key::Letter('q') | Key::Escape | Key::Left | Key::Backspace => self.open(View::List),
             Key::Down | Key::Letter('j') => self.step(1),
@@ -218,17 +218,17 @@ impl App {
             Key::Letter('c') => self.ask_to_cancel(),
             _ => {}
         }
-        Deed::None
+        UserAction::None
     }
 
     fn open(&mut self, view: View) {
         (self.view, self.scroll) = (view, 0);
     }
 
-    fn ask_for_log(&mut self) -> Deed {
-        let Some(reference) = self.line().map(|line| line.reference.clone()) else { return Deed::None };
+    fn ask_for_log(&mut self) -> UserAction {
+        let Some(reference) = self.line().map(|line| line.reference.clone()) else { return UserAction::None };
         self.open(View::Log("fetching the log …".to_owned()));
-        Deed::Log(reference)
+        UserAction::Log(reference)
     }
 
     /// Asks, or says why that cannot be.
@@ -257,15 +257,15 @@ fn uid_matches(line: &OperationSummary, operation: &plimsoll_observe::Object, wo
     subject.is_some_and(|uid| uid == operation.text("/spec/subject/uid"))
 }
 
-fn confirm(reference: Reference, key: Key) -> Deed {
-    if key == Key::Letter('y') { Deed::Cancel(reference) } else { Deed::None }
+fn confirm(reference: Reference, key: Key) -> UserAction {
+    if key == Key::Letter('y') { UserAction::Cancel(reference) } else { UserAction::None }
 }
 
 /// Why something cannot be cancelled, if it cannot.
 pub fn refusal(line: &OperationSummary) -> Option<String> {
     let reference = &line.reference;
     if line.ended_ago.is_some() {
-        return Some(format!("{reference} has ended already"));
+        return Some(format!("{reference} has already ended"));
     }
     if line.has_operation || reference.kind.is_transfer() {
         return None;
@@ -276,8 +276,7 @@ pub fn refusal(line: &OperationSummary) -> Option<String> {
             reference.namespace, reference.name
         ),
         kind if kind.is_plugin_volume() => {
-            "plugins know no word for cancelling: only the backup or restore that waits for it can be cancelled"
-                .to_owned()
+            "plugins cannot cancel a snapshot; cancel the backup or restore that waits for it".to_owned()
         }
         _ => format!(
             "Velero has no way to cancel a {}; only its volume transfers can be cancelled",

@@ -38,7 +38,7 @@ impl Cells {
     }
 }
 
-/// One word, in capitals if somebody must look.
+/// One word, in capitals if it needs attention.
 pub fn status(line: &OperationSummary) -> String {
     match line.explanation.verdict {
         Verdict::Stuck => "STUCK".to_owned(),
@@ -69,7 +69,7 @@ pub fn summary(lines: &[OperationSummary]) -> String {
 
 /// What is said where there is nothing to list: without a server nothing will ever be.
 pub fn nothing(namespace: &str, missing: Option<&Cause>) -> Vec<String> {
-    let mut text = vec![format!("There are no backups, restores or actions in namespace {namespace}.")];
+    let mut text = vec![format!("No backups, restores or actions found in namespace {namespace}.")];
     if let Some(cause) = missing {
         text.extend([String::new(), format!("  {:6} {}", why::word(cause), cause.text)]);
         text.extend(cause.next.iter().map(|command| format!("  next   {command}")));
@@ -94,7 +94,7 @@ pub fn plain(lines: &[OperationSummary], world: &ClusterState) -> Vec<String> {
     }
     if !world.unseen.is_empty() {
         let unseen: Vec<_> = world.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
-        text.extend([String::new(), format!("Not looked at: {}", unseen.join(", "))]);
+        text.extend([String::new(), format!("Not read: {}", unseen.join(", "))]);
     }
     text
 }

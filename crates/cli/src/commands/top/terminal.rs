@@ -19,11 +19,11 @@ const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// The terminal is ours until this is dropped.
-pub struct Taken;
+pub struct RawMode;
 
-impl Taken {
+impl RawMode {
     /// Takes it. A panic gives it back before it is printed.
-    pub fn take() -> io::Result<Self> {
+    pub fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
@@ -41,7 +41,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for RawMode {
     fn drop(&mut self) {
         give_back();
     }

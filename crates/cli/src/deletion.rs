@@ -1,6 +1,5 @@
-//! Waiting for something to be gone.
+//! Waiting until an object is deleted.
 
-use anyhow::Context;
 use futures::{Stream, StreamExt, stream};
 use kube::api::{DynamicObject, ListParams};
 use kube::runtime::watcher;
@@ -10,77 +9,82 @@ use plimsoll_api::plimsoll::v1alpha1::Operation as Record;
 use plimsoll_api::velero::v1::{DeleteBackupRequest, DeleteBackupRequestPhase};
 use plimsoll_progress::{Clock, Node, Operation, Snapshot, State, Task};
 
-use crate::args::names::Kind;
+use crate::args::names::ResourceKind;
 use crate::exit::Outcome;
 use crate::output;
-use crate::picture::Picture;
-use crate::subjects::Seen;
+use crate::progress_display::ProgressDisplay;
+use crate::subjects::Subject;
 
-/// Waits until it is gone, or until the server says why it does not go.
-pub async fn wait(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<Outcome> {
-    let reference = seen.reference();
+/// Waits until the object is deleted, or until the server reports why it cannot be.
+pub async fn wait_until_deleted(client: &Client, namespace: &str, subject: &Subject) -> anyhow::Result<Outcome> {
+    let reference = subject.reference();
     let operation = Operation::new(format!("deleting {reference}"), Clock::system());
-    let faults = Picture::new().of(&operation, end(client, namespace, seen, &operation.root())).await?;
+    let faults =
+        ProgressDisplay::new().show_while(&operation, end(client, namespace, subject, &operation.root())).await?;
     if faults.is_empty() {
-        output::line(format!("{reference} is gone"));
+        output::line(format!("{reference} deleted"));
         return Ok(Outcome::Success);
     }
-    output::line(format!("{reference} could not be deleted:"));
+    output::line(format!("cannot delete {reference}:"));
     for fault in &faults {
         output::line(format!("  {fault}"));
     }
     Ok(Outcome::Failed)
 }
 
-enum News {
+enum WatchEvent {
     Object(Option<String>),
     Request(Request),
 }
 
-/// What the requests to delete something say.
+/// The state of the requests to delete a backup.
 #[derive(Default)]
 struct Request {
     faults: Vec<String>,
-    /// What the server does for one of them right now.
+    /// The current task of the server.
     doing: Option<String>,
 }
 
-async fn end(client: &Client, namespace: &str, seen: &Seen, shown: &Task) -> anyhow::Result<Vec<String>> {
-    let reason = format!("waiting for {} to be gone", seen.reference());
+async fn end(client: &Client, namespace: &str, subject: &Subject, shown: &Task) -> anyhow::Result<Vec<String>> {
+    let reason = format!("waiting for the deletion of {}", subject.reference());
     let mut waiting = (String::new(), shown.wait(&reason));
-    let uid = seen.text("/metadata/uid").map(str::to_owned);
+    let uid = subject.text("/metadata/uid").map(str::to_owned);
     let mut news = std::pin::pin!(stream::select(
-        object_news(seen.kind.api(client, namespace), seen.name()).boxed(),
-        request_news(client, namespace, seen).boxed()
+        object_news(subject.kind.api(client, namespace), subject.name()).boxed(),
+        request_news(client, namespace, subject).boxed()
     ));
     while let Some(item) = news.next().await {
         match item? {
             // Another one of the same name is not the one that was deleted.
-            News::Object(found) if found != uid => return Ok(Vec::new()),
-            News::Request(request) if !request.faults.is_empty() => return Ok(request.faults),
-            News::Request(Request { doing: Some(doing), .. }) if waiting.0 != doing => {
+            WatchEvent::Object(found) if found != uid => return Ok(Vec::new()),
+            WatchEvent::Request(request) if !request.faults.is_empty() => return Ok(request.faults),
+            WatchEvent::Request(Request { doing: Some(doing), .. }) if waiting.0 != doing => {
                 let said = shown.wait(format!("{reason}: {doing}"));
                 waiting = (doing, said);
             }
             _ => {}
         }
     }
-    anyhow::bail!("the watch ended before {} was gone", seen.reference())
+    anyhow::bail!("the watch ended before {} was deleted", subject.reference())
 }
 
-fn object_news(api: Api<DynamicObject>, name: &str) -> impl Stream<Item = anyhow::Result<News>> + use<> {
+fn object_news(api: Api<DynamicObject>, name: &str) -> impl Stream<Item = anyhow::Result<WatchEvent>> + use<> {
     watcher::watch_object(api, name).filter_map(|event| async {
-        // A watch that breaks is begun again by itself.
-        event.ok().map(|object| Ok(News::Object(object.and_then(|object| object.uid()))))
+        // The watcher restarts a broken watch by itself.
+        event.ok().map(|object| Ok(WatchEvent::Object(object.and_then(|object| object.uid()))))
     })
 }
 
-/// What the requests to delete this backup say, every second.
-fn request_news(client: &Client, namespace: &str, seen: &Seen) -> impl Stream<Item = anyhow::Result<News>> + use<> {
+/// The state of the requests to delete this backup, every second.
+fn request_news(
+    client: &Client,
+    namespace: &str,
+    subject: &Subject,
+) -> impl Stream<Item = anyhow::Result<WatchEvent>> + use<> {
     let requests: Api<DeleteBackupRequest> = Api::namespaced(client.clone(), namespace);
     let operations: Api<Record> = Api::namespaced(client.clone(), namespace);
-    let mine = format!("{}={}", labels::BACKUP_NAME, labels::valid_name(seen.name()));
-    let is_backup = seen.kind == Kind::Backup;
+    let mine = format!("{}={}", labels::BACKUP_NAME, labels::valid_name(subject.name()));
+    let is_backup = subject.kind == ResourceKind::Backup;
     stream::unfold((), move |()| {
         let (requests, operations, mine) = (requests.clone(), operations.clone(), ListParams::default().labels(&mine));
         async move {
@@ -88,7 +92,7 @@ fn request_news(client: &Client, namespace: &str, seen: &Seen) -> impl Stream<It
                 return None;
             }
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-            Some((request(&requests, &operations, &mine).await.map(News::Request), ()))
+            Some((request(&requests, &operations, &mine).await.map(WatchEvent::Request), ()))
         }
     })
 }
@@ -98,18 +102,18 @@ async fn request(
     operations: &Api<Record>,
     mine: &ListParams,
 ) -> anyhow::Result<Request> {
-    let list = requests.list(mine).await.context("cannot list requests to delete backups")?.items;
+    let list = requests.list(mine).await?.items;
     let names: Vec<_> = list.iter().map(ResourceExt::name_any).collect();
     let mut request = Request { faults: list.into_iter().flat_map(faults).collect(), doing: None };
     for name in names {
-        // An unchanged Velero has no such kind, and not everybody may read it: then nothing more is known.
+        // An unchanged Velero has no such kind, and the user may not be allowed to read it.
         let operation = operations.get_opt(&plimsoll_controllers::operation_name("delete", &name)).await;
         request.doing = request.doing.or_else(|| doing(operation.ok()??));
     }
     Ok(request)
 }
 
-/// The innermost thing that a server is at.
+/// The innermost active task of the server.
 fn doing(operation: Record) -> Option<String> {
     let tree: Snapshot = serde_json::from_value(operation.status?.tree?).ok()?;
     let is_at_work = |node: &&Node| matches!(node.state, State::Running | State::Waiting);

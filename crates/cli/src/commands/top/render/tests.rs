@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use plimsoll_observe::{Kind, Overview, ClusterState};
 use serde_json::{Value, json};
 
-use super::super::app::{App, Deed, Prompt, View};
+use super::super::app::{App, Prompt, UserAction, View};
 use super::super::canvas::Canvas;
 use super::super::keys::Key;
 use super::draw;
@@ -66,7 +66,7 @@ fn picture(app: &mut App, width: usize, height: usize) -> String {
     canvas.text()
 }
 
-fn press(app: &mut App, keys: &str) -> Deed {
+fn press(app: &mut App, keys: &str) -> UserAction {
     keys.chars().map(|letter| app.key(Key::Letter(letter))).last().unwrap()
 }
 
@@ -115,8 +115,8 @@ fn a_key_opens_the_tree_the_reason_and_the_help_and_escape_goes_back() {
     assert!(picture(&mut app, 120, 30).contains("podvolumerestore/shop-x1 (shop/db-0: data) has been New for"));
     app.key(Key::Escape);
     assert_eq!(app.view, View::List);
-    assert_eq!(app.key(Key::Escape), Deed::Quit);
-    assert_eq!(app.key(Key::Interrupt), Deed::Quit);
+    assert_eq!(app.key(Key::Escape), UserAction::Quit);
+    assert_eq!(app.key(Key::Interrupt), UserAction::Quit);
 }
 
 #[test]
@@ -160,10 +160,10 @@ fn cancel_asks_first_and_is_refused_where_velero_has_none() {
     );
     let world = ClusterState::new("velero", now()).with(Kind::PodVolumeBackup, orphan);
     app.take(Overview::default().list_operations(&world), &world);
-    assert_eq!(press(&mut app, "c"), Deed::None);
+    assert_eq!(press(&mut app, "c"), UserAction::None);
     assert!(picture(&mut app, 80, 24).contains("Cancel podvolumebackup/lost?"));
-    assert_eq!(press(&mut app, "n"), Deed::None, "anything but y is no");
-    assert!(matches!(press(&mut app, "cy"), Deed::Cancel(reference) if reference.name == "lost"));
+    assert_eq!(press(&mut app, "n"), UserAction::None, "anything but y is no");
+    assert!(matches!(press(&mut app, "cy"), UserAction::Cancel(reference) if reference.name == "lost"));
 }
 
 #[test]
@@ -171,15 +171,15 @@ fn where_there_is_nothing_to_show_a_missing_server_is_named_with_the_next_comman
     let mut world = ClusterState::new("backups", now());
     let mut app = App::new("backups", "");
     app.take(Vec::new(), &world);
-    assert!(!picture(&mut app, 120, 24).contains("server"), "nobody has looked for one");
+    assert!(!picture(&mut app, 120, 24).contains("server"), "no server was looked for");
     world.put(Kind::Deployment, Vec::new());
     app.take(Vec::new(), &world);
     let drawn = picture(&mut app, 120, 24);
-    assert!(drawn.contains("There are no backups, restores or actions in namespace backups."), "{drawn}");
+    assert!(drawn.contains("No backups, restores or actions found in namespace backups."), "{drawn}");
     assert!(drawn.contains("neither Plimsoll nor Velero has a ready server in namespace backups"), "{drawn}");
     assert!(drawn.contains("next   plimsoll -n backups install --help"), "{drawn}");
     assert_eq!(
         super::super::list::plain(&[], &world)[0],
-        "There are no backups, restores or actions in namespace backups."
+        "No backups, restores or actions found in namespace backups."
     );
 }

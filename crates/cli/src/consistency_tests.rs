@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::args::names;
 use crate::commands::top::Cells;
 use crate::events;
-use crate::subjects::Seen;
+use crate::subjects::Subject;
 
 const UID: &str = "the-uid";
 
@@ -79,13 +79,13 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     assert_eq!((numbers(&summary), &summary["unit"]), (wanted, &json!("bytes")));
     let mut written = object();
     written["status"]["plimsoll"] = summary;
-    let seen = Seen { kind: names::Kind::Backup, object: written, operation: None };
-    let event = events::as_value(&seen, None);
+    let subject = Subject { kind: names::ResourceKind::Backup, object: written, operation: None };
+    let event = events::as_value(&subject, None);
     assert_eq!((numbers(&event), &event["unit"]), (wanted, &json!("bytes")), "{event}");
-    let event = events::as_value(&seen, Some(&tree));
+    let event = events::as_value(&subject, Some(&tree));
     assert_eq!((numbers(&event), &event["unit"]), (wanted, &json!("bytes")), "{event}");
 
-    // Whoever looks on, with the tree in the server's memory.
+    // The observer, with the tree in the memory of the server.
     let trees = Trees::default();
     let observer = operation.observer();
     let _shown = trees.register(UID, move || Some(observer.snapshot()));

@@ -7,21 +7,21 @@ use super::app::{App, Prompt, View};
 use super::canvas::{Canvas, Colour, Line, Style};
 use super::list::{self, Cells};
 
-const KEYS: &str = "↑↓ choose  ⏎ open  w why  l log  c cancel  s sort  / filter  e ended  ? help  q quit";
+const KEYS: &str = "↑↓ select  ⏎ open  w why  l log  c cancel  s sort  / filter  e ended  ? help  q quit";
 const HELP: [&str; 13] = [
-    "↑ ↓ j k        choose, or scroll",
-    "Enter, →       open the tree of the chosen operation",
-    "w              why it is as it is, with evidence and the next commands",
+    "↑ ↓ j k        select, or scroll",
+    "Enter, →       open the tree of the selected operation",
+    "w              explain its state, with evidence and the next commands",
     "l              the end of its log",
-    "c              cancel it; asks first",
+    "c              cancel it, after confirmation",
     "s              sort by urgency, age, name or progress",
     "/              filter by any text; Esc clears",
-    "e              show or hide what has ended",
-    "g G PgUp PgDn  move far",
+    "e              show or hide ended operations",
+    "g G PgUp PgDn  first, last, page up, page down",
     "Esc, ←         back",
     "q, Ctrl-C      quit",
     "",
-    "Nothing here changes the cluster but `c`, and that asks first.",
+    "Only `c` changes the cluster, after confirmation.",
 ];
 
 /// Draws everything.
@@ -33,7 +33,7 @@ pub fn draw(canvas: &mut Canvas, app: &mut App) {
         View::Why => {
             let (title, lines) = match app.line() {
                 Some(line) => (format!("why {}", line.reference), why_lines(&line.explanation, width)),
-                None => ("why".to_owned(), vec![Line::plain("It is gone.")]),
+                None => ("why".to_owned(), vec![Line::plain("It no longer exists.")]),
             };
             scrolled(canvas, 1..last, &mut app.scroll, &title, &lines);
         }
@@ -70,7 +70,7 @@ fn footer(app: &App) -> Line {
         Prompt::Say(text) => Line::styled(text, Style::of(Colour::Yellow)),
         _ if !app.unseen.is_empty() => {
             let unseen: Vec<_> = app.unseen.iter().map(|unseen| format!("{} ({})", unseen.what, unseen.why)).collect();
-            Line::styled(&format!("not looked at: {}   {KEYS}", unseen.join(", ")), Style::of(Colour::Yellow))
+            Line::styled(&format!("not read: {}   {KEYS}", unseen.join(", ")), Style::of(Colour::Yellow))
         }
         _ if !app.filter.is_empty() => Line::plain(&format!("filter: {}   {KEYS}", app.filter)),
         _ => Line::styled(KEYS, Style::dim()),
@@ -83,7 +83,7 @@ fn overview(canvas: &mut Canvas, rows: Rows, app: &App) {
         let text = match (app.ready, app.filter.is_empty()) {
             (false, _) => vec!["looking …".to_owned()],
             (true, true) => list::nothing(&app.namespace, app.server_missing.as_ref()),
-            (true, false) => vec![format!("Nothing matches {:?}. Esc clears the filter.", app.filter)],
+            (true, false) => vec![format!("Nothing matches {:?}; Esc clears the filter.", app.filter)],
         };
         put_all(canvas, rows, &text.iter().map(|line| Line::plain(line)).collect::<Vec<_>>());
         return;
@@ -249,7 +249,7 @@ fn scrolled(canvas: &mut Canvas, rows: Rows, scroll: &mut usize, title: &str, li
 
 fn tree(canvas: &mut Canvas, rows: Rows, app: &mut App) {
     let Some(line) = app.line() else {
-        canvas.put(0, rows.start, &Line::plain("It is gone."));
+        canvas.put(0, rows.start, &Line::plain("It no longer exists."));
         return;
     };
     let title = line.reference.to_string();

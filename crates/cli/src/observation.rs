@@ -1,4 +1,4 @@
-//! What the commands that look on have in common.
+//! Shared parts of the commands that observe operations: `top`, `watch`, `why`.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,56 +13,58 @@ use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::Global;
-use crate::exit::Usage;
+use crate::errors::UsageError;
 use crate::output;
 
-/// The leader's trees are looked at this often.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(400);
-/// What does not go on is asked about this often.
-const BETWEEN_QUESTIONS: Duration = Duration::from_secs(5);
+/// How often the trees of the leader are read.
+const TREE_POLL_INTERVAL: Duration = Duration::from_millis(400);
+/// How often the cause of a stall is looked for.
+const EXPLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// `podvolumebackup/x`, as it is typed.
+/// An argument such as `podvolumebackup/x`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct ObservedReference {
     pub kind: Kind,
     pub name: String,
 }
 
-impl FromStr for Watched {
-    type Err = Usage;
+impl FromStr for ObservedReference {
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Self, Usage> {
-        let wrong =
-            || Usage(format!("{text:?} is not KIND/NAME: write e.g. backup/nightly or podvolumebackup/nightly-x7k2p"));
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        let wrong = || {
+            UsageError(format!(
+                "invalid reference {text:?}: want KIND/NAME, e.g. backup/nightly or podvolumebackup/nightly-x7k2p"
+            ))
+        };
         let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or_else(wrong)?;
-        let kind = kind.parse::<Kind>().map_err(|error| Usage(error.to_string()))?;
+        let kind = kind.parse::<Kind>().map_err(|error| UsageError(error.to_string()))?;
         Ok(Self { kind, name: name.to_owned() })
     }
 }
 
-/// Reads with the rights of whoever runs this.
+/// Reads the cluster with the permissions of the user.
 pub fn gatherer(client: &Client, global: &Global) -> ClusterReader {
     ClusterReader::new(client.clone(), Scope { namespace: global.namespace.clone() })
 }
 
-/// Copies of the trees in the leader's memory, for as long as the other part lives. Where no leader of ours can be asked there are
-/// none, and what the cluster says is all there is.
-pub fn leaders_trees(client: &Client, namespace: &str) -> (Trees, AbortOnDropHandle<()>) {
+/// Copies of the trees in the memory of the leader, updated until the handle is dropped. Empty where no leader of ours is reachable.
+pub fn leader_trees(client: &Client, namespace: &str) -> (Trees, AbortOnDropHandle<()>) {
     let trees = Trees::default();
-    let token = crate::commands::ui::given_token();
+    let token = crate::commands::ui::token_from_environment();
     let following = plimsoll_progress_stream::follow_leader(client.clone(), namespace.to_owned(), token, trees.clone());
     (trees, AbortOnDropHandle::new(tokio::spawn(following)))
 }
 
-/// Worlds as they come, and between them the last one again where the leader's trees have moved on.
-pub struct Worlds {
+/// New worlds, and between them the last one again when the trees of the leader have changed.
+pub struct WorldWatcher {
     live: ClusterWatch,
     trees: Trees,
     last: Option<(Arc<ClusterState>, Instant)>,
 }
 
-impl Worlds {
-    /// Begins to watch.
+impl WorldWatcher {
+    /// Starts to watch.
     pub fn watch(gatherer: &ClusterReader, trees: Trees) -> Self {
         Self { live: ClusterWatch::start(gatherer), trees, last: None }
     }
@@ -79,15 +81,15 @@ impl Worlds {
                 self.last = Some((Arc::clone(&world), Instant::now()));
                 Some(world)
             }
-            () = tokio::time::sleep(BETWEEN_LOOKS), if last.is_some() => {
+            () = tokio::time::sleep(TREE_POLL_INTERVAL), if last.is_some() => {
                 last.map(|(world, came)| Arc::new(world.advanced_by(came.elapsed())))
             }
         }
     }
 }
 
-/// The object that is meant: in the namespace of the server, or the only one of its name elsewhere.
-pub fn find<'w>(world: &'w ClusterState, watched: &Watched) -> anyhow::Result<&'w Object> {
+/// The object with this name in the namespace of the server, or the only one with this name elsewhere.
+pub fn find<'w>(world: &'w ClusterState, watched: &ObservedReference) -> anyhow::Result<&'w Object> {
     let (word, name, namespace) = (watched.kind.word(), &watched.name, &world.namespace);
     if let Some(object) = world.find(watched.kind, namespace, name) {
         return Ok(object);
@@ -97,24 +99,24 @@ pub fn find<'w>(world: &'w ClusterState, watched: &Watched) -> anyhow::Result<&'
         return Ok(object);
     }
     if let Some(unseen) = world.unseen.iter().find(|unseen| unseen.what == watched.kind.plural()) {
-        bail!("cannot look at {} in namespace {namespace}: {}", unseen.what, unseen.why);
+        bail!("cannot read {} in namespace {namespace}: {}", unseen.what, unseen.why);
     }
-    bail!("there is no {word} {name} in namespace {namespace}: `plimsoll top --once` lists what there is")
+    bail!("{word} {name:?} not found in namespace {namespace}; list operations with `plimsoll top --once`")
 }
 
-/// The rows of a tree; for one that is stuck with the cause and the next command below.
+/// The rows of a tree; below them the cause and the next command if it is stalled.
 pub fn rows(told: &Explanation, most: usize) -> Vec<Row> {
     with_notes(&told.tree, &notes(told), most)
 }
 
-/// The rows of a tree with what there is to say about it below, all of it in so many rows.
+/// The rows of a tree with notes below it, limited to a number of rows.
 pub fn with_notes(tree: &Snapshot, notes: &[Row], most: usize) -> Vec<Row> {
     let mut rows = view::rows_within(tree, most.saturating_sub(notes.len()).max(1));
     rows.extend_from_slice(notes);
     rows
 }
 
-/// Why it is stuck and what to do, if it is.
+/// The cause of a stall and the next command.
 pub fn notes(told: &Explanation) -> Vec<Row> {
     let sure = |cause: &&Cause| told.verdict == Verdict::Stuck && cause.certainty < Certainty::Possible;
     let said = told.causes.iter().filter(sure).take(2).flat_map(|cause| {
@@ -141,23 +143,22 @@ fn note(label: &str, text: &str) -> Row {
     }
 }
 
-/// In plain lines the cause is said once, when it becomes known.
-pub fn say_cause(said: &mut String, told: Option<&Explanation>) {
+/// Prints the cause once, when it becomes known.
+pub fn print_cause(said: &mut String, told: Option<&Explanation>) {
     let stuck = told.filter(|told| told.verdict == Verdict::Stuck);
     let cause = stuck.and_then(main_cause);
     let text = cause.map(|cause| cause.text.clone()).unwrap_or_default();
     if text != *said {
         if let Some(cause) = cause {
-            output::line(format!("stuck: {}", cause.text));
+            output::line(format!("stalled: {}", cause.text));
             cause.next.iter().for_each(|command| output::line(format!("  next: {command}")));
         }
         *said = text;
     }
 }
 
-/// Looks for the cause once something has not gone on for a while: until then nobody needs to know more, and what explains it is not
-/// read.
-pub struct Doctor {
+/// Looks for the cause of a stall. Until an operation stalls, nothing is read.
+pub struct StallExplainer {
     gatherer: ClusterReader,
     overview: Option<Overview>,
     asked: Option<Instant>,
@@ -165,23 +166,23 @@ pub struct Doctor {
     told: Option<Explanation>,
 }
 
-impl Doctor {
-    /// One that reads with the rights of whoever runs this.
+impl StallExplainer {
+    /// Reads with the permissions of the user.
     pub fn new(client: &Client, namespace: &str, trees: Trees) -> Self {
         let gatherer = ClusterReader::new(client.clone(), Scope { namespace: namespace.to_owned() });
         Self { gatherer, overview: Some(Overview::with_trees(trees)), asked: None, look: None, told: None }
     }
 
-    /// What is known by now of why this does not go on. Never waits.
-    pub async fn ask(&mut self, kind: Kind, name: &str, goes_on: bool) -> Option<&Explanation> {
+    /// The cause of the stall as far as it is known. Does not wait.
+    pub async fn ask(&mut self, kind: Kind, name: &str, is_progressing: bool) -> Option<&Explanation> {
         if let Some(look) = self.look.take_if(|look| look.is_finished())
             && let Ok((overview, told)) = look.await
         {
             (self.overview, self.told) = (Some(overview), told);
         }
-        if goes_on {
+        if is_progressing {
             self.told = None;
-        } else if self.asked.is_none_or(|asked| asked.elapsed() >= BETWEEN_QUESTIONS)
+        } else if self.asked.is_none_or(|asked| asked.elapsed() >= EXPLAIN_INTERVAL)
             && let Some(overview) = self.overview.take()
         {
             self.asked = Some(Instant::now());
@@ -193,11 +194,11 @@ impl Doctor {
 
 async fn look(gatherer: ClusterReader, mut overview: Overview, kind: Kind, name: String) -> (Overview, Option<Explanation>) {
     let world = gatherer.read().await;
-    let told = find(&world, &Watched { kind, name }).ok().map(|object| overview.explain(object, &world));
+    let told = find(&world, &ObservedReference { kind, name }).ok().map(|object| overview.explain(object, &world));
     (overview, told)
 }
 
-/// The cause to tell first, if it is more than a guess.
+/// The first cause, unless it is only possible.
 pub fn main_cause(told: &Explanation) -> Option<&Cause> {
     told.causes.first().filter(|cause| cause.certainty < Certainty::Possible)
 }

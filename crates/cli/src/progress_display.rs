@@ -1,4 +1,4 @@
-//! A picture of something that goes on: drawn again and again on a terminal, plain lines elsewhere.
+//! Progress of an operation: redrawn in place on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,25 +9,25 @@ use plimsoll_progress::view::{self, Look, Row};
 use crate::draw::{self, Canvas};
 use crate::output;
 
-/// Plain lines come this often at most.
-const BETWEEN_LINES: Duration = Duration::from_secs(2);
-/// What is over sooner than this is not worth a picture.
-const WORTH_SHOWING: Duration = Duration::from_millis(400);
+/// The minimum time between two plain lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
+/// Work that ends sooner is not shown.
+const SHOW_DELAY: Duration = Duration::from_millis(400);
 
-/// Draws, or prints.
-pub struct Picture {
+/// Draws or prints progress.
+pub struct ProgressDisplay {
     canvas: Option<Canvas>,
     plain: bool,
     printed: Option<(Instant, String)>,
 }
 
-impl Picture {
-    /// On a terminal a picture, elsewhere lines on standard output.
+impl ProgressDisplay {
+    /// Draws on a terminal, and prints lines on standard output elsewhere.
     pub fn new() -> Self {
         Self { plain: true, ..Self::on_terminal_only() }
     }
 
-    /// On a terminal a picture, elsewhere nothing: standard output is for results.
+    /// Draws on a terminal, and prints nothing elsewhere: standard output is for results.
     pub fn on_terminal_only() -> Self {
         let terminal = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Self { canvas: terminal.then(Canvas::new), plain: false, printed: None }
@@ -54,22 +54,22 @@ impl Picture {
             Some(stage) => format!("{}; {}", draw::plain(root), draw::plain(stage)),
             None => draw::plain(root),
         };
-        let recent = self.printed.as_ref().is_some_and(|(at, last)| at.elapsed() < BETWEEN_LINES || *last == text);
+        let recent = self.printed.as_ref().is_some_and(|(at, last)| at.elapsed() < LINE_INTERVAL || *last == text);
         if !recent {
             output::line(&text);
             self.printed = Some((Instant::now(), text));
         }
     }
 
-    /// Takes it away: what follows says how it ended.
-    pub fn wipe(self) {
+    /// Clears what was drawn.
+    pub fn clear(self) {
         if let Some(canvas) = self.canvas {
             canvas.wipe();
         }
     }
 
-    /// Shows the tree of something this program does itself, while it does it.
-    pub async fn of<T>(mut self, operation: &Operation, work: impl Future<Output = T>) -> T {
+    /// Shows the tree of an operation of this program until the work is done.
+    pub async fn show_while<T>(mut self, operation: &Operation, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let begun = Instant::now();
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
@@ -77,12 +77,12 @@ impl Picture {
             tokio::select! {
                 biased;
                 done = &mut work => {
-                    self.wipe();
+                    self.clear();
                     return done;
                 }
                 _ = ticks.tick() => {
-                    if begun.elapsed() >= WORTH_SHOWING {
-                        self.show(&view::rows_within(&operation.snapshot(), draw::most_rows()));
+                    if begun.elapsed() >= SHOW_DELAY {
+                        self.show(&view::rows_within(&operation.snapshot(), draw::max_rows()));
                     }
                 }
             }

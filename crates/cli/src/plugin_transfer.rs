@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -14,17 +13,17 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::draw;
-use crate::transfers::{self, Direction, NO_POD, Of, Transfer};
+use crate::transfer::{self, Direction, NO_POD, Transfer, TransferFilter};
 
-/// No text of a plugin is longer.
-const LONGEST: usize = 200;
-/// No more of what a plugin says about itself is shown.
-const MOST_SAID: usize = 20;
+/// The maximum length of a text of a plugin.
+const MAX_TEXT_LENGTH: usize = 200;
+/// The maximum number of plugin-specific fields that are shown.
+const MAX_PLUGIN_FIELDS: usize = 20;
 
 /// One piece of a plugin's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PluginWork {
+pub struct PluginTransfer {
     pub direction: Direction,
     pub name: String,
     /// The backup or restore it belongs to.
@@ -65,21 +64,22 @@ pub struct PluginWork {
 fn clean(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let shown = |c: char| if c.is_control() || turns(c) { ' ' } else { c };
-    let mut cleaned: String = text.trim().chars().take(LONGEST).map(shown).collect();
-    if text.trim().chars().nth(LONGEST).is_some() {
+    let mut cleaned: String = text.trim().chars().take(MAX_TEXT_LENGTH).map(shown).collect();
+    if text.trim().chars().nth(MAX_TEXT_LENGTH).is_some() {
         cleaned.push('…');
     }
     cleaned
 }
 
-impl PluginWork {
+impl PluginTransfer {
     fn of(record: &Value, direction: Direction, now: Timestamp) -> Self {
         let text = |place: &str| clean(record.pointer(place).and_then(Value::as_str).unwrap_or_default());
         let count = |place: &str| record.pointer(place).and_then(Value::as_u64);
         let (total_bytes, bytes_done) = (count("/status/progress/totalBytes"), count("/status/progress/bytesDone"));
         let time = |place: &str| Some(text(place)).filter(|time| !time.is_empty());
         let said = record.pointer("/spec/pluginSpecific").and_then(Value::as_object).into_iter().flatten();
-        let said = said.take(MOST_SAID).map(|(key, value)| (clean(key), clean(value.as_str().unwrap_or_default())));
+        let said =
+            said.take(MAX_PLUGIN_FIELDS).map(|(key, value)| (clean(key), clean(value.as_str().unwrap_or_default())));
         let (volume, snapshot) = match direction {
             Direction::Backup => (text("/spec/volume"), text("/status/snapshotID")),
             Direction::Restore => (text("/status/volumeID"), text("/spec/snapshotID")),
@@ -142,13 +142,13 @@ impl PluginWork {
         }
     }
 
-    /// `pv-1: InProgress, 42.17 %, 4.1 KiB of 9.8 KiB, 1.0 KiB/s, 6s left, copying` — and an honest word where nobody knows.
+    /// `pv-1: InProgress, 42.17 %, 4.1 KiB of 9.8 KiB, 1.0 KiB/s, 6s left, copying` — and a note where the plugin reports no percentage.
     pub fn line(&self) -> String {
         let mut parts = vec![self.phase.clone()];
         match &self.percent {
             Some(percent) => parts.push(format!("{percent} %")),
             None if self.is_ended() => {}
-            None => parts.push("no percentage: the plugin does not say how far it is".into()),
+            None => parts.push("no percentage: the plugin reports no total".into()),
         }
         match (self.bytes_done, self.total_bytes) {
             (Some(done), Some(total)) => {
@@ -184,8 +184,8 @@ fn left_text([low, high]: [u64; 2]) -> String {
 }
 
 /// Among the transfers of volume data it stands as one: the plugin is what moves, and no pod is known.
-impl From<&PluginWork> for Transfer {
-    fn from(work: &PluginWork) -> Self {
+impl From<&PluginTransfer> for Transfer {
+    fn from(work: &PluginTransfer) -> Self {
         let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let time = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
         let (said, ended) = (some(&work.message), work.is_ended());
@@ -241,10 +241,10 @@ fn kind(direction: Direction) -> &'static str {
 }
 
 /// Reads what plugins do, for one backup or restore or for all of them, oldest first. A cluster that does not know the kinds has none.
-pub async fn list(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Result<Vec<PluginWork>> {
+pub async fn list(client: &Client, namespace: &str, of: TransferFilter<'_>) -> anyhow::Result<Vec<PluginTransfer>> {
     let mut found = Vec::new();
     for direction in [Direction::Backup, Direction::Restore] {
-        if let Some(parameters) = transfers::parameters(of, direction) {
+        if let Some(parameters) = transfer::parameters(of, direction) {
             found.extend(list_one_way(client, namespace, direction, &parameters).await?);
         }
     }
@@ -256,14 +256,14 @@ async fn list_one_way(
     namespace: &str,
     direction: Direction,
     parameters: &ListParams,
-) -> anyhow::Result<Vec<PluginWork>> {
+) -> anyhow::Result<Vec<PluginTransfer>> {
     let kind = kind(direction);
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let mut found = transfers::known(api.list(parameters).await).with_context(|| format!("cannot list {kind}s"))?;
+    let mut found = transfer::unless_unknown_kind(api.list(parameters).await)?;
     found.sort_by_key(|record| (record.creation_timestamp().map(|time| time.0), record.name_any()));
     let now = Timestamp::now();
-    Ok(found.iter().map(|record| PluginWork::of(&json!(record), direction, now)).collect())
+    Ok(found.iter().map(|record| PluginTransfer::of(&json!(record), direction, now)).collect())
 }
 
 #[cfg(test)]
@@ -274,11 +274,11 @@ mod tests {
         "2026-01-01T00:00:10Z".parse().unwrap()
     }
 
-    fn backup(status: &Value) -> PluginWork {
+    fn backup(status: &Value) -> PluginTransfer {
         let record = json!({ "metadata": { "name": "b-1" }, "status": status,
             "spec": { "volume": "pv-1", "backup": "b", "plugin": "x.io/y",
                 "pluginSpecific": { "pool\u{1b}[31m": "a\nb" } } });
-        PluginWork::of(&record, Direction::Backup, now())
+        PluginTransfer::of(&record, Direction::Backup, now())
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_plugin_that_says_nothing_has_no_percentage_and_foreign_text_is_cleaned_and_cut() {
         let quiet = backup(&json!({ "phase": "InProgress" }));
-        assert_eq!(quiet.line(), "pv-1: InProgress, no percentage: the plugin does not say how far it is");
+        assert_eq!(quiet.line(), "pv-1: InProgress, no percentage: the plugin reports no total");
         let long = backup(&json!({ "phase": "Failed", "message": "x\u{1b}]0;title\u{7}".repeat(100) }));
         assert!(!long.line().contains(char::is_control) && long.line().chars().count() < 250, "{}", long.line());
         let details = quiet.details().join("|");
@@ -340,7 +340,7 @@ mod tests {
     fn a_record_belongs_to_what_its_label_names() {
         let record = json!({ "metadata": { "name": "r-1", "labels":
             { "velero.io/backup-name": "b", "velero.io/restore-name": "r" } }, "spec": { "backup": "b" } });
-        assert_eq!(PluginWork::of(&record, Direction::Backup, now()).of, "b");
-        assert_eq!(PluginWork::of(&record, Direction::Restore, now()).of, "r");
+        assert_eq!(PluginTransfer::of(&record, Direction::Backup, now()).of, "b");
+        assert_eq!(PluginTransfer::of(&record, Direction::Restore, now()).of, "r");
     }
 }

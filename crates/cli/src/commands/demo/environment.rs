@@ -27,26 +27,26 @@ use crate::{connect, wait};
 /// Where the server and its objects are.
 pub const NAMESPACE: &str = "velero";
 /// So long it may take until the first items are counted.
-const FOR_ITEMS: Duration = Duration::from_secs(3);
+const FIRST_ITEMS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Everything that runs.
-pub struct Stage {
+pub struct DemoEnvironment {
     pub client: Client,
     pub kubeconfig: PathBuf,
     pub directory: PathBuf,
     cluster: Child,
-    server: Kept,
+    server: SupervisedProcess,
     agent: Child,
     dashboard: String,
 }
 
 /// A process that is started again whenever it has ended, as Kubernetes would do it.
-struct Kept {
+struct SupervisedProcess {
     kills: mpsc::Sender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
-impl Kept {
+impl SupervisedProcess {
     fn start(begin: impl Fn() -> anyhow::Result<Child> + Send + 'static) -> Self {
         let (kills, mut asked) = mpsc::channel::<oneshot::Sender<()>>(1);
         let task = tokio::spawn(async move {
@@ -71,16 +71,16 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for SupervisedProcess {
     fn drop(&mut self) {
-        // The process goes with whoever keeps it.
+        // The process ends with its supervisor.
         self.task.abort();
     }
 }
 
-impl Stage {
+impl DemoEnvironment {
     /// Starts it below a directory.
-    pub async fn set(directory: &Path) -> anyhow::Result<Self> {
+    pub async fn start(directory: &Path) -> anyhow::Result<Self> {
         let mut cluster = this_program()?
             .args(["local", "--no-server", "--run-pods", "--data-dir"])
             .arg(directory.join("cluster"))
@@ -95,7 +95,7 @@ impl Stage {
         let token =
             AccessToken::read_or_create(&client, NAMESPACE).await.context("cannot make the dashboard's token")?;
         let (config, place) = (kubeconfig.clone(), directory.to_owned());
-        let server = Kept::start(move || start_server(&config, &place, address));
+        let server = SupervisedProcess::start(move || start_server(&config, &place, address));
         let agent = start_agent(&kubeconfig, directory)?;
         let dashboard = format!("http://{address}/#token={}", token.reveal());
         Ok(Self { client, kubeconfig, directory: directory.to_owned(), cluster, server, agent, dashboard })
@@ -142,7 +142,7 @@ impl Stage {
         let at = self.items_settled(reference).await?;
         self.server.kill().await?;
         mover.go_on()?;
-        Ok(format!("the server was killed at {at} items; another one took over and finished"))
+        Ok(format!("the server was killed at {at} items; another one resumed and finished"))
     }
 
     /// How many items are settled, once some are: the server writes it every second, and until then it seems not to have begun.
@@ -150,7 +150,7 @@ impl Stage {
         let begun = Instant::now();
         loop {
             let settled = subjects::read(&self.client, NAMESPACE, reference).await?.items().settled();
-            if settled > 0 || begun.elapsed() > FOR_ITEMS {
+            if settled > 0 || begun.elapsed() > FIRST_ITEMS_TIMEOUT {
                 return Ok(settled);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -158,7 +158,7 @@ impl Stage {
     }
 
     /// Stops the process of its transfer as soon as there is one.
-    pub async fn stop_mover(&self, reference: &Reference) -> anyhow::Result<Stopped> {
+    pub async fn stop_mover(&self, reference: &Reference) -> anyhow::Result<StoppedProcess> {
         tokio::select! {
             mover = self.appearing_mover() => stop(mover),
             ended = self.ended(reference) => {
@@ -186,7 +186,7 @@ impl Stage {
     }
 
     /// Lets a stopped transfer go on in steps so small that it cannot end, until it shows that it moves.
-    pub async fn until_moving(&self, mover: &Stopped, backup: &str) -> anyhow::Result<()> {
+    pub async fn until_moving(&self, mover: &StoppedProcess, backup: &str) -> anyhow::Result<()> {
         while !self.is_moving(backup).await? {
             mover.step().await?;
             tokio::time::sleep(Duration::from_millis(60)).await;
@@ -228,14 +228,14 @@ impl Stage {
 }
 
 /// A process that does nothing until it is let go. It is let go when this is dropped, too.
-pub struct Stopped(Pid);
+pub struct StoppedProcess(Pid);
 
-fn stop(process: Pid) -> anyhow::Result<Stopped> {
+fn stop(process: Pid) -> anyhow::Result<StoppedProcess> {
     kill_process(process, Signal::STOP).context("cannot stop the transfer's process")?;
-    Ok(Stopped(process))
+    Ok(StoppedProcess(process))
 }
 
-impl Stopped {
+impl StoppedProcess {
     /// Lets it go on for a moment.
     async fn step(&self) -> anyhow::Result<()> {
         kill_process(self.0, Signal::CONT).context("the transfer's process is gone")?;
@@ -249,7 +249,7 @@ impl Stopped {
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedProcess {
     fn drop(&mut self) {
         let _ = kill_process(self.0, Signal::CONT);
     }
@@ -269,7 +269,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 
 fn start_server(kubeconfig: &Path, directory: &Path, dashboard: SocketAddr) -> anyhow::Result<Child> {
     this_program()?
-        .args(["server", "--lease-duration", "3s", "--volume-mover", "built-in", "--dashboard-address"])
+        .args(["server", "--lease-duration", "3s", "--uploader-type", "built-in", "--dashboard-address"])
         .arg(dashboard.to_string())
         .arg("--kubeconfig")
         .arg(kubeconfig)
@@ -303,7 +303,7 @@ async fn announced_kubeconfig(cluster: &mut Child) -> anyhow::Result<PathBuf> {
         }
         // Only then does it run pods.
         if let Some(kubeconfig) = kubeconfig.take_if(|_| line.starts_with("pods run as")) {
-            // It says more, and would end if nobody listened.
+            // It prints more, and would end if its output were closed.
             tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
             return Ok(kubeconfig);
         }

@@ -1,17 +1,22 @@
-//! Volume data on its way, as the command line sees it: one shape for both directions.
+//! Transfers of volume data in one representation for all kinds of objects.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
-use anyhow::Context;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt};
 use plimsoll_api::labels;
 use plimsoll_api::summary::ProgressSummary;
-use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase, TransferProgress};
-use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
+use plimsoll_api::velero::v1::{
+    PodVolumeBackup, PodVolumeBackupStatus, PodVolumeRestore, PodVolumeRestoreStatus, TransferPhase, TransferProgress,
+};
+use plimsoll_api::velero::v2alpha1::{DataDownload, DataDownloadStatus, DataUpload, DataUploadStatus};
 use plimsoll_progress::percent_string;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Where a transfer has no pod of its user's.
 pub const NO_POD: &str = "-";
@@ -99,6 +104,172 @@ pub struct Transfer {
     pub completed: Option<Timestamp>,
 }
 
+/// A kind of object that stands for one transfer. The four kinds differ in these fields only.
+pub trait TransferObject: ResourceExt {
+    const KIND: &'static str;
+    const DIRECTION: Direction;
+
+    /// Where the data is and goes.
+    fn endpoints(&self) -> Endpoints;
+    /// The program that transfers the data.
+    fn uploader(&self) -> String;
+    fn phase(&self) -> TransferPhase;
+    /// The part of the status that all kinds have.
+    fn progress(&self) -> StatusFields;
+}
+
+/// Where the data of a transfer is and goes.
+pub struct Endpoints {
+    namespace: Option<String>,
+    pod: Option<String>,
+    volume: Option<String>,
+    node: Option<String>,
+    snapshot: Option<String>,
+}
+
+/// The part of the status that all kinds have.
+pub struct StatusFields {
+    transferred: Option<TransferProgress>,
+    live: Option<ProgressSummary>,
+    incremental_bytes: Option<i64>,
+    message: Option<String>,
+    started: Option<Time>,
+    completed: Option<Time>,
+}
+
+/// Reads them from a status. The types of the statuses differ, the names of these fields do not.
+macro_rules! status_fields {
+    ($status:expr, $incremental_bytes:expr) => {{
+        let status = $status.clone().unwrap_or_default();
+        StatusFields {
+            incremental_bytes: $incremental_bytes(&status),
+            transferred: status.progress,
+            live: status.plimsoll,
+            message: status.message,
+            started: status.start_timestamp,
+            completed: status.completion_timestamp,
+        }
+    }};
+}
+
+impl TransferObject for PodVolumeBackup {
+    const KIND: &'static str = "PodVolumeBackup";
+    const DIRECTION: Direction = Direction::Backup;
+
+    fn endpoints(&self) -> Endpoints {
+        let pod = self.spec.pod.clone().unwrap_or_default();
+        Endpoints {
+            namespace: pod.namespace,
+            pod: pod.name,
+            volume: self.spec.volume.clone(),
+            node: self.spec.node.clone(),
+            snapshot: self.status.as_ref().and_then(|status| status.snapshot_id.clone()),
+        }
+    }
+
+    fn uploader(&self) -> String {
+        self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    fn phase(&self) -> TransferPhase {
+        self.phase()
+    }
+
+    fn progress(&self) -> StatusFields {
+        status_fields!(self.status, |status: &PodVolumeBackupStatus| status.incremental_bytes)
+    }
+}
+
+impl TransferObject for PodVolumeRestore {
+    const KIND: &'static str = "PodVolumeRestore";
+    const DIRECTION: Direction = Direction::Restore;
+
+    fn endpoints(&self) -> Endpoints {
+        let pod = self.spec.pod.clone().unwrap_or_default();
+        Endpoints {
+            namespace: pod.namespace,
+            pod: pod.name,
+            volume: self.spec.volume.clone(),
+            node: self.status.as_ref().and_then(|status| status.node.clone()),
+            snapshot: self.spec.snapshot_id.clone(),
+        }
+    }
+
+    fn uploader(&self) -> String {
+        self.spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    fn phase(&self) -> TransferPhase {
+        self.phase()
+    }
+
+    fn progress(&self) -> StatusFields {
+        status_fields!(self.status, |_: &PodVolumeRestoreStatus| None)
+    }
+}
+
+/// The data of a snapshot has no pod: its claim stands for the volume.
+impl TransferObject for DataUpload {
+    const KIND: &'static str = "DataUpload";
+    const DIRECTION: Direction = Direction::Backup;
+
+    fn endpoints(&self) -> Endpoints {
+        let status = self.status.clone().unwrap_or_default();
+        Endpoints {
+            namespace: self.spec.source_namespace.clone(),
+            pod: Some(NO_POD.to_owned()),
+            volume: self.spec.source_pvc.clone(),
+            node: status.node,
+            snapshot: status.snapshot_id,
+        }
+    }
+
+    fn uploader(&self) -> String {
+        annotated_mover(self)
+    }
+
+    fn phase(&self) -> TransferPhase {
+        self.phase()
+    }
+
+    fn progress(&self) -> StatusFields {
+        status_fields!(self.status, |status: &DataUploadStatus| status.incremental_bytes)
+    }
+}
+
+impl TransferObject for DataDownload {
+    const KIND: &'static str = "DataDownload";
+    const DIRECTION: Direction = Direction::Restore;
+
+    fn endpoints(&self) -> Endpoints {
+        let target = self.spec.target_volume.clone().unwrap_or_default();
+        Endpoints {
+            namespace: target.namespace,
+            pod: Some(NO_POD.to_owned()),
+            volume: target.pvc,
+            node: self.status.as_ref().and_then(|status| status.node.clone()),
+            snapshot: self.spec.snapshot_id.clone(),
+        }
+    }
+
+    fn uploader(&self) -> String {
+        annotated_mover(self)
+    }
+
+    fn phase(&self) -> TransferPhase {
+        self.phase()
+    }
+
+    fn progress(&self) -> StatusFields {
+        status_fields!(self.status, |_: &DataDownloadStatus| None)
+    }
+}
+
+/// The mover of an object without an uploader type; Velero has only kopia.
+fn annotated_mover(object: &impl ResourceExt) -> String {
+    object.annotations().get(labels::MOVER).map_or("kopia", String::as_str).to_owned()
+}
+
 /// The agent marks the percentage of a total that may still grow.
 fn is_estimate(live: &ProgressSummary) -> bool {
     live.percent.as_deref().is_some_and(|percent| percent.starts_with('~'))
@@ -108,166 +279,40 @@ fn count(number: Option<i64>) -> Option<u64> {
     number.and_then(|number| u64::try_from(number).ok())
 }
 
-/// Old objects, and those that have just begun, say nothing or zero.
-fn bytes(progress: Option<&TransferProgress>) -> (Option<u64>, Option<u64>) {
-    let total = progress.and_then(|progress| count(progress.total_bytes));
-    let done = progress.and_then(|progress| count(progress.bytes_done));
-    (total, done)
-}
-
-impl From<&PodVolumeBackup> for Transfer {
-    fn from(object: &PodVolumeBackup) -> Self {
-        let (spec, status) = (&object.spec, object.status.clone().unwrap_or_default());
-        let pod = spec.pod.clone().unwrap_or_default();
-        let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
-        let live = status.plimsoll.unwrap_or_default();
+impl<K: TransferObject> From<&K> for Transfer {
+    fn from(object: &K) -> Self {
+        let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let (endpoints, status, phase) = (object.endpoints(), object.progress(), object.phase());
+        let live = status.live.unwrap_or_default();
+        let transferred = status.transferred.as_ref();
         Self {
-            kind: "PodVolumeBackup",
-            direction: Direction::Backup,
+            kind: K::KIND,
+            direction: K::DIRECTION,
             name: object.name_any(),
-            of: object.labels().get(labels::BACKUP_NAME).cloned().unwrap_or_default(),
-            namespace: pod.namespace.unwrap_or_default(),
-            pod: pod.name.unwrap_or_default(),
-            volume: spec.volume.clone().unwrap_or_default(),
-            node: spec.node.clone().unwrap_or_default(),
-            uploader: spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default(),
-            phase: object.phase().to_string(),
+            of: object.labels().get(K::DIRECTION.label()).cloned().unwrap_or_default(),
+            namespace: endpoints.namespace.unwrap_or_default(),
+            pod: endpoints.pod.unwrap_or_default(),
+            volume: endpoints.volume.unwrap_or_default(),
+            node: endpoints.node.unwrap_or_default(),
+            uploader: object.uploader(),
+            phase: phase.to_string(),
             percent: None,
             is_estimate: is_estimate(&live),
-            total_bytes,
-            bytes_done,
+            total_bytes: transferred.and_then(|progress| count(progress.total_bytes)),
+            bytes_done: transferred.and_then(|progress| count(progress.bytes_done)),
             incremental_bytes: count(status.incremental_bytes),
             total_files: count(live.total_files),
             files_done: count(live.files_done),
-            doing: live.doing.filter(|_| !object.phase().is_ended()),
+            doing: live.doing.filter(|_| !phase.is_ended()),
             rate: count(live.rate),
             seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
             stalled: live.stalled.and_then(|stall| stall.message),
-            message: status.message.filter(|text| !text.is_empty()),
-            snapshot: status.snapshot_id.filter(|text| !text.is_empty()),
+            message: some(status.message),
+            snapshot: some(endpoints.snapshot),
             plugin_specific: BTreeMap::new(),
             created: object.creation_timestamp().map(|time| time.0),
-            started: status.start_timestamp.map(|time| time.0),
-            completed: status.completion_timestamp.map(|time| time.0),
-        }
-    }
-}
-
-impl From<&PodVolumeRestore> for Transfer {
-    fn from(object: &PodVolumeRestore) -> Self {
-        let (spec, status) = (&object.spec, object.status.clone().unwrap_or_default());
-        let pod = spec.pod.clone().unwrap_or_default();
-        let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
-        let live = status.plimsoll.unwrap_or_default();
-        Self {
-            kind: "PodVolumeRestore",
-            direction: Direction::Restore,
-            name: object.name_any(),
-            of: object.labels().get(labels::RESTORE_NAME).cloned().unwrap_or_default(),
-            namespace: pod.namespace.unwrap_or_default(),
-            pod: pod.name.unwrap_or_default(),
-            volume: spec.volume.clone().unwrap_or_default(),
-            node: status.node.unwrap_or_default(),
-            uploader: spec.uploader_type.as_ref().map(ToString::to_string).unwrap_or_default(),
-            phase: object.phase().to_string(),
-            percent: None,
-            is_estimate: is_estimate(&live),
-            total_bytes,
-            bytes_done,
-            incremental_bytes: None,
-            total_files: count(live.total_files),
-            files_done: count(live.files_done),
-            doing: live.doing.filter(|_| !object.phase().is_ended()),
-            rate: count(live.rate),
-            seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
-            stalled: live.stalled.and_then(|stall| stall.message),
-            message: status.message.filter(|text| !text.is_empty()),
-            snapshot: spec.snapshot_id.clone().filter(|text| !text.is_empty()),
-            plugin_specific: BTreeMap::new(),
-            created: object.creation_timestamp().map(|time| time.0),
-            started: status.start_timestamp.map(|time| time.0),
-            completed: status.completion_timestamp.map(|time| time.0),
-        }
-    }
-}
-
-/// What does the moving, as an object without a type of uploader says it: Velero knows only kopia.
-fn uploader(object: &impl ResourceExt) -> String {
-    object.annotations().get(labels::MOVER).map_or("kopia", String::as_str).to_owned()
-}
-
-/// Data of a snapshot has no pod: its claim stands for the volume.
-impl From<&DataUpload> for Transfer {
-    fn from(object: &DataUpload) -> Self {
-        let (spec, status) = (&object.spec, object.status.clone().unwrap_or_default());
-        let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
-        let live = status.plimsoll.unwrap_or_default();
-        Self {
-            kind: "DataUpload",
-            direction: Direction::Backup,
-            name: object.name_any(),
-            of: object.labels().get(labels::BACKUP_NAME).cloned().unwrap_or_default(),
-            namespace: spec.source_namespace.clone().unwrap_or_default(),
-            pod: NO_POD.to_owned(),
-            volume: spec.source_pvc.clone().unwrap_or_default(),
-            node: status.node.unwrap_or_default(),
-            uploader: uploader(object),
-            phase: object.phase().to_string(),
-            percent: None,
-            is_estimate: is_estimate(&live),
-            total_bytes,
-            bytes_done,
-            incremental_bytes: count(status.incremental_bytes),
-            total_files: count(live.total_files),
-            files_done: count(live.files_done),
-            doing: live.doing.filter(|_| !object.phase().is_ended()),
-            rate: count(live.rate),
-            seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
-            stalled: live.stalled.and_then(|stall| stall.message),
-            message: status.message.filter(|text| !text.is_empty()),
-            snapshot: status.snapshot_id.filter(|text| !text.is_empty()),
-            plugin_specific: BTreeMap::new(),
-            created: object.creation_timestamp().map(|time| time.0),
-            started: status.start_timestamp.map(|time| time.0),
-            completed: status.completion_timestamp.map(|time| time.0),
-        }
-    }
-}
-
-impl From<&DataDownload> for Transfer {
-    fn from(object: &DataDownload) -> Self {
-        let (spec, status) = (&object.spec, object.status.clone().unwrap_or_default());
-        let target = spec.target_volume.clone().unwrap_or_default();
-        let (total_bytes, bytes_done) = bytes(status.progress.as_ref());
-        let live = status.plimsoll.unwrap_or_default();
-        Self {
-            kind: "DataDownload",
-            direction: Direction::Restore,
-            name: object.name_any(),
-            of: object.labels().get(labels::RESTORE_NAME).cloned().unwrap_or_default(),
-            namespace: target.namespace.unwrap_or_default(),
-            pod: NO_POD.to_owned(),
-            volume: target.pvc.unwrap_or_default(),
-            node: status.node.unwrap_or_default(),
-            uploader: uploader(object),
-            phase: object.phase().to_string(),
-            percent: None,
-            is_estimate: is_estimate(&live),
-            total_bytes,
-            bytes_done,
-            incremental_bytes: None,
-            total_files: count(live.total_files),
-            files_done: count(live.files_done),
-            doing: live.doing.filter(|_| !object.phase().is_ended()),
-            rate: count(live.rate),
-            seconds_left: live.seconds_left.map(|left| left.map(|seconds| u64::try_from(seconds).unwrap_or(0))),
-            stalled: live.stalled.and_then(|stall| stall.message),
-            message: status.message.filter(|text| !text.is_empty()),
-            snapshot: spec.snapshot_id.clone().filter(|text| !text.is_empty()),
-            plugin_specific: BTreeMap::new(),
-            created: object.creation_timestamp().map(|time| time.0),
-            started: status.start_timestamp.map(|time| time.0),
-            completed: status.completion_timestamp.map(|time| time.0),
+            started: status.started.map(|time| time.0),
+            completed: status.completed.map(|time| time.0),
         }
     }
 }
@@ -284,7 +329,7 @@ impl Transfer {
     }
 
     /// Whether it is the data of a snapshot, and not of a pod's volume.
-    pub fn is_moved(&self) -> bool {
+    pub fn is_data_movement(&self) -> bool {
         self.pod == NO_POD
     }
 
@@ -347,7 +392,8 @@ pub fn groups(transfers: &[Transfer]) -> Vec<Group> {
         members.sort_by_key(|one| (one.namespace.clone(), one.pod.clone(), one.volume.clone()));
         let mut lines: Vec<(String, String)> = Vec::new();
         for one in &members {
-            let pod = if one.is_moved() { one.namespace.clone() } else { format!("{}/{}", one.namespace, one.pod) };
+            let pod =
+                if one.is_data_movement() { one.namespace.clone() } else { format!("{}/{}", one.namespace, one.pod) };
             match lines.last_mut() {
                 Some((last, words)) if *last == pod => *words = format!("{words}, {}", one.words()),
                 _ => lines.push((pod, one.words())),
@@ -360,60 +406,59 @@ pub fn groups(transfers: &[Transfer]) -> Vec<Group> {
     GROUPS.iter().map(group).filter(|group| group.count > 0).collect()
 }
 
-/// Whose transfers.
+/// Selects transfers by what they belong to.
 #[derive(Clone, Copy, Debug)]
-pub enum Of<'a> {
+pub enum TransferFilter<'a> {
     All,
     Backup(&'a str),
     Restore(&'a str),
 }
 
-/// Reads transfers, oldest first. A cluster that does not know the kinds has none.
-pub async fn list(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Result<Vec<Transfer>> {
-    let mut found = Vec::new();
-    if let Some(parameters) = parameters(of, Direction::Backup) {
-        let api: Api<PodVolumeBackup> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list PodVolumeBackups")?;
-        found.extend(all.iter().map(Transfer::from));
-    }
-    if let Some(parameters) = parameters(of, Direction::Restore) {
-        let api: Api<PodVolumeRestore> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list PodVolumeRestores")?;
-        found.extend(all.iter().map(Transfer::from));
-    }
+/// Reads the transfers of pod volumes, oldest first.
+pub async fn list_pod_volumes(
+    client: &Client,
+    namespace: &str,
+    filter: TransferFilter<'_>,
+) -> anyhow::Result<Vec<Transfer>> {
+    let mut found = list_kind::<PodVolumeBackup>(client, namespace, filter).await?;
+    found.extend(list_kind::<PodVolumeRestore>(client, namespace, filter).await?);
     found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));
     Ok(found)
 }
 
-/// Reads the transfers of CSI snapshots' data, oldest first.
-pub async fn moved(client: &Client, namespace: &str, of: Of<'_>) -> anyhow::Result<Vec<Transfer>> {
-    let mut found = Vec::new();
-    if let Some(parameters) = parameters(of, Direction::Backup) {
-        let api: Api<DataUpload> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list DataUploads")?;
-        found.extend(all.iter().map(Transfer::from));
-    }
-    if let Some(parameters) = parameters(of, Direction::Restore) {
-        let api: Api<DataDownload> = Api::namespaced(client.clone(), namespace);
-        let all = known(api.list(&parameters).await).context("cannot list DataDownloads")?;
-        found.extend(all.iter().map(Transfer::from));
-    }
+/// Reads the transfers of the data of CSI snapshots, oldest first.
+pub async fn list_data_movements(
+    client: &Client,
+    namespace: &str,
+    filter: TransferFilter<'_>,
+) -> anyhow::Result<Vec<Transfer>> {
+    let mut found = list_kind::<DataUpload>(client, namespace, filter).await?;
+    found.extend(list_kind::<DataDownload>(client, namespace, filter).await?);
     found.sort_by_key(|transfer| (transfer.created, transfer.name.clone()));
     Ok(found)
+}
+
+async fn list_kind<K>(client: &Client, namespace: &str, filter: TransferFilter<'_>) -> anyhow::Result<Vec<Transfer>>
+where
+    K: TransferObject + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let Some(parameters) = parameters(filter, K::DIRECTION) else { return Ok(Vec::new()) };
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    Ok(unless_unknown_kind(api.list(&parameters).await)?.iter().map(Transfer::from).collect())
 }
 
 /// What asks for these, if there are such in this direction.
-pub fn parameters(of: Of<'_>, direction: Direction) -> Option<ListParams> {
+pub fn parameters(of: TransferFilter<'_>, direction: Direction) -> Option<ListParams> {
     let name = match (of, direction) {
-        (Of::All, _) => return Some(ListParams::default()),
-        (Of::Backup(name), Direction::Backup) | (Of::Restore(name), Direction::Restore) => name,
+        (TransferFilter::All, _) => return Some(ListParams::default()),
+        (TransferFilter::Backup(name), Direction::Backup) | (TransferFilter::Restore(name), Direction::Restore) => name,
         _ => return None,
     };
     Some(ListParams::default().labels(&format!("{}={}", direction.label(), labels::valid_name(name))))
 }
 
 /// A cluster that does not know a kind has none of it.
-pub fn known<K: Clone>(answer: kube::Result<kube::core::ObjectList<K>>) -> kube::Result<Vec<K>> {
+pub fn unless_unknown_kind<K: Clone>(answer: kube::Result<kube::core::ObjectList<K>>) -> kube::Result<Vec<K>> {
     match answer {
         Ok(list) => Ok(list.items),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),

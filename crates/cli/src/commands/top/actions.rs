@@ -1,4 +1,4 @@
-//! What takes a request: fetching a log, cancelling. Neither holds up the picture.
+//! Actions that send requests: fetching a log, cancelling. They run in the background.
 
 use std::sync::mpsc;
 
@@ -9,55 +9,58 @@ use kube::{Api, Client};
 use plimsoll_observe::{Kind, Reference};
 use serde_json::json;
 
-use super::app::{App, Deed, Prompt, View};
+use super::app::{App, Prompt, UserAction, View};
 use crate::args::names;
 use crate::commands::{action, logs};
+use crate::errors;
 
-/// So many lines of a log are fetched.
-const LINES: i64 = 2000;
+/// The number of lines of a log that are fetched.
+const MAX_LOG_LINES: i64 = 2000;
 
-enum Result {
+enum ActionResult {
     Log(String),
-    Said(String),
+    Message(String),
 }
 
-pub struct Deeds {
+pub struct ActionRunner {
     client: Client,
-    sender: mpsc::Sender<Result>,
-    receiver: mpsc::Receiver<Result>,
+    sender: mpsc::Sender<ActionResult>,
+    receiver: mpsc::Receiver<ActionResult>,
 }
 
-impl Deeds {
+impl ActionRunner {
     pub fn new(client: Client) -> Self {
         let (sender, receiver) = mpsc::channel();
         Self { client, sender, receiver }
     }
 
     /// Begins, and returns at once.
-    pub fn start(&self, deed: Deed, app: &App) {
+    pub fn start(&self, action: UserAction, app: &App) {
         let (client, sender) = (self.client.clone(), self.sender.clone());
         let operation = |reference: &Reference| {
             app.operations.iter().find(|(subject, _)| subject == reference).map(|(_, name)| name.clone())
         };
-        match deed {
-            Deed::Log(reference) => {
+        match action {
+            UserAction::Log(reference) => {
                 let (operation, server) = (operation(&reference), app.server_pod.clone());
                 tokio::spawn(async move {
                     let text = log(&client, &reference, operation, server).await;
-                    let _ = sender.send(Result::Log(text.unwrap_or_else(|error| format!("no log: {error:#}"))));
+                    let _ = sender.send(ActionResult::Log(
+                        text.unwrap_or_else(|error| format!("no log: {}", errors::cause_text(&error))),
+                    ));
                 });
             }
-            Deed::Cancel(reference) => {
+            UserAction::Cancel(reference) => {
                 let operation = operation(&reference);
                 tokio::spawn(async move {
                     let said = match cancel(&client, &reference, operation).await {
-                        Ok(()) => format!("{reference} is asked to end"),
-                        Err(error) => format!("{reference} could not be cancelled: {error:#}"),
+                        Ok(()) => format!("{reference}: cancellation requested"),
+                        Err(error) => format!("cannot cancel {reference}: {}", errors::cause_text(&error)),
                     };
-                    let _ = sender.send(Result::Said(said));
+                    let _ = sender.send(ActionResult::Message(said));
                 });
             }
-            Deed::None | Deed::Quit => {}
+            UserAction::None | UserAction::Quit => {}
         }
     }
 
@@ -67,13 +70,13 @@ impl Deeds {
         while let Ok(result) = self.receiver.try_recv() {
             any = true;
             match result {
-                Result::Log(text) if matches!(app.view, View::Log(_)) => {
+                ActionResult::Log(text) if matches!(app.view, View::Log(_)) => {
                     // The end is what one wants to see.
                     app.scroll = usize::MAX;
                     app.view = View::Log(text);
                 }
-                Result::Log(_) => {}
-                Result::Said(text) => app.prompt = Prompt::Say(text),
+                ActionResult::Log(_) => {}
+                ActionResult::Message(text) => app.prompt = Prompt::Say(text),
             }
         }
         any
@@ -84,7 +87,7 @@ async fn cancel(client: &Client, reference: &Reference, operation: Option<String
     let (kind, name) = match operation {
         Some(operation) => (Kind::Operation, operation),
         None if reference.kind.is_transfer() => (reference.kind, reference.name.clone()),
-        None => bail!("nothing here can be cancelled"),
+        None => bail!("it cannot be cancelled: it has no operation of Plimsoll"),
     };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &reference.namespace, &kind.resource());
     let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
@@ -92,14 +95,14 @@ async fn cancel(client: &Client, reference: &Reference, operation: Option<String
     Ok(())
 }
 
-/// The log that our server has put away at the end.
-async fn kept(client: &Client, reference: &Reference) -> anyhow::Result<Option<String>> {
+/// The log that the server stored when the operation ended.
+async fn stored_log(client: &Client, reference: &Reference) -> anyhow::Result<Option<String>> {
     let named = |kind| names::Reference { kind, name: reference.name.clone() };
     let namespace = &reference.namespace;
     Ok(match reference.kind {
-        Kind::Backup => Some(logs::whole(client, namespace, &named(names::Kind::Backup)).await?),
-        Kind::Restore => Some(logs::whole(client, namespace, &named(names::Kind::Restore)).await?),
-        Kind::ActionSet => action::kept_log(client, namespace, &named(names::Kind::Action)).await?.text,
+        Kind::Backup => Some(logs::whole(client, namespace, &named(names::ResourceKind::Backup)).await?),
+        Kind::Restore => Some(logs::whole(client, namespace, &named(names::ResourceKind::Restore)).await?),
+        Kind::ActionSet => action::kept_log(client, namespace, &named(names::ResourceKind::Action)).await?.text,
         _ => None,
     })
 }
@@ -107,7 +110,7 @@ async fn kept(client: &Client, reference: &Reference) -> anyhow::Result<Option<S
 /// The last lines of a text.
 fn end_of(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(usize::try_from(LINES).unwrap_or(usize::MAX))..].join("\n")
+    lines[lines.len().saturating_sub(usize::try_from(MAX_LOG_LINES).unwrap_or(usize::MAX))..].join("\n")
 }
 
 /// The end of what was logged: by our server, by the mover's pod, or by Velero's server about it.
@@ -120,27 +123,27 @@ async fn log(
     if let Some(operation) = operation {
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), &reference.namespace, &Kind::Operation.resource());
-        let object = api.get(&operation).await.context("cannot read the operation")?;
+        let object = api.get(&operation).await?;
         if let Some(text) = object.data.pointer("/status/log/text").and_then(|text| text.as_str()) {
             return Ok(text.to_owned());
         }
         // One of ours that has ended keeps its log elsewhere.
-        if let Some(text) = kept(client, reference).await? {
+        if let Some(text) = stored_log(client, reference).await? {
             return Ok(end_of(&text));
         }
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), &reference.namespace);
-    let parameters = LogParams { tail_lines: Some(LINES), ..LogParams::default() };
+    let parameters = LogParams { tail_lines: Some(MAX_LOG_LINES), ..LogParams::default() };
     if reference.kind.is_transfer()
         && let Ok(text) = pods.logs(&reference.name, &parameters).await
     {
         return Ok(text);
     }
-    let server = server.context("no pod of the server was found")?;
+    let server = server.context("no pod of the server found")?;
     let text = pods.logs(&server, &parameters).await.with_context(|| format!("cannot read the log of pod {server}"))?;
     let mine: Vec<&str> = text.lines().filter(|line| line.contains(&reference.name)).collect();
     if mine.is_empty() {
-        bail!("the last {LINES} lines of pod {server} do not mention {}", reference.name);
+        bail!("the last {MAX_LOG_LINES} lines of pod {server} do not mention {}", reference.name);
     }
     Ok(mine.join("\n"))
 }

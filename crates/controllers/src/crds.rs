@@ -1,0 +1,144 @@
+//! Installing our custom resource definitions.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::wait::Condition as _;
+use kube::runtime::wait::conditions::is_crd_established;
+use kube::{Api, Client, ResourceExt};
+use plimsoll_engine::Error;
+
+/// How long the API server may take to serve a definition that it has accepted.
+const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is asked.
+const SERVED_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Creates our custom resource definitions, or brings them up to date. Ends when the API server serves all of them.
+pub async fn install_crds(client: Client) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in plimsoll_api::crds() {
+        let name = crd.name_any();
+        let what = format!("install CustomResourceDefinition {name}");
+        match api.create(&PostParams::default(), &crd).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let patch = Patch::Merge(&crd);
+                api.patch(&name, &PatchParams::default(), &patch).await.map_err(|e| Error::api(what, e))?;
+            }
+            Err(error) => return Err(Error::api(what, error)),
+        }
+    }
+    let deadline = Instant::now() + SERVED_TIMEOUT;
+    for crd in plimsoll_api::crds() {
+        wait_until_served(&client, &crd, deadline).await?;
+    }
+    Ok(())
+}
+
+/// Waits until a definition is established and a list of each of its versions is answered: storage starts after Established.
+async fn wait_until_served(client: &Client, crd: &CustomResourceDefinition, deadline: Instant) -> Result<(), Error> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = crd.name_any();
+    loop {
+        let stored = definitions.get(&name).await;
+        let answer = match stored {
+            Ok(stored) if !is_crd_established().matches_object(Some(&stored)) => Ok(false),
+            Ok(_) => list_every_version(client, crd).await.map(|()| true),
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(true) => return Ok(()),
+            Ok(false) if Instant::now() < deadline => {}
+            Ok(false) => {
+                let detail = format!("it is not established after {}s", SERVED_TIMEOUT.as_secs());
+                return Err(Error::Answer { what: format!("install CustomResourceDefinition {name}"), detail });
+            }
+            Err(error) if is_starting(&error) && Instant::now() < deadline => {}
+            Err(error) => return Err(Error::api(format!("list {name}"), error)),
+        }
+        tokio::time::sleep(SERVED_POLL_INTERVAL).await;
+    }
+}
+
+async fn list_every_version(client: &Client, crd: &CustomResourceDefinition) -> Result<(), kube::Error> {
+    for version in crd.spec.versions.iter().filter(|version| version.served) {
+        let kind = GroupVersionKind::gvk(&crd.spec.group, &version.name, &crd.spec.names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &crd.spec.names.plural);
+        let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        objects.list_metadata(&ListParams::default().limit(1)).await?;
+    }
+    Ok(())
+}
+
+/// What the API server answers between accepting a definition and serving its kind.
+fn is_starting(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if [404, 429, 503].contains(&status.code))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    /// An API server that establishes a definition at the second look and serves its kind at the third list.
+    fn slow_server(requests: Arc<Mutex<BTreeMap<String, u32>>>) -> Client {
+        let service = service_fn(move |request: Request<Body>| {
+            let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+            let count = {
+                let mut requests = requests.lock().unwrap();
+                let count = requests.entry(format!("{method} {path}")).or_default();
+                *count += 1;
+                *count
+            };
+            async move {
+                let sent = request.into_body().collect_bytes().await?;
+                let (code, answer) = match (method.as_str(), path.contains("customresourcedefinitions"), count) {
+                    ("POST", ..) => (201, serde_json::from_slice(&sent)?),
+                    ("GET", true, count) => (200, definition(&path, count > 1)),
+                    ("GET", false, 1) => (404, status(404, "NotFound", "the server could not find the resource")),
+                    ("GET", false, 2) => (429, status(429, "TooManyRequests", "storage is (re)initializing")),
+                    _ => (200, json!({ "kind": "List", "apiVersion": "v1", "metadata": {}, "items": [] })),
+                };
+                let body = Body::from(serde_json::to_vec(&answer)?);
+                Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?)
+            }
+        });
+        Client::new(service, "velero")
+    }
+
+    fn definition(path: &str, established: bool) -> Value {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let crd = plimsoll_api::crds().into_iter().find(|crd| crd.name_any() == name).unwrap();
+        let mut value = serde_json::to_value(crd).unwrap();
+        let state = if established { "True" } else { "False" };
+        value["status"] = json!({ "conditions": [{ "type": "Established", "status": state }],
+            "acceptedNames": { "kind": "", "plural": "" }, "storedVersions": [] });
+        value
+    }
+
+    fn status(code: u16, reason: &str, message: &str) -> Value {
+        json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn installing_ends_when_every_definition_is_established_and_served() {
+        let requests = Arc::default();
+        install_crds(slow_server(Arc::clone(&requests))).await.unwrap();
+        let requests = requests.lock().unwrap();
+        for crd in plimsoll_api::crds() {
+            for version in crd.spec.versions.iter().filter(|version| version.served) {
+                let path = format!("GET /apis/{}/{}/{}", crd.spec.group, version.name, crd.spec.names.plural);
+                assert!(requests.get(&path) >= Some(&3), "{path}");
+            }
+        }
+    }
+}
