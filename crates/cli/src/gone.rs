@@ -103,7 +103,7 @@ async fn request(
     let mut request = Request { faults: list.into_iter().flat_map(faults).collect(), doing: None };
     for name in names {
         // An unchanged Velero has no such kind, and not everybody may read it: then nothing more is known.
-        let operation = operations.get_opt(&plimsoll_controllers::operation_name("delete", &name)).await;
+        let operation = operations.get_opt(&plimsoll_operations::operation_name("delete", &name)).await;
         request.doing = request.doing.or_else(|| doing(operation.ok()??));
     }
     Ok(request)

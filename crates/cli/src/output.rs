@@ -28,7 +28,11 @@ pub fn text(text: &str) {
 ///
 /// A program that draws on the whole terminal asks for silence: whatever is logged there would be drawn over the picture.
 pub fn log_to_stderr(global: &Global, silent: bool) {
-    let usual = if silent { "off" } else { "warn,plimsoll=info,plimsoll_controllers=info,plimsoll_plugin=info" };
+    let usual = if silent {
+        "off"
+    } else {
+        "warn,plimsoll=info,plimsoll_controllers=info,plimsoll_operations=info,plimsoll_plugin=info"
+    };
     let filter = global.log.as_deref().unwrap_or(usual);
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()

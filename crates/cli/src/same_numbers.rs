@@ -74,7 +74,7 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     assert_eq!((rows(&tree)[0].rate.clone(), rows(&tree)[0].left.clone()), words);
 
     // The custom resource, and what reads it.
-    let summary = serde_json::to_value(plimsoll_controllers::project::summary(&tree, Timestamp::UNIX_EPOCH)).unwrap();
+    let summary = serde_json::to_value(plimsoll_operations::projection::summary(&tree, Timestamp::UNIX_EPOCH)).unwrap();
     assert_eq!((numbers(&summary), &summary["unit"]), (wanted, &json!("bytes")));
     let mut written = object();
     written["status"]["plimsoll"] = summary;

@@ -135,7 +135,7 @@ pub async fn read(client: &Client, namespace: &str, reference: &Reference) -> an
 
 /// The name of the Operation of a subject.
 pub fn operation_name(reference: &Reference) -> String {
-    plimsoll_controllers::operation_name(reference.kind.verb(), &reference.name)
+    plimsoll_operations::operation_name(reference.kind.verb(), &reference.name)
 }
 
 async fn operation_of(client: &Client, namespace: &str, seen: &Seen) -> anyhow::Result<Option<Operation>> {

@@ -1,27 +1,18 @@
 //! What every controller needs.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
 use plimsoll_blueprint::functions::Tools;
-use plimsoll_engine::cluster::Cluster;
+use plimsoll_operations::{LeaderClient, LiveProgress, OperationRuntime};
 use plimsoll_plugin::Catalog;
 use plimsoll_progress::Trees;
-use tokio::sync::broadcast;
-use tokio_util::sync::CancellationToken;
 
 use crate::downloads::Downloads;
-use crate::events::Events;
-use crate::leader::Fence;
-use crate::live::LiveOperations;
-use crate::operation::Holder;
 use crate::repositories::Repositories;
 use crate::sync::Warnings;
 use crate::volumes::{Helper, MoverChoice};
-use crate::writes::Writes;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -89,16 +80,11 @@ pub struct PluginSettings {
 
 /// What every controller needs.
 pub struct Context {
-    pub client: Client,
-    pub cluster: Cluster,
+    pub leader: LeaderClient,
+    /// What the lifecycles of all kinds share.
+    pub runtime: Arc<OperationRuntime>,
     pub settings: Settings,
-    pub epoch: u64,
-    pub fence: Arc<Fence>,
-    pub runs: Runs,
-    pub events: Events,
-    pub live: LiveOperations,
-    /// Turns to write progress.
-    pub writes: Writes,
+    pub live: LiveProgress,
     /// What is known about the repositories of volume data.
     pub repositories: Repositories,
     /// What plugins offer.
@@ -107,75 +93,4 @@ pub struct Context {
     pub sync_warnings: Warnings,
     /// What comes before the path in a link to a directory's object.
     pub download_base: Option<String>,
-}
-
-impl Context {
-    /// This process, as the holder of what it takes up.
-    pub fn holder(&self) -> Holder {
-        Holder { epoch: self.epoch, fence: Arc::clone(&self.fence), identity: self.settings.identity.clone() }
-    }
-}
-
-/// The operations this process is working on.
-pub struct Runs {
-    running: Mutex<HashMap<String, Running>>,
-    ended: broadcast::Sender<()>,
-}
-
-struct Running {
-    verb: &'static str,
-    name: String,
-    cancel: CancellationToken,
-}
-
-impl Default for Runs {
-    fn default() -> Self {
-        Self { running: Mutex::default(), ended: broadcast::channel(16).0 }
-    }
-}
-
-impl Runs {
-    /// Takes up a subject, unless it is being worked on or `limit` others of its verb are.
-    pub fn begin(self: &Runs, uid: &str, verb: &'static str, name: &str, limit: usize) -> Option<CancellationToken> {
-        let mut running = self.lock();
-        let busy = running.values().filter(|run| run.verb == verb).count() >= limit;
-        if busy || running.contains_key(uid) {
-            return None;
-        }
-        let cancel = CancellationToken::new();
-        running.insert(uid.to_owned(), Running { verb, name: name.to_owned(), cancel: cancel.clone() });
-        Some(cancel)
-    }
-
-    /// Puts a subject down and lets the queue move.
-    pub fn end(&self, uid: &str) {
-        self.lock().remove(uid);
-        let _ = self.ended.send(());
-    }
-
-    /// Whether this subject is being worked on.
-    pub fn has(&self, uid: &str) -> bool {
-        self.lock().contains_key(uid)
-    }
-
-    /// Names of the subjects of a verb that are being worked on.
-    pub fn names(&self, verb: &str) -> Vec<String> {
-        self.lock().values().filter(|run| run.verb == verb).map(|run| run.name.clone()).collect()
-    }
-
-    /// Asks the work on a subject to stop.
-    pub fn cancel(&self, uid: &str) {
-        if let Some(run) = self.lock().get(uid) {
-            run.cancel.cancel();
-        }
-    }
-
-    /// Something each time an operation has ended.
-    pub fn endings(&self) -> broadcast::Receiver<()> {
-        self.ended.subscribe()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Running>> {
-        self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
 }

@@ -13,22 +13,21 @@ use plimsoll_api::velero::v1::{
     LocationPhase,
 };
 use plimsoll_engine::{Error, kill};
+use plimsoll_operations::controller::{duration_until, run_controller};
+use plimsoll_operations::{EventType, Lifecycle, SubjectState};
 use serde_json::json;
 use tracing::info;
 
 use crate::context::Context;
-use crate::control::{self, api, until};
-use crate::decide::Stage;
-use crate::events::Gravity;
 use crate::location::is_read_only;
-use crate::subject::Kind;
+use crate::subjects::backup::BackupController;
 
 /// Label: why an expired backup is still there.
 const FAILURE: &str = "velero.io/gc-failure";
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    control::control::<Backup, _, _>(context, reconcile).await;
+    run_controller::<Backup, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
 /// Whether a backup has to go.
@@ -42,9 +41,9 @@ enum Age {
 }
 
 fn age(backup: &Backup, now: Timestamp) -> Age {
-    let busy = Backup::stage(backup.phase().as_str()) == Stage::Begun;
+    let busy = BackupController::state(backup.phase().as_str()) == SubjectState::InProgress;
     match backup.status.as_ref().and_then(|status| status.expiration.clone()) {
-        Some(expiration) if expiration.0 > now => Age::Fresh(until(expiration.0, now)),
+        Some(expiration) if expiration.0 > now => Age::Fresh(duration_until(expiration.0, now)),
         Some(_) if !busy && backup.metadata.deletion_timestamp.is_none() => Age::Expired,
         _ => Age::Unlimited,
     }
@@ -79,7 +78,7 @@ async fn reconcile(backup: Arc<Backup>, context: Arc<Context>) -> Result<Action,
 
 async fn find_location(backup: &Backup, context: &Context) -> Result<Option<BackupStorageLocation>, Error> {
     let Some(name) = backup.spec.storage_location.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
-    let found = api::<BackupStorageLocation>(context).get_opt(name).await;
+    let found = context.leader.api::<BackupStorageLocation>().get_opt(name).await;
     found.map_err(|e| Error::api(format!("read location {name}"), e))
 }
 
@@ -88,24 +87,24 @@ async fn label(backup: &Backup, obstacle: Option<&str>, context: &Context) -> Re
     if backup.labels().get(FAILURE).map(String::as_str) == obstacle {
         return Ok(());
     }
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = backup.name_any();
     let patch = Patch::Merge(json!({ "metadata": { "labels": { FAILURE: obstacle } } }));
-    match api::<Backup>(context).patch(&name, &PatchParams::default(), &patch).await {
+    match context.leader.api::<Backup>().patch(&name, &PatchParams::default(), &patch).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         Err(error) => return Err(Error::api(format!("label backup {name}"), error)),
     }
     if let Some(obstacle) = obstacle {
         let message = format!("it has expired and cannot be deleted: {obstacle}");
-        context.events.say(&backup.object_ref(&()), Gravity::Warning, "NotCollected", &message).await;
+        context.leader.events.record(&backup.object_ref(&()), EventType::Warning, "NotCollected", &message).await;
     }
     Ok(())
 }
 
 /// Whether somebody has asked for its deletion already.
 async fn has_request(backup: &Backup, context: &Context) -> Result<bool, Error> {
-    let all = api::<DeleteBackupRequest>(context).list(&ListParams::default()).await;
+    let all = context.leader.api::<DeleteBackupRequest>().list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list deletion requests", e))?;
     let name = backup.name_any();
     Ok(all.items.iter().any(|request| {
@@ -115,15 +114,20 @@ async fn has_request(backup: &Backup, context: &Context) -> Result<bool, Error> 
 }
 
 async fn request(backup: &Backup, context: &Context) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = backup.name_any();
     info!("backup {name} has expired: asking for its deletion");
     kill::point("garbage.request.before");
-    let created = api::<DeleteBackupRequest>(context).create(&PostParams::default(), &new_request(backup)).await;
+    let created =
+        context.leader.api::<DeleteBackupRequest>().create(&PostParams::default(), &new_request(backup)).await;
     created.map_err(|e| Error::api(format!("ask for the deletion of backup {name}"), e))?;
     kill::point("garbage.request.after");
     let about = backup.object_ref(&());
-    context.events.say(&about, Gravity::Normal, "Expired", "it has expired: its deletion is asked for").await;
+    context
+        .leader
+        .events
+        .record(&about, EventType::Normal, "Expired", "it has expired: its deletion is asked for")
+        .await;
     Ok(())
 }
 

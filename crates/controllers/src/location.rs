@@ -14,13 +14,13 @@ use plimsoll_api::go::GoDuration;
 use plimsoll_api::velero::v1::{AccessMode, BackupStorageLocation, LocationPhase, VolumeSnapshotLocation};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
+use plimsoll_operations::EventType;
 use plimsoll_plugin::Catalog;
 use plimsoll_store::{Location, Store, Tuning};
 use serde_json::json;
 use tracing::warn;
 
 use crate::context::Context;
-use crate::events::Gravity;
 use crate::plugins;
 
 const CHECK_EVERY: Duration = Duration::from_mins(1);
@@ -30,7 +30,7 @@ const DEFAULT_KEY: &str = "cloud";
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let api: Api<BackupStorageLocation> = Api::namespaced(context.leader.client.clone(), &context.leader.namespace);
     Controller::new(api, watcher::Config::default())
         .run(
             reconcile,
@@ -72,10 +72,10 @@ async fn write_verdict(
     context: &Context,
     verdict: Result<(), String>,
 ) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     tell(location, context, &verdict).await;
     let name = location.name_any();
-    let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let api: Api<BackupStorageLocation> = Api::namespaced(context.leader.client.clone(), &context.leader.namespace);
     let phase = if verdict.is_ok() { LocationPhase::Available } else { LocationPhase::Unavailable };
     let status = json!({
         "phase": phase.as_str(),
@@ -95,10 +95,10 @@ async fn tell(location: &BackupStorageLocation, context: &Context, verdict: &Res
     let about = location.object_ref(&());
     match verdict {
         Ok(()) if known != Some(LocationPhase::Available) => {
-            context.events.say(&about, Gravity::Normal, "Available", "the location can be used").await;
+            context.leader.events.record(&about, EventType::Normal, "Available", "the location can be used").await;
         }
         Err(why) if known != Some(LocationPhase::Unavailable) => {
-            context.events.say(&about, Gravity::Warning, "Unavailable", why).await;
+            context.leader.events.record(&about, EventType::Warning, "Unavailable", why).await;
         }
         _ => {}
     }
@@ -107,7 +107,7 @@ async fn tell(location: &BackupStorageLocation, context: &Context, verdict: &Res
 /// Opens the store behind a location.
 pub async fn open(location: &BackupStorageLocation, context: &Context) -> Result<Store, Error> {
     let tuning = Tuning { idle: context.settings.store_idle, ..Tuning::default() };
-    open_with(context.client.clone(), &context.settings.namespace, location, tuning, Some(&context.plugins)).await
+    open_with(context.leader.client.clone(), &context.leader.namespace, location, tuning, Some(&context.plugins)).await
 }
 
 /// The same for whoever comes again soon anyway, and rather says what is wrong than waits.
@@ -118,7 +118,7 @@ pub async fn open_hastily(location: &BackupStorageLocation, context: &Context) -
         give_up: Duration::from_secs(20),
         ..Tuning::default()
     };
-    open_with(context.client.clone(), &context.settings.namespace, location, tuning, Some(&context.plugins)).await
+    open_with(context.leader.client.clone(), &context.leader.namespace, location, tuning, Some(&context.plugins)).await
 }
 
 /// The same without a leader's context.
@@ -167,7 +167,7 @@ pub async fn snapshot_credentials(
     context: &Context,
     location: &VolumeSnapshotLocation,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let secrets: Api<Secret> = Api::namespaced(context.leader.client.clone(), &context.leader.namespace);
     let provider = plimsoll_plugin::qualified_name(location.spec.provider.as_deref().unwrap_or_default());
     match &location.spec.credential {
         Some(selector) => secret_value(&secrets, selector).await.map(Some),
@@ -204,7 +204,7 @@ pub enum Found {
 
 /// The location of this name, or the default one.
 pub async fn find(context: &Context, name: Option<&str>) -> Result<Found, Error> {
-    let api: Api<BackupStorageLocation> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let api: Api<BackupStorageLocation> = Api::namespaced(context.leader.client.clone(), &context.leader.namespace);
     let found = match name.filter(|name| !name.is_empty()) {
         Some(name) => api.get_opt(name).await.map_err(|e| Error::api(format!("read location {name}"), e))?,
         None => default_of(api.list(&ListParams::default()).await.map_err(|e| Error::api("list locations", e))?.items),

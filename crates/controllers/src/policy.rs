@@ -17,11 +17,11 @@ pub async fn config_map(
     if !reference.kind.eq_ignore_ascii_case("configmap") {
         return Ok(Err(format!("{field}: kind {:?} is not supported, only \"configmap\" is", reference.kind)));
     }
-    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+    let api: Api<ConfigMap> = Api::namespaced(context.leader.client.clone(), &context.leader.namespace);
     let found = api.get_opt(name).await.map_err(|e| Error::api(format!("read ConfigMap {name}"), e))?;
     Ok(match found {
         Some(found) => Ok(found.data.unwrap_or_default()),
-        None => Err(format!("{field}: there is no ConfigMap {name} in namespace {}", context.settings.namespace)),
+        None => Err(format!("{field}: there is no ConfigMap {name} in namespace {}", context.leader.namespace)),
     })
 }
 

@@ -10,11 +10,11 @@ use plimsoll_api::labels::RESTORE_FINALIZER;
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, LocationPhase, Restore};
 use plimsoll_archive::layout;
 use plimsoll_engine::{Error, kill};
+use plimsoll_operations::EventType;
+use plimsoll_operations::controller::run_controller;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::control::{self, api};
-use crate::events::Gravity;
 use crate::location::{self, is_read_only};
 
 /// A location that cannot be used now is looked at again after so long.
@@ -22,7 +22,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(10);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    control::control::<Restore, _, _>(context, reconcile).await;
+    run_controller::<Restore, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
 async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Action, Error> {
@@ -31,7 +31,7 @@ async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Actio
         return Ok(Action::await_change());
     }
     // Whoever works on it is stopping, and may still write.
-    if context.runs.has(&restore.uid().unwrap_or_default()) {
+    if context.runtime.active.contains(&restore.uid().unwrap_or_default()) {
         return Ok(Action::requeue(Duration::from_millis(200)));
     }
     match standing(find_location(&restore, &context).await?.as_ref()) {
@@ -49,7 +49,7 @@ async fn reconcile(restore: Arc<Restore>, context: Arc<Context>) -> Result<Actio
 }
 
 async fn tell(restore: &Restore, reason: &str, message: &str, context: &Context) {
-    context.events.say(&restore.object_ref(&()), Gravity::Warning, reason, message).await;
+    context.leader.events.record(&restore.object_ref(&()), EventType::Warning, reason, message).await;
 }
 
 #[derive(Debug)]
@@ -75,16 +75,21 @@ async fn find_location(restore: &Restore, context: &Context) -> Result<Option<Ba
     let name = restore.spec.backup_name.clone().unwrap_or_default();
     let backup = match name.as_str() {
         "" => None,
-        name => api::<Backup>(context).get_opt(name).await.map_err(|e| Error::api(format!("read backup {name}"), e))?,
+        name => context
+            .leader
+            .api::<Backup>()
+            .get_opt(name)
+            .await
+            .map_err(|e| Error::api(format!("read backup {name}"), e))?,
     };
     let Some(wanted) = backup.and_then(|backup| backup.spec.storage_location) else { return Ok(None) };
-    let found = api::<BackupStorageLocation>(context).get_opt(&wanted).await;
+    let found = context.leader.api::<BackupStorageLocation>().get_opt(&wanted).await;
     found.map_err(|e| Error::api(format!("read location {wanted}"), e))
 }
 
 async fn remove_files(restore: &Restore, location: &BackupStorageLocation, context: &Context) -> Result<(), Error> {
     let store = location::open(location, context).await?;
-    context.fence.check()?;
+    context.leader.fence.check()?;
     kill::point("restore.files.before");
     store.delete_prefix(&layout::restore_directory(&restore.name_any())).await?;
     kill::point("restore.files.after");
@@ -92,11 +97,11 @@ async fn remove_files(restore: &Restore, location: &BackupStorageLocation, conte
 }
 
 async fn release(restore: &Restore, context: &Context) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let kept: Vec<_> = restore.finalizers().iter().filter(|finalizer| *finalizer != RESTORE_FINALIZER).collect();
     let patch = json!({ "metadata": { "finalizers": kept, "resourceVersion": restore.resource_version() } });
     let name = restore.name_any();
-    match api::<Restore>(context).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+    match context.leader.api::<Restore>().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         // What has changed meanwhile is looked at anew.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),

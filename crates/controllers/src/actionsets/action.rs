@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_operations::{EventType, Job};
+
 use jiff::Timestamp;
-use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState, Artifact, BlueprintPhase};
+use plimsoll_api::kanister::v1alpha1::{ActionState, Artifact, BlueprintPhase};
 use plimsoll_blueprint as blueprint;
 use plimsoll_blueprint::board::{CANCELLED, Place, Which};
 use plimsoll_blueprint::params::{self, Begun, Params};
@@ -15,12 +17,11 @@ use plimsoll_progress::Task;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+use super::ActionSetController;
 use super::host::left;
 use super::phase::{self, Phase};
 use super::plan::Planned;
 use super::publish::Publisher;
-use crate::events::Gravity;
-use crate::subject::Job;
 
 /// The note of what an action knew when it began.
 const BEGUN: &str = "begun";
@@ -28,7 +29,7 @@ const FAILED_BEFORE: &str = "it failed before the server was started again";
 
 /// Runs one action to its end. An error means that this process must stop, not that the action failed.
 pub async fn run(
-    job: &Job<ActionSet>,
+    job: &Job<ActionSetController>,
     publisher: &Arc<Publisher>,
     index: usize,
     planned: &Planned,
@@ -53,7 +54,7 @@ enum End {
 }
 
 struct Run<'a> {
-    job: &'a Job<ActionSet>,
+    job: &'a Job<ActionSetController>,
     publisher: &'a Arc<Publisher>,
     index: usize,
     planned: &'a Planned,
@@ -98,7 +99,7 @@ impl Run<'_> {
 
     /// What templates see. What an earlier process knew counts for as long as the action runs.
     async fn params(&self) -> Result<Result<Params, blueprint::Error>, Error> {
-        let known = left(&self.job.known, self.index, "").notes.remove(BEGUN);
+        let known = left(&self.job.journal_entries, self.index, "").notes.remove(BEGUN);
         let known: Option<Begun> = known.and_then(|text| serde_json::from_str(&text).ok());
         let time = known.as_ref().map_or_else(|| Timestamp::now().to_string(), |begun| begun.time.clone());
         let reading = self.task.wait("reading what its templates need");
@@ -117,10 +118,11 @@ impl Run<'_> {
         let mut pause = Duration::from_millis(100);
         loop {
             let home = &self.job.id.namespace;
-            let error = match params::fetch(&self.job.context.client, &self.planned.spec, known, time, home).await {
-                Err(error) if error.is_retryable() && pause < Duration::from_mins(2) => error,
-                answer => return answer,
-            };
+            let error =
+                match params::fetch(&self.job.context.leader.client, &self.planned.spec, known, time, home).await {
+                    Err(error) if error.is_retryable() && pause < Duration::from_mins(2) => error,
+                    answer => return answer,
+                };
             let _waiting = self.task.wait(format!("trying again: {error}"));
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -158,13 +160,13 @@ impl Run<'_> {
             self.publisher.board().fail_action(self.index, &text);
         }
         self.publisher.board().end_action(self.index);
-        self.say(Gravity::Warning, "ActionFailed", &text).await;
+        self.say(EventType::Warning, "ActionFailed", &text).await;
         self.publisher.publish(&self.job.tree.snapshot()).await?;
         Ok(End::Badly)
     }
 
-    async fn say(&self, gravity: Gravity, reason: &str, message: &str) {
-        self.job.context.events.say(&self.job.id.reference(), gravity, reason, message).await;
+    async fn say(&self, event_type: EventType, reason: &str, message: &str) {
+        self.job.context.leader.events.record(&self.job.id.reference(), event_type, reason, message).await;
     }
 
     /// One phase, unless an earlier process came further than that.
@@ -236,7 +238,7 @@ impl Run<'_> {
                 let text = format!("action {}: outputArtifacts: {error}", self.planned.name());
                 self.publisher.log().info(&text);
                 self.publisher.board().fail_action(self.index, &text);
-                self.say(Gravity::Warning, "ActionFailed", &text).await;
+                self.say(EventType::Warning, "ActionFailed", &text).await;
                 Ok(End::Badly)
             }
         }

@@ -3,25 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSetStatus, ActionState, ErrorMessage};
+use plimsoll_api::kanister::v1alpha1::{ActionSetStatus, ActionState, ErrorMessage};
 use plimsoll_api::plimsoll::v1alpha1::OperationState;
 use plimsoll_blueprint::functions::{identity_of, remove_pods};
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::{Effect, Guard};
+use plimsoll_operations::{Completion, Job, JournalEntry};
 use plimsoll_progress::Ending;
 use serde_json::{Value, json};
 use tracing::warn;
 
+use super::ActionSetController;
 use super::movers::Agents;
-use crate::journal::Known;
-use crate::subject::{Finished, Job};
 
 /// Ends it: what its phases left in the cluster goes, and its status says of none of them that it runs.
-pub async fn end(job: &Job<ActionSet>, why: &str) -> Result<Finished, Error> {
-    for (action, phase) in begun(&job.known) {
+pub async fn end(job: &Job<ActionSetController>, why: &str) -> Result<Completion, Error> {
+    for (action, phase) in begun(&job.journal_entries) {
         let identity = identity_of(&[&job.id.uid, &action.to_string(), &phase]);
         job.record.effect()?;
-        if let Err(error) = remove_pods(&job.context.client, &identity).await {
+        if let Err(error) = remove_pods(&job.context.leader.client, &identity).await {
             warn!("set {}, phase {phase}: {error}", job.id.name);
         }
         let leave = || job.record.effect().map_err(|error| error.to_string());
@@ -31,11 +31,11 @@ pub async fn end(job: &Job<ActionSet>, why: &str) -> Result<Finished, Error> {
     }
     let status = failed(job.subject.status.clone().unwrap_or_default(), why);
     let ending = Some(Ending::Failed(why.to_owned()));
-    Ok(Finished { status, state: OperationState::Failed, reasons: Vec::new(), ending })
+    Ok(Completion { status, state: OperationState::Failed, reasons: Vec::new(), ending })
 }
 
 /// The phases that an earlier process has begun.
-fn begun(known: &[Known]) -> BTreeSet<(usize, String)> {
+fn begun(known: &[JournalEntry]) -> BTreeSet<(usize, String)> {
     let phases = known.iter().filter_map(|entry| match &entry.effect {
         Effect::Phase { action, phase } => Some((*action, phase.clone())),
         _ => None,

@@ -8,14 +8,18 @@ use plimsoll_api::kanister::v1alpha1::{Blueprint, Profile};
 use plimsoll_blueprint::params;
 use plimsoll_blueprint::validate::{Severity, validate};
 use plimsoll_engine::Error;
+use plimsoll_operations::EventType;
+use plimsoll_operations::controller::run_controller;
 
 use crate::context::Context;
-use crate::control::control;
-use crate::events::Gravity;
 
 /// Looks at every Blueprint and every Profile when it changes, until the future is dropped.
 pub async fn watch(context: Arc<Context>) {
-    tokio::join!(control(Arc::clone(&context), check_blueprint), control(context, check_profile));
+    let leader = &context.leader;
+    tokio::join!(
+        run_controller(leader, Arc::clone(&context), check_blueprint),
+        run_controller(leader, Arc::clone(&context), check_profile),
+    );
 }
 
 async fn check_blueprint(blueprint: Arc<Blueprint>, context: Arc<Context>) -> Result<Action, Error> {
@@ -24,7 +28,7 @@ async fn check_blueprint(blueprint: Arc<Blueprint>, context: Arc<Context>) -> Re
     let faults: Vec<_> = errors.map(|finding| format!("{}: {}", finding.place, finding.message)).collect();
     if !faults.is_empty() && blueprint.metadata.deletion_timestamp.is_none() {
         let about = blueprint.object_ref(&());
-        context.events.say(&about, Gravity::Warning, "InvalidBlueprint", &faults.join("; ")).await;
+        context.leader.events.record(&about, EventType::Warning, "InvalidBlueprint", &faults.join("; ")).await;
     }
     Ok(Action::await_change())
 }
@@ -33,12 +37,12 @@ async fn check_profile(profile: Arc<Profile>, context: Arc<Context>) -> Result<A
     if profile.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    match params::open_profile(&context.client, &profile).await {
+    match params::open_profile(&context.leader.client, &profile).await {
         Ok(_) => {}
         Err(error) if error.is_retryable() => tracing::warn!("profile {}: {error}", profile.name_any()),
         Err(error) => {
             let about = profile.object_ref(&());
-            context.events.say(&about, Gravity::Warning, "InvalidProfile", &error.to_string()).await;
+            context.leader.events.record(&about, EventType::Warning, "InvalidProfile", &error.to_string()).await;
         }
     }
     Ok(Action::await_change())

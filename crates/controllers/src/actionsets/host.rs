@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_blueprint as blueprint;
 use plimsoll_blueprint::functions::Host;
 use plimsoll_engine::kill;
 use plimsoll_engine::ports::{Effect, Guard, IntentId, Journal};
+use plimsoll_operations::{ConfigMapJournal, Job, JournalEntry, OperationRecord};
 
+use super::ActionSetController;
 use super::publish::Publisher;
-use crate::journal::{ConfigMapJournal, Known};
-use crate::operation::Record;
-use crate::subject::Job;
 
 /// What an earlier process has left of one phase.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +25,7 @@ pub struct Left {
 }
 
 /// Looks into the journal of an earlier process.
-pub fn left(known: &[Known], action: usize, phase: &str) -> Left {
+pub fn left(known: &[JournalEntry], action: usize, phase: &str) -> Left {
     let mut left = Left::default();
     for entry in known {
         match &entry.effect {
@@ -46,7 +44,7 @@ pub fn left(known: &[Known], action: usize, phase: &str) -> Left {
 
 /// The server, as the function of one phase sees it.
 pub struct Server {
-    record: Arc<Record>,
+    record: Arc<OperationRecord>,
     journal: Arc<ConfigMapJournal>,
     publisher: Arc<Publisher>,
     action: usize,
@@ -55,7 +53,13 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(job: &Job<ActionSet>, publisher: &Arc<Publisher>, action: usize, phase: &str, left: &Left) -> Self {
+    pub fn new(
+        job: &Job<ActionSetController>,
+        publisher: &Arc<Publisher>,
+        action: usize,
+        phase: &str,
+        left: &Left,
+    ) -> Self {
         Self {
             record: Arc::clone(&job.record),
             journal: Arc::clone(&job.journal),
@@ -105,8 +109,11 @@ mod tests {
 
     #[test]
     fn the_journal_tells_each_phase_only_what_is_its_own() {
-        let entry =
-            |id, effect, result: Option<&str>| Known { id: IntentId(id), effect, result: result.map(str::to_owned) };
+        let entry = |id, effect, result: Option<&str>| JournalEntry {
+            id: IntentId(id),
+            effect,
+            result: result.map(str::to_owned),
+        };
         let phase = |action, phase: &str| Effect::Phase { action, phase: phase.into() };
         let note =
             |action, value: &str| Effect::Note { action, phase: "p".into(), key: "k".into(), value: value.into() };

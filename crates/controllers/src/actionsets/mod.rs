@@ -27,16 +27,13 @@ use plimsoll_blueprint::board::{Board, CANCELLED};
 use plimsoll_engine::log::OperationLog;
 use plimsoll_engine::ports::Journal;
 use plimsoll_engine::{Error, kill};
+use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Projection, Requirements, SubjectState};
 use plimsoll_progress::{Ending, Snapshot};
 use serde_json::{Value, json};
 
 use self::plan::Planned;
 use self::publish::Publisher;
-use crate::context::{Context, Settings};
-use crate::decide::Stage;
-use crate::floor::Shown;
-use crate::report::Projection;
-use crate::subject::{Finished, Job, Kind, Needs};
+use crate::context::Context;
 
 /// Our finalizer on an ActionSet for as long as it runs: one that is deleted is cancelled first.
 pub const FINALIZER: &str = "actionsets.plimsoll.dev/running";
@@ -57,49 +54,54 @@ impl Projection for Live {
     }
 }
 
-impl Kind for ActionSet {
-    const VERB: &'static str = "run";
-    const SHOWN: Shown = Shown::NOTHING;
-    const FINALIZER: Option<&'static str> = Some(FINALIZER);
-    const HELD_WHILE_RUNNING: bool = true;
-    const PHASE: &'static str = "/status/state";
-    type Live = Live;
+/// The lifecycle of an ActionSet.
+pub struct ActionSetController;
 
-    fn stage(state: &str) -> Stage {
+impl Lifecycle for ActionSetController {
+    type Resource = ActionSet;
+    type Context = Context;
+    type LiveState = Live;
+    const VERB: &'static str = "run";
+    const ITEM_COUNTERS: ItemCounters = ItemCounters::NONE;
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+    const FINALIZER_WHILE_RUNNING: bool = true;
+    const PHASE_POINTER: &'static str = "/status/state";
+
+    fn state(state: &str) -> SubjectState {
         match ActionState::from(state) {
-            ActionState::Pending => Stage::New,
-            ActionState::Running => Stage::Begun,
-            ActionState::Complete | ActionState::Failed => Stage::Ended,
-            ActionState::Other(text) if text.is_empty() => Stage::New,
-            ActionState::Other(_) => Stage::Other,
+            ActionState::Pending => SubjectState::New,
+            ActionState::Running => SubjectState::InProgress,
+            ActionState::Complete | ActionState::Failed => SubjectState::Ended,
+            ActionState::Other(text) if text.is_empty() => SubjectState::New,
+            ActionState::Other(_) => SubjectState::Unmanaged,
         }
     }
 
-    fn faults(raw: &Value) -> Vec<String> {
+    fn validate(raw: &Value) -> Vec<String> {
         validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default()
     }
 
-    async fn needs(&self, context: &Context) -> Result<Needs, Error> {
-        let faults = match plan::load(self, &context.client, &context.settings.namespace).await? {
+    async fn check_requirements(subject: &ActionSet, context: &Context) -> Result<Requirements, Error> {
+        let faults = match plan::load(subject, &context.leader.client, &context.leader.namespace).await? {
             Ok(_) => Vec::new(),
             Err(faults) => faults,
         };
-        Ok(Needs { faults, missing: None })
+        Ok(Requirements { faults, missing: None })
     }
 
-    fn queued(_: usize) -> Option<Value> {
+    fn queued_status(_: usize) -> Option<Value> {
         None
     }
 
-    fn refused(faults: &[String]) -> Value {
-        Self::failed(&faults.join("; "))
+    fn rejected_status(faults: &[String]) -> Value {
+        Self::failed_status(&faults.join("; "))
     }
 
-    fn failed(reason: &str) -> Value {
+    fn failed_status(reason: &str) -> Value {
         json!({ "state": "failed", "error": { "message": reason } })
     }
 
-    fn at_once(_: &Settings) -> usize {
+    fn concurrency(_: &Context) -> usize {
         AT_ONCE
     }
 
@@ -107,7 +109,7 @@ impl Kind for ActionSet {
         Some(Arc::clone(&job.live) as Arc<dyn Projection>)
     }
 
-    async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+    async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
         let planned = match planned(job).await? {
             Ok(planned) => planned,
             Err(why) => return broken::end(job, &why).await,
@@ -131,7 +133,7 @@ impl Kind for ActionSet {
         Ok(finish(job, publisher))
     }
 
-    async fn give_up(job: &Job<Self>, error: &Error) {
+    async fn abort(job: &Job<Self>, error: &Error) {
         if let Some(publisher) = job.live.0.get() {
             publisher.log().info(format!("given up: {error}"));
         }
@@ -139,11 +141,11 @@ impl Kind for ActionSet {
 }
 
 /// What was planned when the set began counts to its end. The inner error is what is wrong with the plan.
-async fn planned(job: &Job<ActionSet>) -> Result<Result<Vec<Planned>, String>, Error> {
-    if let Some(planned) = plan::remembered(&job.known) {
+async fn planned(job: &Job<ActionSetController>) -> Result<Result<Vec<Planned>, String>, Error> {
+    if let Some(planned) = plan::remembered(&job.journal_entries) {
         return Ok(Ok(planned));
     }
-    let planned = plan::load(&job.subject, &job.context.client, &job.id.namespace).await?;
+    let planned = plan::load(&job.subject, &job.context.leader.client, &job.id.namespace).await?;
     if let Some(note) = planned.as_ref().ok().and_then(|planned| plan::note(planned)) {
         job.journal.intend(note).await?;
     }
@@ -151,7 +153,7 @@ async fn planned(job: &Job<ActionSet>) -> Result<Result<Vec<Planned>, String>, E
 }
 
 /// The set has ended, with all its actions.
-fn finish(job: &Job<ActionSet>, publisher: &Publisher) -> Finished {
+fn finish(job: &Job<ActionSetController>, publisher: &Publisher) -> Completion {
     let cancelled = job.cancel.is_cancelled();
     let (ended, status) = publisher.end(cancelled);
     let (state, ending) = match ended {
@@ -161,5 +163,5 @@ fn finish(job: &Job<ActionSet>, publisher: &Publisher) -> Finished {
         }
         Err(why) => (OperationState::Failed, Some(Ending::Failed(why))),
     };
-    Finished { status, state, reasons: Vec::new(), ending }
+    Completion { status, state, reasons: Vec::new(), ending }
 }

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::context::Context;
-use crate::control::api;
 use crate::transfer::kind::{INCOMPLETE, INNER_PATH, PLACED_AT, REPOSITORY_KEY, REPOSITORY_SECRET};
 use crate::transfer::lease_name;
 use crate::volumes::{Follower, Lost};
@@ -42,7 +41,7 @@ impl Agents {
     }
 
     fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.context.client.clone(), &self.context.settings.namespace)
+        Api::namespaced(self.context.leader.client.clone(), &self.context.leader.namespace)
     }
 
     /// An agent makes no repository: two of them at once would lose data.
@@ -62,7 +61,7 @@ impl Agents {
     }
 
     async fn require_agent(&self, node: &str) -> Result<(), Error> {
-        let leases: Api<Lease> = Api::namespaced(self.context.client.clone(), &self.context.settings.namespace);
+        let leases: Api<Lease> = Api::namespaced(self.context.leader.client.clone(), &self.context.leader.namespace);
         let name = lease_name(node);
         let found = leases.get_opt(&name).await.map_err(|e| Error::api(format!("read Lease {name}"), e))?;
         let held = found.and_then(|lease| lease.spec?.holder_identity).is_some();
@@ -89,7 +88,7 @@ impl Agents {
         };
         unless_there(self.secrets().create(&PostParams::default(), &secret).await, &format!("secret {name}"))?;
         let object = transfer(call, name, wanted);
-        let transfers = api::<PodVolumeBackup>(&self.context);
+        let transfers = self.context.leader.api::<PodVolumeBackup>();
         unless_there(transfers.create(&PostParams::default(), &object).await, &format!("PodVolumeBackup {name}"))?;
         call.host.point("phase.transfer.after");
         Ok(())
@@ -105,7 +104,7 @@ impl Agents {
             let mut look = tokio::time::interval(LOOK);
             loop {
                 look.tick().await;
-                if let Ok(Some(now)) = api::<PodVolumeBackup>(&self.context).get_opt(name).await {
+                if let Ok(Some(now)) = self.context.leader.api::<PodVolumeBackup>().get_opt(name).await {
                     call.gauge.moved(pod, moved(&now));
                 }
             }
@@ -180,7 +179,7 @@ impl Agents {
     /// Removes what a phase has asked agents for, with leave for each removal.
     pub async fn sweep(&self, identity: &str, leave: &Leave<'_>) -> Result<(), String> {
         let ours = ListParams::default().labels(&format!("{PHASE}={identity}"));
-        let transfers = api::<PodVolumeBackup>(&self.context);
+        let transfers = self.context.leader.api::<PodVolumeBackup>();
         // Both are looked for: the one may be gone already. Whoever works on a transfer that is gone stops.
         let results = [remove_all(leave, &transfers, &ours).await, remove_all(leave, &self.secrets(), &ours).await];
         results.into_iter().collect()

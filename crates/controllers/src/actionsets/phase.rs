@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionState, BlueprintPhase};
+use plimsoll_api::kanister::v1alpha1::{ActionState, BlueprintPhase};
 use plimsoll_blueprint::Error as PhaseError;
 use plimsoll_blueprint::board::{Outputs, Place, Which};
 use plimsoll_blueprint::functions::arguments::Arguments;
@@ -16,22 +16,22 @@ use plimsoll_blueprint::template::render_value;
 use plimsoll_engine::Error;
 use plimsoll_engine::kill;
 use plimsoll_engine::ports::{Effect, Journal};
+use plimsoll_operations::{EventType, Job};
 use plimsoll_progress::Task;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::ActionSetController;
 use super::host::{Left, Server, left};
 use super::movers::Agents;
 use super::plan::Planned;
 use super::publish::Publisher;
 use super::sample::Running;
-use crate::events::Gravity;
-use crate::subject::Job;
 
 /// One phase of one action.
 pub struct Phase<'a> {
-    pub job: &'a Job<ActionSet>,
+    pub job: &'a Job<ActionSetController>,
     pub publisher: &'a Arc<Publisher>,
     pub planned: &'a Planned,
     pub place: Place,
@@ -56,14 +56,14 @@ impl Left {
 }
 
 /// Makes the objects of a phase that has ended visible again.
-pub async fn show_objects(job: &Job<ActionSet>, phase: &BlueprintPhase, params: &mut Params, defer: bool) {
+pub async fn show_objects(job: &Job<ActionSetController>, phase: &BlueprintPhase, params: &mut Params, defer: bool) {
     if let Ok(objects) = objects(job, phase, params).await {
         params.begin(phase.name.as_deref().unwrap_or_default(), &objects, defer);
     }
 }
 
 async fn objects(
-    job: &Job<ActionSet>,
+    job: &Job<ActionSetController>,
     phase: &BlueprintPhase,
     params: &Params,
 ) -> Result<params::PhaseParams, PhaseError> {
@@ -72,7 +72,7 @@ async fn objects(
         render_value(&raw, params.tree()).map_err(|error| PhaseError::argument("objects", error.to_string()))?;
     let references =
         serde_json::from_value(rendered).map_err(|error| PhaseError::argument("objects", error.to_string()))?;
-    params::phase_objects(&job.context.client, &references).await
+    params::phase_objects(&job.context.leader.client, &references).await
 }
 
 impl Phase<'_> {
@@ -85,7 +85,7 @@ impl Phase<'_> {
     }
 
     fn left(&self) -> Left {
-        left(&self.job.known, self.place.action, self.name())
+        left(&self.job.journal_entries, self.place.action, self.name())
     }
 
     fn is_running(&self) -> bool {
@@ -160,7 +160,7 @@ impl Phase<'_> {
         kill::point("phase.begin.before");
         self.publisher.publish(&self.job.tree.snapshot()).await?;
         kill::point("phase.begin.after");
-        self.say(Gravity::Normal, reason, &label).await;
+        self.say(EventType::Normal, reason, &label).await;
         Ok(())
     }
 
@@ -168,8 +168,8 @@ impl Phase<'_> {
         format!("{}/{}", self.planned.name(), self.name())
     }
 
-    async fn say(&self, gravity: Gravity, reason: &str, message: &str) {
-        self.job.context.events.say(&self.job.id.reference(), gravity, reason, message).await;
+    async fn say(&self, event_type: EventType, reason: &str, message: &str) {
+        self.job.context.leader.events.record(&self.job.id.reference(), event_type, reason, message).await;
     }
 
     async fn attempt(&self, params: &mut Params, left: &Left, stranded: bool) -> Result<Outputs, PhaseError> {
@@ -232,7 +232,7 @@ impl Phase<'_> {
         };
         let host = Server::new(job, self.publisher, self.place.action, self.name(), left);
         let mut call = Call::new(
-            job.context.client.clone(),
+            job.context.leader.client.clone(),
             job.id.namespace.clone(),
             &[&job.id.uid, &action, self.name()],
             self.label(),
@@ -309,9 +309,9 @@ impl Phase<'_> {
         self.publisher.publish(&self.job.tree.snapshot()).await?;
         kill::point("phase.end.after");
         match (&answer, self.is_last()) {
-            (Ok(()), false) => self.say(Gravity::Normal, "EndedPhase", &label).await,
-            (Ok(()), true) => self.say(Gravity::Normal, "EndedDeferPhase", &label).await,
-            (Err(_), _) => self.say(Gravity::Warning, "PhaseFailed", &words).await,
+            (Ok(()), false) => self.say(EventType::Normal, "EndedPhase", &label).await,
+            (Ok(()), true) => self.say(EventType::Normal, "EndedDeferPhase", &label).await,
+            (Err(_), _) => self.say(EventType::Warning, "PhaseFailed", &words).await,
         }
         Ok(answer)
     }

@@ -10,11 +10,11 @@ use plimsoll_blueprint::functions::table;
 use plimsoll_blueprint::validate::validate_action;
 use plimsoll_engine::Error;
 use plimsoll_engine::ports::Effect;
+use plimsoll_operations::JournalEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::host::left;
-use crate::journal::Known;
 
 /// Annotation on an ActionSet or a Blueprint: how long a phase may take. One time for all (`1h`), or `phase=time,…`.
 pub const TIMEOUT: &str = "plimsoll.dev/phase-timeout";
@@ -55,7 +55,7 @@ impl Planned {
 }
 
 /// What an earlier process was going to do: a blueprint that is changed or deleted since does not change a set that has begun.
-pub fn remembered(known: &[Known]) -> Option<Vec<Planned>> {
+pub fn remembered(known: &[JournalEntry]) -> Option<Vec<Planned>> {
     let text = left(known, 0, "").notes.remove(PLANNED)?;
     serde_json::from_str(&text).ok()
 }
@@ -205,7 +205,7 @@ mod tests {
         one.timeouts = Timeouts::parse("1h,p=1500ms").unwrap();
         one.repeatable = vec!["p".into()];
         let plan = vec![one.clone(), one];
-        let known = [Known { id: IntentId(0), effect: note(&plan).unwrap(), result: None }];
+        let known = [JournalEntry { id: IntentId(0), effect: note(&plan).unwrap(), result: None }];
         assert_eq!(remembered(&known), Some(plan));
         assert_eq!(remembered(&[]), None);
     }

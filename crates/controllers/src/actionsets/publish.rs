@@ -6,22 +6,19 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_blueprint::board::{Board, Place};
 use plimsoll_blueprint::functions::Call;
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::log::{self, OperationLog};
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_operations::{Job, OperationRecord, is_same_except_times, projection, summary_patch};
 use plimsoll_progress::{Snapshot, Task};
 use serde_json::{Value, json};
 use tracing::debug;
 
+use super::ActionSetController;
 use super::sample::{Running, Sampler};
-use crate::operation::Record;
-use crate::project;
-use crate::report::{nulls_for_absent, same_but_for_times};
-use crate::subject::Job;
 
 /// So much of the end of a set's log is kept with it.
 const LOG_KEPT: u64 = 256 << 10;
@@ -43,7 +40,7 @@ pub struct Publisher {
     sampler: Sampler,
     log: OperationLog,
     cluster: Cluster,
-    record: Arc<Record>,
+    record: Arc<OperationRecord>,
     root: Task,
     path: String,
     /// What was written last; held while a write is under way, so that nothing older follows it.
@@ -51,12 +48,12 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    pub fn new(job: &Job<ActionSet>, board: Board, log: OperationLog) -> Self {
+    pub fn new(job: &Job<ActionSetController>, board: Board, log: OperationLog) -> Self {
         Self {
             board: Mutex::new(board),
             sampler: Sampler::default(),
             log,
-            cluster: job.context.cluster.clone(),
+            cluster: job.context.leader.cluster.clone(),
             record: Arc::clone(&job.record),
             root: job.tree.root(),
             path: job.path(),
@@ -120,7 +117,7 @@ impl Publisher {
         let mut written = self.written.lock().await;
         self.sample(Some(tree));
         let status = merged(self.status(), more);
-        if same_but_for_times(&status, &written) {
+        if is_same_except_times(&status, &written) {
             return;
         }
         kill::point("status.progress.before");
@@ -135,7 +132,7 @@ impl Publisher {
     pub async fn publish(&self, tree: &Snapshot) -> Result<(), Error> {
         let mut written = self.written.lock().await;
         self.record.effect()?;
-        let summary = nulls_for_absent(&project::summary(tree, Timestamp::now()));
+        let summary = summary_patch(&projection::summary(tree, Timestamp::now()));
         let status = merged(self.status(), json!({ "plimsoll": summary }));
         let body = patch(&status);
         Patience::default().run(&self.root, || self.cluster.merge(&self.path, body.clone())).await?;
@@ -144,7 +141,7 @@ impl Publisher {
     }
 
     /// Keeps the end of the log beside the set. Best effort.
-    pub async fn keep_log(&self, job: &Job<ActionSet>) {
+    pub async fn keep_log(&self, job: &Job<ActionSetController>) {
         let Some(tail) = log::tail(job.scratch.path(), LOG_KEPT) else { return };
         if self.record.effect().is_err() {
             return;
@@ -159,7 +156,7 @@ impl Publisher {
             data: Some([("log".to_owned(), tail.text), ("offset".to_owned(), tail.offset.to_string())].into()),
             ..ConfigMap::default()
         };
-        let api: Api<ConfigMap> = Api::namespaced(job.context.client.clone(), &job.id.namespace);
+        let api: Api<ConfigMap> = Api::namespaced(job.context.leader.client.clone(), &job.id.namespace);
         let answer = match api.create(&PostParams::default(), &map).await {
             // A server before this one had come that far.
             Err(kube::Error::Api(status)) if status.code == 409 => {

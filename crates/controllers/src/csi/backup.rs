@@ -163,7 +163,7 @@ impl Csi {
 
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", plimsoll_engine::cluster::collection_path("v1", plural, namespace));
-        let get = || self.wanting.context.cluster.get(&path);
+        let get = || self.wanting.context.leader.cluster.get(&path);
         let found = Patience::default().run(&self.wanting.task, get).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
@@ -194,7 +194,7 @@ impl Csi {
     }
 
     async fn classes(&self) -> Result<Vec<Value>, Error> {
-        let client = &self.wanting.context.client;
+        let client = &self.wanting.context.leader.client;
         let list = || async {
             let all = classes(client).list(&ListParams::default()).await;
             all.map_err(|e| Error::api("list VolumeSnapshotClasses", e))
@@ -265,7 +265,7 @@ impl Csi {
         if let Some(pods) = known.get(namespace) {
             return Ok(Arc::clone(pods));
         }
-        let api: Api<Pod> = Api::namespaced(self.wanting.context.client.clone(), namespace);
+        let api: Api<Pod> = Api::namespaced(self.wanting.context.leader.client.clone(), namespace);
         let list = || async {
             let all = api.list(&ListParams::default()).await;
             all.map_err(|e| Error::api(format!("list pods in namespace {namespace}"), e))

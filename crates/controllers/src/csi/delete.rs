@@ -46,11 +46,11 @@ fn absent_is_well<R>(answer: kube::Result<R>) -> kube::Result<()> {
 
 /// A backup has ended: the driver keeps its snapshots, and the objects go. Whatever stays is harmless.
 pub(crate) async fn retain(context: &Context, uid: &str) {
-    for snapshot in of_backup(&context.client, uid).await {
-        if context.fence.check().is_err() {
+    for snapshot in of_backup(&context.leader.client, uid).await {
+        if context.leader.fence.check().is_err() {
             return;
         }
-        if let Err(error) = let_go(&context.client, &snapshot, "Retain").await {
+        if let Err(error) = let_go(&context.leader.client, &snapshot, "Retain").await {
             warn!("VolumeSnapshot {} stays: {error}", text(&snapshot, "/metadata/name"));
         }
     }
@@ -58,8 +58,8 @@ pub(crate) async fn retain(context: &Context, uid: &str) {
 
 /// A backup is given up, or its data is elsewhere: its snapshots go, and what the driver has goes with them.
 pub(crate) async fn withdraw(context: &Context, uid: &str) {
-    for snapshot in of_backup(&context.client, uid).await {
-        if let Err(error) = let_go(&context.client, &snapshot, "Delete").await {
+    for snapshot in of_backup(&context.leader.client, uid).await {
+        if let Err(error) = let_go(&context.leader.client, &snapshot, "Delete").await {
             warn!("VolumeSnapshot {} stays: {error}", text(&snapshot, "/metadata/name"));
         }
     }
@@ -107,7 +107,7 @@ pub(crate) fn register_deletion(
         return Ok(());
     }
     let wanted = AppliesTo::resources([CONTENTS]);
-    let action = Arc::new(Deletion(context.client.clone()));
+    let action = Arc::new(Deletion(context.leader.client.clone()));
     actions.register(Source::BuiltIn(1), "velero.io/csi-volumesnapshotcontent-delete", &wanted, lookup, action)
 }
 

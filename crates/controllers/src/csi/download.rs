@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use super::restore::Restoring;
 use super::{AWAITED_VOLUME, text};
 use crate::context::Context;
-use crate::control::api;
 use crate::repositories::{self, Whose};
 use crate::transfer::kind::Transfer;
 use crate::transfer::moved::kind_of;
@@ -149,12 +148,12 @@ impl Downloads {
         repositories::require(&self.context, &whose, &restoring.task).await?;
         let name = object.name_any();
         let create = || async {
-            match api::<DataDownload>(&self.context).create(&PostParams::default(), object).await {
+            match self.context.leader.api::<DataDownload>().create(&PostParams::default(), object).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
                 answer => answer.map(drop).map_err(|e| Error::api(format!("create DataDownload {name}"), e)),
             }
         };
-        self.context.fence.check()?;
+        self.context.leader.fence.check()?;
         kill::point("download.create.before");
         Patience::default().run(&restoring.task, create).await?;
         kill::point("download.create.after");
@@ -169,7 +168,7 @@ impl Downloads {
     /// How far a download is. It has ended when its claim has the volume.
     pub async fn read(&self, operation: &str) -> Result<Reading, Error> {
         let name = self.name_of(operation)?;
-        let found = api::<DataDownload>(&self.context).get_opt(&name).await;
+        let found = self.context.leader.api::<DataDownload>().get_opt(&name).await;
         let Some(download) = found.map_err(|e| Error::api(format!("read DataDownload {name}"), e))? else {
             let error = format!("DataDownload {name} was deleted");
             return Ok(Reading { completed: true, error, ..Reading::default() });
@@ -192,7 +191,7 @@ impl Downloads {
     pub async fn cancel(&self, operation: &str) -> Result<(), Error> {
         let name = self.name_of(operation)?;
         let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
-        let written = api::<DataDownload>(&self.context).patch(&name, &PatchParams::default(), &patch).await;
+        let written = self.context.leader.api::<DataDownload>().patch(&name, &PatchParams::default(), &patch).await;
         written.map(drop).map_err(|e| Error::api(format!("cancel DataDownload {name}"), e))
     }
 }

@@ -112,7 +112,7 @@ impl CsiRestore {
     /// Whether a claim is there that this restore has not made: it stays as it is.
     async fn is_somebodys(&self, namespace: &str, name: &str) -> Result<bool, String> {
         let Restoring { context, name: restore, .. } = &self.restoring;
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.leader.client.clone(), namespace);
         let found = claims.get_opt(name).await.map_err(|error| format!("claim {namespace}/{name}: {error}"))?;
         let made_by = |claim: &PersistentVolumeClaim| claim.labels().get(labels::RESTORE_NAME).cloned();
         Ok(found.is_some_and(|claim| made_by(&claim) != Some(labels::valid_name(restore))))
@@ -263,7 +263,7 @@ impl Restorer {
     /// Whether a snapshot can be used.
     async fn ready(&self, operation: &str) -> Result<Reading, Error> {
         let (namespace, name) = operation.split_once('/').unwrap_or_default();
-        let (mut reading, _) = reading(look(&self.all.restoring.context.client, namespace, name).await?);
+        let (mut reading, _) = reading(look(&self.all.restoring.context.leader.client, namespace, name).await?);
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let since = began.entry(operation.to_owned()).or_insert_with(Instant::now);
         if !reading.completed && since.elapsed() >= LIMIT {

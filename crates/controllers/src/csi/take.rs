@@ -63,7 +63,7 @@ impl Taker<'_> {
             Err(error @ (Error::Fenced(_) | Error::Cancelled)) => return Err(error),
             Err(error) => {
                 // What will never be must not stay behind.
-                let _ = snapshots(&self.context.client, namespace).delete(&name, &DeleteParams::default()).await;
+                let _ = snapshots(&self.context.leader.client, namespace).delete(&name, &DeleteParams::default()).await;
                 return Err(error);
             }
         };
@@ -80,14 +80,14 @@ impl Taker<'_> {
             "spec": { "source": { "persistentVolumeClaimName": of }, "volumeSnapshotClassName": class } });
         let object: DynamicObject = serde_json::from_value(object)
             .map_err(|e| Error::Answer { what: format!("make VolumeSnapshot {name}"), detail: e.to_string() })?;
-        let api = snapshots(&self.context.client, namespace);
+        let api = snapshots(&self.context.leader.client, namespace);
         let create = || async {
             match api.create(&PostParams::default(), &object).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
                 answer => answer.map(drop).map_err(|e| Error::api(format!("create VolumeSnapshot {name}"), e)),
             }
         };
-        self.context.fence.check()?;
+        self.context.leader.fence.check()?;
         kill::point("csi.create.before");
         Patience::default().run(self.task, create).await?;
         kill::point("csi.create.after");
@@ -101,15 +101,17 @@ impl Taker<'_> {
         let words = format!("waiting for the driver to take snapshot {namespace}/{name}");
         let mut waiting = None;
         loop {
-            let trouble =
-                match Patience::default().run(self.task, || look(&self.context.client, namespace, name)).await? {
-                    State::Taken(taken) => {
-                        self.show(&taken);
-                        return Ok(taken);
-                    }
-                    State::Failed(why) => return Err(failed("SnapshotFailed", why)),
-                    State::Pending(trouble) => trouble,
-                };
+            let trouble = match Patience::default()
+                .run(self.task, || look(&self.context.leader.client, namespace, name))
+                .await?
+            {
+                State::Taken(taken) => {
+                    self.show(&taken);
+                    return Ok(taken);
+                }
+                State::Failed(why) => return Err(failed("SnapshotFailed", why)),
+                State::Pending(trouble) => trouble,
+            };
             if let Some(trouble) = &trouble {
                 self.task.hint(trouble);
             }
@@ -132,7 +134,7 @@ impl Taker<'_> {
 
     /// What a restore needs stands on the snapshot itself: its status does not come back. The content says whose it is.
     async fn annotate(&self, namespace: &str, name: &str, taken: &Taken) -> Result<(), Error> {
-        let client = &self.context.client;
+        let client = &self.context.leader.client;
         let notes =
             Patch::Merge(json!({ "metadata": { "annotations": { HANDLE: taken.handle, DRIVER_NAME: taken.driver,
             RESTORE_SIZE: taken.size.to_string(), DELETION_POLICY: taken.policy } } }));
@@ -149,7 +151,7 @@ impl Taker<'_> {
 
     /// How far the driver is with a snapshot; once it is ready, what is known of it.
     pub async fn read(&self, namespace: &str, name: &str) -> Result<(Reading, Option<Taken>), Error> {
-        let (reading, taken) = reading(look(&self.context.client, namespace, name).await?);
+        let (reading, taken) = reading(look(&self.context.leader.client, namespace, name).await?);
         if let Some(taken) = &taken {
             self.annotate(namespace, name, taken).await?;
         }

@@ -18,7 +18,6 @@ use super::backup::{Moving, Wanting};
 use super::take::{Made, Taker};
 use super::text;
 use crate::context::Context;
-use crate::control::api;
 use crate::repositories::{self, Whose};
 use crate::volumes::{Watchful, transfer_name};
 
@@ -78,7 +77,7 @@ impl Uploads {
     pub async fn begin(&self, claim: &Value, class: &str, taker: &Taker<'_>) -> Result<Upload, Error> {
         let claim_uid = text(claim, "/metadata/uid");
         let upload = Upload {
-            namespace: self.context.settings.namespace.clone(),
+            namespace: self.context.leader.namespace.clone(),
             name: transfer_name(&self.backup, &self.uid, claim_uid, "data"),
             snapshot: taker.name_for(claim),
             operation: labels::valid_name(&format!("du-{}.{claim_uid}", self.uid)),
@@ -101,7 +100,7 @@ impl Uploads {
     }
 
     async fn find(&self, name: &str) -> Result<Option<DataUpload>, Error> {
-        let found = api::<DataUpload>(&self.context).get_opt(name).await;
+        let found = self.context.leader.api::<DataUpload>().get_opt(name).await;
         found.map_err(|e| Error::api(format!("read DataUpload {name}"), e))
     }
 
@@ -140,12 +139,12 @@ impl Uploads {
     async fn create(&self, object: &DataUpload, taker: &Taker<'_>) -> Result<(), Error> {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let create = || async {
-            match api::<DataUpload>(&self.context).create(&PostParams::default(), object).await {
+            match self.context.leader.api::<DataUpload>().create(&PostParams::default(), object).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
                 answer => answer.map(drop).map_err(|e| Error::api(format!("create DataUpload {name}"), e)),
             }
         };
-        self.context.fence.check()?;
+        self.context.leader.fence.check()?;
         kill::point("upload.create.before");
         Patience::default().run(taker.task, create).await?;
         kill::point("upload.create.after");
@@ -172,7 +171,7 @@ impl Uploads {
     pub async fn cancel(&self, operation: &str) -> Result<(), Error> {
         let name = self.name_of(operation)?;
         let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
-        let written = api::<DataUpload>(&self.context).patch(&name, &PatchParams::default(), &patch).await;
+        let written = self.context.leader.api::<DataUpload>().patch(&name, &PatchParams::default(), &patch).await;
         written.map(drop).map_err(|e| Error::api(format!("cancel DataUpload {name}"), e))
     }
 

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use super::held::{claim, pod, remove};
 use super::{Exposed, Step};
 use crate::context::Context;
-use crate::control::api;
 use crate::csi::AWAITED_VOLUME;
 
 /// On a volume that changes hands: the reclaim policy that it gets back.
@@ -55,8 +54,8 @@ impl Exposed for DataDownload {
             return hand_over(self, context).await;
         }
         let (name, uid) = (self.name_any(), self.uid().unwrap_or_default());
-        let pod_gone = remove(&api::<Pod>(context), &name, &uid).await?;
-        Ok(remove(&api::<PersistentVolumeClaim>(context), &name, &uid).await? && pod_gone)
+        let pod_gone = remove(&context.leader.api::<Pod>(), &name, &uid).await?;
+        Ok(remove(&context.leader.api::<PersistentVolumeClaim>(), &name, &uid).await? && pod_gone)
     }
 }
 
@@ -69,7 +68,7 @@ fn path(download: &DataDownload) -> String {
 async fn target(download: &DataDownload, context: &Context) -> Result<Option<PersistentVolumeClaim>, Error> {
     let target = download.spec.target_volume.clone().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> =
-        Api::namespaced(context.client.clone(), &target.namespace.unwrap_or_default());
+        Api::namespaced(context.leader.client.clone(), &target.namespace.unwrap_or_default());
     let found = claims.get_opt(&target.pvc.unwrap_or_default()).await;
     found.map_err(|e| Error::api(format!("read claim {}", path(download)), e))
 }
@@ -77,7 +76,7 @@ async fn target(download: &DataDownload, context: &Context) -> Result<Option<Per
 /// The next thing on the volume's way to the restored claim. Whether it has arrived.
 async fn hand_over(download: &DataDownload, context: &Context) -> Result<bool, Error> {
     let (name, uid) = (download.name_any(), download.uid().unwrap_or_default());
-    let claims = api::<PersistentVolumeClaim>(context);
+    let claims = context.leader.api::<PersistentVolumeClaim>();
     let own = claims.get_opt(&name).await.map_err(|e| Error::api(format!("read claim {name}"), e))?;
     if let Some(own) = own.filter(|own| own.labels().get(labels::TRANSFER_UID) == Some(&uid)) {
         let volume = own.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
@@ -85,11 +84,11 @@ async fn hand_over(download: &DataDownload, context: &Context) -> Result<bool, E
             secure(download, context, &volume).await?;
         }
         kill::point("exposing.handover.before");
-        remove(&api::<Pod>(context), &name, &uid).await?;
+        remove(&context.leader.api::<Pod>(), &name, &uid).await?;
         remove(&claims, &name, &uid).await?;
         return Ok(false);
     }
-    let volumes: Api<PersistentVolume> = Api::all(context.client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(context.leader.client.clone());
     let ours = ListParams::default().labels(&format!("{}={uid}", labels::TRANSFER_UID));
     let found = volumes.list(&ours).await.map_err(|e| Error::api("list volumes", e))?.items.into_iter().next();
     match found {
@@ -99,14 +98,14 @@ async fn hand_over(download: &DataDownload, context: &Context) -> Result<bool, E
 }
 
 async fn change(context: &Context, volume: &str, patch: &Value) -> Result<(), Error> {
-    let volumes: Api<PersistentVolume> = Api::all(context.client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(context.leader.client.clone());
     let written = volumes.patch(volume, &PatchParams::default(), &Patch::Merge(patch)).await;
     written.map(drop).map_err(|e| Error::api(format!("write volume {volume}"), e))
 }
 
 /// From now on the volume outlives the claim that it was made for.
 async fn secure(download: &DataDownload, context: &Context, volume: &str) -> Result<(), Error> {
-    let volumes: Api<PersistentVolume> = Api::all(context.client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(context.leader.client.clone());
     let found = volumes.get(volume).await.map_err(|e| Error::api(format!("read volume {volume}"), e))?;
     let selector = target(download, context).await?.and_then(|claim| claim.spec?.selector?.match_labels);
     let awaited = selector.and_then(|labels| labels.get(AWAITED_VOLUME).cloned());

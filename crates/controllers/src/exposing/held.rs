@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::{Exposed, Step};
 use crate::context::Context;
-use crate::control::api;
 use crate::csi::is_permanent;
 use crate::transfer::moved::VOLUME;
 use crate::volumes::last_warning;
@@ -66,12 +65,12 @@ where
 pub(super) async fn claim<T: Exposed>(context: &Context, owner: &T, spec: Value) -> Result<(), Error> {
     let claim =
         json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata(owner), "spec": spec });
-    create(&api::<PersistentVolumeClaim>(context), claim).await
+    create(&context.leader.api::<PersistentVolumeClaim>(), claim).await
 }
 
 /// The pod that holds the volume, and where it is.
 pub(super) async fn pod<T: Exposed>(context: &Context, owner: &T) -> Result<Step, Error> {
-    let (pods, name) = (api::<Pod>(context), owner.name_any());
+    let (pods, name) = (context.leader.api::<Pod>(), owner.name_any());
     let found = pods.get_opt(&name).await.map_err(|e| Error::api(format!("read pod {name}"), e))?;
     let Some(pod) = found else {
         create(&pods, pod_object(context, owner)).await?;
@@ -86,12 +85,12 @@ pub(super) async fn pod<T: Exposed>(context: &Context, owner: &T) -> Result<Step
         }
         _ => {}
     }
-    let claims = api::<PersistentVolumeClaim>(context);
+    let claims = context.leader.api::<PersistentVolumeClaim>();
     let claim = claims.get_opt(&name).await.map_err(|e| Error::api(format!("read claim {name}"), e))?;
     let phase = claim.as_ref().and_then(|claim| claim.status.as_ref()?.phase.as_deref());
     let bound = phase == Some("Bound");
     if let Some(claim) = claim.as_ref().filter(|_| !bound)
-        && let Some(warning) = last_warning(&context.client, claim).await
+        && let Some(warning) = last_warning(&context.leader.client, claim).await
     {
         let warning = plimsoll_plugin::clean(&warning);
         return Ok(if is_permanent(&warning) {

@@ -26,12 +26,12 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::TransferPhase;
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_engine::{Error, kill};
+use plimsoll_operations::controller::run_controller;
 use plimsoll_progress::{Clock, Operation};
 use serde_json::{Value, json};
 use tracing::info;
 
 use crate::context::Context;
-use crate::control::{self, api};
 use crate::transfer::kind::Transfer;
 use crate::transfer::write::Record;
 
@@ -68,8 +68,8 @@ trait Exposed: Transfer {
 /// Makes the volumes of transfers, until the future is dropped.
 pub(crate) async fn control(context: Arc<Context>) {
     tokio::join!(
-        control::control::<DataUpload, _, _>(Arc::clone(&context), reconcile),
-        control::control::<DataDownload, _, _>(context, reconcile),
+        run_controller::<DataUpload, _, _, _>(&context.leader, Arc::clone(&context), reconcile),
+        run_controller::<DataDownload, _, _, _>(&context.leader, Arc::clone(&context), reconcile),
     );
 }
 
@@ -78,7 +78,7 @@ async fn reconcile<T: Exposed>(object: Arc<T>, context: Arc<Context>) -> Result<
     if !matches!(object.mover(), None | Some("" | "velero")) {
         return Ok(Action::await_change());
     }
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let phase = object.phase();
     match phase {
         TransferPhase::New | TransferPhase::Accepted if object.is_cancelled() => {
@@ -92,7 +92,7 @@ async fn reconcile<T: Exposed>(object: Arc<T>, context: Arc<Context>) -> Result<
         }
         TransferPhase::New => {
             let now = format!("{:.0}", Timestamp::now());
-            let by = &context.settings.identity;
+            let by = &context.leader.identity;
             kill::point("exposing.accept.before");
             write(
                 &context,
@@ -148,7 +148,7 @@ async fn settle<T: Exposed>(context: &Context, object: &T) -> Result<Action, Err
         return Ok(Action::requeue(SOON));
     }
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { labels::SETTLED: "true" } } }));
-    match api::<T>(context).patch(&object.name_any(), &PatchParams::default(), &patch).await {
+    match context.leader.api::<T>().patch(&object.name_any(), &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Action::await_change()),
         answer => {
             answer.map(|_| Action::await_change()).map_err(|e| Error::api(format!("write {}", object.name_any()), e))
@@ -157,7 +157,7 @@ async fn settle<T: Exposed>(context: &Context, object: &T) -> Result<Action, Err
 }
 
 async fn write<T: Exposed>(context: &Context, object: &T, status: &Value) -> Result<Action, Error> {
-    let record = Record::new(context.client.clone(), &context.settings.namespace, object);
+    let record = Record::new(context.leader.client.clone(), &context.leader.namespace, object);
     let unseen = Operation::new(object.name_any(), Clock::system());
     record.change(&unseen.root(), |_| json!({ "status": status })).await?;
     Ok(Action::await_change())

@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 use super::held::{claim, create, metadata, pod, remove};
 use super::{Exposed, Step};
 use crate::context::Context;
-use crate::control::api;
 use crate::csi::{GROUP, VERSION, contents, refusal, snapshots};
 
 /// Says who may delete a snapshot, where that needs a secret.
@@ -38,7 +37,7 @@ impl Exposed for DataUpload {
 
     async fn expose(&self, context: &Context) -> Result<Step, Error> {
         let source = Source::read(context, self).await?;
-        let own = read(&contents(&context.client), &self.name_any()).await?;
+        let own = read(&contents(&context.leader.client), &self.name_any()).await?;
         let content = match (own, &source) {
             (Some(own), _) => own,
             (None, Some(source)) => match source.take_over(context, self).await? {
@@ -50,7 +49,7 @@ impl Exposed for DataUpload {
         let snapshot = json!({ "apiVersion": VERSION, "kind": "VolumeSnapshot", "metadata": metadata(self),
             "spec": { "source": { "volumeSnapshotContentName": self.name_any() },
                 "volumeSnapshotClassName": content.pointer("/spec/volumeSnapshotClassName") } });
-        create(&snapshots(&context.client, &context.settings.namespace), snapshot).await?;
+        create(&snapshots(&context.leader.client, &context.leader.namespace), snapshot).await?;
         kill::point("exposing.source.before");
         if let Some(source) = &source {
             source.let_go(context).await?;
@@ -68,10 +67,10 @@ impl Exposed for DataUpload {
         if let Some(source) = Source::read(context, self).await? {
             source.discard(context).await?;
         }
-        let pod_gone = remove(&api::<Pod>(context), &name, &uid).await?;
-        let claim_gone = remove(&api::<PersistentVolumeClaim>(context), &name, &uid).await?;
+        let pod_gone = remove(&context.leader.api::<Pod>(), &name, &uid).await?;
+        let claim_gone = remove(&context.leader.api::<PersistentVolumeClaim>(), &name, &uid).await?;
         // The volume may still need the snapshot that it began as.
-        let snapshots = snapshots(&context.client, &context.settings.namespace);
+        let snapshots = snapshots(&context.leader.client, &context.leader.namespace);
         Ok(pod_gone && claim_gone && remove(&snapshots, &name, &uid).await?)
     }
 }
@@ -80,7 +79,7 @@ impl Exposed for DataUpload {
 async fn claim_spec(upload: &DataUpload, context: &Context, content: &Value) -> Result<Result<Value, String>, Error> {
     let namespace = upload.spec.source_namespace.clone().unwrap_or_default();
     let name = upload.spec.source_pvc.clone().unwrap_or_default();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &namespace);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.leader.client.clone(), &namespace);
     let found = claims.get_opt(&name).await.map_err(|e| Error::api(format!("read claim {namespace}/{name}"), e))?;
     let found = found.map(|claim| json!(claim)).unwrap_or_default();
     if text(&found, "/spec/volumeMode") == "Block" {
@@ -113,7 +112,7 @@ impl Source {
     async fn read(context: &Context, upload: &DataUpload) -> Result<Option<Self>, Error> {
         let named = upload.spec.csi_snapshot.as_ref().and_then(|snapshot| snapshot.volume_snapshot.clone());
         let namespace = upload.spec.source_namespace.clone().unwrap_or_default();
-        let api = snapshots(&context.client, &namespace);
+        let api = snapshots(&context.leader.client, &namespace);
         let Some(snapshot) = read(&api, &named.unwrap_or_default()).await? else { return Ok(None) };
         // What the same backup has made, and nothing else of that name.
         if snapshot.pointer("/metadata/labels").and_then(|all| all.get(labels::BACKUP_UID)).is_none() {
@@ -121,7 +120,7 @@ impl Source {
         }
         let content = match text(&snapshot, "/status/boundVolumeSnapshotContentName") {
             "" => None,
-            bound => read(&contents(&context.client), bound).await?,
+            bound => read(&contents(&context.leader.client), bound).await?,
         };
         Ok(Some(Self { snapshot, content }))
     }
@@ -150,9 +149,9 @@ impl Source {
             "spec": { "deletionPolicy": "Delete", "driver": content["spec"]["driver"], "source": { "snapshotHandle": handle },
                 "volumeSnapshotClassName": content.pointer("/spec/volumeSnapshotClassName"),
                 "volumeSnapshotRef": { "apiVersion": VERSION, "kind": "VolumeSnapshot", "name": upload.name_any(),
-                    "namespace": context.settings.namespace } } });
+                    "namespace": context.leader.namespace } } });
         kill::point("exposing.content.before");
-        create(&contents(&context.client), own.clone()).await?;
+        create(&contents(&context.leader.client), own.clone()).await?;
         kill::point("exposing.content.after");
         Ok(Ok(own))
     }
@@ -161,7 +160,7 @@ impl Source {
         let Some(content) = &self.content else { return Ok(()) };
         let name = text(content, "/metadata/name");
         let patch = Patch::Merge(json!({ "spec": { "deletionPolicy": policy } }));
-        let written = contents(&context.client).patch(name, &PatchParams::default(), &patch).await;
+        let written = contents(&context.leader.client).patch(name, &PatchParams::default(), &patch).await;
         absent_is_well(written, &format!("write VolumeSnapshotContent {name}"))
     }
 
@@ -170,7 +169,7 @@ impl Source {
         self.keep(context, "Retain").await?;
         if let Some(content) = &self.content {
             let name = text(content, "/metadata/name");
-            let gone = contents(&context.client).delete(name, &DeleteParams::default()).await;
+            let gone = contents(&context.leader.client).delete(name, &DeleteParams::default()).await;
             absent_is_well(gone, &format!("delete VolumeSnapshotContent {name}"))?;
         }
         self.delete(context).await
@@ -184,7 +183,7 @@ impl Source {
 
     async fn delete(&self, context: &Context) -> Result<(), Error> {
         let (namespace, name) = (text(&self.snapshot, "/metadata/namespace"), text(&self.snapshot, "/metadata/name"));
-        let gone = snapshots(&context.client, namespace).delete(name, &DeleteParams::default()).await;
+        let gone = snapshots(&context.leader.client, namespace).delete(name, &DeleteParams::default()).await;
         absent_is_well(gone, &format!("delete VolumeSnapshot {namespace}/{name}"))
     }
 }

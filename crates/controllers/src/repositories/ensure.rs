@@ -14,6 +14,7 @@ use plimsoll_engine::{Error, Patience, kill};
 use plimsoll_mover::{
     Ensured, Job, Kind, Launch, LockWatch, MoverError, Outcome, Repository, Work, restic_identifier, spawn,
 };
+use plimsoll_operations::EventType;
 use plimsoll_progress::{Clock, Operation, Task};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -23,8 +24,6 @@ use tracing::{info, warn};
 use super::access::{self, Whose, name_of, of_mover};
 use super::{locks, password};
 use crate::context::Context;
-use crate::control::api;
-use crate::events::Gravity;
 use crate::location::is_read_only;
 
 /// A repository that opened is tried again after so long.
@@ -131,7 +130,7 @@ fn pause_left(known: &Known) -> Duration {
 }
 
 async fn password_version(context: &Context) -> Option<String> {
-    let read = password::read(&context.client, &context.settings.namespace).await;
+    let read = password::read(&context.leader.client, &context.leader.namespace).await;
     read.ok().flatten().map(|password| password.version)
 }
 
@@ -160,9 +159,9 @@ async fn check(repository: &BackupRepository, context: &Context, task: &Task) ->
         return Err(unusable(format!("BackupRepository {}: spec.volumeNamespace is empty", repository.name_any())));
     }
     let secret = password::ensure(context, task).await?.secret;
-    let place = access::place(&context.client, &context.settings.namespace, &location, &whose).await?;
+    let place = access::place(&context.leader.client, &context.leader.namespace, &location, &whose).await?;
     let read_only = is_read_only(&location);
-    context.fence.check()?;
+    context.leader.fence.check()?;
     kill::point("repository.ensure.before");
     let opened = Repository { place, password: secret };
     let work = if read_only { Work::Snapshots } else { Work::Ensure };
@@ -201,7 +200,7 @@ async fn read_location(context: &Context, name: &str) -> Result<Option<BackupSto
     if name.is_empty() {
         return Ok(None);
     }
-    let found = api::<BackupStorageLocation>(context).get_opt(name).await;
+    let found = context.leader.api::<BackupStorageLocation>().get_opt(name).await;
     found.map_err(|e| Error::api(format!("read location {name}"), e))
 }
 
@@ -250,10 +249,11 @@ async fn write(
     if patch == json!({}) {
         return Ok(repository.clone());
     }
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = repository.name_any();
     kill::point("repository.status.before");
-    let written = api::<BackupRepository>(context).patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let written =
+        context.leader.api::<BackupRepository>().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     written.map_err(|e| Error::api(format!("write status of BackupRepository {name}"), e))
 }
 
@@ -264,7 +264,7 @@ async fn identifier(repository: &BackupRepository, context: &Context) -> Option<
         return None;
     }
     let location = find_location(context, &whose.location).await.ok()?;
-    let place = access::place(&context.client, &context.settings.namespace, &location, &whose).await.ok()?;
+    let place = access::place(&context.leader.client, &context.leader.namespace, &location, &whose).await.ok()?;
     restic_identifier(&place).filter(|address| repository.spec.restic_identifier.as_ref() != Some(address))
 }
 
@@ -277,17 +277,17 @@ async fn tell(repository: &BackupRepository, context: &Context, result: &Result<
         Ok(ensured) => {
             for warning in &ensured.warnings {
                 warn!("BackupRepository {name}: {warning}");
-                context.events.say(&about, Gravity::Warning, "RepositoryWarning", warning).await;
+                context.leader.events.record(&about, EventType::Warning, "RepositoryWarning", warning).await;
             }
             if known != RepositoryPhase::Ready {
                 let what = if ensured.created { "the repository was made" } else { "the repository opens" };
                 info!("BackupRepository {name}: {what}");
-                context.events.say(&about, Gravity::Normal, "Ready", what).await;
+                context.leader.events.record(&about, EventType::Normal, "Ready", what).await;
             }
         }
         Err(error) => {
             warn!("BackupRepository {name}: {error}");
-            context.events.say(&about, Gravity::Warning, error.reason(), &error.to_string()).await;
+            context.leader.events.record(&about, EventType::Warning, error.reason(), &error.to_string()).await;
         }
     }
 }
@@ -331,7 +331,7 @@ struct Opened {
 
 /// Sees that a repository opens. What may pass by itself is an error.
 async fn open_now(context: &Context, name: &str, known: &Known, task: &Task) -> Result<Opened, Error> {
-    let repository = api::<BackupRepository>(context).get(name).await;
+    let repository = context.leader.api::<BackupRepository>().get(name).await;
     let repository = repository.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
     let location = read_location(context, &Whose::of(&repository).location).await?.map(bearings);
     let phase = repository.status.as_ref().and_then(|status| status.phase.as_ref());
@@ -348,15 +348,15 @@ async fn find_or_create(context: &Context, whose: &Whose) -> Result<BackupReposi
     if let Some(found) = find(context, whose).await? {
         return Ok(found);
     }
-    context.fence.check()?;
+    context.leader.fence.check()?;
     // Refused rather than made: it could never become ready.
     find_location(context, &whose.location).await?;
     let name = name_of(whose);
     kill::point("repository.create.before");
-    match api::<BackupRepository>(context).create(&PostParams::default(), &new_repository(whose)).await {
+    match context.leader.api::<BackupRepository>().create(&PostParams::default(), &new_repository(whose)).await {
         Ok(made) => Ok(made),
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let found = api::<BackupRepository>(context).get(&name).await;
+            let found = context.leader.api::<BackupRepository>().get(&name).await;
             let found = found.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))?;
             if Whose::of(&found) == *whose { Ok(found) } else { create_beside(context, whose, &name).await }
         }
@@ -369,13 +369,13 @@ async fn find_or_create(context: &Context, whose: &Whose) -> Result<BackupReposi
 async fn create_beside(context: &Context, whose: &Whose, name: &str) -> Result<BackupRepository, Error> {
     let mut repository = new_repository(whose);
     (repository.metadata.name, repository.metadata.generate_name) = (None, Some(format!("{name}-")));
-    let made = api::<BackupRepository>(context).create(&PostParams::default(), &repository).await;
+    let made = context.leader.api::<BackupRepository>().create(&PostParams::default(), &repository).await;
     made.map_err(|e| Error::api(format!("create a BackupRepository beside {name}"), e))
 }
 
 /// By what it says, not by its name: older Veleros gave them random ones.
 async fn find(context: &Context, whose: &Whose) -> Result<Option<BackupRepository>, Error> {
-    let all = api::<BackupRepository>(context).list(&ListParams::default()).await;
+    let all = context.leader.api::<BackupRepository>().list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list BackupRepositories", e))?;
     Ok(all.items.into_iter().find(|repository| Whose::of(repository) == *whose))
 }

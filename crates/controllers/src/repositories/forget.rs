@@ -53,9 +53,9 @@ pub async fn forget(
 async fn forget_in(context: &Context, whose: &Whose, snapshots: &[String], task: &Task) -> Result<(), Error> {
     let known = context.repositories.of(&access::name_of(whose));
     let _alone = known.lock().await;
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let location = find_location(context, &whose.location).await?;
-    let repository = access::open(&context.client, &context.settings.namespace, &location, whose).await?;
+    let repository = access::open(&context.leader.client, &context.leader.namespace, &location, whose).await?;
     kill::point("repository.forget.before");
     let work = Work::Forget { snapshots: snapshots.to_vec() };
     match run(whose, repository, work, task).await {

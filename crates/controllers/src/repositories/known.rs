@@ -12,7 +12,6 @@ use plimsoll_store::Store;
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
-use crate::control::api;
 
 /// What refers to snapshots, for whoever has listed them before. A backup that ends in between has written down what it names.
 pub(super) async fn references(context: &Context, store: &Store) -> Result<References, Error> {
@@ -21,7 +20,7 @@ pub(super) async fn references(context: &Context, store: &Store) -> Result<Refer
 }
 
 async fn unfinished(context: &Context) -> Result<Vec<Unfinished>, Error> {
-    let backups = api::<Backup>(context).list(&ListParams::default()).await;
+    let backups = context.leader.api::<Backup>().list(&ListParams::default()).await;
     let backups = backups.map_err(|e| Error::api("list Backups", e))?;
     let open = backups.items.into_iter().filter(|backup| !backup.phase().is_ended());
     Ok(open.map(|backup| Unfinished { name: backup.name_any(), uid: backup.uid().unwrap_or_default() }).collect())
@@ -42,9 +41,9 @@ async fn snapshots(context: &Context, store: &Store) -> Result<Vec<String>, Erro
 }
 
 async fn in_cluster(context: &Context) -> Result<Vec<String>, Error> {
-    let transfers = api::<PodVolumeBackup>(context).list(&ListParams::default()).await;
+    let transfers = context.leader.api::<PodVolumeBackup>().list(&ListParams::default()).await;
     let transfers = transfers.map_err(|e| Error::api("list PodVolumeBackups", e))?.items;
-    let uploads = match api::<DataUpload>(context).list(&ListParams::default()).await {
+    let uploads = match context.leader.api::<DataUpload>().list(&ListParams::default()).await {
         Ok(uploads) => uploads.items,
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
         Err(error) => return Err(Error::api("list DataUploads", error)),

@@ -81,9 +81,9 @@ struct KnownPod {
 
 impl Holders {
     pub(super) async fn look(context: &Context) -> Result<Self, Error> {
-        let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.settings.namespace);
+        let pods: Api<Pod> = Api::namespaced(context.leader.client.clone(), &context.leader.namespace);
         let pods = pods.list(&ListParams::default()).await.map_err(|e| Error::api("list pods", e))?;
-        let nodes: Api<Node> = Api::all(context.client.clone());
+        let nodes: Api<Node> = Api::all(context.leader.client.clone());
         // Whoever may not read them knows less about pods, and locks have to grow old.
         let nodes = nodes.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default();
         let boots: HashMap<String, String> = nodes.into_iter().filter_map(boot).collect();

@@ -42,7 +42,6 @@ pub(crate) use self::required::Required;
 
 use self::ensure::{Known, bearings};
 use crate::context::Context;
-use crate::control::api;
 
 /// How many repositories are looked at side by side: each look is a process.
 const AT_ONCE: u16 = 2;
@@ -74,7 +73,7 @@ impl Moves {
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    let controller = Controller::new(api::<BackupRepository>(&context), watcher::Config::default());
+    let controller = Controller::new(context.leader.api::<BackupRepository>(), watcher::Config::default());
     let repositories = controller.store();
     // A password that was changed shows within seconds, not at the next look.
     let password = watcher::Config::default().fields(&format!("metadata.name={PASSWORD_SECRET}"));
@@ -88,8 +87,8 @@ pub async fn control(context: Arc<Context>) {
         there.map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
     };
     controller
-        .watches(api::<BackupStorageLocation>(&context), watcher::Config::default(), in_location)
-        .watches(api::<Secret>(&context), password, move |_| {
+        .watches(context.leader.api::<BackupStorageLocation>(), watcher::Config::default(), in_location)
+        .watches(context.leader.api::<Secret>(), password, move |_| {
             let all = repositories.state();
             all.into_iter().map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
         })

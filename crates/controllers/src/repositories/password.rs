@@ -15,7 +15,6 @@ use tracing::info;
 use super::access::{self, Whose, of_mover};
 use super::ensure::run;
 use crate::context::Context;
-use crate::control::api;
 use crate::location;
 
 /// The Secret with the repositories' password, under Velero's name.
@@ -60,8 +59,8 @@ pub(super) fn missing(namespace: &str) -> Error {
 
 /// The password, made up if there is no Secret and no repository that a made-up one could not open.
 pub(super) async fn ensure(context: &Context, task: &Task) -> Result<Password, Error> {
-    let namespace = &context.settings.namespace;
-    if let Some(password) = read(&context.client, namespace).await? {
+    let namespace = &context.leader.namespace;
+    if let Some(password) = read(&context.leader.client, namespace).await? {
         return Ok(password);
     }
     let mut known = None;
@@ -73,13 +72,13 @@ pub(super) async fn ensure(context: &Context, task: &Task) -> Result<Password, E
     }
     let made_up = || rand::rng().sample_iter(Alphanumeric).take(LENGTH).collect();
     create(context, &known.unwrap_or_else(made_up)).await?;
-    read(&context.client, namespace).await?.ok_or_else(|| missing(namespace))
+    read(&context.leader.client, namespace).await?.ok_or_else(|| missing(namespace))
 }
 
 async fn create(context: &Context, password: &[u8]) -> Result<(), Error> {
-    context.fence.check()?;
-    let namespace = &context.settings.namespace;
-    let secrets: Api<KubernetesSecret> = Api::namespaced(context.client.clone(), namespace);
+    context.leader.fence.check()?;
+    let namespace = &context.leader.namespace;
+    let secrets: Api<KubernetesSecret> = Api::namespaced(context.leader.client.clone(), namespace);
     let secret = KubernetesSecret {
         metadata: ObjectMeta { name: Some(PASSWORD_SECRET.into()), ..ObjectMeta::default() },
         data: Some([(PASSWORD_KEY.to_owned(), ByteString(password.to_vec()))].into()),
@@ -99,13 +98,13 @@ async fn create(context: &Context, password: &[u8]) -> Result<(), Error> {
 /// What looks like a repository in one of the locations. One that cannot be looked into may hold some that nothing made up
 /// would open.
 async fn existing(context: &Context) -> Result<Vec<(Whose, BackupStorageLocation)>, Error> {
-    let locations = api::<BackupStorageLocation>(context).list(&ListParams::default()).await;
+    let locations = context.leader.api::<BackupStorageLocation>().list(&ListParams::default()).await;
     let locations = locations.map_err(|e| Error::api("list locations", e))?.items;
     let mut found = Vec::new();
     for location in locations {
         let name = location.metadata.name.clone().unwrap_or_default();
         if location.status.as_ref().and_then(|status| status.phase.clone()) == Some(LocationPhase::Unavailable) {
-            return Err(unknown(&context.settings.namespace, &name));
+            return Err(unknown(&context.leader.namespace, &name));
         }
         let store = location::open_hastily(&location, context).await?;
         for kind in [Kind::Kopia, Kind::BuiltIn] {
@@ -139,7 +138,7 @@ async fn known_to_everybody(
     location: &BackupStorageLocation,
     task: &Task,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let place = access::place(&context.client, &context.settings.namespace, location, whose).await?;
+    let place = access::place(&context.leader.client, &context.leader.namespace, location, whose).await?;
     let name = place.name();
     let repository = Repository { place, password: Secret::new(DEFAULT_PASSWORD) };
     match run(whose, repository, plimsoll_mover::Work::Snapshots, task).await {
@@ -150,7 +149,7 @@ async fn known_to_everybody(
             message: format!(
                 "repository {name} is there, but no secret {}/{PASSWORD_SECRET} with its password: copy it from where \
                  the repository was made",
-                context.settings.namespace
+                context.leader.namespace
             ),
             retryable: false,
         }),

@@ -21,7 +21,6 @@ use super::ensure::{Known, find_location, run};
 use super::known;
 use super::locks::{self, Holders};
 use crate::context::Context;
-use crate::control::api;
 use crate::location::{self, is_read_only};
 
 /// Annotation: what is asked of the leader.
@@ -154,11 +153,12 @@ pub(super) async fn answer(repository: &BackupRepository, known: &mut Known, con
             }
         }
     };
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = repository.name_any();
     let text = serde_json::to_string(&answer).unwrap_or_default();
     let patch = json!({ "metadata": { "annotations": { REQUEST: null, ANSWER: text } } });
-    let written = api::<BackupRepository>(context).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let written =
+        context.leader.api::<BackupRepository>().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     written.map_err(|e| Error::api(format!("answer on BackupRepository {name}"), e))?;
     known.answered = Some(answer.id);
     Ok(())
@@ -176,7 +176,7 @@ impl<'a> Opened<'a> {
     pub(super) async fn of(repository: &BackupRepository, context: &'a Context, task: Task) -> Result<Self, Error> {
         let whose = Whose::of(repository);
         let location = find_location(context, &whose.location).await?;
-        let opened = access::open(&context.client, &context.settings.namespace, &location, &whose).await?;
+        let opened = access::open(&context.leader.client, &context.leader.namespace, &location, &whose).await?;
         Ok(Self { whose, repository: opened, context, task })
     }
 
@@ -217,8 +217,8 @@ async fn find_answer(
     }
     let store = || {
         location::open_with(
-            context.client.clone(),
-            &context.settings.namespace,
+            context.leader.client.clone(),
+            &context.leader.namespace,
             &location,
             Tuning::default(),
             Some(&context.plugins),
@@ -256,7 +256,7 @@ async fn find_orphans(
     let references = references.await?;
     let found = orphans(&snapshots, &references, age, Timestamp::now());
     if delete && !found.is_empty() {
-        opened.context.fence.check()?;
+        opened.context.leader.fence.check()?;
         let ids: Vec<String> = found.iter().map(|snapshot| snapshot.id.clone()).collect();
         info!("forgetting {} orphans of repository {}: {}", ids.len(), access::name_of(&opened.whose), ids.join(", "));
         kill::point("repository.orphans.before");
@@ -282,7 +282,7 @@ pub(super) async fn report_locks(
     let found = opened.locks().await?;
     let removable = known.locks.observe(&found, Timestamp::now(), |lock| holders.of(lock));
     if remove && !removable.is_empty() {
-        opened.context.fence.check()?;
+        opened.context.leader.fence.check()?;
         opened.ask(Work::Unlock { locks: removable.clone() }).await?;
     }
     let report = |lock: &LockInfo| LockReport {

@@ -8,16 +8,16 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use plimsoll_api::velero::v1::{DeleteBackupRequest, DeleteBackupRequestPhase};
 use plimsoll_engine::Error;
+use plimsoll_operations::controller::{duration_until, run_controller, time_after};
 
 use crate::context::Context;
-use crate::control::{self, after, api, remove, until};
 
 /// How long a request that failed can be read.
 const KEPT: Duration = Duration::from_hours(24);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    control::control::<DeleteBackupRequest, _, _>(context, reconcile).await;
+    run_controller::<DeleteBackupRequest, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -36,17 +36,17 @@ fn decide(request: &DeleteBackupRequest, running: bool, now: Timestamp) -> Decis
     if running {
         return Decision::Keep(Duration::from_millis(200));
     }
-    let ends = after(request.creation_timestamp().map_or(Timestamp::MIN, |time| time.0), KEPT);
-    if status.errors.is_empty() || ends <= now { Decision::Delete } else { Decision::Keep(until(ends, now)) }
+    let ends = time_after(request.creation_timestamp().map_or(Timestamp::MIN, |time| time.0), KEPT);
+    if status.errors.is_empty() || ends <= now { Decision::Delete } else { Decision::Keep(duration_until(ends, now)) }
 }
 
 async fn reconcile(request: Arc<DeleteBackupRequest>, context: Arc<Context>) -> Result<Action, Error> {
-    let running = context.runs.has(&request.uid().unwrap_or_default());
+    let running = context.runtime.active.contains(&request.uid().unwrap_or_default());
     match decide(&request, running, Timestamp::now()) {
         Decision::Leave => Ok(Action::await_change()),
         Decision::Keep(time) => Ok(Action::requeue(time)),
         Decision::Delete => {
-            remove(&api::<DeleteBackupRequest>(&context), &request.name_any(), &context).await?;
+            context.leader.delete::<DeleteBackupRequest>(&request.name_any()).await?;
             Ok(Action::await_change())
         }
     }

@@ -13,11 +13,11 @@ use plimsoll_api::velero::v1::{
 };
 use plimsoll_archive::layout;
 use plimsoll_engine::Error;
+use plimsoll_operations::EventType;
+use plimsoll_operations::controller::{duration_until, run_controller, time_after};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::control::{self, after, api, remove, until};
-use crate::events::Gravity;
 use crate::links::{Signer, Target};
 use crate::location;
 
@@ -28,7 +28,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    control::control::<DownloadRequest, _, _>(context, reconcile).await;
+    run_controller::<DownloadRequest, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ fn decide(request: &DownloadRequest, now: Timestamp) -> Decision {
     let status = request.status.clone().unwrap_or_default();
     match status.expiration {
         Some(ends) if ends.0 <= now => Decision::Delete,
-        Some(ends) if status.phase == Some(RequestPhase::Processed) => Decision::Keep(until(ends.0, now)),
+        Some(ends) if status.phase == Some(RequestPhase::Processed) => Decision::Keep(duration_until(ends.0, now)),
         _ => Decision::Answer,
     }
 }
@@ -51,7 +51,7 @@ async fn reconcile(request: Arc<DownloadRequest>, context: Arc<Context>) -> Resu
     match decide(&request, Timestamp::now()) {
         Decision::Keep(time) => Ok(Action::requeue(time + Duration::from_millis(100))),
         Decision::Delete => {
-            remove(&api::<DownloadRequest>(&context), &request.name_any(), &context).await?;
+            context.leader.delete::<DownloadRequest>(&request.name_any()).await?;
             Ok(Action::await_change())
         }
         Decision::Answer => answer(&request, &context).await,
@@ -59,7 +59,7 @@ async fn reconcile(request: Arc<DownloadRequest>, context: Arc<Context>) -> Resu
 }
 
 async fn answer(request: &DownloadRequest, context: &Context) -> Result<Action, Error> {
-    let expiration = format!("{:.0}", after(Timestamp::now(), VALID_FOR));
+    let expiration = format!("{:.0}", time_after(Timestamp::now(), VALID_FOR));
     let known = request.status.clone().unwrap_or_default();
     match link(&request.spec.target.clone().unwrap_or_default(), context).await? {
         Ok(url) => {
@@ -71,7 +71,7 @@ async fn answer(request: &DownloadRequest, context: &Context) -> Result<Action, 
         Err(message) => {
             if known.message.as_deref() != Some(&message) {
                 let about = request.object_ref(&());
-                context.events.say(&about, Gravity::Warning, "NoDownload", &message).await;
+                context.leader.events.record(&about, EventType::Warning, "NoDownload", &message).await;
                 // The first refusal starts the clock: a request that never gets a link is deleted like any other.
                 let expiration = known.expiration.map_or(expiration, |time| format!("{:.0}", time.0));
                 write(request, &json!({ "expiration": expiration, "message": message }), context).await?;
@@ -82,10 +82,10 @@ async fn answer(request: &DownloadRequest, context: &Context) -> Result<Action, 
 }
 
 async fn write(request: &DownloadRequest, status: &Value, context: &Context) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = request.name_any();
     let patch = Patch::Merge(json!({ "status": status }));
-    match api::<DownloadRequest>(context).patch(&name, &PatchParams::default(), &patch).await {
+    match context.leader.api::<DownloadRequest>().patch(&name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(format!("answer download request {name}"), error)),
@@ -125,7 +125,7 @@ async fn sign(location: &BackupStorageLocation, key: &str, context: &Context) ->
             location.name_any()
         )));
     };
-    let signer = Signer::find_or_make(context.client.clone(), &context.settings.namespace).await?;
+    let signer = Signer::find_or_make(context.leader.client.clone(), &context.leader.namespace).await?;
     let target = Target { location: location.name_any(), key: key.to_owned() };
     Ok(Ok(format!("{base}{}", signer.sign(&target, Timestamp::now(), VALID_FOR))))
 }
@@ -138,20 +138,20 @@ async fn find_location(
 ) -> Result<Result<BackupStorageLocation, String>, Error> {
     let mut backup_name = name.to_owned();
     if file.of_restore {
-        let found = api::<Restore>(context).get_opt(name).await;
+        let found = context.leader.api::<Restore>().get_opt(name).await;
         match found.map_err(|e| Error::api(format!("read restore {name}"), e))? {
             Some(restore) => backup_name = restore.spec.backup_name.unwrap_or_default(),
             None => return Ok(Err(format!("there is no restore {name}"))),
         }
     }
-    let found = api::<Backup>(context).get_opt(&backup_name).await;
+    let found = context.leader.api::<Backup>().get_opt(&backup_name).await;
     let Some(backup) = found.map_err(|e| Error::api(format!("read backup {backup_name}"), e))? else {
         return Ok(Err(format!("there is no backup {backup_name}")));
     };
     let Some(wanted) = backup.spec.storage_location.filter(|location| !location.is_empty()) else {
         return Ok(Err(format!("backup {backup_name} has no location yet")));
     };
-    let found = api::<BackupStorageLocation>(context).get_opt(&wanted).await;
+    let found = context.leader.api::<BackupStorageLocation>().get_opt(&wanted).await;
     let found = found.map_err(|e| Error::api(format!("read location {wanted}"), e))?;
     Ok(found.ok_or(format!("there is no BackupStorageLocation {wanted}, where backup {backup_name} is kept")))
 }

@@ -9,11 +9,11 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use plimsoll_api::velero::v1::{RequestPhase, ServerStatusRequest};
 use plimsoll_engine::Error;
+use plimsoll_operations::controller::{duration_until, run_controller, time_after};
 use serde_json::json;
 
 use super::plugins;
 use crate::context::Context;
-use crate::control::{self, after, api, remove, until};
 
 /// An answer is kept for so long.
 const KEPT: Duration = Duration::from_mins(1);
@@ -27,7 +27,7 @@ pub fn server_version() -> String {
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    control::control::<ServerStatusRequest, _, _>(context, reconcile).await;
+    run_controller::<ServerStatusRequest, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ fn decide(request: &ServerStatusRequest, now: Timestamp) -> Decision {
     if status.phase != Some(RequestPhase::Processed) {
         return Decision::Answer;
     }
-    let ends = after(status.processed_timestamp.map_or(Timestamp::MIN, |time| time.0), KEPT);
-    if ends <= now { Decision::Delete } else { Decision::Keep(until(ends, now)) }
+    let ends = time_after(status.processed_timestamp.map_or(Timestamp::MIN, |time| time.0), KEPT);
+    if ends <= now { Decision::Delete } else { Decision::Keep(duration_until(ends, now)) }
 }
 
 async fn reconcile(request: Arc<ServerStatusRequest>, context: Arc<Context>) -> Result<Action, Error> {
@@ -51,13 +51,13 @@ async fn reconcile(request: Arc<ServerStatusRequest>, context: Arc<Context>) -> 
     match decide(&request, Timestamp::now()) {
         Decision::Keep(time) => return Ok(Action::requeue(time + Duration::from_millis(100))),
         Decision::Answer => answer(&name, &context).await?,
-        Decision::Delete => remove(&api::<ServerStatusRequest>(&context), &name, &context).await?,
+        Decision::Delete => context.leader.delete::<ServerStatusRequest>(&name).await?,
     }
     Ok(Action::requeue(KEPT))
 }
 
 async fn answer(name: &str, context: &Context) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let status = json!({
         "phase": RequestPhase::Processed.as_str(),
         "processedTimestamp": format!("{:.0}", Timestamp::now()),
@@ -65,7 +65,7 @@ async fn answer(name: &str, context: &Context) -> Result<(), Error> {
         "plugins": plugins::installed(&context.plugins),
     });
     let patch = Patch::Merge(json!({ "status": status }));
-    match api::<ServerStatusRequest>(context).patch(name, &PatchParams::default(), &patch).await {
+    match context.leader.api::<ServerStatusRequest>().patch(name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(format!("answer server status request {name}"), error)),

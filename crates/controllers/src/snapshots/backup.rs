@@ -17,6 +17,7 @@ use plimsoll_engine::operations::Operations;
 use plimsoll_engine::ports::{Effect, Journal, VolumeResults, Volumes};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_operations::JournalEntry;
 use plimsoll_plugin::{Error as PluginError, LogSink, Snapshotter, Subject};
 use plimsoll_progress::Task;
 use plimsoll_select::policies::{ActionKind, Policies, Volume};
@@ -30,7 +31,6 @@ use super::records::{Records, Sort, is_kept, text};
 use super::zone;
 use crate::context::Context;
 use crate::csi::Csi;
-use crate::journal::Known;
 use crate::volumes::{Claimed, PodVolumes, claims_of, skipped};
 
 /// So many snapshots are asked for at a time.
@@ -53,7 +53,7 @@ pub(crate) struct Taking {
     pub locations: Chosen,
     pub selecting: Arc<Selecting>,
     pub journal: Arc<dyn Journal>,
-    pub known: Vec<Known>,
+    pub known: Vec<JournalEntry>,
     pub operations: Arc<Operations>,
     pub logs: Arc<dyn LogSink>,
     /// How long one may take.
@@ -161,7 +161,7 @@ impl Snapshots {
 
     async fn read(&self, plural: &str, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
         let path = format!("{}/{name}", collection_path("v1", plural, namespace));
-        let get = || self.taking.context.cluster.get(&path);
+        let get = || self.taking.context.leader.cluster.get(&path);
         let found = Patience::default().run(&self.taking.task, get).await?;
         Ok(found.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
@@ -348,7 +348,7 @@ impl Snapshots {
     async fn ask(&self, effect: &Effect, live: &mut Live, namespace: &str) -> Result<Result<String, String>, Error> {
         let Effect::Snapshot { volume, handle, zone, .. } = effect else { return Ok(Err(String::new())) };
         let taking = &self.taking;
-        taking.context.fence.check()?;
+        taking.context.leader.fence.check()?;
         let intent = taking.journal.intend(effect.clone()).await?;
         kill::point("snapshot.create.before");
         let (snapshotter, tags) = (Arc::clone(&live.snapshotter), self.tags(volume));

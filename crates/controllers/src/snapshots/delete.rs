@@ -43,7 +43,7 @@ async fn delete(context: &Context, places: &Places, location: &str, id: &str) ->
         Ok(snapshotter) => snapshotter,
         Err(why) => return Ok(Err(why)),
     };
-    context.fence.check()?;
+    context.leader.fence.check()?;
     kill::point("snapshot.delete.before");
     let deleted = snapshotter.delete(id).await;
     kill::point("snapshot.delete.after");

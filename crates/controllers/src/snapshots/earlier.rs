@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use plimsoll_engine::ports::{Effect, IntentId};
-
-use crate::journal::Known;
+use plimsoll_operations::JournalEntry;
 
 /// The result of an effect that gave something a name.
 const NAMED: &str = "named ";
@@ -31,7 +30,7 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    pub fn of(known: &[Known]) -> Self {
+    pub fn of(known: &[JournalEntry]) -> Self {
         let mut earlier = Self::default();
         for known in known {
             let (Effect::Snapshot { volume, .. } | Effect::Volume { volume, .. }) = &known.effect else { continue };
@@ -69,9 +68,9 @@ impl Earlier {
 mod tests {
     use super::*;
 
-    fn known(id: u64, volume: &str, result: Option<&str>) -> Known {
+    fn known(id: u64, volume: &str, result: Option<&str>) -> JournalEntry {
         let effect = Effect::Volume { location: "l".into(), volume: volume.into(), snapshot: "s".into() };
-        Known { id: IntentId(id), effect, result: result.map(str::to_owned) }
+        JournalEntry { id: IntentId(id), effect, result: result.map(str::to_owned) }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::labels;
 use plimsoll_engine::{Error, Patience};
+use plimsoll_operations::{projection, summary_patch};
 use plimsoll_plugin::{Error as PluginError, Observing, Reading, Snapshotter, Subject, Watch, clean};
 use plimsoll_progress::{Clock, Operation, Task, Total, Unit};
 use serde_json::{Value, json};
@@ -21,8 +22,6 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tracing::debug;
 
 use super::records::{Records, Sort, has_ended, has_failed, is_kept, is_object_name, text};
-use crate::project;
-use crate::report::nulls_for_absent;
 
 /// How often is looked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -251,7 +250,7 @@ impl Live {
     }
 
     fn summary(&self) -> Value {
-        nulls_for_absent(&project::summary(&self.own.snapshot(), Timestamp::now()))
+        summary_patch(&projection::summary(&self.own.snapshot(), Timestamp::now()))
     }
 
     fn status(&self, reading: &Reading) -> Value {

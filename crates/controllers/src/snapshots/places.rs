@@ -10,7 +10,6 @@ use plimsoll_engine::Error;
 use plimsoll_plugin::{LogSink, Snapshotter, qualified_name};
 
 use crate::context::Context;
-use crate::control::api;
 use crate::location;
 
 /// The locations that a backup's snapshots go to, one for each provider.
@@ -28,7 +27,7 @@ pub(crate) async fn choose(context: &Context, spec: &BackupSpec) -> Result<Resul
     if spec.snapshot_volumes == Some(false) {
         return Ok(Ok(Chosen::default()));
     }
-    let all = api::<VolumeSnapshotLocation>(context).list(&ListParams::default()).await;
+    let all = context.leader.api::<VolumeSnapshotLocation>().list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list VolumeSnapshotLocations", e))?.items;
     Ok(pick(all, &spec.volume_snapshot_locations))
 }
@@ -96,7 +95,7 @@ impl Places {
 
     /// The snapshotter of the location of this name; the inner error says why there is none.
     pub async fn by_name(&self, name: &str) -> Result<Result<Arc<Snapshotter>, String>, Error> {
-        let found = api::<VolumeSnapshotLocation>(&self.context).get_opt(name).await;
+        let found = self.context.leader.api::<VolumeSnapshotLocation>().get_opt(name).await;
         let found = found.map_err(|e| Error::api(format!("read VolumeSnapshotLocation {name}"), e))?;
         let Some(location) = found else {
             return Ok(Err(format!("there is no VolumeSnapshotLocation {name}")));

@@ -55,7 +55,7 @@ impl Drop for Records {
 /// The records of a kind that a server serves.
 pub(crate) fn api(context: &Context, sort: Sort) -> Api<DynamicObject> {
     let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", sort.kind()));
-    Api::namespaced_with(context.client.clone(), &context.settings.namespace, &resource)
+    Api::namespaced_with(context.leader.client.clone(), &context.leader.namespace, &resource)
 }
 
 /// Text at a place of an object.
@@ -119,7 +119,7 @@ impl Records {
 
     /// Makes one; nothing if one of this name is there.
     pub async fn create(&self, record: &Value) -> Result<Option<Value>, Error> {
-        self.context.fence.check()?;
+        self.context.leader.fence.check()?;
         let what = || format!("create {} {}", self.sort.kind(), text(record, "/metadata/name"));
         let typed: DynamicObject = serde_json::from_value(record.clone())
             .map_err(|error| Error::Answer { what: what(), detail: error.to_string() })?;
@@ -132,7 +132,7 @@ impl Records {
 
     /// Changes one; nothing if it is gone.
     pub async fn patch(&self, name: &str, patch: &Value) -> Result<Option<Value>, Error> {
-        self.context.fence.check()?;
+        self.context.leader.fence.check()?;
         match self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(record) => Ok(Some(json!(record))),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -142,7 +142,7 @@ impl Records {
 
     /// Deletes one.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        self.context.fence.check()?;
+        self.context.leader.fence.check()?;
         lock(&self.seen).remove(name);
         match self.api.delete(name, &DeleteParams::default()).await {
             Ok(_) => Ok(()),

@@ -13,6 +13,7 @@ use plimsoll_engine::log::Level;
 use plimsoll_engine::operations::Operations;
 use plimsoll_engine::ports::{Effect, Journal, SnapshotVolumes};
 use plimsoll_engine::{Error, Heard, kill};
+use plimsoll_operations::JournalEntry;
 use plimsoll_plugin::{LogSink, Subject, VolumeFacts};
 use plimsoll_progress::Task;
 use serde_json::Value;
@@ -23,7 +24,6 @@ use super::moving::Moving;
 use super::places::Places;
 use super::records::{Records, Sort, text};
 use crate::context::Context;
-use crate::journal::Known;
 
 /// About how long they take: the weight of the stage once there are any.
 const EXPECTED: Duration = Duration::from_mins(1);
@@ -39,7 +39,7 @@ pub(crate) struct Making {
     pub backup: String,
     pub snapshots: Vec<VolumeSnapshot>,
     pub journal: Arc<dyn Journal>,
-    pub known: Vec<Known>,
+    pub known: Vec<JournalEntry>,
     pub operations: Arc<Operations>,
     pub heard: Arc<Heard>,
     pub logs: Arc<dyn LogSink>,
@@ -168,7 +168,7 @@ impl FromSnapshots {
     /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
     async fn ask(&self, snapshot: &VolumeSnapshot, live: &mut Live) -> Result<Result<String, String>, Error> {
         let (making, spec) = (&self.making, &snapshot.spec);
-        making.context.fence.check()?;
+        making.context.leader.fence.check()?;
         let effect = Effect::Volume {
             location: spec.location.clone(),
             volume: spec.persistent_volume_name.clone(),

@@ -22,6 +22,7 @@ use plimsoll_engine::operations::Operations;
 use plimsoll_engine::ports::{Effect, Guard, Journal, VolumeResults};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Heard, Patience, kill, show_waits};
+use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, Stages, SubjectState, projection};
 use plimsoll_plugin::PluginActions;
 use plimsoll_progress::Snapshot;
 use plimsoll_select::includes::IncludesExcludes;
@@ -31,13 +32,10 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::csi::{Csi, Moving, Wanting};
-use crate::decide::Stage;
-use crate::floor::Shown;
 use crate::location::{self, Found, is_read_only};
 use crate::snapshots::{AllVolumes, Snapshots, Taking};
-use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodVolumes, Wanted, Wishes, all_by_default};
-use crate::{csi, plugins, policy, project, snapshots};
+use crate::{completion, csi, item_operations, plugins, policy, snapshots};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -55,48 +53,57 @@ const OPERATION_LIMIT: Duration = Duration::from_hours(4);
 /// How long a CSI driver may take until it has a snapshot, where a Backup does not say.
 const CSI_LIMIT: Duration = Duration::from_mins(10);
 
-impl Kind for Backup {
-    const VERB: &'static str = "backup";
-    const SHOWN: Shown = Shown { stage: "reading", done: "itemsBackedUp" };
-    type Live = ();
+/// The lifecycle of a Backup.
+pub struct BackupController;
 
-    fn stage(phase: &str) -> Stage {
+impl Lifecycle for BackupController {
+    type Resource = Backup;
+    type Context = Context;
+    type LiveState = ();
+    const VERB: &'static str = "backup";
+    const ITEM_COUNTERS: ItemCounters = ItemCounters { stage: "reading", done: "itemsBackedUp" };
+
+    fn state(phase: &str) -> SubjectState {
         match BackupPhase::from(phase) {
-            BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => Stage::New,
-            BackupPhase::Other(text) if text.is_empty() => Stage::New,
+            BackupPhase::New | BackupPhase::Queued | BackupPhase::ReadyToStart => SubjectState::New,
+            BackupPhase::Other(text) if text.is_empty() => SubjectState::New,
             BackupPhase::InProgress
             | BackupPhase::WaitingForPluginOperations
-            | BackupPhase::WaitingForPluginOperationsPartiallyFailed => Stage::Begun,
-            phase if phase.is_ended() => Stage::Ended,
-            _ => Stage::Other,
+            | BackupPhase::WaitingForPluginOperationsPartiallyFailed => SubjectState::InProgress,
+            phase if phase.is_ended() => SubjectState::Ended,
+            _ => SubjectState::Unmanaged,
         }
     }
 
-    fn faults(raw: &Value) -> Vec<String> {
+    fn validate(raw: &Value) -> Vec<String> {
         validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default()
     }
 
-    async fn needs(&self, context: &Context) -> Result<Needs, Error> {
-        let mut needs = match location::find(context, self.spec.storage_location.as_deref()).await? {
-            Found::Usable(found) if is_read_only(&found) => Needs {
+    async fn check_requirements(subject: &Backup, context: &Context) -> Result<Requirements, Error> {
+        let mut needs = match location::find(context, subject.spec.storage_location.as_deref()).await? {
+            Found::Usable(found) if is_read_only(&found) => Requirements {
                 faults: vec![format!("BackupStorageLocation {} is read-only", found.name_any())],
                 missing: None,
             },
-            Found::Usable(_) => Needs::default(),
-            Found::Unusable(fault) => Needs { faults: vec![fault], missing: None },
-            Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
+            Found::Usable(_) => Requirements::default(),
+            Found::Unusable(fault) => Requirements { faults: vec![fault], missing: None },
+            Found::Unchecked(what) => Requirements { faults: Vec::new(), missing: Some(what) },
         };
-        needs.faults.extend(filter_faults(context, &self.spec).await?);
-        needs.faults.extend(snapshots::choose(context, &self.spec).await?.err());
+        needs.faults.extend(filter_faults(context, &subject.spec).await?);
+        needs.faults.extend(snapshots::choose(context, &subject.spec).await?.err());
         Ok(needs)
     }
 
-    fn queued(position: usize) -> Option<Value> {
+    fn concurrency(context: &Context) -> usize {
+        context.settings.concurrency
+    }
+
+    fn queued_status(position: usize) -> Option<Value> {
         Some(json!({ "phase": "Queued", "queuePosition": position }))
     }
 
     /// An expression that cannot be read claims nothing: validation names it.
-    fn claims(object: &Value, namespaces: &[String]) -> BTreeSet<String> {
+    fn exclusive_namespaces(object: &Value, namespaces: &[String]) -> BTreeSet<String> {
         let names = |field: &str| -> Vec<String> {
             let list = object.pointer(&format!("/spec/{field}")).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -107,7 +114,7 @@ impl Kind for Backup {
         }
     }
 
-    async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+    async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
         let stages = job.plan_stages(&STAGES);
         let problems = close_hooks(job).await;
         let (location, store) = open_location(job).await?;
@@ -129,22 +136,22 @@ impl Kind for Backup {
         };
         helpers.close().await;
         let volumes = settled?;
-        let mut finished = Finished::with(&done.results);
-        finished.add_operations(Self::VERB, &operations);
+        let mut completion = completion::of(&done.results);
+        completion::add_item_operations(&mut completion, Self::VERB, &operations);
         if !volumes.snapshots.is_empty() {
             let good = volumes.snapshots.iter().filter(|snapshot| snapshot.status.phase == "Completed").count();
-            finished.status["volumeSnapshotsAttempted"] = json!(volumes.snapshots.len());
-            finished.status["volumeSnapshotsCompleted"] = json!(good);
+            completion.status["volumeSnapshotsAttempted"] = json!(volumes.snapshots.len());
+            completion.status["volumeSnapshotsCompleted"] = json!(good);
         }
         let HookCounts { attempted, failed } = done.hooks;
-        finished.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
-        count_csi_snapshots(&volumes.infos, &mut finished);
-        commit(job, &store, &begun, &finished, &stages).await?;
+        completion.status["hookStatus"] = json!({ "hooksAttempted": attempted, "hooksFailed": failed });
+        count_csi_snapshots(&volumes.infos, &mut completion);
+        commit(job, &store, &begun, &completion, &stages).await?;
         release_snapshots(job).await;
-        Ok(finished)
+        Ok(completion)
     }
 
-    async fn give_up(job: &Job<Self>, error: &Error) {
+    async fn abort(job: &Job<Self>, error: &Error) {
         // What is not ours is not ours to touch.
         if matches!(error, Error::Exists { .. } | Error::Occupied { .. }) {
             return;
@@ -163,19 +170,19 @@ impl Kind for Backup {
 }
 
 /// Snapshots whose data was moved are counted as operations, not as snapshots: they do not stay.
-fn count_csi_snapshots(infos: &[BackupVolumeInfo], finished: &mut Finished) {
+fn count_csi_snapshots(infos: &[BackupVolumeInfo], completion: &mut Completion) {
     let taken = |info: &&BackupVolumeInfo| info.backup_method == "CSISnapshot" && !info.snapshot_data_moved;
     let ready =
         |info: &&BackupVolumeInfo| info.csi_snapshot_info.as_ref().and_then(|csi| csi.ready_to_use) == Some(true);
     let attempted = infos.iter().filter(taken).count();
     if attempted > 0 {
-        finished.status["csiVolumeSnapshotsAttempted"] = json!(attempted);
-        finished.status["csiVolumeSnapshotsCompleted"] = json!(infos.iter().filter(taken).filter(ready).count());
+        completion.status["csiVolumeSnapshotsAttempted"] = json!(attempted);
+        completion.status["csiVolumeSnapshotsCompleted"] = json!(infos.iter().filter(taken).filter(ready).count());
     }
 }
 
 /// The objects of CSI snapshots go when the backup has ended; what they stand for stays, unless its data is elsewhere.
-async fn release_snapshots(job: &Job<Backup>) {
+async fn release_snapshots(job: &Job<BackupController>) {
     match job.subject.spec.snapshot_move_data {
         Some(true) => csi::withdraw(&job.context, &job.id.uid).await,
         _ => csi::retain(&job.context, &job.id.uid).await,
@@ -194,16 +201,17 @@ async fn filter_faults(context: &Context, spec: &BackupSpec) -> Result<Vec<Strin
 
 /// A server that died may have left applications standing still: nothing comes before letting them go. Returns what went
 /// wrong, in words.
-async fn close_hooks(job: &Job<Backup>) -> Vec<String> {
-    let left_open = job.known.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known.effect {
-        Effect::Hooks { uid, post, .. } => Some((known.id, OpenPair { uid: uid.clone(), post: post.clone() })),
-        _ => None,
-    });
+async fn close_hooks(job: &Job<BackupController>) -> Vec<String> {
+    let left_open =
+        job.journal_entries.iter().filter(|known| known.result.is_none()).filter_map(|known| match &known.effect {
+            Effect::Hooks { uid, post, .. } => Some((known.id, OpenPair { uid: uid.clone(), post: post.clone() })),
+            _ => None,
+        });
     let (journal, guard) = (job.journal.as_ref(), job.record.as_ref());
-    hooks::close_left_open(&job.context.cluster, left_open.collect(), journal, guard, &job.tree.root()).await
+    hooks::close_left_open(&job.context.leader.cluster, left_open.collect(), journal, guard, &job.tree.root()).await
 }
 
-async fn open_location(job: &Job<Backup>) -> Result<(Box<BackupStorageLocation>, Store), Error> {
+async fn open_location(job: &Job<BackupController>) -> Result<(Box<BackupStorageLocation>, Store), Error> {
     match location::find(&job.context, job.subject.spec.storage_location.as_deref()).await? {
         Found::Usable(found) => {
             let store = location::open(&found, &job.context).await?;
@@ -214,7 +222,7 @@ async fn open_location(job: &Job<Backup>) -> Result<(Box<BackupStorageLocation>,
 }
 
 /// The first write: phase, times, and what was left to defaults. Done again by every attempt, with the same result.
-async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Value, Error> {
+async fn begin(job: &Job<BackupController>, location: &BackupStorageLocation) -> Result<Value, Error> {
     let backup = &job.subject;
     let started = backup.status.as_ref().and_then(|status| status.start_timestamp.clone());
     let started = started.map_or_else(Timestamp::now, |time| time.0);
@@ -239,7 +247,7 @@ async fn begin(job: &Job<Backup>, location: &BackupStorageLocation) -> Result<Va
         },
     });
     kill::point("status.begin.before");
-    let begun = job.write(&patch).await?;
+    let begun = job.patch_subject(&patch).await?;
     kill::point("status.begin.after");
     Ok(begun)
 }
@@ -268,9 +276,9 @@ fn defaults(spec: &BackupSpec, location: &str, ttl: Duration, places: &[String],
 }
 
 /// Which Kubernetes the backup is of.
-async fn source_cluster(job: &Job<Backup>) -> Result<Value, Error> {
+async fn source_cluster(job: &Job<BackupController>) -> Result<Value, Error> {
     let root = job.tree.root();
-    let version = Patience::default().run(&root, || job.context.cluster.get("/version")).await?;
+    let version = Patience::default().run(&root, || job.context.leader.cluster.get("/version")).await?;
     let version: Value = version.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     Ok(json!({
         labels::SOURCE_CLUSTER_K8S_GIT_VERSION: version["gitVersion"],
@@ -281,7 +289,7 @@ async fn source_cluster(job: &Job<Backup>) -> Result<Value, Error> {
 }
 
 /// Looks what lies in the location under this name, and removes what an earlier attempt left.
-async fn clear(job: &Job<Backup>, store: &Store) -> Result<Standing, Error> {
+async fn clear(job: &Job<BackupController>, store: &Store) -> Result<Standing, Error> {
     let root = job.tree.root();
     let _waits = show_waits(store, &root);
     let standing = || async { backup::standing(store, &job.id.name, &job.id.uid).await };
@@ -298,14 +306,14 @@ async fn clear(job: &Job<Backup>, store: &Store) -> Result<Standing, Error> {
 }
 
 /// Whether an earlier attempt had written, or may have written, into the location.
-fn has_begun(job: &Job<Backup>) -> bool {
+fn has_begun(job: &Job<BackupController>) -> bool {
     let directory = plimsoll_archive::layout::backup_directory(&job.id.name);
-    job.known.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
+    job.journal_entries.iter().any(|known| known.effect == Effect::Begin { prefix: directory.clone() })
 }
 
 /// Work that item actions began in the background ends before the backup does.
 async fn wait_for_operations(
-    job: &Job<Backup>,
+    job: &Job<BackupController>,
     store: &Store,
     begun: &Value,
     operations: &Operations,
@@ -316,7 +324,8 @@ async fn wait_for_operations(
     }
     let key = plimsoll_archive::layout::backup_item_operations(&job.id.name);
     let phase = if failed { "WaitingForPluginOperationsPartiallyFailed" } else { "WaitingForPluginOperations" };
-    plugins::follow_operations(job, store, &key, begun, operations, phase, operation_limit(&job.subject.spec)).await
+    item_operations::wait_for_operations(job, store, &key, begun, operations, phase, operation_limit(&job.subject.spec))
+        .await
 }
 
 fn operation_limit(spec: &BackupSpec) -> Duration {
@@ -325,12 +334,12 @@ fn operation_limit(spec: &BackupSpec) -> Duration {
 }
 
 /// What actions want to be read again once their work has ended takes its place in the archive.
-async fn read_again(job: &Job<Backup>, store: &Store, operations: &Operations) -> Result<(), Error> {
+async fn read_again(job: &Job<BackupController>, store: &Store, operations: &Operations) -> Result<(), Error> {
     let wanted = operations.post_items();
     if wanted.is_empty() {
         return Ok(());
     }
-    let (cluster, name) = (&job.context.cluster, &job.id.name);
+    let (cluster, name) = (&job.context.leader.cluster, &job.id.name);
     let task = job.tree.root().child("reading again");
     let again = backup::read_again(cluster, store, name, wanted, job.scratch.path(), &task, job.record.as_ref());
     for absent in job.unless_cancelled(again).await? {
@@ -356,7 +365,7 @@ impl Helpers {
 
 /// Snapshots that still moved when the files were written are written down again, as they ended.
 async fn settle_snapshots(
-    job: &Job<Backup>,
+    job: &Job<BackupController>,
     store: &Store,
     helpers: &Helpers,
     volumes: &VolumeResults,
@@ -380,18 +389,18 @@ async fn settle_snapshots(
 }
 
 async fn run(
-    job: &Job<Backup>,
+    job: &Job<BackupController>,
     store: &Store,
     begun: &Value,
     problems: Vec<String>,
     operations: &Arc<Operations>,
     stages: &Stages,
 ) -> Result<(BackedUp, Helpers), Error> {
-    let planning = stages.begin("planning");
+    let planning = stages.start("planning");
     let spec = &job.subject.spec;
     let policies = policy::policies(&job.context, spec.resource_policy.as_ref()).await?.map_err(Error::Selection)?;
     let plan = backup::plan(
-        &job.context.cluster,
+        &job.context.leader.cluster,
         |resources, namespaces| Selecting::for_backup(spec, policies.as_ref(), resources, namespaces),
         &planning,
     );
@@ -399,7 +408,7 @@ async fn run(
     let (limit, unread) = volumes::limit(job.subject.annotations(), job.context.settings.fs_backup_timeout);
     plan.warnings.extend(unread);
     let selecting = Arc::new(selecting);
-    let actions = || built_in(&job.context.cluster, selecting.catalog());
+    let actions = || built_in(&job.context.leader.cluster, selecting.catalog());
     let mut actions = job.unless_cancelled(Patience::default().run(&planning, actions)).await?;
     let heard = Arc::new(Heard::default());
     let mut blocks = ItemBlockActions::default();
@@ -413,14 +422,14 @@ async fn run(
     let mut wanting = wanting(job, begun, wishes.clone(), &selecting, &heard, stages).await?;
     wanting.plugins = !locations.0.is_empty();
     let csi = Csi::register(wanting, &mut actions, selecting.catalog())?;
-    plugins::end_abandoned(&job.known, &actions, background, begun, job.journal.as_ref()).await?;
+    item_operations::cancel_abandoned(&job.journal_entries, &actions, background, begun, job.journal.as_ref()).await?;
     let taking = taking(job, locations, policies, &selecting, operations, &heard, stages);
     let snapshots = Arc::new(Snapshots::new(taking));
     planning.finish();
     let run = BackupRun {
         name: job.id.name.clone(),
         backup: begun.clone(),
-        cluster: job.context.cluster.clone(),
+        cluster: job.context.leader.cluster.clone(),
         store: store.clone(),
         plan,
         hooks: HookRules::compile(spec.hooks.as_ref(), selecting.catalog())?,
@@ -435,7 +444,7 @@ async fn run(
             csi: csi.clone(),
         })),
         problems,
-        reading: stages.begin("reading"),
+        reading: stages.start("reading"),
         saving: stages.planned("saving"),
         guard: Arc::clone(&job.record) as Arc<dyn Guard>,
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
@@ -455,7 +464,7 @@ async fn run(
 
 /// Who has CSI drivers take snapshots, as this Backup wants it.
 async fn wanting(
-    job: &Job<Backup>,
+    job: &Job<BackupController>,
     begun: &Value,
     wishes: Wishes,
     selecting: &Arc<Selecting>,
@@ -493,7 +502,7 @@ async fn wanting(
 
 /// Who takes snapshots, as this Backup wants it.
 fn taking(
-    job: &Job<Backup>,
+    job: &Job<BackupController>,
     locations: snapshots::Chosen,
     policies: Option<Policies>,
     selecting: &Arc<Selecting>,
@@ -514,7 +523,7 @@ fn taking(
         locations,
         selecting: Arc::clone(selecting),
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
-        known: job.known.clone(),
+        known: job.journal_entries.clone(),
         operations: Arc::clone(operations),
         logs: plugins::lines(heard),
         limit: operation_limit(&job.subject.spec),
@@ -529,7 +538,7 @@ fn settings(spec: &BackupSpec) -> UploaderSettings {
 
 /// Who backs up the volumes of pods, as this Backup wants it.
 async fn volumes(
-    job: &Job<Backup>,
+    job: &Job<BackupController>,
     begun: &Value,
     wishes: Wishes,
     limit: Duration,
@@ -551,18 +560,18 @@ async fn volumes(
 
 /// Writes the metadata, as the last file: from here on it is a backup.
 async fn commit(
-    job: &Job<Backup>,
+    job: &Job<BackupController>,
     store: &Store,
     begun: &Value,
-    finished: &Finished,
+    completion: &Completion,
     stages: &Stages,
 ) -> Result<(), Error> {
-    let committing = stages.begin("committing");
+    let committing = stages.start("committing");
     let _waits = show_waits(store, &committing);
     let key = plimsoll_archive::layout::backup_metadata(&job.id.name);
     let intent = job.journal.intend(Effect::Commit { key }).await?;
     job.record.commit().await?;
-    let metadata = metadata(begun, &job.tree.snapshot(), finished);
+    let metadata = metadata(begun, &job.tree.snapshot(), completion);
     let save = || backup::save_metadata(store, &job.id.name, &metadata);
     Patience::default().run(&committing, save).await?;
     job.journal.settle(intent, "committed".into()).await?;
@@ -571,30 +580,37 @@ async fn commit(
 }
 
 /// The Backup as it will stand in the cluster once it has ended.
-fn metadata(begun: &Value, snapshot: &Snapshot, finished: &Finished) -> Value {
+fn metadata(begun: &Value, snapshot: &Snapshot, completion: &Completion) -> Value {
     let mut metadata = begun.clone();
     metadata["apiVersion"] = json!("velero.io/v1");
     metadata["kind"] = json!("Backup");
     let mut status = metadata["status"].clone();
     if let Some(fields) = status.as_object_mut() {
         fields.remove("plimsoll");
-        fields.extend(project::progress(snapshot, Backup::SHOWN).as_object().cloned().unwrap_or_default());
-        fields.extend(finished.status.as_object().cloned().unwrap_or_default());
+        fields.extend(
+            projection::progress(snapshot, BackupController::ITEM_COUNTERS).as_object().cloned().unwrap_or_default(),
+        );
+        fields.extend(completion.status.as_object().cloned().unwrap_or_default());
     }
     metadata["status"] = status;
     metadata
 }
 
 /// Another program had written it and waited for the work of plugins, which nobody follows any longer.
-fn left_waiting() -> Finished {
+fn left_waiting() -> Completion {
     let why = "another server left it waiting for operations of plugins: whether they ended well is not known";
-    Finished { status: Backup::failed(why), state: OperationState::Failed, reasons: Vec::new(), ending: None }
+    Completion {
+        status: BackupController::failed_status(why),
+        state: OperationState::Failed,
+        reasons: Vec::new(),
+        ending: None,
+    }
 }
 
 /// A dead leader had committed already: what it wrote is how the backup ended.
-fn adopt(metadata: &Value) -> Finished {
+fn adopt(metadata: &Value) -> Completion {
     let status = metadata.get("status").cloned().unwrap_or_default();
-    if status["phase"].as_str().is_some_and(|phase| Backup::stage(phase) == Stage::Begun) {
+    if status["phase"].as_str().is_some_and(|phase| BackupController::state(phase) == SubjectState::InProgress) {
         return left_waiting();
     }
     let state = match status["phase"].as_str() {
@@ -617,5 +633,5 @@ fn adopt(metadata: &Value) -> Finished {
         "backupItemOperationsFailed",
     ];
     let kept = ended.iter().filter_map(|field| Some(((*field).to_owned(), status.get(*field)?.clone())));
-    Finished { status: Value::Object(kept.collect()), state, reasons: Vec::new(), ending: None }
+    Completion { status: Value::Object(kept.collect()), state, reasons: Vec::new(), ending: None }
 }

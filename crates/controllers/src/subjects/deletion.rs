@@ -17,19 +17,16 @@ use plimsoll_api::velero::v1::{
 use plimsoll_archive::{codec, layout, volumes::VolumeSnapshot};
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, Patience, delete, kill, show_waits};
+use plimsoll_operations::{Completion, EventType, ItemCounters, Job, Lifecycle, Requirements, Stages, SubjectState};
 use plimsoll_progress::Task;
 use plimsoll_store::Store;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::context::{Context, Settings};
-use crate::control::{api, remove};
+use crate::context::Context;
 use crate::csi::Forgetting;
-use crate::decide::Stage;
-use crate::events::Gravity;
-use crate::floor::Shown;
 use crate::location::{self, is_read_only};
-use crate::subject::{Finished, Job, Kind, Needs, Stages};
+use crate::subjects::backup::BackupController;
 use crate::{plugins, repositories, snapshots};
 
 /// The stages, and about how long they take: their weights in the percentage.
@@ -45,65 +42,70 @@ const AT_ONCE: usize = 4;
 /// How long the files of restores may take to go.
 const RESTORES_LIMIT: Duration = Duration::from_mins(1);
 
-impl Kind for DeleteBackupRequest {
-    const VERB: &'static str = "delete";
-    const SHOWN: Shown = Shown::NOTHING;
-    type Live = ();
+/// The lifecycle of a DeleteBackupRequest.
+pub struct DeleteBackupRequestController;
 
-    fn stage(phase: &str) -> Stage {
+impl Lifecycle for DeleteBackupRequestController {
+    type Resource = DeleteBackupRequest;
+    type Context = Context;
+    type LiveState = ();
+    const VERB: &'static str = "delete";
+    const ITEM_COUNTERS: ItemCounters = ItemCounters::NONE;
+
+    fn state(phase: &str) -> SubjectState {
         match DeleteBackupRequestPhase::from(phase) {
-            DeleteBackupRequestPhase::New => Stage::New,
-            DeleteBackupRequestPhase::InProgress => Stage::Begun,
-            DeleteBackupRequestPhase::Processed => Stage::Ended,
-            DeleteBackupRequestPhase::Other(text) if text.is_empty() => Stage::New,
-            DeleteBackupRequestPhase::Other(_) => Stage::Other,
+            DeleteBackupRequestPhase::New => SubjectState::New,
+            DeleteBackupRequestPhase::InProgress => SubjectState::InProgress,
+            DeleteBackupRequestPhase::Processed => SubjectState::Ended,
+            DeleteBackupRequestPhase::Other(text) if text.is_empty() => SubjectState::New,
+            DeleteBackupRequestPhase::Other(_) => SubjectState::Unmanaged,
         }
     }
 
-    fn faults(raw: &Value) -> Vec<String> {
+    fn validate(raw: &Value) -> Vec<String> {
         let named = raw.pointer("/spec/backupName").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
         if named { Vec::new() } else { vec!["spec.backupName is required".into()] }
     }
 
-    async fn needs(&self, context: &Context) -> Result<Needs, Error> {
-        if let Some(earlier) = earlier_request(self, context).await? {
-            return Ok(Needs { faults: Vec::new(), missing: Some(format!("deletion request {earlier}")) });
+    async fn check_requirements(subject: &DeleteBackupRequest, context: &Context) -> Result<Requirements, Error> {
+        if let Some(earlier) = earlier_request(subject, context).await? {
+            return Ok(Requirements { faults: Vec::new(), missing: Some(format!("deletion request {earlier}")) });
         }
-        let name = self.spec.backup_name.clone().unwrap_or_default();
-        let found = api::<Backup>(context).get_opt(&name).await;
+        let name = subject.spec.backup_name.clone().unwrap_or_default();
+        let found = context.leader.api::<Backup>().get_opt(&name).await;
         let backup = found.map_err(|e| Error::api(format!("read backup {name}"), e))?;
         let location = match backup.as_ref().and_then(|backup| backup.spec.storage_location.as_deref()) {
             Some(name) => {
-                let found = api::<BackupStorageLocation>(context).get_opt(name).await;
+                let found = context.leader.api::<BackupStorageLocation>().get_opt(name).await;
                 found.map_err(|e| Error::api(format!("read location {name}"), e))?
             }
             None => None,
         };
-        let running = context.runs.names(Backup::VERB).contains(&name);
+        let running = context.runtime.active.names(BackupController::VERB).contains(&name);
         Ok(refuse(backup.as_ref(), location.as_ref(), running))
     }
 
-    fn queued(_: usize) -> Option<Value> {
+    fn queued_status(_: usize) -> Option<Value> {
         None
     }
 
-    fn refused(faults: &[String]) -> Value {
+    fn rejected_status(faults: &[String]) -> Value {
         json!({ "phase": "Processed", "errors": faults })
     }
 
-    fn failed(reason: &str) -> Value {
+    fn failed_status(reason: &str) -> Value {
         json!({ "phase": "Processed", "errors": [reason] })
     }
 
-    fn at_once(_: &Settings) -> usize {
+    fn concurrency(_: &Context) -> usize {
         AT_ONCE
     }
 
-    async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+    async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
         let stages = job.plan_stages(&STAGES);
         drop_other_requests(job).await?;
         let name = job.subject.spec.backup_name.clone().unwrap_or_default();
-        let found = api::<Backup>(&job.context).get_opt(&name).await;
+        let found = job.context.leader.api::<Backup>().get_opt(&name).await;
         let Some(backup) = found.map_err(|e| Error::api(format!("read backup {name}"), e))? else {
             // An earlier attempt came that far: the backup is the last thing to go.
             return Ok(done());
@@ -111,21 +113,21 @@ impl Kind for DeleteBackupRequest {
         begin(job, &backup).await?;
         let errors = job.unless_cancelled(remove_all(job, &backup, &stages)).await?;
         if !errors.is_empty() {
-            tell(job, &backup, Gravity::Warning, "DeletionFailed", &errors.join("; ")).await;
+            tell(job, &backup, EventType::Warning, "DeletionFailed", &errors.join("; ")).await;
             return Err(Error::Selection(errors.join("; ")));
         }
-        remove_record(job, &backup, &stages.begin("record")).await?;
-        tell(job, &backup, Gravity::Normal, "Deleted", "the backup and all that belongs to it is deleted").await;
+        remove_record(job, &backup, &stages.start("record")).await?;
+        tell(job, &backup, EventType::Normal, "Deleted", "the backup and all that belongs to it is deleted").await;
         drop_other_requests(job).await?;
         Ok(done())
     }
 
     /// What is gone is gone; what is not is named in the request.
-    async fn give_up(_: &Job<Self>, _: &Error) {}
+    async fn abort(_: &Job<Self>, _: &Error) {}
 }
 
-fn done() -> Finished {
-    Finished {
+fn done() -> Completion {
+    Completion {
         status: json!({ "phase": "Processed", "errors": null }),
         state: OperationState::Succeeded,
         reasons: Vec::new(),
@@ -133,23 +135,29 @@ fn done() -> Finished {
     }
 }
 
-async fn tell(job: &Job<DeleteBackupRequest>, backup: &Backup, gravity: Gravity, reason: &str, message: &str) {
+async fn tell(
+    job: &Job<DeleteBackupRequestController>,
+    backup: &Backup,
+    event_type: EventType,
+    reason: &str,
+    message: &str,
+) {
     let about: ObjectReference = backup.object_ref(&());
-    job.context.events.say(&about, gravity, reason, message).await;
+    job.context.leader.events.record(&about, event_type, reason, message).await;
 }
 
 /// What stands against a deletion, in the words that Velero's users know.
-fn refuse(backup: Option<&Backup>, location: Option<&BackupStorageLocation>, running: bool) -> Needs {
-    let refuse = |fault: String| Needs { faults: vec![fault], missing: None };
+fn refuse(backup: Option<&Backup>, location: Option<&BackupStorageLocation>, running: bool) -> Requirements {
+    let refuse = |fault: String| Requirements { faults: vec![fault], missing: None };
     let Some(backup) = backup else { return refuse("backup not found".into()) };
-    if running || Backup::stage(backup.phase().as_str()) == Stage::Begun {
+    if running || BackupController::state(backup.phase().as_str()) == SubjectState::InProgress {
         return refuse("backup is still in progress".into());
     }
     let name = backup.spec.storage_location.clone().unwrap_or_default();
     let Some(location) = location else {
         // Nothing was ever written by a backup that has no location.
         return if name.is_empty() {
-            Needs::default()
+            Requirements::default()
         } else {
             refuse(format!("backup storage location {name} not found"))
         };
@@ -159,15 +167,15 @@ fn refuse(backup: Option<&Backup>, location: Option<&BackupStorageLocation>, run
     };
     match location.status.as_ref().and_then(|status| status.phase.clone()) {
         _ if is_read_only(location) => cannot("read-only mode"),
-        Some(LocationPhase::Available) => Needs::default(),
+        Some(LocationPhase::Available) => Requirements::default(),
         Some(_) => cannot("Unavailable state"),
-        None => Needs { faults: Vec::new(), missing: Some(format!("location {name} to be checked")) },
+        None => Requirements { faults: Vec::new(), missing: Some(format!("location {name} to be checked")) },
     }
 }
 
 /// Requests about the same backup that have not ended.
 async fn requests(job: &DeleteBackupRequest, context: &Context) -> Result<Vec<DeleteBackupRequest>, Error> {
-    let all = api::<DeleteBackupRequest>(context).list(&ListParams::default()).await;
+    let all = context.leader.api::<DeleteBackupRequest>().list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list deletion requests", e))?;
     let same = |other: &DeleteBackupRequest| other.spec.backup_name == job.spec.backup_name && other.uid() != job.uid();
     Ok(all.items.into_iter().filter(same).collect())
@@ -185,31 +193,31 @@ async fn earlier_request(request: &DeleteBackupRequest, context: &Context) -> Re
     Ok(others.into_iter().find(|other| open(other) && age(other) < mine).map(|other| other.name_any()))
 }
 
-async fn drop_other_requests(job: &Job<DeleteBackupRequest>) -> Result<(), Error> {
+async fn drop_other_requests(job: &Job<DeleteBackupRequestController>) -> Result<(), Error> {
     for other in requests(&job.subject, &job.context).await? {
         kill::point("deletion.other.before");
-        remove(&api::<DeleteBackupRequest>(&job.context), &other.name_any(), &job.context).await?;
+        job.context.leader.delete::<DeleteBackupRequest>(&other.name_any()).await?;
     }
     Ok(())
 }
 
 /// The first writes: whoever looks at the request or at the backup sees what is going on.
-async fn begin(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<(), Error> {
+async fn begin(job: &Job<DeleteBackupRequestController>, backup: &Backup) -> Result<(), Error> {
     let mut marks = job.subject.metadata.labels.clone().unwrap_or_default();
     marks.entry(labels::BACKUP_NAME.into()).or_insert_with(|| labels::valid_name(&backup.name_any()));
     marks.entry(labels::BACKUP_UID.into()).or_insert_with(|| backup.uid().unwrap_or_default());
     kill::point("status.begin.before");
-    job.write(&json!({ "metadata": { "labels": marks }, "status": { "phase": "InProgress" } })).await?;
+    job.patch_subject(&json!({ "metadata": { "labels": marks }, "status": { "phase": "InProgress" } })).await?;
     kill::point("status.begin.after");
     if backup.phase() == BackupPhase::Deleting {
         return Ok(());
     }
-    tell(job, backup, Gravity::Normal, "Deleting", &format!("deletion request {} is carried out", job.id.name)).await;
+    tell(job, backup, EventType::Normal, "Deleting", &format!("deletion request {} is carried out", job.id.name)).await;
     let patch = Patch::Merge(json!({ "status": { "phase": "Deleting", "queuePosition": null } }));
     let write = || async {
-        job.context.fence.check()?;
+        job.context.leader.fence.check()?;
         let name = backup.name_any();
-        let written = api::<Backup>(&job.context).patch(&name, &PatchParams::default(), &patch).await;
+        let written = job.context.leader.api::<Backup>().patch(&name, &PatchParams::default(), &patch).await;
         written.map_err(|e| Error::api(format!("write status of backup {name}"), e))
     };
     kill::point("deletion.mark.before");
@@ -219,33 +227,37 @@ async fn begin(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<(), Er
 }
 
 /// Everything but the backup's own record. Returns what could not be removed.
-async fn remove_all(job: &Job<DeleteBackupRequest>, backup: &Backup, stages: &Stages) -> Result<Vec<String>, Error> {
+async fn remove_all(
+    job: &Job<DeleteBackupRequestController>,
+    backup: &Backup,
+    stages: &Stages,
+) -> Result<Vec<String>, Error> {
     let mut errors = Vec::new();
     if let Some(store) = open_store(job, backup).await? {
         let _shown = show_waits(&store, &job.tree.root());
         let moved = Forgetting::default();
-        errors.extend(run_actions(job, backup, &store, &moved, &stages.begin("actions")).await?);
+        errors.extend(run_actions(job, backup, &store, &moved, &stages.start("actions")).await?);
         errors.extend(native_snapshots(job, backup, &store).await?);
-        errors.extend(volume_data(job, backup, &store, &moved, &stages.begin("volumes")).await?);
+        errors.extend(volume_data(job, backup, &store, &moved, &stages.start("volumes")).await?);
         // What is needed to try again stays until all that depends on it is gone.
         if errors.is_empty() {
-            let objects = stages.begin("objects");
+            let objects = stages.start("objects");
             let name = backup.name_any();
             let (folder, first) = (layout::backup_directory(&name), layout::backup_metadata(&name));
             delete::remove_folder(&store, &folder, Some(&first), &objects, job.record.as_ref()).await?;
             objects.finish();
         }
     }
-    let restores = stages.begin("restores");
+    let restores = stages.start("restores");
     errors.extend(remove_restores(job, backup, &restores).await?);
     restores.finish();
     Ok(errors)
 }
 
-async fn open_store(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<Option<Store>, Error> {
+async fn open_store(job: &Job<DeleteBackupRequestController>, backup: &Backup) -> Result<Option<Store>, Error> {
     let Some(name) = backup.spec.storage_location.clone().filter(|name| !name.is_empty()) else { return Ok(None) };
     let open = || async {
-        let found = api::<BackupStorageLocation>(&job.context).get_opt(&name).await;
+        let found = job.context.leader.api::<BackupStorageLocation>().get_opt(&name).await;
         let found = found.map_err(|e| Error::api(format!("read location {name}"), e))?;
         let location = found.ok_or_else(|| Error::Selection(format!("backup storage location {name} not found")))?;
         location::open(&location, &job.context).await
@@ -254,7 +266,7 @@ async fn open_store(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<O
 }
 
 async fn run_actions(
-    job: &Job<DeleteBackupRequest>,
+    job: &Job<DeleteBackupRequestController>,
     backup: &Backup,
     store: &Store,
     moved: &Forgetting,
@@ -276,7 +288,7 @@ async fn run_actions(
 
 /// Snapshots that only their plugin can delete: with the backup gone nobody would find them again.
 async fn native_snapshots(
-    job: &Job<DeleteBackupRequest>,
+    job: &Job<DeleteBackupRequestController>,
     backup: &Backup,
     store: &Store,
 ) -> Result<Vec<String>, Error> {
@@ -297,7 +309,7 @@ async fn native_snapshots(
 
 /// The backup's own snapshots in the repositories of volume data.
 async fn volume_data(
-    job: &Job<DeleteBackupRequest>,
+    job: &Job<DeleteBackupRequestController>,
     backup: &Backup,
     store: &Store,
     moved: &Forgetting,
@@ -326,8 +338,8 @@ async fn read_list<T: DeserializeOwned>(store: &Store, key: &str, task: &Task) -
     }
 }
 
-async fn restores_of(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<Vec<String>, Error> {
-    let all = api::<Restore>(&job.context).list(&ListParams::default()).await;
+async fn restores_of(job: &Job<DeleteBackupRequestController>, backup: &Backup) -> Result<Vec<String>, Error> {
+    let all = job.context.leader.api::<Restore>().list(&ListParams::default()).await;
     let all = all.map_err(|e| Error::api("list restores", e))?;
     let name = backup.name_any();
     let of_backup = |restore: &Restore| restore.spec.backup_name.as_deref() == Some(&name);
@@ -335,11 +347,15 @@ async fn restores_of(job: &Job<DeleteBackupRequest>, backup: &Backup) -> Result<
 }
 
 /// Their files go with them: see the finalizer. Returns those that do not go in time.
-async fn remove_restores(job: &Job<DeleteBackupRequest>, backup: &Backup, task: &Task) -> Result<Vec<String>, Error> {
+async fn remove_restores(
+    job: &Job<DeleteBackupRequestController>,
+    backup: &Backup,
+    task: &Task,
+) -> Result<Vec<String>, Error> {
     let list = || restores_of(job, backup);
     for restore in Patience::default().run(task, list).await? {
         kill::point("deletion.restore.before");
-        remove(&api::<Restore>(&job.context), &restore, &job.context).await?;
+        job.context.leader.delete::<Restore>(&restore).await?;
         kill::point("deletion.restore.after");
     }
     let deadline = tokio::time::Instant::now() + RESTORES_LIMIT;
@@ -357,13 +373,13 @@ async fn remove_restores(job: &Job<DeleteBackupRequest>, backup: &Backup, task: 
     }
 }
 
-async fn remove_record(job: &Job<DeleteBackupRequest>, backup: &Backup, task: &Task) -> Result<(), Error> {
+async fn remove_record(job: &Job<DeleteBackupRequestController>, backup: &Backup, task: &Task) -> Result<(), Error> {
     job.record.commit().await?;
     let name = backup.name_any();
     let preconditions = Preconditions { uid: backup.uid(), resource_version: None };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     let delete = || async {
-        match api::<Backup>(&job.context).delete(&name, &parameters).await {
+        match job.context.leader.api::<Backup>().delete(&name, &parameters).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
             Err(error) => Err(Error::api(format!("delete backup {name}"), error)),

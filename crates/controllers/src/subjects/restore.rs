@@ -24,6 +24,7 @@ use plimsoll_engine::restore::hooks::{Earlier, HookCounts, HookSetting, PodHooks
 use plimsoll_engine::restore::{self, ExistingPolicy, Inner, Limits, Origin, RestorePlan, RestoreRun, Rules, Volumes};
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Heard, Patience, kill, show_waits};
+use plimsoll_operations::{Completion, ItemCounters, Job, Lifecycle, Requirements, Stages, SubjectState, projection};
 use plimsoll_plugin::PluginActions;
 use plimsoll_progress::{Task, Unit};
 use plimsoll_select::includes::IncludesExcludes;
@@ -37,13 +38,10 @@ use serde_json::{Value, json};
 use super::restore_source::find_backup;
 use crate::context::Context;
 use crate::csi::{CsiRestore, Restoring};
-use crate::decide::Stage;
-use crate::floor::Shown;
 use crate::location::{self, Found};
 use crate::snapshots::{FromSnapshots, Making};
-use crate::subject::{Finished, Job, Kind, Needs, Stages};
 use crate::volumes::{self, PodData, Source};
-use crate::{csi, plugins, policy, project};
+use crate::{completion, csi, item_operations, plugins, policy};
 
 /// The stages, and about how long they take for a few thousand objects: their weights in the percentage.
 const STAGES: [(&str, Duration); 5] = [
@@ -58,27 +56,32 @@ const STAGES: [(&str, Duration); 5] = [
 /// How long work in the background may take where a Restore does not say.
 const OPERATION_LIMIT: Duration = Duration::from_hours(4);
 
-impl Kind for Restore {
+/// The lifecycle of a Restore.
+pub struct RestoreController;
+
+impl Lifecycle for RestoreController {
+    type Resource = Restore;
+    type Context = Context;
+    type LiveState = ();
     const VERB: &'static str = "restore";
-    const SHOWN: Shown = Shown { stage: "restoring", done: "itemsRestored" };
-    type Live = ();
+    const ITEM_COUNTERS: ItemCounters = ItemCounters { stage: "restoring", done: "itemsRestored" };
     const FINALIZER: Option<&'static str> = Some(labels::RESTORE_FINALIZER);
 
-    fn stage(phase: &str) -> Stage {
+    fn state(phase: &str) -> SubjectState {
         match RestorePhase::from(phase) {
-            RestorePhase::New => Stage::New,
-            RestorePhase::Other(text) if text.is_empty() => Stage::New,
+            RestorePhase::New => SubjectState::New,
+            RestorePhase::Other(text) if text.is_empty() => SubjectState::New,
             RestorePhase::InProgress
             | RestorePhase::WaitingForPluginOperations
             | RestorePhase::WaitingForPluginOperationsPartiallyFailed
             | RestorePhase::Finalizing
-            | RestorePhase::FinalizingPartiallyFailed => Stage::Begun,
-            phase if phase.is_ended() => Stage::Ended,
-            _ => Stage::Other,
+            | RestorePhase::FinalizingPartiallyFailed => SubjectState::InProgress,
+            phase if phase.is_ended() => SubjectState::Ended,
+            _ => SubjectState::Unmanaged,
         }
     }
 
-    fn faults(raw: &Value) -> Vec<String> {
+    fn validate(raw: &Value) -> Vec<String> {
         let mut faults = validate::check(raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
         let included = raw.pointer("/spec/includedResources").and_then(Value::as_array).into_iter().flatten();
         let never = included.filter_map(Value::as_str).filter(|name| NON_RESTORABLE.contains(name));
@@ -86,24 +89,28 @@ impl Kind for Restore {
         faults
     }
 
-    async fn needs(&self, context: &Context) -> Result<Needs, Error> {
-        let mut needs = match find_backup(context, self).await? {
-            Err(fault) => Needs { faults: vec![fault], missing: None },
+    async fn check_requirements(subject: &Restore, context: &Context) -> Result<Requirements, Error> {
+        let mut needs = match find_backup(context, subject).await? {
+            Err(fault) => Requirements { faults: vec![fault], missing: None },
             Ok(backup) => match location::find(context, backup.spec.storage_location.as_deref()).await? {
-                Found::Usable(_) => Needs::default(),
-                Found::Unusable(fault) => Needs { faults: vec![fault], missing: None },
-                Found::Unchecked(what) => Needs { faults: Vec::new(), missing: Some(what) },
+                Found::Usable(_) => Requirements::default(),
+                Found::Unusable(fault) => Requirements { faults: vec![fault], missing: None },
+                Found::Unchecked(what) => Requirements { faults: Vec::new(), missing: Some(what) },
             },
         };
-        needs.faults.extend(Told::read(context, &self.spec).await?.err());
+        needs.faults.extend(Told::read(context, &subject.spec).await?.err());
         Ok(needs)
     }
 
-    fn queued(_: usize) -> Option<Value> {
+    fn concurrency(context: &Context) -> usize {
+        context.settings.concurrency
+    }
+
+    fn queued_status(_: usize) -> Option<Value> {
         None
     }
 
-    async fn work(job: &Job<Self>) -> Result<Finished, Error> {
+    async fn execute(job: &Job<Self>) -> Result<Completion, Error> {
         let stages = job.plan_stages(&STAGES);
         let mut backup = find_backup(&job.context, &job.subject).await?.map_err(Error::Selection)?;
         let begun = begin(job, &backup).await?;
@@ -130,16 +137,17 @@ impl Kind for Restore {
         plugins.close().await;
         waited?;
         volumes.extend(plugins.csi.get().map(|csi| csi.infos()).unwrap_or_default());
-        let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.begin("finalizing"))).await?;
+        let hooks = job.unless_cancelled(finalize(job, &run, &recorder, &stages.start("finalizing"))).await?;
         drop(run);
         heard.detach();
-        let mut finished = save(job, &store, recorder, (hooks, &volumes), &operations, &stages.begin("saving")).await?;
-        finished.add_operations(Self::VERB, &operations);
-        Ok(finished)
+        let mut completion =
+            save(job, &store, recorder, (hooks, &volumes), &operations, &stages.start("saving")).await?;
+        completion::add_item_operations(&mut completion, Self::VERB, &operations);
+        Ok(completion)
     }
 
     /// What was created stays: it is counted, and the user decides about it. What still moves is stopped.
-    async fn give_up(job: &Job<Self>, _: &Error) {
+    async fn abort(job: &Job<Self>, _: &Error) {
         let own = format!("{}={}", labels::RESTORE_UID, job.id.uid);
         volumes::abandon::<PodVolumeRestore>(&job.context, &own, &job.tree.root()).await;
         volumes::abandon::<DataDownload>(&job.context, &own, &job.tree.root()).await;
@@ -186,7 +194,7 @@ async fn modifiers(context: &Context, spec: &RestoreSpec) -> Result<Result<Optio
 }
 
 /// The first write: phase, start, and what was left to defaults. Done again by every attempt, with the same result.
-async fn begin(job: &Job<Restore>, backup: &Backup) -> Result<Value, Error> {
+async fn begin(job: &Job<RestoreController>, backup: &Backup) -> Result<Value, Error> {
     let (spec, status) = (&job.subject.spec, job.subject.status.clone().unwrap_or_default());
     let started = status.start_timestamp.map_or_else(Timestamp::now, |time| time.0);
     let phase = match status.phase {
@@ -202,13 +210,13 @@ async fn begin(job: &Job<Restore>, backup: &Backup) -> Result<Value, Error> {
         "status": { "phase": phase.as_str(), "startTimestamp": format!("{started:.0}") },
     });
     kill::point("status.begin.before");
-    let begun = job.write(&patch).await?;
+    let begun = job.patch_subject(&patch).await?;
     kill::point("status.begin.after");
     Ok(begun)
 }
 
 /// The backup's location: its name in this cluster, and what is in it.
-async fn open_location(job: &Job<Restore>, backup: &Backup) -> Result<(String, Store), Error> {
+async fn open_location(job: &Job<RestoreController>, backup: &Backup) -> Result<(String, Store), Error> {
     match location::find(&job.context, backup.spec.storage_location.as_deref()).await? {
         Found::Usable(found) => Ok((found.name_any(), location::open(&found, &job.context).await?)),
         Found::Unusable(why) | Found::Unchecked(why) => Err(Error::Selection(why)),
@@ -217,7 +225,7 @@ async fn open_location(job: &Job<Restore>, backup: &Backup) -> Result<(String, S
 
 /// The first step: what the Restore says, and the plan.
 async fn prepare(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     store: &Store,
     begun: &Value,
     backup: &Backup,
@@ -225,12 +233,12 @@ async fn prepare(
     plugins: &Plugins,
     stages: &Stages,
 ) -> Result<RestoreRun, Error> {
-    let planning = stages.begin("planning");
+    let planning = stages.start("planning");
     let _waits = show_waits(store, &planning);
     planning.say("discovering resources");
     let spec = &job.subject.spec;
     let told = Told::read(&job.context, spec).await?.map_err(Error::Selection)?;
-    let discovered = Patience::default().run(&planning, || job.context.cluster.discover()).await?;
+    let discovered = Patience::default().run(&planning, || job.context.leader.cluster.discover()).await?;
     let selecting = Arc::new(Selecting::for_restore(spec, told.policies.as_ref(), &discovered.resources)?);
     let hooks = Arc::new(told.hooks);
     let mut actions = built_ins(job, &hooks, &selecting).await?;
@@ -262,11 +270,11 @@ async fn prepare(
         snapshots,
     };
     planning.finish();
-    Ok(assemble(job, plan, rules, backup, recorder, operations, stages.begin("restoring")))
+    Ok(assemble(job, plan, rules, backup, recorder, operations, stages.start("restoring")))
 }
 
 /// What this Restore wants of CSI snapshots.
-fn restoring(job: &Job<Restore>, backup: &Backup, stages: &Stages) -> Restoring {
+fn restoring(job: &Job<RestoreController>, backup: &Backup, stages: &Stages) -> Restoring {
     Restoring {
         context: Arc::clone(&job.context),
         name: job.id.name.clone(),
@@ -288,7 +296,7 @@ fn settings(spec: &RestoreSpec) -> UploaderSettings {
 
 /// Who makes volumes from the snapshots of plugins, where the backup has any.
 fn from_snapshots(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     backup: &Backup,
     volumes: &Volumes,
     operations: &Arc<Operations>,
@@ -307,7 +315,7 @@ fn from_snapshots(
         backup: backup.name_any(),
         snapshots: volumes.native().to_vec(),
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
-        known: job.known.clone(),
+        known: job.journal_entries.clone(),
         operations: Arc::clone(operations),
         heard: Arc::clone(&plugins.heard),
         logs: plugins::lines(&plugins.heard),
@@ -348,7 +356,7 @@ fn files_to_restore(volumes: &Volumes, selecting: &Selecting, recorder: &Recorde
 
 /// Who restores the data of pods' volumes, where the backup has any.
 fn volume_data(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     backup: &Backup,
     files: Vec<PodVolumeBackup>,
     limit: Duration,
@@ -394,7 +402,7 @@ async fn finish_volumes(
 }
 
 async fn make_plan(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     store: &Store,
     backup: &Backup,
     selecting: &Arc<Selecting>,
@@ -410,7 +418,7 @@ async fn make_plan(
 }
 
 fn assemble(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     plan: RestorePlan,
     rules: Rules,
     backup: &Backup,
@@ -425,7 +433,7 @@ fn assemble(
         namespaces: job.subject.spec.namespace_mapping.clone(),
     };
     RestoreRun {
-        cluster: job.context.cluster.clone(),
+        cluster: job.context.leader.cluster.clone(),
         origin,
         inner: Inner::new(&plan, &restoring),
         plan,
@@ -450,14 +458,15 @@ struct Plugins {
 impl Plugins {
     async fn add(
         &self,
-        job: &Job<Restore>,
+        job: &Job<RestoreController>,
         actions: &mut Actions,
         with: &Selecting,
         begun: &Value,
     ) -> Result<(), Error> {
         let added = plugins::add_restore_actions(&job.context, actions, with.catalog(), &self.heard).await;
         let background = |action: &Arc<dyn RestoreItemAction>| Arc::clone(action).background();
-        plugins::end_abandoned(&job.known, actions, background, begun, job.journal.as_ref()).await?;
+        item_operations::cancel_abandoned(&job.journal_entries, actions, background, begun, job.journal.as_ref())
+            .await?;
         let _ = self.actions.set(added);
         Ok(())
     }
@@ -474,7 +483,7 @@ impl Plugins {
 
 /// Work that item actions began in the background ends before the restore does.
 async fn wait_for_operations(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     store: &Store,
     begun: &Value,
     operations: &Operations,
@@ -485,7 +494,8 @@ async fn wait_for_operations(
     }
     let key = layout::restore_item_operations(&job.id.name);
     let phase = if failed { "WaitingForPluginOperationsPartiallyFailed" } else { "WaitingForPluginOperations" };
-    plugins::follow_operations(job, store, &key, begun, operations, phase, operation_limit(&job.subject.spec)).await
+    item_operations::wait_for_operations(job, store, &key, begun, operations, phase, operation_limit(&job.subject.spec))
+        .await
 }
 
 fn operation_limit(spec: &RestoreSpec) -> Duration {
@@ -493,11 +503,15 @@ fn operation_limit(spec: &RestoreSpec) -> Duration {
     limit.filter(|limit| !limit.is_zero()).unwrap_or(OPERATION_LIMIT)
 }
 
-async fn built_ins(job: &Job<Restore>, hooks: &Arc<RestoreHooks>, selecting: &Selecting) -> Result<Actions, Error> {
+async fn built_ins(
+    job: &Job<RestoreController>,
+    hooks: &Arc<RestoreHooks>,
+    selecting: &Selecting,
+) -> Result<Actions, Error> {
     let mut actions = Actions::default();
     let surroundings = Surroundings {
-        cluster: &job.context.cluster,
-        home: &job.context.settings.namespace,
+        cluster: &job.context.leader.cluster,
+        home: &job.context.leader.namespace,
         restore: &job.subject,
         hooks: Arc::clone(hooks),
     };
@@ -523,15 +537,15 @@ fn status_filter(spec: &RestoreSpec, selecting: &Selecting) -> Result<Option<Inc
     filter.map(Some).map_err(|error| Error::Selection(format!("spec.restoreStatus: {error}")))
 }
 
-fn limits(job: &Job<Restore>) -> Limits {
+fn limits(job: &Job<RestoreController>) -> Limits {
     let settings = &job.context.settings;
     Limits { resource: settings.resource_timeout, terminating: settings.terminating_timeout, ..Limits::default() }
 }
 
-fn hook_setting(job: &Job<Restore>, stages: &Stages) -> HookSetting {
-    let hooks = job.known.iter().filter(|known| matches!(known.effect, Effect::Hooks { .. }));
+fn hook_setting(job: &Job<RestoreController>, stages: &Stages) -> HookSetting {
+    let hooks = job.journal_entries.iter().filter(|known| matches!(known.effect, Effect::Hooks { .. }));
     HookSetting {
-        cluster: job.context.cluster.clone(),
+        cluster: job.context.leader.cluster.clone(),
         journal: Arc::clone(&job.journal) as Arc<dyn Journal>,
         guard: Arc::clone(&job.record) as Arc<dyn Guard>,
         task: stages.planned("finalizing"),
@@ -541,17 +555,20 @@ fn hook_setting(job: &Job<Restore>, stages: &Stages) -> HookSetting {
 }
 
 /// The total is known, and written, before the first object is created.
-async fn announce_total(job: &Job<Restore>, run: &RestoreRun) -> Result<(), Error> {
+async fn announce_total(job: &Job<RestoreController>, run: &RestoreRun) -> Result<(), Error> {
     run.task.meter(Unit::Items).set_total(run.plan.opening_total(&run.rules.actions));
     kill::point("restore.total.before");
-    job.write(&json!({ "status": project::progress(&job.tree.snapshot(), Restore::SHOWN) })).await?;
+    job.patch_subject(
+        &json!({ "status": projection::progress(&job.tree.snapshot(), RestoreController::ITEM_COUNTERS) }),
+    )
+    .await?;
     kill::point("restore.total.after");
     Ok(())
 }
 
 /// Everything is there; what runs in restored pods has yet to end.
 async fn finalize(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     run: &RestoreRun,
     recorder: &Recorder,
     finalizing: &Task,
@@ -561,7 +578,7 @@ async fn finalize(
         _ => RestorePhase::FinalizingPartiallyFailed,
     };
     kill::point("status.finalizing.before");
-    job.write(&json!({ "status": { "phase": phase.as_str() } })).await?;
+    job.patch_subject(&json!({ "status": { "phase": phase.as_str() } })).await?;
     kill::point("status.finalizing.after");
     let counts = run.rules.hooks.finish().await?;
     finalizing.finish();
@@ -569,28 +586,28 @@ async fn finalize(
 }
 
 async fn save(
-    job: &Job<Restore>,
+    job: &Job<RestoreController>,
     store: &Store,
     recorder: Arc<Recorder>,
     (hooks, volumes): (HookCounts, &[RestoreVolumeInfo]),
     operations: &Operations,
     saving: &Task,
-) -> Result<Finished, Error> {
+) -> Result<Completion, Error> {
     let recorder = Arc::into_inner(recorder).ok_or_else(|| {
         Error::scratch(job.scratch.path(), std::io::Error::other("the recorder is still in use after restoring"))
     })?;
     let recorded = recorder.finish()?;
     restore::save(store, &job.id.name, &recorded, volumes, saving, job.record.as_ref()).await?;
     if !operations.is_empty() {
-        let owner = Owner { verb: Restore::VERB, name: &job.id.name, uid: &job.id.uid };
+        let owner = Owner { verb: RestoreController::VERB, name: &job.id.name, uid: &job.id.uid };
         let key = layout::restore_item_operations(&job.id.name);
-        plugins::save_operations(store, &key, operations, owner, saving).await?;
+        item_operations::save_operations(store, &key, operations, owner, saving).await?;
     }
     saving.finish();
     job.record.commit().await?;
-    let mut finished = Finished::with(&recorded.results);
+    let mut completion = completion::of(&recorded.results);
     if hooks.attempted > 0 {
-        finished.status["hookStatus"] = json!({ "hooksAttempted": hooks.attempted, "hooksFailed": hooks.failed });
+        completion.status["hookStatus"] = json!({ "hooksAttempted": hooks.attempted, "hooksFailed": hooks.failed });
     }
-    Ok(finished)
+    Ok(completion)
 }

@@ -21,7 +21,7 @@ pub async fn find_backup(context: &Context, restore: &Restore) -> Result<Result<
 }
 
 fn backups(context: &Context) -> Api<Backup> {
-    Api::namespaced(context.client.clone(), &context.settings.namespace)
+    Api::namespaced(context.leader.client.clone(), &context.leader.namespace)
 }
 
 async fn by_name(context: &Context, name: &str) -> Result<Result<Backup, String>, Error> {

@@ -17,6 +17,8 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{Backup, BackupStorageLocation, LocationPhase, Schedule};
 use plimsoll_archive::{codec, layout};
 use plimsoll_engine::{Error, kill};
+use plimsoll_operations::EventType;
+use plimsoll_operations::controller::{duration_until, run_controller, time_after};
 use plimsoll_store::Store;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -24,8 +26,6 @@ use tracing::{debug, info, warn};
 use self::foreign::{Found, SYNCING};
 use self::plan::{Known, plan};
 use crate::context::Context;
-use crate::control::{self, after, api, remove, until};
-use crate::events::Gravity;
 use crate::location;
 
 /// No metadata of a sane backup is larger.
@@ -56,7 +56,7 @@ impl Warnings {
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    control::control::<BackupStorageLocation, _, _>(context, reconcile).await;
+    run_controller::<BackupStorageLocation, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
 /// How often a location is synced; never is `None`.
@@ -78,9 +78,9 @@ async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) 
         return Ok(Action::requeue(TRY_AGAIN));
     }
     let now = Timestamp::now();
-    let due = after(status.last_synced_time.map_or(Timestamp::MIN, |last| last.0), period);
+    let due = time_after(status.last_synced_time.map_or(Timestamp::MIN, |last| last.0), period);
     if due > now {
-        return Ok(Action::requeue(until(due, now).max(Duration::from_millis(100))));
+        return Ok(Action::requeue(duration_until(due, now).max(Duration::from_millis(100))));
     }
     let warning = match sync(&location, &context).await {
         Ok(warning) => warning,
@@ -93,18 +93,18 @@ async fn reconcile(location: Arc<BackupStorageLocation>, context: Arc<Context>) 
 
 /// The time of the sync and what looks wrong. Told once, not each minute.
 async fn report(location: &BackupStorageLocation, warning: Option<String>, context: &Context) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = location.name_any();
     let mut status = json!({ "lastSyncedTime": format!("{:.0}", Timestamp::now()) });
     if context.sync_warnings.set(&name, warning.as_deref()) {
         status["message"] = json!(warning);
         if let Some(text) = &warning {
             warn!("location {name}: {text}");
-            context.events.say(&location.object_ref(&()), Gravity::Warning, "SyncWarning", text).await;
+            context.leader.events.record(&location.object_ref(&()), EventType::Warning, "SyncWarning", text).await;
         }
     }
     let patch = Patch::Merge(json!({ "status": status }));
-    match api::<BackupStorageLocation>(context).patch(&name, &PatchParams::default(), &patch).await {
+    match context.leader.api::<BackupStorageLocation>().patch(&name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(format!("write status of location {name}"), error)),
@@ -115,7 +115,7 @@ async fn report(location: &BackupStorageLocation, warning: Option<String>, conte
 async fn sync(location: &BackupStorageLocation, context: &Context) -> Result<Option<String>, Error> {
     let store = location::open_hastily(location, context).await?;
     let listed = store.list_directories(layout::BACKUPS).await?;
-    let backups = api::<Backup>(context).list(&ListParams::default()).await;
+    let backups = context.leader.api::<Backup>().list(&ListParams::default()).await;
     let backups = backups.map_err(|e| Error::api("list backups", e))?.items;
     let name = location.name_any();
     let plan = plan(&listed, &backups.iter().map(|backup| known(backup, &name)).collect::<Vec<_>>());
@@ -130,7 +130,7 @@ async fn sync(location: &BackupStorageLocation, context: &Context) -> Result<Opt
     for gone in &plan.remove {
         info!("backup {gone} is no longer in location {name}: its record is removed");
         kill::point("sync.remove.before");
-        remove(&api::<Backup>(context), gone, context).await?;
+        context.leader.delete::<Backup>(gone).await?;
         kill::point("sync.remove.after");
     }
     let mut warnings: Vec<_> = plan.warning.into_iter().collect();
@@ -209,7 +209,7 @@ async fn metadata(name: &str, store: &Store) -> Result<Option<Result<Vec<u8>, St
 async fn owners(backup: &Value, context: &Context) -> Result<Value, Error> {
     let mut kept = Vec::new();
     for (name, uid, reference) in foreign::owners(backup) {
-        let found = api::<Schedule>(context).get_opt(&name).await;
+        let found = context.leader.api::<Schedule>().get_opt(&name).await;
         let found = found.map_err(|e| Error::api(format!("read schedule {name}"), e))?;
         if found.and_then(|schedule| schedule.uid()).as_deref() == Some(&uid) {
             kept.push(reference);
@@ -228,10 +228,11 @@ enum Made {
 }
 
 async fn create(kind: &str, object: &Value, context: &Context) -> Result<Made, Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
-    let all: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &context.settings.namespace, &resource);
+    let all: Api<DynamicObject> =
+        Api::namespaced_with(context.leader.client.clone(), &context.leader.namespace, &resource);
     let typed: DynamicObject = match serde_json::from_value(object.clone()) {
         Ok(typed) => typed,
         Err(error) => return Ok(Made::Refused(error.to_string())),
@@ -262,10 +263,10 @@ async fn finish(name: &str, uid: &str, store: &Store, location: &str, context: &
             create("VolumePluginBackup", &object, context).await?;
         }
     }
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { SYNCING: null } } }));
     kill::point("sync.finish.before");
-    match api::<Backup>(context).patch(name, &PatchParams::default(), &patch).await {
+    match context.leader.api::<Backup>().patch(name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(format!("end the sync of backup {name}"), error)),

@@ -16,6 +16,8 @@ use kube::{Api, Client, ResourceExt};
 use plimsoll_api::velero::v1::{PodVolumeBackup, PodVolumeRestore, TransferPhase};
 use plimsoll_api::velero::v2alpha1::{DataDownload, DataUpload};
 use plimsoll_mover::{Kind, Launch};
+use plimsoll_operations::peers::Component;
+use plimsoll_operations::{EventRecorder, peers};
 use plimsoll_progress::Trees;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -30,9 +32,7 @@ use super::kind::{Transfer, place};
 use super::lease::AgentLease;
 use super::report::Running;
 use super::run::{end_unbegun, run, vain_attempts};
-use crate::events::Events;
-use crate::peers::Side;
-use crate::{Error, peers};
+use crate::Error;
 
 /// How often a transfer of this node that has not ended is looked at, whatever is heard of it.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -83,7 +83,7 @@ pub struct Agent {
     pub(super) client: Client,
     pub(super) settings: AgentSettings,
     pub(super) slots: Arc<Semaphore>,
-    pub(super) events: Events,
+    pub(super) events: EventRecorder,
     pub(super) caches: Caches,
     /// Transfers in the whole cluster, as far as the watches tell.
     pub(super) running: Running,
@@ -98,7 +98,7 @@ impl Agent {
     pub fn new(client: Client, settings: AgentSettings) -> Arc<Self> {
         Arc::new(Self {
             slots: Arc::new(Semaphore::new(settings.concurrency.max(1))),
-            events: Events::new(client.clone(), &settings.namespace, &settings.identity),
+            events: EventRecorder::new(client.clone(), &settings.namespace, &settings.identity),
             running: Running::start(),
             caches: Caches::new(settings.cache.clone(), settings.cache_limit),
             at_work: Mutex::default(),
@@ -113,7 +113,7 @@ impl Agent {
         let settings = &self.settings;
         let lease = AgentLease::new(self.client.clone(), settings);
         let begin = async {
-            peers::gone(&self.client, &settings.namespace, Side::Agent).await?;
+            peers::wait_until_absent(&self.client, &settings.namespace, Component::Agent).await?;
             lease.take().await
         };
         tokio::select! {
@@ -131,7 +131,7 @@ impl Agent {
             () = self.control::<DataDownload>() => Ok(()),
             () = self.caches.keep_small() => Ok(()),
             () = lease.keep() => Ok(()),
-            peer = peers::came(&self.client, &settings.namespace, Side::Agent) => {
+            peer = peers::wait_for_peer(&self.client, &settings.namespace, Component::Agent) => {
                 Err(Error::Fenced(format!("{peer} serves namespace {} now", settings.namespace)))
             }
             () = stop.cancelled() => Ok(()),

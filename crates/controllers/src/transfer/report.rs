@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_mover::{TransferProgress as Shown, progress_towards, transfer_progress};
+use plimsoll_operations::{WriteBudget, projection, summary_patch};
 use plimsoll_progress::{Counts, Node, Observer, Percent, Snapshot, State, Total, Unit};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -14,9 +15,6 @@ use tracing::debug;
 
 use super::kind::Transfer;
 use super::write::Record;
-use crate::project;
-use crate::report::nulls_for_absent;
-use crate::writes::Writes;
 
 /// A reader should never see anything older than two seconds; the write itself takes its time too.
 const EVERY: Duration = Duration::from_millis(1500);
@@ -34,7 +32,7 @@ pub(super) struct Running {
     everywhere: Everywhere,
     /// A clone for each transfer that this agent reports on, and one of its own.
     here: Arc<()>,
-    writes: Writes,
+    writes: WriteBudget,
 }
 
 /// How many transfers of each kind run on all nodes.
@@ -52,7 +50,7 @@ impl Running {
                 apart(count(&everywhere).max(here)) / here
             }
         };
-        Self { everywhere, here, writes: Writes::start(share) }
+        Self { everywhere, here, writes: WriteBudget::start(share) }
     }
 
     /// So many of this kind.
@@ -80,7 +78,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Writes until it is stopped.
+/// WriteBudget until it is stopped.
 pub(super) struct Reporter {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<Floor>,
@@ -129,7 +127,7 @@ async fn report<T: Transfer>(mut reporting: Reporting<T>, stop: CancellationToke
         let urgent = stalled(&seen) != stalled(&last);
         if (Instant::now() >= due && !same(&seen, &last)) || urgent {
             tokio::select! {
-                () = reporting.running.writes.turn(urgent) => {}
+                () = reporting.running.writes.acquire(urgent) => {}
                 () = stop.cancelled() => return reporting.floor,
             }
             // As it is now: others may have been before it.
@@ -208,7 +206,7 @@ pub(super) fn status(snapshot: &Snapshot, floor: &mut Floor, expected: Option<u6
     let counted = movers().find_map(transfer_progress).or_else(|| expected.and_then(towards));
     // Nothing of nothing is the end, and that is not told here.
     let shown = counted.filter(|counted| counted.total_bytes > 0).map(|counted| floor.raise(counted));
-    let mut summary = project::summary(snapshot, Timestamp::now());
+    let mut summary = projection::summary(snapshot, Timestamp::now());
     if snapshot.state() != State::Done {
         // Of the bytes that are shown. A mover that still looks through its volume has done about all that it has found.
         let grows = snapshot.percent().is_none_or(Percent::is_approximate);
@@ -216,7 +214,7 @@ pub(super) fn status(snapshot: &Snapshot, floor: &mut Floor, expected: Option<u6
     }
     summary.doing = doing(snapshot).map(str::to_owned);
     (summary.files_done, summary.total_files) = floor.raise_files(files(snapshot));
-    let mut status = json!({ "plimsoll": nulls_for_absent(&summary) });
+    let mut status = json!({ "plimsoll": summary_patch(&summary) });
     if summary.doing.is_none() {
         status["plimsoll"]["doing"] = Value::Null;
     }

@@ -11,6 +11,7 @@ use plimsoll_api::labels;
 use plimsoll_api::velero::v1::{TransferPhase, UploaderType};
 use plimsoll_engine::{Patience, kill};
 use plimsoll_mover::{Job, Kind, MoverError, Outcome, Repository, Work, spawn_at};
+use plimsoll_operations::EventType;
 use plimsoll_progress::{Clock, Ending, Graft, Observer, Operation, Task, Wait};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use super::report::{self, Floor, Reporter, Reporting};
 use super::write::Record;
 use super::{directory, repository};
 use crate::Error;
-use crate::events::Gravity;
 
 /// The first pause before a mover is tried again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
@@ -510,11 +510,11 @@ async fn end<T: Transfer>(
     kill::point("transfer.end.after");
     if written.is_some() {
         info!("{} {}: {words}", T::kind(&()), record.name());
-        let (gravity, reason) = match &answer {
-            Ok(_) => (Gravity::Normal, "Completed"),
-            Err(error) => (Gravity::Warning, error.reason()),
+        let (event_type, reason) = match &answer {
+            Ok(_) => (EventType::Normal, "Completed"),
+            Err(error) => (EventType::Warning, error.reason()),
         };
-        agent.events.say(&object.object_ref(&()), gravity, reason, &words).await;
+        agent.events.record(&object.object_ref(&()), event_type, reason, &words).await;
     }
     Ok(())
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::{Api, Client};
+use plimsoll_operations::peers;
+use plimsoll_operations::peers::Peer;
 use tokio::time::Instant;
 
 use crate::Error;
-use crate::peers::{self, Peer};
 use crate::transfer::{RENEW_EVERY, lease_name};
 
 /// How often a Lease is looked at.

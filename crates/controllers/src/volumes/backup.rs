@@ -23,7 +23,6 @@ use super::follow::{Ended, Follower};
 use super::info::{self, Claimed};
 use super::{identifier, transfer_name};
 use crate::context::Context;
-use crate::control::api;
 use crate::repositories::{Required, Whose};
 use crate::transfer::kind::{Said, said};
 
@@ -124,7 +123,7 @@ impl PodVolumes {
     }
 
     fn reading(&self) -> Reading<'_> {
-        Reading { cluster: &self.wanted.context.cluster, task: &self.wanted.task }
+        Reading { cluster: &self.wanted.context.leader.cluster, task: &self.wanted.task }
     }
 
     /// The volumes of a pod that are backed up. Those that should be and cannot are named.
@@ -256,10 +255,10 @@ impl PodVolumes {
     async fn create(&self, object: &PodVolumeBackup) -> Result<(), Error> {
         let Wanted { context, task, .. } = &self.wanted;
         let name = object.metadata.name.as_deref().unwrap_or_default();
-        context.fence.check()?;
+        context.leader.fence.check()?;
         kill::point("volumes.create.before");
         let create = || async {
-            match api::<PodVolumeBackup>(context).create(&PostParams::default(), object).await {
+            match context.leader.api::<PodVolumeBackup>().create(&PostParams::default(), object).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
                 answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeBackup {name}"), e)),
             }

@@ -13,7 +13,6 @@ use tracing::warn;
 
 use crate::Error;
 use crate::context::Context;
-use crate::control::api;
 use crate::transfer::kind::Transfer;
 use crate::transfer::write::Record;
 
@@ -34,9 +33,9 @@ async fn try_abandon<T: Transfer>(context: &Context, selector: &str, task: &Task
     }
     let waiting = task.wait(format!("waiting for {} volume transfers to stop", open.len()));
     for object in &open {
-        context.fence.check()?;
+        context.leader.fence.check()?;
         let patch = Patch::Merge(json!({ "spec": { "cancel": true } }));
-        let answer = api::<T>(context).patch(&object.name_any(), &PatchParams::default(), &patch).await;
+        let answer = context.leader.api::<T>().patch(&object.name_any(), &PatchParams::default(), &patch).await;
         if let Err(error) = answer {
             warn!("cancelling {}: {error}", object.name_any());
         }
@@ -49,7 +48,7 @@ async fn try_abandon<T: Transfer>(context: &Context, selector: &str, task: &Task
     }
     drop(waiting);
     for object in &left {
-        let record = Record::new(context.client.clone(), &context.settings.namespace, object);
+        let record = Record::new(context.leader.client.clone(), &context.leader.namespace, object);
         let now = format!("{:.0}", Timestamp::now());
         let cancelled = |_: &T| {
             json!({ "status": { "phase": TransferPhase::Canceled.as_str(), "completionTimestamp": now,
@@ -61,7 +60,7 @@ async fn try_abandon<T: Transfer>(context: &Context, selector: &str, task: &Task
 }
 
 async fn open<T: Transfer>(context: &Context, selector: &str) -> Result<Vec<T>, Error> {
-    let found = api::<T>(context).list(&ListParams::default().labels(selector)).await;
+    let found = context.leader.api::<T>().list(&ListParams::default().labels(selector)).await;
     let found = found.map_err(|e| Error::api(format!("list {}", T::plural(&())), e))?;
     Ok(found.items.into_iter().filter(|object| !object.phase().is_ended()).collect())
 }

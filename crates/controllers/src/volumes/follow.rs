@@ -20,7 +20,6 @@ use tracing::{debug, warn};
 use super::agents::Agents;
 use super::obstacle::{Lasts, Obstacle, Obstructed};
 use crate::context::Context;
-use crate::control::api;
 use crate::transfer::kind::Transfer;
 use crate::transfer::report;
 use crate::transfer::write::Record;
@@ -266,7 +265,7 @@ async fn drive<T: Obstructed>(context: Arc<Context>, selector: String, entries: 
 
 async fn watch<T: Obstructed>(context: &Context, selector: &str, entries: &Entries<T>) {
     let config = watcher::Config::default().labels(selector);
-    let mut events = watcher(api::<T>(context), config).default_backoff().boxed();
+    let mut events = watcher(context.leader.api::<T>(), config).default_backoff().boxed();
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
         match event {
@@ -278,7 +277,7 @@ async fn watch<T: Obstructed>(context: &Context, selector: &str, entries: &Entri
 
 async fn look_again_and_again<T: Obstructed>(context: &Context, entries: &Entries<T>) {
     let settings = &context.settings;
-    let mut agents = Agents::new(context.client.clone(), &settings.namespace, settings.agent_silence);
+    let mut agents = Agents::new(context.leader.client.clone(), &settings.namespace, settings.agent_silence);
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -359,7 +358,7 @@ async fn look<T: Obstructed>(context: &Context, entries: &Entries<T>, agents: &m
             look_up(context, entries, &name).await;
             continue;
         };
-        let verdict = match object.obstacle(&context.client, agents).await {
+        let verdict = match object.obstacle(&context.leader.client, agents).await {
             Ok(obstacle) => verdict(context, entries, &name, obstacle.as_ref()),
             Err(error) => {
                 debug!("looking at transfer {name}: {error}");
@@ -385,7 +384,7 @@ fn open<T>(entries: &Entries<T>) -> Vec<(String, Option<Arc<T>>)> {
 
 /// Reads one that no watch tells about any more, or not yet.
 async fn look_up<T: Obstructed>(context: &Context, entries: &Entries<T>, name: &str) {
-    match api::<T>(context).get_opt(name).await {
+    match context.leader.api::<T>().get_opt(name).await {
         Ok(Some(object)) => see(object, entries),
         Ok(None) => lose(name, Lost::Deleted, entries),
         Err(error) => {
@@ -440,10 +439,10 @@ fn late() -> Verdict {
 /// Writes an obstacle into the status of its transfer, once: whoever reads only that finds out too.
 async fn tell<T: Transfer>(context: &Context, object: &T, obstacle: &Obstacle) {
     let is_told = |object: &T| object.message().is_some_and(|message| message.starts_with(obstacle.reason));
-    if is_told(object) || context.fence.check().is_err() {
+    if is_told(object) || context.leader.fence.check().is_err() {
         return;
     }
-    let record = Record::new(context.client.clone(), &context.settings.namespace, object);
+    let record = Record::new(context.leader.client.clone(), &context.leader.namespace, object);
     let operation = plimsoll_progress::Operation::new(object.name_any(), plimsoll_progress::Clock::system());
     let message = json!({ "status": { "message": obstacle.to_string() } });
     if let Err(error) = record.change(&operation.root(), |_| message.clone()).await {
@@ -462,10 +461,10 @@ pub(super) enum GivenUp {
 
 /// Ends a transfer that its agent does not end. The agent stops when it sees this, if there is one.
 pub(super) async fn give_up<T: Transfer>(context: &Context, object: &T, message: &str) -> GivenUp {
-    if context.fence.check().is_err() {
+    if context.leader.fence.check().is_err() {
         return GivenUp::Asked;
     }
-    let record = Record::new(context.client.clone(), &context.settings.namespace, object);
+    let record = Record::new(context.leader.client.clone(), &context.leader.namespace, object);
     let operation = plimsoll_progress::Operation::new(object.name_any(), plimsoll_progress::Clock::system());
     let now = format!("{:.0}", Timestamp::now());
     let failed = |_: &T| {

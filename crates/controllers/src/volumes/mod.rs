@@ -47,7 +47,6 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::context::Context;
-use crate::control::api;
 
 /// The address of a repository that has one. What was made just now has it only in its custom resource.
 async fn identifier(context: &Context, repository: BackupRepository, task: &Task) -> Result<String, Error> {
@@ -57,7 +56,7 @@ async fn identifier(context: &Context, repository: BackupRepository, task: &Task
     }
     let name = repository.name_any();
     let read = || async {
-        let read = api::<BackupRepository>(context).get_opt(&name).await;
+        let read = context.leader.api::<BackupRepository>().get_opt(&name).await;
         read.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))
     };
     let read = Patience::default().run(task, read).await?;

@@ -8,7 +8,6 @@ use plimsoll_progress::Task;
 
 use crate::Error;
 use crate::context::Context;
-use crate::control::api;
 use crate::repositories::uploader_kind;
 
 /// Which mover new backups of volumes use. One for each backup: Velero refuses two types in one pod.
@@ -29,7 +28,7 @@ impl MoverChoice {
             return Ok(kind);
         }
         let list = || async {
-            let found = api::<BackupRepository>(context).list(&ListParams::default()).await;
+            let found = context.leader.api::<BackupRepository>().list(&ListParams::default()).await;
             found.map_err(|e| Error::api("list BackupRepositories", e))
         };
         Ok(self.beside(&Patience::default().run(task, list).await?.items))

@@ -29,7 +29,6 @@ use super::behind::Reading;
 use super::follow::{Ended, Follower};
 use super::{identifier, info, transfer_name};
 use crate::context::Context;
-use crate::control::api;
 use crate::repositories::{Required, Whose};
 use crate::transfer::kind::{INCOMPLETE, RESTORE_WAIT, Said, said};
 
@@ -134,8 +133,8 @@ impl PodData {
             pods: Pods { backups: by_pod, namespaces: source.namespaces.clone(), expected: Arc::clone(&expected) },
             restore_uid: source.uid.clone(),
             configured: Configured {
-                client: source.context.client.clone(),
-                namespace: settings.namespace.clone(),
+                client: source.context.leader.client.clone(),
+                namespace: source.context.leader.namespace.clone(),
                 helper: settings.restore_helper.clone(),
                 task: source.task.clone(),
                 waiter: OnceCell::new(),
@@ -211,7 +210,7 @@ impl Work {
         }
         let claim = claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let path = collection_path("v1", "pods", Some(namespace));
-        let found = Patience::default().run(task, || context.cluster.get(&path)).await?;
+        let found = Patience::default().run(task, || context.leader.cluster.get(&path)).await?;
         let pods: Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         for user in users(&pods, claim).into_iter().filter(|user| *user != pod) {
             let line = format!(
@@ -269,10 +268,10 @@ impl Work {
             there.and_then(|claim| claim.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned));
         let object = self.transfer(pod, backup, &identifier(context, repository, &shown).await?, claim_uid);
         let name = object.metadata.name.clone().unwrap_or_default();
-        context.fence.check()?;
+        context.leader.fence.check()?;
         kill::point("volumes.create.before");
         let create = || async {
-            match api::<PodVolumeRestore>(context).create(&PostParams::default(), &object).await {
+            match context.leader.api::<PodVolumeRestore>().create(&PostParams::default(), &object).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
                 answer => answer.map(|_| ()).map_err(|e| Error::api(format!("create PodVolumeRestore {name}"), e)),
             }
@@ -285,7 +284,7 @@ impl Work {
 
     async fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
         let Source { context, task, .. } = &self.source;
-        Reading { cluster: &context.cluster, task }.claim(namespace, name).await
+        Reading { cluster: &context.leader.cluster, task }.claim(namespace, name).await
     }
 
     fn transfer(
@@ -374,7 +373,7 @@ impl Work {
         let Source { context, task, .. } = &self.source;
         let limit = context.settings.resource_timeout;
         let stuck = try_join_all(pods.map(|pod| async move {
-            let stuck = pod.goes_on(&context.client, task, limit).await?;
+            let stuck = pod.goes_on(&context.leader.client, task, limit).await?;
             Ok::<_, Error>(stuck.map(|why| (pod.namespace, why)))
         }));
         Ok(stuck.await?.into_iter().flatten().collect())

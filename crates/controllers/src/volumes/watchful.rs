@@ -20,7 +20,7 @@ pub(crate) struct Watchful {
 impl Watchful {
     pub fn new(context: &Arc<Context>) -> Self {
         let settings = &context.settings;
-        let agents = Agents::new(context.client.clone(), &settings.namespace, settings.agent_silence);
+        let agents = Agents::new(context.leader.client.clone(), &settings.namespace, settings.agent_silence);
         Self { context: Arc::clone(context), agents: tokio::sync::Mutex::new(agents) }
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use k8s_openapi::ByteString;
 use plimsoll_api::labels::{OURS, PART_OF};
-use plimsoll_controllers::LEADER_LABEL;
 use plimsoll_controllers::rights::{AGENT, AGENT_NAMESPACE, Right, SERVER, SERVER_NAMESPACE};
+use plimsoll_operations::leader_label::LEADER_LABEL;
 use serde_json::{Value, json};
 
 use crate::args::install::{Install, LocationVolume, Uploader};

@@ -1,4 +1,4 @@
-//! What earlier runs of the same schedule tell about this one: how long it takes in all, and how long each stage.
+//! Expected durations from earlier runs of the same schedule: of the whole operation and of each stage.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,19 @@ use plimsoll_api::labels::SCHEDULE_NAME;
 use plimsoll_api::plimsoll::v1alpha1::{Operation, OperationState, OperationStatus};
 use tracing::debug;
 
-use crate::operation::operation_name;
+use crate::operation_record::operation_name;
 
-/// So many of the last runs are looked at.
-const RUNS: usize = 3;
+/// The number of successful runs that are averaged.
+const MAX_RUNS: usize = 3;
 
 /// How long the stages took (and, at the empty path, the whole) in the last good runs of the schedule that this subject belongs
-/// to. Nothing for one without a schedule, or if nobody knows: it is only a first estimate.
-pub(crate) async fn usual<K>(client: &Client, namespace: &str, subject: &K, verb: &str) -> BTreeMap<String, Duration>
+/// to. Empty without a schedule or without earlier runs: it is only a first estimate.
+pub async fn expected_durations<K>(
+    client: &Client,
+    namespace: &str,
+    subject: &K,
+    verb: &str,
+) -> BTreeMap<String, Duration>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -49,11 +54,11 @@ where
     found.sort_by_key(|sibling| std::cmp::Reverse(sibling.creation_timestamp()));
     let operations: Api<Operation> = Api::namespaced(client.clone(), namespace);
     let mut runs = Vec::new();
-    // One that failed says nothing about how long a good one takes, so a few more than are needed are looked at.
-    for sibling in found.iter().take(2 * RUNS) {
+    // A failed run says nothing about the duration of a successful one, so a few more than needed are read.
+    for sibling in found.iter().take(2 * MAX_RUNS) {
         let operation = operations.get_opt(&operation_name(verb, &sibling.name_any())).await?;
         runs.extend(operation.and_then(|operation| operation.status).filter(ended_well));
-        if runs.len() == RUNS {
+        if runs.len() == MAX_RUNS {
             break;
         }
     }
@@ -129,7 +134,7 @@ mod tests {
         let mut odd = run(&[("reading", -5), ("saving", 0)]);
         odd.stages.push(Stage { milliseconds: Some(7000), ..Stage::default() });
         odd.stages.push(Stage { name: Some("volumes".into()), ..Stage::default() });
-        assert_eq!(mean(&[odd]), BTreeMap::new(), "no name, no duration, none at all: nobody knows anything");
+        assert_eq!(mean(&[odd]), BTreeMap::new(), "no name, no duration, none at all: nothing is known");
     }
 
     /// Backups of the schedule `daily`, the oldest first, each with what its Operation says; null is none.
@@ -146,7 +151,7 @@ mod tests {
                 json!({ "metadata": { "name": name, "uid": format!("uid-{name}"),
                     "creationTimestamp": format!("2026-01-{:02}T00:00:00Z", age + 1) } })
             };
-            // Told out of order: nobody promises one.
+            // Out of order: the API server promises none.
             let items: Vec<Value> = self.0.iter().enumerate().map(made).rev().collect();
             let list = json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
                 "items": items });
@@ -201,8 +206,8 @@ mod tests {
             ("now", ended("Succeeded", 700)),
         ]);
         let (client, asked) = past.api();
-        let told = usual(&client, "velero", &backup("now", Some("daily")), "backup").await;
-        assert_eq!(told, durations([("", 20_000), ("reading", 20_000)]));
+        let expected = expected_durations(&client, "velero", &backup("now", Some("daily")), "backup").await;
+        assert_eq!(expected, durations([("", 20_000), ("reading", 20_000)]));
         let asked = asked.lock().unwrap().join(" ");
         assert_eq!(asked, "backups backup-c backup-broken backup-forgotten backup-b backup-a");
     }
@@ -212,24 +217,30 @@ mod tests {
         let names = ["good", "f1", "f2", "f3", "f4", "f5", "f6"];
         let past = names.map(|name| (name, ended(if name == "good" { "Succeeded" } else { "Failed" }, 10)));
         let (client, asked) = Past(past.into()).api();
-        assert_eq!(usual(&client, "velero", &backup("now", Some("daily")), "backup").await, BTreeMap::new());
-        assert_eq!(asked.lock().unwrap().len(), 1 + 2 * RUNS);
+        assert_eq!(
+            expected_durations(&client, "velero", &backup("now", Some("daily")), "backup").await,
+            BTreeMap::new()
+        );
+        assert_eq!(asked.lock().unwrap().len(), 1 + 2 * MAX_RUNS);
     }
 
     #[tokio::test]
-    async fn without_a_schedule_nobody_is_asked_and_an_api_that_refuses_costs_only_the_estimate() {
+    async fn without_a_schedule_no_request_is_made_and_an_api_that_refuses_costs_only_the_estimate() {
         let (client, asked) = Past(vec![("a", ended("Succeeded", 30))]).api();
-        assert_eq!(usual(&client, "velero", &backup("now", None), "backup").await, BTreeMap::new());
+        assert_eq!(expected_durations(&client, "velero", &backup("now", None), "backup").await, BTreeMap::new());
         assert!(asked.lock().unwrap().is_empty());
         let (refusing, asked) = answering(|_| None);
-        assert_eq!(usual(&refusing, "velero", &backup("now", Some("daily")), "backup").await, BTreeMap::new());
+        assert_eq!(
+            expected_durations(&refusing, "velero", &backup("now", Some("daily")), "backup").await,
+            BTreeMap::new()
+        );
         assert_eq!(asked.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]
     async fn a_run_that_wrote_down_no_stages_tells_nothing() {
         let past = Past(vec![("a", ended("Succeeded", 30)), ("b", json!({ "state": "Succeeded", "stages": [] }))]);
-        let told = usual(&past.api().0, "velero", &backup("now", Some("daily")), "backup").await;
-        assert_eq!(told, durations([("", 30_000), ("reading", 30_000)]));
+        let expected = expected_durations(&past.api().0, "velero", &backup("now", Some("daily")), "backup").await;
+        assert_eq!(expected, durations([("", 30_000), ("reading", 30_000)]));
     }
 }

@@ -10,18 +10,18 @@ use sha2::{Digest, Sha256};
 use tracing::debug;
 
 /// Longer messages are cut: the API server refuses them.
-const LONGEST: usize = 1000;
+const MAX_MESSAGE_LENGTH: usize = 1000;
 
-/// How grave it is.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gravity {
+pub enum EventType {
     /// Something happened as it should.
     Normal,
-    /// Somebody should look at it.
+    /// Needs attention.
     Warning,
 }
 
-impl Gravity {
+impl EventType {
     fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -30,25 +30,25 @@ impl Gravity {
     }
 }
 
-/// Writes Events of one namespace.
+/// Records Events of one namespace.
 #[derive(Clone)]
-pub struct Events {
+pub struct EventRecorder {
     api: Api<Event>,
     host: String,
 }
 
-impl Events {
-    /// For the objects of `namespace`; `host` is who says it.
+impl EventRecorder {
+    /// For the objects of `namespace`; `host` is the reporting instance.
     pub fn new(client: Client, namespace: &str, host: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), host: host.to_owned() }
     }
 
-    /// Says something about an object. The same words about the same object are counted, not repeated.
-    pub async fn say(&self, about: &ObjectReference, gravity: Gravity, reason: &str, message: &str) {
-        let event = self.event(about, gravity, reason, message);
+    /// Records an Event about an object. The same message about the same object is counted, not repeated.
+    pub async fn record(&self, about: &ObjectReference, event_type: EventType, reason: &str, message: &str) {
+        let event = self.event(about, event_type, reason, message);
         let name = event.metadata.name.clone().unwrap_or_default();
         let answer = match self.api.create(&PostParams::default(), &event).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => self.count(&name).await,
+            Err(kube::Error::Api(status)) if status.code == 409 => self.increment_count(&name).await,
             answer => answer.map(|_| ()),
         };
         if let Err(error) = answer {
@@ -56,14 +56,14 @@ impl Events {
         }
     }
 
-    fn event(&self, about: &ObjectReference, gravity: Gravity, reason: &str, message: &str) -> Event {
+    fn event(&self, about: &ObjectReference, event_type: EventType, reason: &str, message: &str) -> Event {
         let now = Time(Timestamp::now());
         Event {
             metadata: ObjectMeta { name: Some(name(about, reason, message)), ..ObjectMeta::default() },
             involved_object: about.clone(),
-            type_: Some(gravity.as_str().to_owned()),
+            type_: Some(event_type.as_str().to_owned()),
             reason: Some(reason.to_owned()),
-            message: Some(cut(message).to_owned()),
+            message: Some(truncate(message).to_owned()),
             source: Some(EventSource { component: Some("plimsoll".into()), host: Some(self.host.clone()) }),
             reporting_component: Some("plimsoll".into()),
             reporting_instance: Some(self.host.clone()),
@@ -74,7 +74,7 @@ impl Events {
         }
     }
 
-    async fn count(&self, name: &str) -> kube::Result<()> {
+    async fn increment_count(&self, name: &str) -> kube::Result<()> {
         let Some(known) = self.api.get_opt(name).await? else { return Ok(()) };
         let patch =
             json!({ "count": known.count.unwrap_or(1) + 1, "lastTimestamp": format!("{:.0}", Timestamp::now()) });
@@ -82,7 +82,7 @@ impl Events {
     }
 }
 
-/// One name for the same words about the same object.
+/// The same name for the same message about the same object.
 fn name(about: &ObjectReference, reason: &str, message: &str) -> String {
     let uid = about.uid.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{uid}\n{reason}\n{message}"));
@@ -90,8 +90,8 @@ fn name(about: &ObjectReference, reason: &str, message: &str) -> String {
     format!("{}.{}", &object[..object.len().min(200)].trim_end_matches(['.', '-']), hex::encode(&digest[..8]))
 }
 
-fn cut(message: &str) -> &str {
-    &message[..message.floor_char_boundary(LONGEST)]
+fn truncate(message: &str) -> &str {
+    &message[..message.floor_char_boundary(MAX_MESSAGE_LENGTH)]
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_words_about_the_same_object_have_one_name() {
+    fn the_same_message_about_the_same_object_has_one_name() {
         let about = |uid: &str| ObjectReference {
             name: Some("b".into()),
             uid: Some(uid.to_owned()),
@@ -112,6 +112,6 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_at_a_whole_character() {
-        assert!(cut(&"é".repeat(600)).len() <= LONGEST);
+        assert!(truncate(&"é".repeat(600)).len() <= MAX_MESSAGE_LENGTH);
     }
 }

@@ -1,4 +1,4 @@
-//! One leader, known by an epoch, stopped by a fence.
+//! Leader election: one leader, identified by an epoch, stopped by a fence.
 //!
 //! # Guarantees
 //! - At most one process believes it leads, as long as clocks *run* at about the same speed. What they *show* does not matter: a
@@ -17,12 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use plimsoll_engine::kill;
+use plimsoll_engine::{Error, kill};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-
-use crate::Error;
 
 /// Who stands for election, where.
 #[derive(Clone, Debug)]
@@ -31,12 +29,12 @@ pub struct Candidate {
     pub namespace: String,
     /// Name of the Lease.
     pub lease: String,
-    /// Unique for each process: a restarted pod is somebody else.
+    /// Unique for each process: a restarted pod is another process.
     pub identity: String,
     /// How long a leader may be silent.
     pub term: Duration,
-    /// What it says of itself while it leads: annotations of the Lease.
-    pub notes: BTreeMap<String, String>,
+    /// Annotations of the Lease while it leads.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Says whether this process may still have effects.
@@ -55,7 +53,7 @@ impl Fence {
     pub fn check(&self) -> Result<(), Error> {
         let silent = self.silent_for();
         if self.lost.load(Ordering::Acquire) {
-            return Err(Error::Fenced("somebody else holds the Lease".into()));
+            return Err(Error::Fenced("another process holds the Lease".into()));
         }
         if silent * 3 >= self.term * 2 {
             return Err(Error::Fenced(format!("the Lease was not renewed for {silent:.1?}")));
@@ -110,9 +108,9 @@ where
     loop {
         let asked = Instant::now();
         match attempt(&api, &candidate, &mut seen, &least_epoch).await {
-            Ok(Some(lease)) => return Ok(take_office(api, candidate, &lease, asked)),
+            Ok(Some(lease)) => return Ok(start_leading(api, candidate, &lease, asked)),
             Ok(None) => {}
-            Err(error) if error.is_retryable() => warn!("standing for election: {error}"),
+            Err(error) if error.is_retryable() => warn!("leader election: {error}"),
             Err(error) => return Err(error),
         }
         tokio::time::sleep((candidate.term / 10).clamp(Duration::from_millis(50), Duration::from_secs(2))).await;
@@ -129,17 +127,17 @@ where
     F: AsyncFn() -> Result<u64, Error>,
 {
     let Some(current) = api.get_opt(&candidate.lease).await.map_err(|e| Error::api("read the Lease", e))? else {
-        let lease = fresh_lease(candidate, least_epoch().await?);
-        return won(api.create(&PostParams::default(), &lease).await);
+        let lease = new_lease(candidate, least_epoch().await?);
+        return claimed(api.create(&PostParams::default(), &lease).await);
     };
     if !is_vacant(&current, seen) {
         return Ok(None);
     }
-    let lease = succeed(current, candidate);
-    won(api.replace(&candidate.lease, &PostParams::default(), &lease).await)
+    let lease = claim_lease(current, candidate);
+    claimed(api.replace(&candidate.lease, &PostParams::default(), &lease).await)
 }
 
-fn won(answer: kube::Result<Lease>) -> Result<Option<Lease>, Error> {
+fn claimed(answer: kube::Result<Lease>) -> Result<Option<Lease>, Error> {
     match answer {
         Ok(lease) => Ok(Some(lease)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
@@ -165,7 +163,7 @@ fn is_vacant(lease: &Lease, seen: &mut Option<(String, Instant)>) -> bool {
     }
 }
 
-fn fresh_lease(candidate: &Candidate, least_epoch: u64) -> Lease {
+fn new_lease(candidate: &Candidate, least_epoch: u64) -> Lease {
     let metadata = ObjectMeta {
         name: Some(candidate.lease.clone()),
         namespace: Some(candidate.namespace.clone()),
@@ -173,11 +171,11 @@ fn fresh_lease(candidate: &Candidate, least_epoch: u64) -> Lease {
     };
     let transitions = i32::try_from(least_epoch).unwrap_or(i32::MAX - 1);
     let spec = LeaseSpec { lease_transitions: Some(transitions), ..LeaseSpec::default() };
-    succeed(Lease { metadata, spec: Some(spec) }, candidate)
+    claim_lease(Lease { metadata, spec: Some(spec) }, candidate)
 }
 
-fn succeed(mut lease: Lease, candidate: &Candidate) -> Lease {
-    lease.metadata.annotations.get_or_insert_default().extend(candidate.notes.clone());
+fn claim_lease(mut lease: Lease, candidate: &Candidate) -> Lease {
+    lease.metadata.annotations.get_or_insert_default().extend(candidate.annotations.clone());
     let previous = lease.spec.unwrap_or_default();
     let now = MicroTime(Timestamp::now());
     let seconds = i32::try_from(candidate.term.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -192,7 +190,7 @@ fn succeed(mut lease: Lease, candidate: &Candidate) -> Lease {
     Lease { spec: Some(spec), ..lease }
 }
 
-fn take_office(api: Api<Lease>, candidate: Candidate, lease: &Lease, asked: Instant) -> Leadership {
+fn start_leading(api: Api<Lease>, candidate: Candidate, lease: &Lease, asked: Instant) -> Leadership {
     let transitions = lease.spec.as_ref().and_then(|s| s.lease_transitions).unwrap_or(1);
     let epoch = u64::try_from(transitions).unwrap_or(1);
     let fence = Arc::new(Fence::new(candidate.term, asked));
@@ -200,11 +198,11 @@ fn take_office(api: Api<Lease>, candidate: Candidate, lease: &Lease, asked: Inst
     info!(epoch, identity = candidate.identity, "leading");
     kill::point("leader.elected");
     let identity = candidate.identity.clone();
-    let renewing = tokio::spawn(hold_office(api, candidate, Arc::clone(&fence), lost.clone(), resign.clone()));
+    let renewing = tokio::spawn(renew_until_lost(api, candidate, Arc::clone(&fence), lost.clone(), resign.clone()));
     Leadership { epoch, fence, identity, lost, resign, renewing }
 }
 
-async fn hold_office(
+async fn renew_until_lost(
     api: Api<Lease>,
     candidate: Candidate,
     fence: Arc<Fence>,
@@ -217,7 +215,7 @@ async fn hold_office(
             () = tokio::time::sleep(pause) => {}
             () = resigned.cancelled() => {
                 fence.lost.store(true, Ordering::Release);
-                hand_back(&api, &candidate).await;
+                release_lease(&api, &candidate).await;
                 return;
             }
         }
@@ -251,7 +249,7 @@ async fn renew(api: &Api<Lease>, candidate: &Candidate) -> Result<bool, Error> {
     }
 }
 
-async fn hand_back(api: &Api<Lease>, candidate: &Candidate) {
+async fn release_lease(api: &Api<Lease>, candidate: &Candidate) {
     let Ok(Some(mut lease)) = api.get_opt(&candidate.lease).await else { return };
     let spec = lease.spec.get_or_insert_default();
     if spec.holder_identity.as_deref() == Some(&candidate.identity) {
@@ -270,23 +268,23 @@ mod tests {
             lease: "plimsoll".into(),
             identity: "a".into(),
             term: Duration::from_secs(15),
-            notes: BTreeMap::new(),
+            annotations: BTreeMap::new(),
         }
     }
 
     #[test]
     fn a_successor_says_of_itself_what_its_predecessor_said_otherwise_and_leaves_the_rest() {
-        let noted = |value: &str| Candidate { notes: [("all".into(), value.into())].into(), ..candidate() };
-        let mut first = fresh_lease(&noted("true"), 0);
+        let noted = |value: &str| Candidate { annotations: [("all".into(), value.into())].into(), ..candidate() };
+        let mut first = new_lease(&noted("true"), 0);
         first.metadata.annotations.as_mut().unwrap().insert("theirs".into(), "x".into());
-        let notes = succeed(first, &noted("false")).metadata.annotations.unwrap();
+        let notes = claim_lease(first, &noted("false")).metadata.annotations.unwrap();
         assert_eq!(notes, [("all".into(), "false".into()), ("theirs".into(), "x".into())].into());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_held_lease_is_vacant_only_after_its_term_without_a_change() {
         let mut seen = None;
-        let mut lease = fresh_lease(&candidate(), 0);
+        let mut lease = new_lease(&candidate(), 0);
         lease.metadata.resource_version = Some("1".into());
         assert!(!is_vacant(&lease, &mut seen));
         tokio::time::advance(Duration::from_secs(14)).await;
@@ -299,16 +297,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_was_handed_back_is_vacant_at_once() {
-        let mut lease = fresh_lease(&candidate(), 0);
+        let mut lease = new_lease(&candidate(), 0);
         lease.spec.as_mut().unwrap().holder_identity = None;
         assert!(is_vacant(&lease, &mut None));
     }
 
     #[test]
     fn every_succession_raises_the_epoch() {
-        let first = fresh_lease(&candidate(), 7);
+        let first = new_lease(&candidate(), 7);
         assert_eq!(first.spec.as_ref().unwrap().lease_transitions, Some(8));
-        let second = succeed(first, &candidate());
+        let second = claim_lease(first, &candidate());
         assert_eq!(second.spec.unwrap().lease_transitions, Some(9));
     }
 

@@ -2,15 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRESSING, ReasonCount, STALLED, Stage};
+use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRESSING, STALLED, Stage};
 use plimsoll_api::summary::{ProgressSummary, Stall};
 use plimsoll_engine::log::Tail;
-use plimsoll_engine::outcome::Results;
 use plimsoll_progress::view::unit_word;
 use plimsoll_progress::{Counts, Snapshot, State, Unit};
 use serde_json::{Value, json};
 
-use crate::floor::Shown;
+use crate::progress_floor::ItemCounters;
 
 /// `status.plimsoll` of a subject and of its Operation.
 pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
@@ -46,15 +45,15 @@ fn ago(now: Timestamp, age: std::time::Duration) -> Time {
 }
 
 /// The progress fields of a kind, as a part of its status.
-pub fn progress(snapshot: &Snapshot, shown: Shown) -> Value {
-    if shown.stage.is_empty() {
+pub fn progress(snapshot: &Snapshot, counters: ItemCounters) -> Value {
+    if counters.stage.is_empty() {
         return json!({});
     }
-    let items = snapshot.node(shown.stage).and_then(|node| node.counts(Unit::Items));
+    let items = snapshot.node(counters.stage).and_then(|node| node.counts(Unit::Items));
     let field = |pick: fn(&Counts) -> Option<u64>| items.and_then(pick).and_then(|count| i64::try_from(count).ok());
     json!({ "progress": {
         "totalItems": field(|items| items.total.value()),
-        shown.done: field(|items| Some(items.done)),
+        counters.done: field(|items| Some(items.done)),
         "itemsSkipped": field(|items| Some(items.skipped)),
         "itemsFailed": field(|items| Some(items.failed)),
     }})
@@ -99,21 +98,6 @@ pub fn log_tail(tail: &Tail) -> LogTail {
     LogTail { offset: i64::try_from(tail.offset).ok(), text: Some(tail.text.clone()), ..LogTail::default() }
 }
 
-/// The most frequent reasons for which items were skipped or failed.
-pub fn reasons(results: &Results) -> Vec<ReasonCount> {
-    // An Operation that has ended is kept small.
-    const MOST: usize = 20;
-    let mut all: Vec<_> = results.reasons.iter().collect();
-    all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let count = |((outcome, reason), count): (&(&'static str, String), &u64)| ReasonCount {
-        outcome: Some((*outcome).to_owned()),
-        reason: Some(reason.clone()),
-        count: i64::try_from(*count).ok(),
-        ..ReasonCount::default()
-    };
-    all.into_iter().take(MOST).map(count).collect()
-}
-
 /// `Progressing`, `Stalled` and `Complete`; a condition's time changes only with its status.
 pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -> Vec<Condition> {
     let ended = snapshot.state().is_ended();
@@ -136,8 +120,8 @@ pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -
         .collect()
 }
 
-/// The same for one that ended before it began: whoever waits for its end does not wait for ever.
-pub fn conditions_unbegun(reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
+/// The same for an operation that ended before it started, so that `kubectl wait` returns.
+pub fn conditions_before_start(reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
     let fact = |kind, holds, reason: &str, message: &str| {
         condition(&[], now, kind, holds, reason.to_owned(), message.to_owned())
     };

@@ -1,4 +1,4 @@
-//! The Operation: the leader's record of one piece of work, and the proof that nobody else has taken it over.
+//! The Operation: the leader's record of one operation, and the proof that no other process has taken it over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use plimsoll_api::plimsoll::v1alpha1::{
     Operation, OperationSpec, OperationState, OperationStatus, ReasonCount, SubjectReference,
 };
+use plimsoll_engine::cluster::collection_path;
 use plimsoll_engine::log::Tail;
 use plimsoll_engine::ports::Guard;
 use plimsoll_engine::{Error, kill};
@@ -20,22 +21,28 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::leader::Fence;
-use crate::project;
+use crate::leader_election::Fence;
+use crate::projection;
 
 /// Says that there is a journal, so that its absence is a loss and not a beginning.
 const HAS_JOURNAL: &str = "plimsoll.dev/journal";
-/// Who wrote the record last, for "taken over from".
+/// The last writer of the record, for "taken over from".
 const HELD_BY: &str = "plimsoll.dev/held-by";
 
 /// The object an operation is about.
 #[derive(Clone, Debug)]
 pub struct Subject {
+    /// Its `apiVersion`.
     pub api_version: String,
+    /// Its `kind`.
     pub kind: String,
+    /// Its namespace.
     pub namespace: String,
+    /// Its name.
     pub name: String,
+    /// Its uid.
     pub uid: String,
+    /// What is done with it.
     pub verb: &'static str,
 }
 
@@ -43,6 +50,12 @@ impl Subject {
     /// The name of its Operation: `backup-x`. Names too long for another object's name are cut and made unique.
     pub fn operation_name(&self) -> String {
         operation_name(self.verb, &self.name)
+    }
+
+    /// The path of its custom resource.
+    pub fn path(&self) -> String {
+        let plural = self.kind.to_lowercase() + "s";
+        format!("{}/{}", collection_path(&self.api_version, &plural, Some(&self.namespace)), self.name)
     }
 
     /// The subject as Events name it.
@@ -72,18 +85,18 @@ impl Subject {
 
 /// The name of the Operation that does `verb` with `subject`.
 pub fn operation_name(verb: &str, subject: &str) -> String {
-    const LONGEST: usize = 240;
+    const MAX_LENGTH: usize = 240;
     let name = format!("{verb}-{subject}");
-    if name.len() <= LONGEST {
+    if name.len() <= MAX_LENGTH {
         return name;
     }
     let hash = plimsoll_api::labels::valid_name(&name);
     let hash = &hash[hash.len() - 6..];
-    format!("{}-{hash}", name[..LONGEST - 7].trim_end_matches(['-', '.']))
+    format!("{}-{hash}", name[..MAX_LENGTH - 7].trim_end_matches(['-', '.']))
 }
 
 /// The record of one operation, held by the leader.
-pub struct Record {
+pub struct OperationRecord {
     api: Api<Operation>,
     name: String,
     holder: Holder,
@@ -91,66 +104,69 @@ pub struct Record {
 }
 
 /// What an earlier leader left.
-pub struct Opened {
+pub struct OpenedRecord {
     /// The record, ours from now on.
-    pub record: Record,
+    pub record: OperationRecord,
     /// The tree as it was last written.
     pub saved: Option<Snapshot>,
-    /// Who wrote it.
+    /// The process that wrote it.
     pub held_by: Option<String>,
     /// There was a journal.
     pub has_journal: bool,
-    /// Its user has asked for its end.
+    /// Its user has cancelled it.
     pub cancelled: bool,
 }
 
-/// The leader that takes an operation up.
+/// The leader that holds an operation.
 #[derive(Clone)]
 pub struct Holder {
+    /// Larger than that of every leader before.
     pub epoch: u64,
+    /// Whether it may still have effects.
     pub fence: Arc<Fence>,
+    /// Unique for each process.
     pub identity: String,
 }
 
-/// Takes an operation up: creates its record, or takes it over.
-pub async fn open(client: Client, subject: &Subject, holder: Holder) -> Result<Opened, Error> {
+/// Opens the record of an operation: creates it, or takes it over.
+pub async fn open(client: Client, subject: &Subject, holder: Holder) -> Result<OpenedRecord, Error> {
     let api: Api<Operation> = Api::namespaced(client, &subject.namespace);
     let name = subject.operation_name();
     loop {
         holder.fence.check()?;
         let found = find_or_create(&api, subject, &name).await?;
         let status = found.status.clone().unwrap_or_default();
-        refuse_later_epoch(&name, &status, holder.epoch)?;
+        check_epoch(&name, &status, holder.epoch)?;
         kill::point("operation.open.before");
         let Some((claimed, held_by)) = claim(&api, found, &holder).await? else { continue };
         kill::point("operation.open.after");
         // What was written before the first attempt only says what it waited for.
         let begun = status.attempt.unwrap_or(0) > 0;
-        return Ok(Opened {
+        return Ok(OpenedRecord {
             saved: status.tree.filter(|_| begun).and_then(|tree| serde_json::from_value(tree).ok()),
             held_by,
             has_journal: claimed.annotations().contains_key(HAS_JOURNAL),
             cancelled: claimed.is_cancelled(),
-            record: Record { api, name, holder, known: Mutex::new(claimed) },
+            record: OperationRecord { api, name, holder, known: Mutex::new(claimed) },
         });
     }
 }
 
-fn refuse_later_epoch(name: &str, status: &OperationStatus, epoch: u64) -> Result<(), Error> {
+fn check_epoch(name: &str, status: &OperationStatus, epoch: u64) -> Result<(), Error> {
     if status.epoch.unwrap_or(0) > i64::try_from(epoch).unwrap_or(i64::MAX) {
         return Err(Error::Fenced(format!("operation {name} was taken over by a later leader")));
     }
     Ok(())
 }
 
-/// Shows what an operation waits for that has not begun. Writes only when that has changed.
-pub async fn announce(client: Client, subject: &Subject, holder: &Holder, reason: &str) -> Result<(), Error> {
+/// Shows what an operation waits for before it starts. Writes only when that has changed.
+pub async fn write_wait_reason(client: Client, subject: &Subject, holder: &Holder, reason: &str) -> Result<(), Error> {
     let api: Api<Operation> = Api::namespaced(client, &subject.namespace);
     let name = subject.operation_name();
     holder.fence.check()?;
     let mut found = find_or_create(&api, subject, &name).await?;
     let status = found.status.get_or_insert_default();
-    refuse_later_epoch(&name, status, holder.epoch)?;
+    check_epoch(&name, status, holder.epoch)?;
     let shown = status.tree.as_ref().and_then(|tree| tree.pointer("/nodes/0/reason"));
     if shown.and_then(|shown| shown.as_str()) == Some(reason) {
         return Ok(());
@@ -162,8 +178,8 @@ pub async fn announce(client: Client, subject: &Subject, holder: &Holder, reason
     let now = Timestamp::now();
     status.epoch = i64::try_from(holder.epoch).ok();
     status.state = Some(OperationState::Waiting);
-    status.conditions = project::conditions(&snapshot, &status.conditions, now);
-    status.plimsoll = Some(project::summary(&snapshot, now));
+    status.conditions = projection::conditions(&snapshot, &status.conditions, now);
+    status.plimsoll = Some(projection::summary(&snapshot, now));
     status.tree = serde_json::to_value(snapshot).ok();
     match api.replace_status(&name, &PostParams::default(), &found).await {
         Ok(_) => Ok(()),
@@ -178,7 +194,7 @@ async fn find_or_create(api: &Api<Operation>, subject: &Subject, name: &str) -> 
         match api.get_opt(name).await.map_err(|e| Error::api(describe("read"), e))? {
             Some(found) if uid_of(&found) == Some(subject.uid.as_str()) => return Ok(found),
             Some(stale) => delete_stale(api, &stale).await?,
-            None => match api.create(&PostParams::default(), &fresh(subject, name)).await {
+            None => match api.create(&PostParams::default(), &new_operation(subject, name)).await {
                 Ok(created) => return Ok(created),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(Error::api(describe("create"), error)),
@@ -202,7 +218,7 @@ async fn delete_stale(api: &Api<Operation>, stale: &Operation) -> Result<(), Err
     }
 }
 
-fn fresh(subject: &Subject, name: &str) -> Operation {
+fn new_operation(subject: &Subject, name: &str) -> Operation {
     let reference = SubjectReference {
         api_version: Some(subject.api_version.clone()),
         kind: Some(subject.kind.clone()),
@@ -224,7 +240,7 @@ fn fresh(subject: &Subject, name: &str) -> Operation {
     }
 }
 
-/// Puts our epoch on the record; `None` if it changed meanwhile. Also says who held it before.
+/// Writes our epoch to the record; `None` if it changed meanwhile. Also returns its previous holder.
 async fn claim(
     api: &Api<Operation>,
     mut found: Operation,
@@ -238,12 +254,12 @@ async fn claim(
     status.state = Some(OperationState::Running);
     status.start_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
     status.completion_timestamp = None;
-    // Whoever begins again begins a new log.
+    // A new attempt starts a new log.
     status.log = None;
     let claimed = match api.replace_status(&name, &PostParams::default(), &found).await {
         Ok(claimed) => claimed,
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => return Ok(None),
-        Err(error) => return Err(Error::api(format!("take up operation {name}"), error)),
+        Err(error) => return Err(Error::api(format!("claim operation {name}"), error)),
     };
     let held = annotate(api, &claimed, &[(HELD_BY, &holder.identity)]).await?;
     Ok(Some((held, previous)))
@@ -254,10 +270,12 @@ async fn annotate(api: &Api<Operation>, operation: &Operation, marks: &[(&str, &
     let annotations: serde_json::Map<_, _> =
         marks.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
-    api.patch(&name, &PatchParams::default(), &patch).await.map_err(|e| Error::api(format!("mark operation {name}"), e))
+    api.patch(&name, &PatchParams::default(), &patch)
+        .await
+        .map_err(|e| Error::api(format!("annotate operation {name}"), e))
 }
 
-impl Record {
+impl OperationRecord {
     /// The operation's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -277,10 +295,10 @@ impl Record {
         let now = Timestamp::now();
         self.update(|status| {
             status.tree = Some(tree.clone());
-            status.state = Some(project::state(snapshot));
-            status.conditions = project::conditions(snapshot, &status.conditions, now);
-            status.plimsoll = Some(project::summary(snapshot, now));
-            status.log = log.map(project::log_tail);
+            status.state = Some(projection::state(snapshot));
+            status.conditions = projection::conditions(snapshot, &status.conditions, now);
+            status.plimsoll = Some(projection::summary(snapshot, now));
+            status.log = log.map(projection::log_tail);
         })
         .await
     }
@@ -298,9 +316,9 @@ impl Record {
             status.log = None;
             status.reasons.clone_from(&reasons);
             status.state = Some(state.clone());
-            status.stages = project::stages(snapshot);
-            status.conditions = project::conditions(snapshot, &status.conditions, now);
-            status.plimsoll = Some(project::summary(snapshot, now));
+            status.stages = projection::stages(snapshot);
+            status.conditions = projection::conditions(snapshot, &status.conditions, now);
+            status.plimsoll = Some(projection::summary(snapshot, now));
             status.completion_timestamp = Some(Time(now));
         })
         .await
@@ -319,13 +337,13 @@ impl Record {
                     *known = written;
                     return Ok(());
                 }
-                Err(kube::Error::Api(status)) if status.code == 409 => *known = self.read_again().await?,
+                Err(kube::Error::Api(status)) if status.code == 409 => *known = self.reread().await?,
                 Err(error) => return Err(Error::api(format!("write operation {}", self.name), error)),
             }
         }
     }
 
-    async fn read_again(&self) -> Result<Operation, Error> {
+    async fn reread(&self) -> Result<Operation, Error> {
         let what = || format!("read operation {}", self.name);
         let found = self.api.get(&self.name).await.map_err(|e| Error::api(what(), e))?;
         let epoch = found.status.as_ref().and_then(|status| status.epoch).unwrap_or(0);
@@ -335,7 +353,7 @@ impl Record {
         Ok(found)
     }
 
-    /// Makes the record anew after somebody deleted it: the work goes on.
+    /// Makes the record anew after it was deleted: the work continues.
     pub async fn recreate(&self, subject: &Subject) -> Result<(), Error> {
         let mut known = self.known.lock().await;
         let found = find_or_create(&self.api, subject, &self.name).await?;
@@ -350,7 +368,7 @@ fn invalid(name: &str, error: &serde_json::Error) -> Error {
     Error::Answer { what: format!("write operation {name}"), detail: error.to_string() }
 }
 
-impl Guard for Record {
+impl Guard for OperationRecord {
     fn effect(&self) -> Result<(), Error> {
         self.holder.fence.check()
     }

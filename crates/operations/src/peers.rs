@@ -1,4 +1,4 @@
-//! One controller for one custom resource: beside a Velero or a Kanister that works, we only look on.
+//! One controller for one custom resource: beside a running Velero or Kanister, we only observe.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
 use tracing::{info, warn};
 
-use crate::Error;
+use plimsoll_engine::Error;
 
-/// How soon we notice that a peer came or went.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often peers are looked for.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Labels by which their installers mark the servers. Ours has the first too: by it the `velero` command line finds a server.
-const MARKS: [(&str, &str, &str); 3] = [
+const SERVER_LABELS: [(&str, &str, &str); 3] = [
     ("Velero", "component", "velero"),
     ("Kanister", "app.kubernetes.io/name", "kanister-operator"),
     ("Kanister", "app", "kanister-operator"),
@@ -23,7 +23,7 @@ const NODE_AGENTS: [&str; 2] = ["node-agent", "node-agent-windows"];
 
 /// Which of our programs must not work beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Component {
     /// The server, beside other servers.
     Server,
     /// An agent, beside other servers and beside Velero's node agents, which act on the same transfers without their server.
@@ -45,60 +45,60 @@ impl std::fmt::Display for Peer {
 }
 
 impl Peer {
-    /// What lets us work.
-    fn way_out(&self, namespace: &str, side: Side) -> String {
-        match (self.kind, side) {
+    /// What to do so that ours may run.
+    fn remedy(&self, namespace: &str, component: Component) -> String {
+        match (self.kind, component) {
             ("daemonset", _) => {
                 format!("`kubectl -n {namespace} delete daemonset {}` lets this agent work", self.name)
             }
-            (_, Side::Server) => "scale it to 0 to let this server lead".to_owned(),
-            (_, Side::Agent) => "scale it to 0 to let this agent work".to_owned(),
+            (_, Component::Server) => "scale it to 0 to let this server lead".to_owned(),
+            (_, Component::Agent) => "scale it to 0 to let this agent work".to_owned(),
         }
     }
 }
 
-/// Waits until no peer works in the namespace, and says for whom it waits.
-pub async fn gone(client: &Client, namespace: &str, side: Side) -> Result<(), Error> {
-    let mut said = None;
+/// Waits until no peer runs in the namespace, and logs what it waits for.
+pub async fn wait_until_absent(client: &Client, namespace: &str, component: Component) -> Result<(), Error> {
+    let mut reported = None;
     loop {
-        match working(client, namespace, side).await {
+        match find_peer(client, namespace, component).await {
             Ok(None) => {
-                if said.is_some() {
-                    let next = if side == Side::Server { "standing for election" } else { "going to work" };
-                    info!("nobody else serves namespace {namespace} any more: {next}");
+                if reported.is_some() {
+                    let next = if component == Component::Server { "starting leader election" } else { "starting" };
+                    info!("no other server is left in namespace {namespace}: {next}");
                 }
                 return Ok(());
             }
-            Ok(found) if found != said => {
+            Ok(found) if found != reported => {
                 if let Some(peer) = &found {
-                    let way_out = peer.way_out(namespace, side);
-                    info!("observing only: {peer} serves namespace {namespace}; {way_out}");
+                    let remedy = peer.remedy(namespace, component);
+                    info!("observing only: {peer} serves namespace {namespace}; {remedy}");
                 }
-                said = found;
+                reported = found;
             }
             Ok(_) => {}
-            Err(error) if error.is_retryable() => warn!("looking for other servers: {error}"),
+            Err(error) if error.is_retryable() => warn!("failed to look for other servers: {error}"),
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Waits until a peer works in the namespace.
-pub async fn came(client: &Client, namespace: &str, side: Side) -> Peer {
+/// Waits until a peer runs in the namespace.
+pub async fn wait_for_peer(client: &Client, namespace: &str, component: Component) -> Peer {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if let Ok(Some(peer)) = working(client, namespace, side).await {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        if let Ok(Some(peer)) = find_peer(client, namespace, component).await {
             return peer;
         }
     }
 }
 
-async fn working(client: &Client, namespace: &str, side: Side) -> Result<Option<Peer>, Error> {
+async fn find_peer(client: &Client, namespace: &str, component: Component) -> Result<Option<Peer>, Error> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
     let found = api.list(&ListParams::default()).await.map_err(|e| Error::api("list deployments", e))?;
     match found.items.iter().find_map(server) {
-        None if side == Side::Agent => node_agents(client, namespace).await,
+        None if component == Component::Agent => node_agents(client, namespace).await,
         found => Ok(found),
     }
 }
@@ -116,7 +116,7 @@ fn server(deployment: &Deployment) -> Option<Peer> {
     if marked(labels::PART_OF, labels::OURS) {
         return None;
     }
-    let (product, ..) = MARKS.iter().find(|(_, key, value)| ready && marked(key, value))?;
+    let (product, ..) = SERVER_LABELS.iter().find(|(_, key, value)| ready && marked(key, value))?;
     Some(Peer { product, kind: "deployment", name: deployment.name_any() })
 }
 
@@ -145,7 +145,7 @@ mod tests {
         let set = json!({ "metadata": { "name": name, "labels": labels },
             "spec": { "selector": {}, "template": {} }, "status": { "numberReady": ready, "currentNumberScheduled": 1,
                 "desiredNumberScheduled": 1, "numberMisscheduled": 0 } });
-        node_agent(&serde_json::from_value(set).unwrap()).map(|peer| peer.way_out("velero", Side::Agent))
+        node_agent(&serde_json::from_value(set).unwrap()).map(|peer| peer.remedy("velero", Component::Agent))
     }
 
     #[test]
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn veleros_node_agents_count_by_label_or_by_name_and_ours_never() {
-        let way_out = "`kubectl -n velero delete daemonset node-agent` lets this agent work";
-        assert_eq!(set("node-agent", json!({}), 1).as_deref(), Some(way_out));
+        let remedy = "`kubectl -n velero delete daemonset node-agent` lets this agent work";
+        assert_eq!(set("node-agent", json!({}), 1).as_deref(), Some(remedy));
         assert!(set("restic", json!({ "component": "velero" }), 2).is_some());
         assert_eq!(set("node-agent", json!({ "component": "velero" }), 0), None);
         let ours = json!({ "component": "velero", "app.kubernetes.io/part-of": "plimsoll" });

@@ -1,7 +1,7 @@
-//! Progress that is in memory only, and that whoever downloads a file expects in it.
+//! Progress that is only in memory until the file that shows it is requested.
 //!
-//! The file of a backup's background operations is written when operations begin and end. In between their progress is known
-//! to the process that follows them; whoever asks for the file is meant to see it, so it is written first.
+//! The file of a backup's background operations is written when operations begin and end. In between their progress is in
+//! the memory of the process that follows them. It is written into the file before the file is handed out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,30 +9,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::BoxFuture;
 use plimsoll_engine::Error;
 
-/// Knows the live state of one subject's background operations.
+/// Holds the live state of one subject's background operations.
 pub trait Flush: Send + Sync {
     /// Writes it into the subject's file in the location.
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
-/// Everybody who follows background operations in this process.
+/// The live states of this process.
 #[derive(Default)]
-pub struct LiveOperations {
-    following: Mutex<HashMap<(String, String), Arc<dyn Flush>>>,
+pub struct LiveProgress {
+    holders: Mutex<HashMap<(String, String), Arc<dyn Flush>>>,
 }
 
-impl LiveOperations {
-    /// Registers who follows the operations of a subject, for example `("backup", "nightly")`.
-    pub fn follow(&self, verb: &str, name: &str, flush: Arc<dyn Flush>) {
+impl LiveProgress {
+    /// Registers the live state of a subject, for example `("backup", "nightly")`.
+    pub fn register(&self, verb: &str, name: &str, flush: Arc<dyn Flush>) {
         self.lock().insert((verb.to_owned(), name.to_owned()), flush);
     }
 
-    /// Nobody follows them any more.
-    pub fn leave(&self, verb: &str, name: &str) {
+    /// Removes it.
+    pub fn unregister(&self, verb: &str, name: &str) {
         self.lock().remove(&(verb.to_owned(), name.to_owned()));
     }
 
-    /// Writes what is known, if anybody follows them.
+    /// Writes the live state of a subject, if there is one.
     pub async fn flush(&self, verb: &str, name: &str) -> Result<(), Error> {
         let found = self.lock().get(&(verb.to_owned(), name.to_owned())).cloned();
         match found {
@@ -42,7 +42,7 @@ impl LiveOperations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Arc<dyn Flush>>> {
-        self.following.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,12 +62,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_those_who_follow_a_subject_are_asked() {
-        let (live, counting) = (LiveOperations::default(), Arc::new(Counting(AtomicUsize::new(0))));
-        live.follow("backup", "a", counting.clone());
+    async fn only_the_state_of_the_named_subject_is_written() {
+        let (live, counting) = (LiveProgress::default(), Arc::new(Counting(AtomicUsize::new(0))));
+        live.register("backup", "a", counting.clone());
         live.flush("backup", "b").await.unwrap();
         live.flush("backup", "a").await.unwrap();
-        live.leave("backup", "a");
+        live.unregister("backup", "a");
         live.flush("backup", "a").await.unwrap();
         assert_eq!(counting.0.load(Ordering::Relaxed), 1);
     }

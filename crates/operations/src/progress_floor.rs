@@ -1,48 +1,53 @@
-//! What was shown of an operation before it is taken up again: nothing shown afterwards may be less.
+//! The progress that was shown before an operation is resumed: nothing shown afterwards may be less.
 //!
-//! Two records say it. The Operation has the whole tree but is written every few seconds; the subject has its own counters, at
-//! most a second old. Where both are, the larger number counts; where the Operation is lost, the subject's own fields remain.
+//! Two records hold it. The Operation has the whole tree but is written every few seconds; the subject has its own counters, at
+//! most a second old. Where both exist, the larger number counts; without the Operation, the subject's own fields remain.
 
 use plimsoll_progress::{Counts, Percent, Snapshot, Total, Unit};
 use serde_json::{Value, json};
 
-/// Where a kind shows its items.
+/// The item counters in the status of a kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown {
+pub struct ItemCounters {
     /// The stage whose meter counts them.
     pub stage: &'static str,
     /// The counter of those that are done.
     pub done: &'static str,
 }
 
-impl Shown {
+impl ItemCounters {
     /// For a kind without counters of its own.
-    pub const NOTHING: Self = Self { stage: "", done: "" };
+    pub const NONE: Self = Self { stage: "", done: "" };
 }
 
-/// The tree to go on from, if anything was ever shown.
-pub fn floor(operation: &str, saved: Option<Snapshot>, subject: &Value, shown: Shown) -> Option<Snapshot> {
-    let items = items(subject, shown);
+/// The tree to resume from, if any progress was ever shown.
+pub fn progress_floor(
+    operation: &str,
+    saved: Option<Snapshot>,
+    subject: &Value,
+    counters: ItemCounters,
+) -> Option<Snapshot> {
+    let items = items(subject, counters);
     let percent = subject.pointer("/status/plimsoll/percent").and_then(Value::as_str);
     let percent = percent.and_then(|text| text.parse::<Percent>().ok());
     let mut tree = match saved {
         Some(saved) => saved,
         None if items.is_none() && percent.is_none() => return None,
-        None if shown.stage.is_empty() => return None,
-        None => bare_tree(operation, shown.stage)?,
+        None if counters.stage.is_empty() => return None,
+        None => bare_tree(operation, counters.stage)?,
     };
     raise_percent(&mut tree, percent);
     if let Some(items) = items {
-        raise_items(&mut tree, items, shown.stage);
+        raise_items(&mut tree, items, counters.stage);
     }
     Some(tree)
 }
 
-fn items(subject: &Value, shown: Shown) -> Option<Counts> {
-    let progress = subject.pointer("/status/progress").filter(|_| !shown.stage.is_empty())?;
+fn items(subject: &Value, counters: ItemCounters) -> Option<Counts> {
+    let progress = subject.pointer("/status/progress").filter(|_| !counters.stage.is_empty())?;
     let field = |name: &str| progress.get(name).and_then(Value::as_u64);
     Some(Counts {
-        done: field(shown.done)?,
+        done: field(counters.done)?,
         skipped: field("itemsSkipped").unwrap_or(0),
         failed: field("itemsFailed").unwrap_or(0),
         total: field("totalItems").map_or(Total::Unknown, Total::Growing),
@@ -78,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    const BACKUP: Shown = Shown { stage: "reading", done: "itemsBackedUp" };
+    const BACKUP: ItemCounters = ItemCounters { stage: "reading", done: "itemsBackedUp" };
 
     fn subject(done: u64, percent: &str) -> Value {
         json!({ "status": { "progress": { "totalItems": 50, "itemsBackedUp": done }, "plimsoll": { "percent": percent } } })
@@ -101,20 +106,21 @@ mod tests {
 
     #[test]
     fn the_larger_of_both_records_is_the_floor() {
-        let (items, percent) = shown(&floor("backup-x", Some(saved(20)), &subject(48, "~96.00"), BACKUP).unwrap());
+        let (items, percent) =
+            shown(&progress_floor("backup-x", Some(saved(20)), &subject(48, "~96.00"), BACKUP).unwrap());
         assert_eq!((items, percent.as_str()), (48, "96.00"));
-        let (items, _) = shown(&floor("backup-x", Some(saved(49)), &subject(48, "~96.00"), BACKUP).unwrap());
+        let (items, _) = shown(&progress_floor("backup-x", Some(saved(49)), &subject(48, "~96.00"), BACKUP).unwrap());
         assert_eq!(items, 49);
     }
 
     #[test]
     fn without_an_operation_the_subject_s_own_fields_are_the_floor() {
-        let (items, percent) = shown(&floor("backup-x", None, &subject(48, "~96.00"), BACKUP).unwrap());
+        let (items, percent) = shown(&progress_floor("backup-x", None, &subject(48, "~96.00"), BACKUP).unwrap());
         assert_eq!((items, percent.as_str()), (48, "96.00"));
     }
 
     #[test]
     fn where_nothing_was_shown_there_is_no_floor() {
-        assert!(floor("backup-x", None, &json!({ "status": { "phase": "InProgress" } }), BACKUP).is_none());
+        assert!(progress_floor("backup-x", None, &json!({ "status": { "phase": "InProgress" } }), BACKUP).is_none());
     }
 }

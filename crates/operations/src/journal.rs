@@ -20,22 +20,22 @@ use tokio::time::Instant;
 /// A ConfigMap holds at most this much of it; then the next one begins.
 const PAGE_BYTES: usize = 512 * 1024;
 /// Five commits a second at most.
-const BETWEEN_COMMITS: Duration = Duration::from_millis(200);
-/// An API server that does not answer is waited for.
-const PATIENCE: Duration = Duration::from_mins(10);
+const COMMIT_INTERVAL: Duration = Duration::from_millis(200);
+/// How long writes to an API server that does not answer are retried.
+const RETRY_LIMIT: Duration = Duration::from_mins(10);
 const LABEL: &str = "plimsoll.dev/journal-of";
 const KEY: &str = "entries";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Entry {
+enum Line {
     Intent { id: u64, effect: Effect },
     Settled { id: u64, result: String },
 }
 
 /// An effect that was asked for, and its result if that is known.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct JournalEntry {
     /// Its number in the journal.
     pub id: IntentId,
     /// What was asked for.
@@ -44,9 +44,9 @@ pub struct Known {
     pub result: Option<String>,
 }
 
-/// Where a journal lives, and whose it is.
+/// Where a journal is stored, and its owner.
 #[derive(Clone, Debug)]
-pub struct Address {
+pub struct JournalLocation {
     /// Namespace of the subject.
     pub namespace: String,
     /// Name of the operation, `backup-x`.
@@ -56,20 +56,20 @@ pub struct Address {
 }
 
 struct Append {
-    entry: Entry,
-    done: oneshot::Sender<Result<(), Refusal>>,
+    line: Line,
+    done: oneshot::Sender<Result<(), AppendError>>,
 }
 
-/// Why a group of entries could not be written, for each of those who wait for it.
+/// Why a group of entries could not be written.
 #[derive(Clone)]
-enum Refusal {
-    /// Somebody else leads.
+enum AppendError {
+    /// Another process leads.
     Fenced(String),
-    /// Nobody will be able to tell what was done.
+    /// The journal cannot be written any more.
     Lost(String),
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for AppendError {
     fn from(error: Error) -> Self {
         match error {
             Error::Fenced(why) => Self::Fenced(why),
@@ -85,23 +85,27 @@ pub struct ConfigMapJournal {
     appends: mpsc::Sender<Append>,
 }
 
-/// Opens the journal of an operation and says what is in it. With `expected`, an absent journal is a lost one.
-pub async fn open(client: Client, address: Address, expected: bool) -> Result<(ConfigMapJournal, Vec<Known>), Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client, &address.namespace);
-    let mut pages = load(&api, &address).await?;
+/// Opens the journal of an operation and returns its entries. With `expected`, an absent journal is a lost one.
+pub async fn open(
+    client: Client,
+    location: JournalLocation,
+    expected: bool,
+) -> Result<(ConfigMapJournal, Vec<JournalEntry>), Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client, &location.namespace);
+    let mut pages = load(&api, &location).await?;
     if pages.is_empty() && expected {
-        return Err(lost(&address.operation, "its ConfigMaps are gone"));
+        return Err(lost(&location.operation, "its ConfigMaps are missing"));
     }
-    let known = read(&address.operation, &pages)?;
+    let known = read(&location.operation, &pages)?;
     if pages.is_empty() {
-        pages.push(create_page(&api, &address, 0).await?);
+        pages.push(create_page(&api, &location, 0).await?);
     }
     let next = known.iter().map(|k| k.id.0 + 1).max().unwrap_or(0);
     let (appends, requests) = mpsc::channel(256);
-    let operation = address.operation.clone();
+    let operation = location.operation.clone();
     let pages_so_far = pages.len();
     let Some(last) = pages.pop() else { return Err(lost(&operation, "no page could be created")) };
-    tokio::spawn(write_loop(Writer { api, address, page: last, pages: pages_so_far }, requests));
+    tokio::spawn(write_loop(Writer { api, location, page: last, pages: pages_so_far }, requests));
     Ok((ConfigMapJournal { operation, next: next.into(), appends }, known))
 }
 
@@ -125,15 +129,15 @@ fn lost(operation: &str, detail: impl Into<String>) -> Error {
 }
 
 /// The pages that belong to this very subject, in order. A page of an earlier subject of the same name is not ours to read.
-async fn load(api: &Api<ConfigMap>, address: &Address) -> Result<Vec<ConfigMap>, Error> {
-    let label = plimsoll_api::labels::valid_name(&address.operation);
+async fn load(api: &Api<ConfigMap>, location: &JournalLocation) -> Result<Vec<ConfigMap>, Error> {
+    let label = plimsoll_api::labels::valid_name(&location.operation);
     let list = api
         .list(&ListParams::default().labels(&format!("{LABEL}={label}")))
         .await
-        .map_err(|e| Error::api(format!("read the journal of {}", address.operation), e))?;
+        .map_err(|e| Error::api(format!("read the journal of {}", location.operation), e))?;
     let mut pages = Vec::new();
     for page in list {
-        if page.owner_references().iter().any(|owner| owner.uid == address.owner.uid) {
+        if page.owner_references().iter().any(|owner| owner.uid == location.owner.uid) {
             pages.push(page);
         } else {
             let _ = api.delete(&page.name_any(), &DeleteParams::default()).await;
@@ -142,7 +146,7 @@ async fn load(api: &Api<ConfigMap>, address: &Address) -> Result<Vec<ConfigMap>,
     pages.sort_by_key(|page| page_number(&page.name_any()));
     for (index, page) in pages.iter().enumerate() {
         if page_number(&page.name_any()) != Some(index) {
-            return Err(lost(&address.operation, format!("page {index} is missing")));
+            return Err(lost(&location.operation, format!("page {index} is missing")));
         }
     }
     Ok(pages)
@@ -152,15 +156,15 @@ fn page_number(name: &str) -> Option<usize> {
     name.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
 }
 
-fn read(operation: &str, pages: &[ConfigMap]) -> Result<Vec<Known>, Error> {
-    let mut known: BTreeMap<u64, Known> = BTreeMap::new();
+fn read(operation: &str, pages: &[ConfigMap]) -> Result<Vec<JournalEntry>, Error> {
+    let mut known: BTreeMap<u64, JournalEntry> = BTreeMap::new();
     let lines = pages.iter().filter_map(|p| p.data.as_ref()?.get(KEY)).flat_map(|text| text.lines());
     for line in lines {
         match serde_json::from_str(line).map_err(|e| lost(operation, format!("entry {line:?} cannot be read: {e}")))? {
-            Entry::Intent { id, effect } => {
-                known.insert(id, Known { id: IntentId(id), effect, result: None });
+            Line::Intent { id, effect } => {
+                known.insert(id, JournalEntry { id: IntentId(id), effect, result: None });
             }
-            Entry::Settled { id, result } => {
+            Line::Settled { id, result } => {
                 let intent = known.get_mut(&id);
                 intent.ok_or_else(|| lost(operation, format!("entry {id} has a result but no intent")))?.result =
                     Some(result);
@@ -170,14 +174,14 @@ fn read(operation: &str, pages: &[ConfigMap]) -> Result<Vec<Known>, Error> {
     Ok(known.into_values().collect())
 }
 
-async fn create_page(api: &Api<ConfigMap>, address: &Address, number: usize) -> Result<ConfigMap, Error> {
-    let name = format!("{}-{number}", address.operation);
+async fn create_page(api: &Api<ConfigMap>, location: &JournalLocation, number: usize) -> Result<ConfigMap, Error> {
+    let name = format!("{}-{number}", location.operation);
     let page = ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.clone()),
-            namespace: Some(address.namespace.clone()),
-            labels: Some([(LABEL.to_owned(), plimsoll_api::labels::valid_name(&address.operation))].into()),
-            owner_references: Some(vec![address.owner.clone()]),
+            namespace: Some(location.namespace.clone()),
+            labels: Some([(LABEL.to_owned(), plimsoll_api::labels::valid_name(&location.operation))].into()),
+            owner_references: Some(vec![location.owner.clone()]),
             ..ObjectMeta::default()
         },
         data: Some([(KEY.to_owned(), String::new())].into()),
@@ -188,22 +192,22 @@ async fn create_page(api: &Api<ConfigMap>, address: &Address, number: usize) -> 
 
 struct Writer {
     api: Api<ConfigMap>,
-    address: Address,
+    location: JournalLocation,
     page: ConfigMap,
     pages: usize,
 }
 
 async fn write_loop(mut writer: Writer, mut requests: mpsc::Receiver<Append>) {
-    let mut last_commit = Instant::now().checked_sub(BETWEEN_COMMITS);
+    let mut last_commit = Instant::now().checked_sub(COMMIT_INTERVAL);
     while let Some(first) = requests.recv().await {
         if let Some(last) = last_commit {
-            tokio::time::sleep_until(last + BETWEEN_COMMITS).await;
+            tokio::time::sleep_until(last + COMMIT_INTERVAL).await;
         }
         let mut group = vec![first];
         while let Ok(more) = requests.try_recv() {
             group.push(more);
         }
-        let answer = writer.commit(group.iter().map(|append| &append.entry)).await.map_err(Refusal::from);
+        let answer = writer.commit(group.iter().map(|append| &append.line)).await.map_err(AppendError::from);
         last_commit = Some(Instant::now());
         for append in group {
             let _ = append.done.send(answer.clone());
@@ -212,14 +216,14 @@ async fn write_loop(mut writer: Writer, mut requests: mpsc::Receiver<Append>) {
 }
 
 impl Writer {
-    async fn commit(&mut self, entries: impl Iterator<Item = &Entry>) -> Result<(), Error> {
+    async fn commit(&mut self, entries: impl Iterator<Item = &Line>) -> Result<(), Error> {
         let mut lines = String::new();
         for entry in entries {
-            lines += &serde_json::to_string(entry).map_err(|e| lost(&self.address.operation, e.to_string()))?;
+            lines += &serde_json::to_string(entry).map_err(|e| lost(&self.location.operation, e.to_string()))?;
             lines.push('\n');
         }
         if self.text().len() + lines.len() > PAGE_BYTES && !self.text().is_empty() {
-            self.page = create_page(&self.api, &self.address, self.pages).await?;
+            self.page = create_page(&self.api, &self.location, self.pages).await?;
             self.pages += 1;
         }
         let text = self.text().to_owned() + &lines;
@@ -233,7 +237,7 @@ impl Writer {
         self.page.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str)
     }
 
-    /// Writes a page under the version we know: whoever took over has changed it, and then we must stop.
+    /// Writes a page under the version we know: a successor has changed it, and then this process must stop.
     async fn replace(&self, page: ConfigMap) -> Result<ConfigMap, Error> {
         let name = page.name_any();
         let (began, mut pause) = (Instant::now(), Duration::from_millis(100));
@@ -245,12 +249,12 @@ impl Writer {
             match &error {
                 kube::Error::Api(status) if status.code == 409 => return self.resolve_conflict(&page).await,
                 kube::Error::Api(status) if status.code == 404 => {
-                    return Err(lost(&self.address.operation, format!("ConfigMap {name} was deleted")));
+                    return Err(lost(&self.location.operation, format!("ConfigMap {name} was deleted")));
                 }
                 _ => {}
             }
             let error = Error::api(format!("write ConfigMap {name}"), error);
-            if !error.is_retryable() || began.elapsed() > PATIENCE {
+            if !error.is_retryable() || began.elapsed() > RETRY_LIMIT {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
@@ -265,18 +269,18 @@ impl Writer {
         if found.data == page.data {
             return Ok(found);
         }
-        Err(Error::Fenced(format!("ConfigMap {name} was written by somebody else")))
+        Err(Error::Fenced(format!("ConfigMap {name} was written by another process")))
     }
 }
 
 impl ConfigMapJournal {
-    async fn append(&self, entry: Entry) -> Result<(), Error> {
-        let gone = || lost(&self.operation, "its writer has stopped");
+    async fn append(&self, line: Line) -> Result<(), Error> {
+        let stopped = || lost(&self.operation, "its writer has stopped");
         let (done, answer) = oneshot::channel();
-        self.appends.send(Append { entry, done }).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?.map_err(|refusal| match refusal {
-            Refusal::Fenced(why) => Error::Fenced(why),
-            Refusal::Lost(detail) => lost(&self.operation, detail),
+        self.appends.send(Append { line, done }).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?.map_err(|error| match error {
+            AppendError::Fenced(why) => Error::Fenced(why),
+            AppendError::Lost(detail) => lost(&self.operation, detail),
         })
     }
 }
@@ -286,7 +290,7 @@ impl Journal for ConfigMapJournal {
         Box::pin(async move {
             let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             kill::point("journal.intent.before");
-            self.append(Entry::Intent { id, effect }).await?;
+            self.append(Line::Intent { id, effect }).await?;
             kill::point("journal.intent.after");
             Ok(IntentId(id))
         })
@@ -295,7 +299,7 @@ impl Journal for ConfigMapJournal {
     fn settle(&self, intent: IntentId, result: String) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             kill::point("journal.result.before");
-            self.append(Entry::Settled { id: intent.0, result }).await?;
+            self.append(Line::Settled { id: intent.0, result }).await?;
             kill::point("journal.result.after");
             Ok(())
         })
@@ -310,7 +314,7 @@ mod tests {
         ConfigMap { data: Some([(KEY.to_owned(), text.to_owned())].into()), ..ConfigMap::default() }
     }
 
-    fn line(entry: &Entry) -> String {
+    fn line(entry: &Line) -> String {
         serde_json::to_string(entry).unwrap() + "\n"
     }
 
@@ -320,17 +324,17 @@ mod tests {
 
     #[test]
     fn an_intent_without_a_result_is_known_as_open() {
-        let text = line(&Entry::Intent { id: 3, effect: begin() });
+        let text = line(&Line::Intent { id: 3, effect: begin() });
         assert_eq!(
             read("backup-x", &[page(&text)]).unwrap(),
-            [Known { id: IntentId(3), effect: begin(), result: None }]
+            [JournalEntry { id: IntentId(3), effect: begin(), result: None }]
         );
     }
 
     #[test]
     fn a_result_may_stand_on_a_later_page() {
-        let first = line(&Entry::Intent { id: 0, effect: begin() });
-        let second = line(&Entry::Settled { id: 0, result: "done".into() });
+        let first = line(&Line::Intent { id: 0, effect: begin() });
+        let second = line(&Line::Settled { id: 0, result: "done".into() });
         let known = read("backup-x", &[page(&first), page(&second)]).unwrap();
         assert_eq!(known[0].result.as_deref(), Some("done"));
     }

@@ -1,47 +1,47 @@
-//! Whose turn it is: a pure function of who runs and who waits.
+//! Queue admission: a pure function of what runs and what waits.
 
 use std::collections::BTreeSet;
 
-/// Somebody who runs, or who waits and came earlier.
+/// A subject that runs, or that waits and was created earlier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct QueueEntry {
     pub name: String,
-    /// Has begun, or has been told to.
+    /// Has started, or is about to.
     pub running: bool,
-    /// What nobody else may work on meanwhile.
+    /// The namespaces no other subject may work on meanwhile.
     pub namespaces: BTreeSet<String>,
 }
 
-/// Why somebody has to wait.
+/// Why a subject has to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// For whom.
+    /// The subjects it waits for.
     pub behind: Vec<String>,
-    /// The place among those who wait, from one.
+    /// The position among those that wait, from one.
     pub position: usize,
-    /// They work on the same namespaces; otherwise there are simply too many.
+    /// They work on the same namespaces; otherwise the concurrency limit is reached.
     pub same_namespaces: bool,
 }
 
-/// Whether `mine` may go. `ahead` is everybody who runs, and then everybody who came earlier, in order. At most `limit` run at
-/// the same time, no two of them in the same namespace; who cannot go yet does not hold up those behind it, unless they share
-/// a namespace with it.
-pub fn turn(mine: &Entry, ahead: &[Entry], limit: usize) -> Result<(), Blocked> {
+/// Whether `mine` may start. `ahead` is every subject that runs, then every earlier one, in order. At most `limit` run at the
+/// same time, no two of them in the same namespace. A subject that cannot start yet does not block those behind it, unless they
+/// share a namespace with it.
+pub fn admit(mine: &QueueEntry, ahead: &[QueueEntry], limit: usize) -> Result<(), Blocked> {
     let waiting = ahead.iter().filter(|entry| !entry.running).count();
     let blocked = |behind: Vec<String>, same_namespaces| Blocked { behind, position: waiting + 1, same_namespaces };
-    let in_the_way: Vec<_> =
+    let conflicting: Vec<_> =
         ahead.iter().filter(|entry| overlap(entry, mine)).map(|entry| entry.name.clone()).collect();
-    if !in_the_way.is_empty() {
-        return Err(blocked(in_the_way, true));
+    if !conflicting.is_empty() {
+        return Err(blocked(conflicting, true));
     }
-    let goes = |(place, entry): &(usize, &Entry)| {
-        entry.running || !ahead[..*place].iter().any(|earlier| overlap(earlier, entry))
+    let may_start = |(position, entry): &(usize, &QueueEntry)| {
+        entry.running || !ahead[..*position].iter().any(|earlier| overlap(earlier, entry))
     };
-    let first: Vec<_> = ahead.iter().enumerate().filter(goes).map(|(_, entry)| entry.name.clone()).collect();
+    let first: Vec<_> = ahead.iter().enumerate().filter(may_start).map(|(_, entry)| entry.name.clone()).collect();
     if first.len() < limit { Ok(()) } else { Err(blocked(first, false)) }
 }
 
-fn overlap(one: &Entry, other: &Entry) -> bool {
+fn overlap(one: &QueueEntry, other: &QueueEntry) -> bool {
     !one.namespaces.is_disjoint(&other.namespaces)
 }
 
@@ -49,9 +49,9 @@ fn overlap(one: &Entry, other: &Entry) -> bool {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, running: bool, namespaces: &[&str]) -> Entry {
+    fn entry(name: &str, running: bool, namespaces: &[&str]) -> QueueEntry {
         let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
-        Entry { name: name.to_owned(), running, namespaces }
+        QueueEntry { name: name.to_owned(), running, namespaces }
     }
 
     fn blocked(behind: &[&str], position: usize, same_namespaces: bool) -> Result<(), Blocked> {
@@ -64,7 +64,7 @@ mod tests {
         let (same, other) = (entry("same", true, &["a", "b"]), entry("other", true, &["b"]));
         let (waits_same, waits_other) = (entry("waits-same", false, &["a"]), entry("waits-other", false, &["b"]));
         let cases = [
-            ("nobody is there", vec![], 1, Ok(())),
+            ("nothing is ahead", vec![], 1, Ok(())),
             ("one runs, one may", vec![other.clone()], 1, blocked(&["other"], 1, false)),
             ("one runs, two may", vec![other.clone()], 2, Ok(())),
             ("one runs in the same namespace", vec![same.clone()], 2, blocked(&["same"], 1, true)),
@@ -74,7 +74,7 @@ mod tests {
             ("an earlier one that cannot go yet is passed", vec![other, waits_other], 2, Ok(())),
         ];
         for (name, ahead, limit, expected) in cases {
-            assert_eq!(turn(&mine, &ahead, limit), expected, "{name}");
+            assert_eq!(admit(&mine, &ahead, limit), expected, "{name}");
         }
     }
 }
