@@ -31,7 +31,7 @@ pub fn log_to_stderr(global: &Global, silent: bool) {
     let usual = if silent {
         "off"
     } else {
-        "warn,plimsoll=info,plimsoll_controllers=info,plimsoll_operations=info,plimsoll_plugin=info"
+        "warn,plimsoll=info,plimsoll_agent=info,plimsoll_controllers=info,plimsoll_operations=info,plimsoll_plugin=info,plimsoll_volumes=info"
     };
     let filter = global.log.as_deref().unwrap_or(usual);
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));

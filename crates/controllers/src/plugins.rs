@@ -16,12 +16,10 @@ use plimsoll_plugin::{
 use plimsoll_progress::Task;
 use plimsoll_select::resources::Lookup;
 use plimsoll_store::{Location, Store, StoreError};
+use plimsoll_volumes::csi::{self, MovedSnapshots};
 
-use crate::context::{Context, Settings};
-use crate::csi::{self, Forgetting};
-
-/// The providers that need no plugin.
-const BUILT_IN: [&str; 5] = ["aws", "gcp", "azure", "directory", "local"];
+use crate::context::Context;
+use crate::settings::Settings;
 
 /// Asks every binary in the plugin directory what it offers.
 pub async fn discover(settings: &Settings) -> Catalog {
@@ -42,20 +40,6 @@ pub async fn discover(settings: &Settings) -> Catalog {
         tracing::info!("plugin {}: {} {}", offer.binary.display(), offer.kind, offer.name);
     }
     catalog
-}
-
-/// Opens a location: by way of a plugin if it asks for that, or if its provider is not built in and a plugin's.
-pub fn open_store(place: &Location, plugins: Option<&Catalog>) -> Result<Store, StoreError> {
-    let mut own = place.clone();
-    let asks = place.flag(ASKS_FOR_PLUGIN)?;
-    own.config.remove(ASKS_FOR_PLUGIN);
-    let none = Catalog::default();
-    let catalog = plugins.unwrap_or(&none);
-    let foreign = !BUILT_IN.contains(&place.kind()) && catalog.find(Kind::ObjectStore, &place.provider).is_ok();
-    if asks == Some(true) || foreign {
-        return plimsoll_plugin::open_store(catalog, &own, Arc::new(Tracing));
-    }
-    Store::open(&own)
 }
 
 /// The lines of plugins, as lines of an operation.
@@ -101,7 +85,7 @@ type DeleteActions = Registry<dyn DeleteItemAction>;
 /// snapshots or data that was moved.
 pub async fn delete_actions(
     context: &Arc<Context>,
-    moved: Option<&Forgetting>,
+    moved: Option<&MovedSnapshots>,
     task: &Task,
 ) -> Result<(DeleteActions, PluginActions, Vec<String>), Error> {
     let mut actions = DeleteActions::default();
@@ -113,25 +97,8 @@ pub async fn delete_actions(
     let discovered = Patience::default().run(task, || context.leader.cluster.discover()).await?;
     let selecting = Selecting::for_restore(&RestoreSpec::default(), None, &discovered.resources)?;
     if let Some(moved) = moved {
-        csi::register_deletion(context, moved, &mut actions, selecting.catalog())?;
+        csi::register_deletion(&context.leader, moved, &mut actions, selecting.catalog())?;
     }
     let problems = plugins.register_delete(&mut actions, selecting.catalog()).await;
     Ok((actions, plugins, problems))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_location_that_asks_for_a_plugin_does_not_get_anything_else() {
-        let mut place = Location { provider: "aws".into(), bucket: "b".into(), ..Location::default() };
-        place.config.insert("region".into(), "here".into());
-        assert!(open_store(&place, None).is_ok());
-        place.config.insert(ASKS_FOR_PLUGIN.into(), "false".into());
-        assert!(open_store(&place, None).is_ok(), "a setting of ours is no unknown one");
-        place.config.insert(ASKS_FOR_PLUGIN.into(), "true".into());
-        let refused = open_store(&place, Some(&Catalog::default())).unwrap_err().to_string();
-        assert!(refused.contains("no plugin offers ObjectStore \"velero.io/aws\""), "{refused}");
-    }
 }

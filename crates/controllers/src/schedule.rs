@@ -18,9 +18,9 @@ use plimsoll_operations::{EventType, Lifecycle};
 use serde_json::{Value, json};
 use tracing::info;
 
+use crate::backup::BackupController;
 use crate::context::Context;
 use crate::cron::Cron;
-use crate::subjects::backup::BackupController;
 
 /// Annotation on a backup: the time at which it was due. An interrupted submission is found again by it.
 const DUE: &str = "plimsoll.dev/due";

@@ -15,17 +15,25 @@ use plimsoll_operations::{
     ActiveOperations, EventRecorder, LeaderClient, LiveProgress, OperationRuntime, WRITE_INTERVAL, WriteBudget,
     leader_label, peers,
 };
+use plimsoll_volumes::exposer::{Exposer, run_exposer};
+use plimsoll_volumes::fs_backup::TransferServices;
+use plimsoll_volumes::repositories::{Repositories, run_backup_repository_controller};
+use plimsoll_volumes::snapshotter::SnapshotServices;
+use plimsoll_volumes::storage_location::StorageLocations;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::actionsets::ActionSetController;
-use crate::context::{Context, Settings};
-use crate::repositories::{self, Repositories};
-use crate::subjects::backup::BackupController;
-use crate::subjects::deletion::DeleteBackupRequestController;
-use crate::subjects::restore::RestoreController;
-use crate::sync::{self, Warnings};
-use crate::{actionsets, downloads, exposing, garbage, location, plugins, requests, restore_files, schedule};
+use crate::action_set::ActionSetController;
+use crate::backup::BackupController;
+use crate::context::Context;
+use crate::delete_backup_request::DeleteBackupRequestController;
+use crate::restore::RestoreController;
+use crate::settings::Settings;
+use crate::sync_warnings::SyncWarnings;
+use crate::{
+    backup, backup_storage_location, blueprint, delete_backup_request, download_request, plugins, restore, schedule,
+    server_status_request,
+};
 
 /// The name of the Lease.
 pub const LEASE: &str = "plimsoll";
@@ -46,7 +54,10 @@ impl Server {
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         std::fs::create_dir_all(&self.settings.scratch).map_err(|e| Error::scratch(&self.settings.scratch, e))?;
         let downloads = match &self.settings.downloads {
-            Some(settings) => Some(downloads::listen(settings, self.client.clone(), &self.settings.namespace).await?),
+            Some(settings) => Some(
+                download_request::download_server::listen(settings, self.client.clone(), &self.settings.namespace)
+                    .await?,
+            ),
             None => None,
         };
         let candidate = Candidate {
@@ -93,33 +104,49 @@ impl Server {
             scratch: self.settings.scratch.clone(),
             trees: self.settings.trees.clone(),
         });
+        let plugins = plugins::discover(&self.settings).await;
+        let idle_timeout = self.settings.store_idle;
+        let storage = Arc::new(StorageLocations::new(leader.client.clone(), &namespace, idle_timeout, plugins.clone()));
+        let repositories = Arc::new(Repositories::new(leader.clone(), Arc::clone(&storage)));
+        let exposer =
+            Arc::new(Exposer { leader: leader.clone(), restore_helper: self.settings.restore_helper.clone() });
         let context = Arc::new(Context {
+            transfers: Arc::new(TransferServices {
+                leader: leader.clone(),
+                repositories: Arc::clone(&repositories),
+                mover: self.settings.mover,
+                resource_timeout: self.settings.resource_timeout,
+                agent_heartbeat_timeout: self.settings.agent_silence,
+                agent_trees: self.settings.transfers.clone(),
+            }),
+            snapshots: Arc::new(SnapshotServices { leader: leader.clone(), storage: Arc::clone(&storage) }),
+            storage,
             leader,
             runtime: Arc::clone(&runtime),
             live: LiveProgress::default(),
-            repositories: Repositories::default(),
-            plugins: plugins::discover(&self.settings).await,
-            sync_warnings: Warnings::default(),
+            repositories: Arc::clone(&repositories),
+            plugins,
+            sync_warnings: SyncWarnings::default(),
             download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
             settings: self.settings,
         });
         let controllers = async {
             tokio::join!(
-                location::control(Arc::clone(&context)),
+                backup_storage_location::control(Arc::clone(&context)),
                 run_lifecycle::<BackupController>(Arc::clone(&runtime), Arc::clone(&context)),
                 run_lifecycle::<RestoreController>(Arc::clone(&runtime), Arc::clone(&context)),
                 run_lifecycle::<DeleteBackupRequestController>(Arc::clone(&runtime), Arc::clone(&context)),
                 run_lifecycle::<ActionSetController>(Arc::clone(&runtime), Arc::clone(&context)),
-                actionsets::checks::watch(Arc::clone(&context)),
-                requests::deletion::control(Arc::clone(&context)),
-                restore_files::control(Arc::clone(&context)),
-                garbage::control(Arc::clone(&context)),
-                sync::control(Arc::clone(&context)),
+                blueprint::control(Arc::clone(&context)),
+                delete_backup_request::cleanup::control(Arc::clone(&context)),
+                restore::files::control(Arc::clone(&context)),
+                backup::garbage_collection::control(Arc::clone(&context)),
+                backup_storage_location::sync::control(Arc::clone(&context)),
                 schedule::control(Arc::clone(&context)),
-                repositories::control(Arc::clone(&context)),
-                requests::server_status::control(Arc::clone(&context)),
-                requests::download::control(Arc::clone(&context)),
-                exposing::control(Arc::clone(&context)),
+                run_backup_repository_controller(Arc::clone(&repositories)),
+                server_status_request::control(Arc::clone(&context)),
+                download_request::control(Arc::clone(&context)),
+                run_exposer(exposer),
             )
         };
         tokio::select! {

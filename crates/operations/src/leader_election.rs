@@ -3,7 +3,7 @@
 //! # Guarantees
 //! - At most one process believes it leads, as long as clocks *run* at about the same speed. What they *show* does not matter: a
 //!   candidate waits until it has itself seen the Lease unchanged for its whole term.
-//! - Every term of office has a larger epoch than the one before, whoever held it.
+//! - Every term has a larger epoch than the one before.
 //! - [`Fence::check`] refuses once two thirds of the term have passed without a renewal; at its end [`Leadership::lost`]
 //!   resolves, and the process is expected to exit.
 

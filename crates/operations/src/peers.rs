@@ -6,9 +6,8 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::labels;
-use tracing::{info, warn};
-
 use plimsoll_engine::Error;
+use tracing::{info, warn};
 
 /// How often peers are looked for.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::transfer::{self, AgentSettings};
+use plimsoll_agent::{Agent, AgentSettings};
 use plimsoll_mover::Launch;
 use plimsoll_progress::Trees;
 use plimsoll_serve::{Dashboard, Listening, Settings, Token};
@@ -72,5 +72,5 @@ fn namespace(global: &Global) -> String {
 
 /// Runs an agent with these settings.
 pub async fn serve(client: Client, settings: AgentSettings, stop: CancellationToken) -> anyhow::Result<()> {
-    Box::pin(transfer::Agent::new(client, settings).run(stop)).await.context("the agent ended")
+    Box::pin(Agent::new(client, settings).run(stop)).await.context("the agent ended")
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::{Downloads, Helper, MoverChoice, PluginSettings, Server, Settings, Tools};
+use plimsoll_controllers::{DownloadSettings, PluginSettings, Server, Settings, Tools};
 use plimsoll_progress::Trees;
+use plimsoll_volumes::MoverChoice;
+use plimsoll_volumes::fs_backup::RestoreHelper;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -54,7 +56,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         default_volumes_to_fs_backup: options.volumes.default_volumes_to_fs_backup,
         fs_backup_timeout: options.volumes.fs_backup_timeout,
         agent_silence: options.volumes.agent_silence,
-        restore_helper: Helper {
+        restore_helper: RestoreHelper {
             image: options.volumes.restore_helper_image.clone(),
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],
         },
@@ -68,7 +70,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             environment: options.plugin_env.clone(),
             guard: guard(),
         },
-        downloads: options.download_address.map(|address| Downloads {
+        downloads: options.download_address.map(|address| DownloadSettings {
             address,
             url: options.download_url.clone(),
             tls: options.download_tls_cert.clone().zip(options.download_tls_key.clone()),
@@ -98,7 +100,10 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         fs_backup_timeout: Duration::from_hours(4),
         agent_silence: Duration::from_secs(45),
         // Images are only names there, and programs are this machine's.
-        restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
+        restore_helper: RestoreHelper {
+            image: "plimsoll".into(),
+            command: vec![this_program(), "restore-wait".into()],
+        },
         identity: identity(),
         pod: None,
         service_account: None,
@@ -107,7 +112,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
             guard: guard(),
             ..PluginSettings::default()
         },
-        downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
+        downloads: Some(DownloadSettings { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
         tools: Some(tools("plimsoll".into())),
         trees: Trees::default(),
         transfers: Trees::default(),

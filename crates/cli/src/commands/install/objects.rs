@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use k8s_openapi::ByteString;
 use plimsoll_api::labels::{OURS, PART_OF};
-use plimsoll_controllers::rights::{AGENT, AGENT_NAMESPACE, Right, SERVER, SERVER_NAMESPACE};
+use plimsoll_controllers::rbac::{AGENT, AGENT_NAMESPACE, Rule, SERVER, SERVER_NAMESPACE};
 use plimsoll_operations::leader_label::LEADER_LABEL;
 use serde_json::{Value, json};
 
@@ -117,12 +117,12 @@ fn roles(namespace: &str, agents: bool) -> Vec<Value> {
 
 /// A role for the cluster and one for the namespace, bound to the account of the same name. Cluster-wide names carry the
 /// namespace: two installations do not share them.
-fn role_pair(namespace: &str, name: &str, cluster: &[Right], own: &[Right]) -> Vec<Value> {
+fn role_pair(namespace: &str, name: &str, cluster: &[Rule], own: &[Rule]) -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let version = format!("{GROUP}/v1");
     let wide = format!("{name}-{namespace}");
-    let rule = |right: &Right| json!({ "apiGroups": right.groups, "resources": right.resources, "verbs": right.verbs });
-    let rules = |rights: &[Right]| rights.iter().map(rule).collect::<Vec<_>>();
+    let rule = |right: &Rule| json!({ "apiGroups": right.groups, "resources": right.resources, "verbs": right.verbs });
+    let rules = |rights: &[Rule]| rights.iter().map(rule).collect::<Vec<_>>();
     let subject = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
     let refers = |kind: &str, name: &str| json!({ "apiGroup": GROUP, "kind": kind, "name": name });
     let with = |mut object: Value, fields: Value| {
