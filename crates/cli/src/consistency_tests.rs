@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_observe::{Kind, Overview, ClusterState};
+use plimsoll_observe::{ClusterState, Kind, Overview};
 use plimsoll_progress::view::{left_text, rows, rows_within};
 use plimsoll_progress::{Operation, Speed, Task, Total, Trees, Unit, VirtualClock};
 use plimsoll_progress_stream::AccessToken;
@@ -75,7 +75,7 @@ fn one_tree_has_one_rate_and_one_time_left_wherever_it_is_shown() {
     assert_eq!((rows(&tree)[0].rate.clone(), rows(&tree)[0].left.clone()), words);
 
     // The custom resource, and what reads it.
-    let summary = serde_json::to_value(plimsoll_controllers::project::summary(&tree, Timestamp::UNIX_EPOCH)).unwrap();
+    let summary = serde_json::to_value(plimsoll_operations::projection::summary(&tree, Timestamp::UNIX_EPOCH)).unwrap();
     assert_eq!((numbers(&summary), &summary["unit"]), (wanted, &json!("bytes")));
     let mut written = object();
     written["status"]["plimsoll"] = summary;

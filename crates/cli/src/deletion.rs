@@ -107,7 +107,7 @@ async fn request(
     let mut request = Request { faults: list.into_iter().flat_map(faults).collect(), doing: None };
     for name in names {
         // An unchanged Velero has no such kind, and the user may not be allowed to read it.
-        let operation = operations.get_opt(&plimsoll_controllers::operation_name("delete", &name)).await;
+        let operation = operations.get_opt(&plimsoll_operations::operation_name("delete", &name)).await;
         request.doing = request.doing.or_else(|| doing(operation.ok()??));
     }
     Ok(request)

@@ -26,8 +26,8 @@ pub fn text(text: &str) {
 
 /// What is logged if nobody says otherwise. The client library logs every answer with an error before it returns it, without saying
 /// what was asked; whoever asked says that.
-const USUAL_LOG: &str =
-    "warn,plimsoll=info,plimsoll_controllers=info,plimsoll_plugin=info,kube_client::client::builder=off";
+const USUAL_LOG: &str = "warn,plimsoll=info,plimsoll_agent=info,plimsoll_controllers=info,plimsoll_operations=info,plimsoll_plugin=info,\
+     plimsoll_volumes=info,kube_client::client::builder=off";
 
 /// Sends the log to standard error, so that standard output stays for results.
 ///

@@ -141,7 +141,7 @@ pub fn is_missing(error: &kube::Error) -> bool {
 
 /// The name of the Operation of a subject.
 pub fn operation_name(reference: &Reference) -> String {
-    plimsoll_controllers::operation_name(reference.kind.verb(), &reference.name)
+    plimsoll_operations::operation_name(reference.kind.verb(), &reference.name)
 }
 
 async fn operation_of(client: &Client, namespace: &str, subject: &Subject) -> anyhow::Result<Option<Operation>> {

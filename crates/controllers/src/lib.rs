@@ -1,63 +1,35 @@
-//! One module for each custom resource: observe, decide, act.
+//! The controllers: one module for each custom resource, named after it, and the server that runs them.
 //!
 //! ```text
-//!  watch ──▶ observe ──▶ decide (pure) ──▶ act: start, queue, refuse, stop, tidy
-//!                                           │
-//!                        subject: engine run ── tree ──▶ report: CR status, Operation   (at most one write a second)
-//!                                           └── effects ─▶ journal, behind the leader's fence
+//!  watch ──▶ observe ──▶ decide (pure) ──▶ act: a call into the engine, `operations` or `volumes`
 //! ```
 //!
-//! Only the leader runs controllers. Work survives it: a leader that dies in the middle leaves subject, Operation and journal
-//! behind, and the next one goes on from there. Nothing here prints, and nothing here decides which objects are selected.
+//! Only the leader runs controllers. Nothing here prints, and nothing here decides which objects are selected.
 
-mod actionsets;
+mod action_set;
+mod backup;
+mod backup_storage_location;
+mod blueprint;
+mod completion;
 mod context;
-mod control;
 mod crds;
 pub mod cron;
-mod csi;
-mod decide;
-mod downloads;
-mod events;
-mod exposing;
-mod floor;
-mod garbage;
-mod history;
-pub mod journal;
-pub mod leader;
-mod leader_pod;
-mod links;
-pub mod live;
-mod location;
-mod operation;
-mod peers;
+mod delete_backup_request;
+mod download_request;
+mod item_operations;
 mod plugins;
-mod policy;
-pub mod project;
-mod queue;
-mod report;
-pub mod repositories;
-mod requests;
-mod restore_files;
-pub mod rights;
+pub mod rbac;
+mod resource_policy;
+mod restore;
 mod schedule;
 mod server;
-mod snapshots;
-mod subject;
-mod subjects;
-mod sync;
-pub mod transfer;
-mod volumes;
-mod watch_backoff;
-mod writes;
+mod server_status_request;
+mod settings;
+mod sync_warnings;
 
-pub use actionsets::FINALIZER as ACTION_SET_FINALIZER;
-pub use context::{PluginSettings, Settings};
+pub use action_set::FINALIZER as ACTION_SET_FINALIZER;
 pub use crds::install_crds;
-pub use downloads::Downloads;
-pub use leader_pod::LEADER as LEADER_LABEL;
-pub use operation::operation_name;
 pub use plimsoll_blueprint::functions::ToolsImage;
 pub use plimsoll_engine::Error;
 pub use server::{LEASE, Server};
-pub use volumes::{Helper, Method, MoverChoice, PlannedVolume, Wishes, plan as plan_volumes};
+pub use settings::{DownloadSettings, PluginSettings, Settings};

@@ -13,14 +13,14 @@ use plimsoll_api::labels;
 use plimsoll_api::validate;
 use plimsoll_api::velero::v1::{Backup, BackupPhase, Schedule, SchedulePhase};
 use plimsoll_engine::{Error, kill};
+use plimsoll_operations::controller::{duration_until, run_controller};
+use plimsoll_operations::{EventType, Lifecycle};
 use serde_json::{Value, json};
 use tracing::info;
 
+use crate::backup::BackupController;
 use crate::context::Context;
-use crate::control::{self, api, until};
 use crate::cron::Cron;
-use crate::events::Gravity;
-use crate::subject::Kind;
 
 /// Annotation on a backup: the time at which it was due. An interrupted submission is found again by it.
 const DUE: &str = "plimsoll.dev/due";
@@ -33,7 +33,7 @@ const LOOK_SOON: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
-    control::control::<Schedule, _, _>(context, reconcile).await;
+    run_controller::<Schedule, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
 }
 
 /// What is known when a schedule is looked at.
@@ -97,7 +97,7 @@ async fn reconcile(schedule: Arc<Schedule>, context: Arc<Context>) -> Result<Act
         Decision::Wait(Some(next)) => Ok(Action::requeue(pause(next, now))),
         Decision::Hold(busy) => {
             let message = format!("a backup is due, and {busy} has not ended");
-            context.events.say(&schedule.object_ref(&()), Gravity::Normal, "BackupHeld", &message).await;
+            context.leader.events.record(&schedule.object_ref(&()), EventType::Normal, "BackupHeld", &message).await;
             Ok(Action::requeue(LOOK_SOON))
         }
         Decision::Submit(due) => {
@@ -108,7 +108,7 @@ async fn reconcile(schedule: Arc<Schedule>, context: Arc<Context>) -> Result<Act
 }
 
 fn pause(next: Timestamp, now: Timestamp) -> Duration {
-    (until(next, now) + Duration::from_millis(50)).min(LOOK_AGAIN)
+    (duration_until(next, now) + Duration::from_millis(50)).min(LOOK_AGAIN)
 }
 
 fn observe(schedule: &Schedule, faults: Vec<String>, backups: &[Backup], context: &Context) -> Observed {
@@ -144,7 +144,7 @@ fn examine(schedule: &Schedule) -> (Vec<String>, Option<Cron>) {
     let mut faults = validate::check(&raw).err().map(|invalid| invalid.lines()).unwrap_or_default();
     let backup = json!({ "apiVersion": "velero.io/v1", "kind": "Backup", "metadata": { "name": schedule.name_any() },
         "spec": raw.pointer("/spec/template").cloned().unwrap_or_else(|| json!({})) });
-    for fault in Backup::faults(&backup) {
+    for fault in BackupController::validate(&backup) {
         let fault = fault.replacen("spec.", "spec.template.", 1);
         if !faults.contains(&fault) {
             faults.push(fault);
@@ -167,7 +167,7 @@ fn examine(schedule: &Schedule) -> (Vec<String>, Option<Cron>) {
 async fn backups_of(schedule: &Schedule, context: &Context) -> Result<Vec<Backup>, Error> {
     let name = schedule.name_any();
     let selector = format!("{}={}", labels::SCHEDULE_NAME, labels::valid_name(&name));
-    let found = api::<Backup>(context).list(&ListParams::default().labels(&selector)).await;
+    let found = context.leader.api::<Backup>().list(&ListParams::default().labels(&selector)).await;
     found.map(|list| list.items).map_err(|e| Error::api(format!("list backups of schedule {name}"), e))
 }
 
@@ -182,15 +182,15 @@ async fn write_phase(schedule: &Schedule, faults: &[String], context: &Context) 
     patch(schedule, json!({ "status": { "phase": phase.as_str(), "validationErrors": errors } }), context).await?;
     if !faults.is_empty() {
         let about = schedule.object_ref(&());
-        context.events.say(&about, Gravity::Warning, "FailedValidation", &faults.join("; ")).await;
+        context.leader.events.record(&about, EventType::Warning, "FailedValidation", &faults.join("; ")).await;
     }
     Ok(())
 }
 
 async fn patch(schedule: &Schedule, patch: Value, context: &Context) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let name = schedule.name_any();
-    match api::<Schedule>(context).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+    match context.leader.api::<Schedule>().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error::api(format!("write schedule {name}"), error)),
@@ -210,7 +210,7 @@ async fn submit(
     backups: &[Backup],
     context: &Context,
 ) -> Result<(), Error> {
-    context.fence.check()?;
+    context.leader.fence.check()?;
     let mark = due.to_string();
     let made = backups.iter().find(|backup| backup.annotations().get(DUE) == Some(&mark));
     let (name, time) = match made {
@@ -221,7 +221,7 @@ async fn submit(
     patch(schedule, json!({ "status": { "lastBackup": format!("{time:.0}") } }), context).await?;
     kill::point("schedule.status.after");
     let message = format!("backup {name} is created");
-    context.events.say(&schedule.object_ref(&()), Gravity::Normal, "BackupCreated", &message).await;
+    context.leader.events.record(&schedule.object_ref(&()), EventType::Normal, "BackupCreated", &message).await;
     Ok(())
 }
 
@@ -230,7 +230,7 @@ async fn create(schedule: &Schedule, due: Timestamp, now: Timestamp, context: &C
     let name = backup.name_any();
     info!("schedule {} is due: creating backup {name}", schedule.name_any());
     kill::point("schedule.create.before");
-    let answer = api::<Backup>(context).create(&PostParams::default(), &backup).await;
+    let answer = context.leader.api::<Backup>().create(&PostParams::default(), &backup).await;
     kill::point("schedule.create.after");
     match answer {
         Ok(_) => Ok(name),

@@ -4,25 +4,34 @@ use std::sync::Arc;
 
 use kube::api::ListParams;
 use kube::{Api, Client};
-use plimsoll_api::kanister::v1alpha1::ActionSet;
 use plimsoll_api::labels;
 use plimsoll_api::plimsoll::v1alpha1::Operation;
-use plimsoll_api::velero::v1::{Backup, DeleteBackupRequest, Restore};
 use plimsoll_engine::Error;
 use plimsoll_engine::cluster::Cluster;
+use plimsoll_operations::leader_election::{self, Candidate};
+use plimsoll_operations::lifecycle::run_lifecycle;
+use plimsoll_operations::{
+    ActiveOperations, EventRecorder, LeaderClient, LiveProgress, OperationRuntime, WRITE_INTERVAL, WriteBudget,
+    leader_label, peers,
+};
+use plimsoll_volumes::exposer::{Exposer, run_exposer};
+use plimsoll_volumes::fs_backup::TransferServices;
+use plimsoll_volumes::repositories::{Repositories, run_backup_repository_controller};
+use plimsoll_volumes::snapshotter::SnapshotServices;
+use plimsoll_volumes::storage_location::StorageLocations;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::context::{Context, Runs, Settings};
-use crate::events::Events;
-use crate::leader::{self, Candidate};
-use crate::live::LiveOperations;
-use crate::repositories::{self, Repositories};
-use crate::sync::{self, Warnings};
-use crate::writes::Writes;
+use crate::action_set::ActionSetController;
+use crate::backup::BackupController;
+use crate::context::Context;
+use crate::delete_backup_request::DeleteBackupRequestController;
+use crate::restore::RestoreController;
+use crate::settings::Settings;
+use crate::sync_warnings::SyncWarnings;
 use crate::{
-    actionsets, downloads, exposing, garbage, leader_pod, location, peers, plugins, report, requests, restore_files,
-    schedule, subject,
+    backup, backup_storage_location, blueprint, delete_backup_request, download_request, plugins, restore, schedule,
+    server_status_request,
 };
 
 /// The name of the Lease.
@@ -40,11 +49,14 @@ impl Server {
         Self { client, settings }
     }
 
-    /// Runs until `stop`, which hands the Lease back, or until somebody else leads, which is an error: the process should end.
+    /// Runs until `stop`, which hands the Lease back, or until another process leads, which is an error: the process should exit.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         std::fs::create_dir_all(&self.settings.scratch).map_err(|e| Error::scratch(&self.settings.scratch, e))?;
         let downloads = match &self.settings.downloads {
-            Some(settings) => Some(downloads::listen(settings, self.client.clone(), &self.settings.namespace).await?),
+            Some(settings) => Some(
+                download_request::download_server::listen(settings, self.client.clone(), &self.settings.namespace)
+                    .await?,
+            ),
             None => None,
         };
         let candidate = Candidate {
@@ -52,7 +64,7 @@ impl Server {
             lease: LEASE.to_owned(),
             identity: self.settings.identity.clone(),
             term: self.settings.lease_term,
-            notes: [(
+            annotations: [(
                 labels::DEFAULT_VOLUMES_TO_FS_BACKUP.to_owned(),
                 self.settings.default_volumes_to_fs_backup.to_string(),
             )]
@@ -60,62 +72,89 @@ impl Server {
         };
         let namespace = self.settings.namespace.clone();
         if let Some(pod) = &self.settings.pod
-            && let Err(error) = leader_pod::unmark(&self.client, &namespace, pod).await
+            && let Err(error) = leader_label::remove_label(&self.client, &namespace, pod).await
         {
-            warn!("taking the leader's mark off pod {pod}: {error}");
+            warn!("failed to remove the leader label from pod {pod}: {error}");
         }
         let campaign = async {
-            peers::gone(&self.client, &namespace, peers::Side::Server).await?;
-            leader::campaign(self.client.clone(), candidate, async || self.largest_epoch().await).await
+            peers::wait_until_absent(&self.client, &namespace, peers::Component::Server).await?;
+            leader_election::campaign(self.client.clone(), candidate, async || self.largest_epoch().await).await
         };
         let leadership = tokio::select! {
             won = campaign => won?,
             () = stop.cancelled() => return Ok(()),
         };
         if let Some(pod) = self.settings.pod.clone() {
-            tokio::spawn(leader_pod::mark(self.client.clone(), namespace.clone(), pod));
+            tokio::spawn(leader_label::set_label(self.client.clone(), namespace.clone(), pod));
         }
-        let context = Arc::new(Context {
-            events: Events::new(self.client.clone(), &self.settings.namespace, &self.settings.identity),
-            live: LiveOperations::default(),
-            writes: Writes::start(|| report::DISTANCE),
-            repositories: Repositories::default(),
-            plugins: plugins::discover(&self.settings).await,
-            sync_warnings: Warnings::default(),
-            download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
+        let leader = LeaderClient {
             cluster: Cluster::new(self.client.clone()),
-            client: self.client,
-            settings: self.settings,
-            epoch: leadership.epoch,
+            namespace: namespace.clone(),
             fence: Arc::clone(&leadership.fence),
-            runs: Runs::default(),
+            epoch: leadership.epoch,
+            identity: self.settings.identity.clone(),
+            events: EventRecorder::new(self.client.clone(), &namespace, &self.settings.identity),
+            client: self.client,
+        };
+        let runtime = Arc::new(OperationRuntime {
+            leader: leader.clone(),
+            active: ActiveOperations::default(),
+            write_budget: WriteBudget::start(|| WRITE_INTERVAL),
+            scratch: self.settings.scratch.clone(),
+            trees: self.settings.trees.clone(),
+        });
+        let plugins = plugins::discover(&self.settings).await;
+        let idle_timeout = self.settings.store_idle;
+        let storage = Arc::new(StorageLocations::new(leader.client.clone(), &namespace, idle_timeout, plugins.clone()));
+        let repositories = Arc::new(Repositories::new(leader.clone(), Arc::clone(&storage)));
+        let exposer =
+            Arc::new(Exposer { leader: leader.clone(), restore_helper: self.settings.restore_helper.clone() });
+        let context = Arc::new(Context {
+            transfers: Arc::new(TransferServices {
+                leader: leader.clone(),
+                repositories: Arc::clone(&repositories),
+                mover: self.settings.mover,
+                resource_timeout: self.settings.resource_timeout,
+                agent_heartbeat_timeout: self.settings.agent_heartbeat_timeout,
+                agent_trees: self.settings.transfers.clone(),
+            }),
+            snapshots: Arc::new(SnapshotServices { leader: leader.clone(), storage: Arc::clone(&storage) }),
+            storage,
+            leader,
+            runtime: Arc::clone(&runtime),
+            live: LiveProgress::default(),
+            repositories: Arc::clone(&repositories),
+            plugins,
+            sync_warnings: SyncWarnings::default(),
+            download_base: downloads.as_ref().and_then(|listening| listening.base.clone()),
+            settings: self.settings,
         });
         let controllers = async {
             tokio::join!(
-                location::control(Arc::clone(&context)),
-                subject::control::<Backup>(Arc::clone(&context)),
-                subject::control::<Restore>(Arc::clone(&context)),
-                subject::control::<DeleteBackupRequest>(Arc::clone(&context)),
-                subject::control::<ActionSet>(Arc::clone(&context)),
-                actionsets::checks::watch(Arc::clone(&context)),
-                requests::deletion::control(Arc::clone(&context)),
-                restore_files::control(Arc::clone(&context)),
-                garbage::control(Arc::clone(&context)),
-                sync::control(Arc::clone(&context)),
+                backup_storage_location::control(Arc::clone(&context)),
+                run_lifecycle::<BackupController>(Arc::clone(&runtime), Arc::clone(&context)),
+                run_lifecycle::<RestoreController>(Arc::clone(&runtime), Arc::clone(&context)),
+                run_lifecycle::<DeleteBackupRequestController>(Arc::clone(&runtime), Arc::clone(&context)),
+                run_lifecycle::<ActionSetController>(Arc::clone(&runtime), Arc::clone(&context)),
+                blueprint::control(Arc::clone(&context)),
+                delete_backup_request::cleanup::control(Arc::clone(&context)),
+                restore::files::control(Arc::clone(&context)),
+                backup::garbage_collection::control(Arc::clone(&context)),
+                backup_storage_location::sync::control(Arc::clone(&context)),
                 schedule::control(Arc::clone(&context)),
-                repositories::control(Arc::clone(&context)),
-                requests::server_status::control(Arc::clone(&context)),
-                requests::download::control(Arc::clone(&context)),
-                exposing::control(Arc::clone(&context)),
+                run_backup_repository_controller(Arc::clone(&repositories)),
+                server_status_request::control(Arc::clone(&context)),
+                download_request::control(Arc::clone(&context)),
+                run_exposer(exposer),
             )
         };
         tokio::select! {
             _ = controllers => Ok(()),
-            peer = peers::came(&context.client, &namespace, peers::Side::Server) => {
+            peer = peers::wait_for_peer(&context.leader.client, &namespace, peers::Component::Server) => {
                 leadership.resign().await;
                 Err(Error::Fenced(format!("{peer} serves namespace {namespace} now")))
             }
-            () = leadership.lost() => Err(Error::Fenced("the Lease is lost".into())),
+            () = leadership.lost() => Err(Error::Fenced("lost the Lease".into())),
             () = stop.cancelled() => {
                 info!("stopping");
                 leadership.resign().await;

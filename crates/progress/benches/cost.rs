@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use plimsoll_progress::{Clock, Encoder, Limits, Meter, Operation, Task, Total, Unit, cut, view};
+use plimsoll_progress::{Clock, Encoder, Limits, Meter, Operation, Task, Total, Unit, truncate, view};
 
 const ADDS: u32 = 20_000_000;
 const TASKS: usize = 10_000;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_controllers::MoverChoice;
+use plimsoll_volumes::MoverChoice;
 
 /// How the server backs up and restores volumes.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use kube::Client;
-use plimsoll_controllers::transfer::{self, AgentSettings};
+use plimsoll_agent::AgentSettings;
 use plimsoll_mover::MoverCommand;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::AgentServer;
@@ -61,5 +61,5 @@ fn namespace(global: &Global) -> String {
 
 /// Runs an agent with these settings.
 pub async fn serve(client: Client, settings: AgentSettings, stop: CancellationToken) -> anyhow::Result<()> {
-    Box::pin(transfer::Agent::new(client, settings).run(stop)).await.context("the agent ended")
+    Box::pin(plimsoll_agent::Agent::new(client, settings).run(stop)).await.context("the agent ended")
 }

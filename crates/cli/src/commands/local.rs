@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use plimsoll_agent::AgentSettings;
 use plimsoll_api::velero::v1::{BackupStorageLocation, BackupStorageLocationSpec, ObjectStorageLocation};
-use plimsoll_controllers::transfer::AgentSettings;
 use plimsoll_mover::MoverCommand;
 use tokio_util::sync::CancellationToken;
 

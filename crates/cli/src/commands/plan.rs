@@ -8,12 +8,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, TypedLocalObjectReference};
 use kube::{Api, Client};
 use plimsoll_api::labels::DEFAULT_VOLUMES_TO_FS_BACKUP;
 use plimsoll_api::velero::v1::BackupSpec;
-use plimsoll_controllers::{Error, LEASE, Method, PlannedVolume, Wishes, plan_volumes};
+use plimsoll_controllers::{Error, LEASE};
 use plimsoll_engine::backup::{self, BackupPlan, PlannedResource};
 use plimsoll_engine::cluster::Cluster;
 use plimsoll_engine::selection::Selecting;
 use plimsoll_progress::{Clock, Operation};
 use plimsoll_select::resource_policies::ResourcePolicies;
+use plimsoll_volumes::fs_backup::{FsBackupPolicy, Method, PlannedVolume, plan as plan_volumes};
 
 use crate::args::Global;
 use crate::args::options::ObjectFormat;
@@ -33,8 +34,8 @@ pub async fn backup(global: &Global, spec: &BackupSpec, format: Option<ObjectFor
     let work = async {
         let (mut plan, selecting) = backup::plan(&cluster, select, &root).await?;
         plan.warnings.extend(unknown);
-        let wishes = Wishes::of(spec, policies.clone(), &selecting, all_volumes);
-        match plan_volumes(&cluster, &plan, &selecting, &wishes, &root).await {
+        let policy = FsBackupPolicy::of(spec, policies.clone(), &selecting, all_volumes);
+        match plan_volumes(&cluster, &plan, &selecting, &policy, &root).await {
             Ok(volumes) => Ok::<_, Error>((plan, volumes)),
             Err(error) if error.code() == Some(403) => {
                 plan.warnings.push(format!("cannot plan the volumes: {error}"));

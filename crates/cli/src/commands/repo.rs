@@ -7,8 +7,8 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use plimsoll_api::client_error::error_text;
 use plimsoll_api::velero::v1::BackupRepository;
-use plimsoll_controllers::repositories::{ANSWER, Answer, Asked, LockReport, REQUEST, Request, SnapshotReport};
 use plimsoll_progress::{Clock, Operation, view};
+use plimsoll_volumes::repositories::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
 use serde_json::{Value, json};
 
 use super::delete::ask;
@@ -77,7 +77,7 @@ impl RepositoryClient<'_> {
                 .is_some_and(|phase| phase.as_str() == "Ready");
             // One that does not open cannot be looked into: what is known is in its status.
             let answer =
-                if ready { Some(self.ask(&repository, Asked::Describe, &options.answer).await?) } else { None };
+                if ready { Some(self.ask(&repository, RequestKind::Describe, &options.answer).await?) } else { None };
             all.push((repository, answer));
         }
         if let Some(format) = options.output {
@@ -100,7 +100,8 @@ impl RepositoryClient<'_> {
         let mut outcome = Outcome::Success;
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let found = self.ask(&repository, Asked::Orphans { older_than, delete: false }, &options.answer).await;
+            let found =
+                self.ask(&repository, RequestKind::Orphans { older_than, delete: false }, &options.answer).await;
             let found = match found {
                 Ok(found) => found,
                 // The others are listed all the same.
@@ -120,7 +121,7 @@ impl RepositoryClient<'_> {
                 if !options.confirm && !ask(&question)? {
                     continue;
                 }
-                let asked = Asked::Orphans { older_than, delete: true };
+                let asked = RequestKind::Orphans { older_than, delete: true };
                 let gone = self.ask(&repository, asked, &options.answer).await?;
                 output::line(format!("{name}: {} orphans deleted", gone.orphan_count));
             }
@@ -131,7 +132,7 @@ impl RepositoryClient<'_> {
     async fn unlock(&self, options: &RepoUnlock) -> anyhow::Result<Outcome> {
         for repository in self.chosen(&options.names).await? {
             let name = repository.name_any();
-            let answer = self.ask(&repository, Asked::Unlock, &options.answer).await?;
+            let answer = self.ask(&repository, RequestKind::Unlock, &options.answer).await?;
             let removed = answer.locks.iter().filter(|lock| lock.removed).count();
             output::line(format!("{name}: {} locks, {removed} removed", answer.locks.len()));
             for line in lock_table(&answer) {
@@ -142,7 +143,12 @@ impl RepositoryClient<'_> {
     }
 
     /// Asks the server, and waits for its answer.
-    async fn ask(&self, repository: &BackupRepository, asked: Asked, limit: &AnswerTimeout) -> anyhow::Result<Answer> {
+    async fn ask(
+        &self,
+        repository: &BackupRepository,
+        asked: RequestKind,
+        limit: &AnswerTimeout,
+    ) -> anyhow::Result<Answer> {
         let name = repository.name_any();
         let request = Request { id: uuid::Uuid::new_v4().to_string(), asked };
         let text = serde_json::to_string(&request)?;

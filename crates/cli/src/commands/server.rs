@@ -8,9 +8,11 @@ use std::time::Duration;
 use anyhow::Context;
 use kube::Client;
 use plimsoll_api::labels;
-use plimsoll_controllers::{Downloads, Helper, MoverChoice, PluginSettings, Server, Settings, Tools};
+use plimsoll_controllers::{DownloadSettings, PluginSettings, Server, Settings, ToolsImage};
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AgentDiscovery, follow_agents};
+use plimsoll_volumes::MoverChoice;
+use plimsoll_volumes::fs_backup::RestoreHelper;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -61,8 +63,8 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
         mover: options.volumes.uploader_type,
         default_volumes_to_fs_backup: options.volumes.default_volumes_to_fs_backup,
         fs_backup_timeout: options.volumes.fs_backup_timeout,
-        agent_silence: options.volumes.agent_heartbeat_timeout,
-        restore_helper: Helper {
+        agent_heartbeat_timeout: options.volumes.agent_heartbeat_timeout,
+        restore_helper: RestoreHelper {
             image: options.volumes.restore_helper_image.clone(),
             command: vec![options.volumes.restore_helper_program.clone(), "restore-wait".into()],
         },
@@ -76,7 +78,7 @@ pub fn settings(global: &Global, options: &args::Server) -> Settings {
             environment: options.plugin_env.clone(),
             guard: guard(),
         },
-        downloads: options.download_address.map(|address| Downloads {
+        downloads: options.download_address.map(|address| DownloadSettings {
             address,
             url: options.download_url.clone(),
             tls: options.download_tls_cert.clone().zip(options.download_tls_key.clone()),
@@ -104,9 +106,12 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
         mover: MoverChoice::Auto,
         default_volumes_to_fs_backup: false,
         fs_backup_timeout: Duration::from_hours(4),
-        agent_silence: Duration::from_secs(45),
+        agent_heartbeat_timeout: Duration::from_secs(45),
         // Images are only names there, and programs are this machine's.
-        restore_helper: Helper { image: "plimsoll".into(), command: vec![this_program(), "restore-wait".into()] },
+        restore_helper: RestoreHelper {
+            image: "plimsoll".into(),
+            command: vec![this_program(), "restore-wait".into()],
+        },
         identity: identity(),
         pod: None,
         service_account: None,
@@ -115,7 +120,7 @@ pub fn local_settings(global: &Global, scratch: PathBuf) -> Settings {
             guard: guard(),
             ..PluginSettings::default()
         },
-        downloads: Some(Downloads { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
+        downloads: Some(DownloadSettings { address: (Ipv4Addr::LOCALHOST, 0).into(), url: None, tls: None }),
         tools: Some(tools("plimsoll".into())),
         trees: Trees::default(),
         transfers: Trees::default(),
@@ -132,9 +137,9 @@ fn this_program() -> String {
 }
 
 /// This very program, in an image that has it at the same place.
-fn tools(image: String) -> Tools {
+fn tools(image: String) -> ToolsImage {
     let program = std::env::current_exe().unwrap_or_else(|_| "/plimsoll".into());
-    Tools { image, program: program.display().to_string() }
+    ToolsImage { image, program: program.display().to_string() }
 }
 
 /// Starts a program so that it dies with this process.

@@ -246,7 +246,7 @@ pub async fn ask_bare(home: &Home<'_>, name: &str, action: &str, container: &str
 /// The agent of the one node, which has said that it lives.
 pub async fn agent_at_work(home: &Home<'_>) -> tokio::process::Child {
     let agent = crate::pod_volumes::agent(home, &[], &[]);
-    let lease = plimsoll_controllers::transfer::lease_name("local");
+    let lease = plimsoll_volumes::transfer::agent_lease::lease_name("local");
     let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
         kube::Api::namespaced(home.bed.client.clone(), &home.namespace);
     eventually("the agent is at work", async || leases.get_opt(&lease).await.unwrap().is_some()).await;

@@ -330,7 +330,7 @@ async fn uploads_wait_for_their_snapshots_side_by_side_and_what_a_driver_refuses
     }
     let broken = json!({ "error": { "message": "rpc error: code = InvalidArgument desc = broken" } });
     write_status(&bed, "VolumeSnapshot", Some(&one), &first, broken).await;
-    upload_says(&home, &one, "Failed", "VolumeNotMade: snapshot").await;
+    upload_says(&home, &one, "Failed", "VolumeProvisioningFailed: snapshot").await;
 
     write_status(&bed, "VolumeSnapshot", Some(&two), &second, json!({ "readyToUse": true })).await;
     let upload = upload_says(&home, &two, "Accepted", "to get a volume").await;

@@ -41,10 +41,10 @@ pub enum CronError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A word with an `@` that nobody knows.
+    /// An unknown word with an `@`.
     #[error("{0:?} is not one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually, @every <duration>")]
     Word(String),
-    /// A time zone that nobody knows.
+    /// An unknown time zone.
     #[error("there is no time zone {0:?}")]
     Zone(String),
 }
@@ -55,7 +55,7 @@ impl CronError {
         "InvalidSchedule"
     }
 
-    /// Never: somebody has to change the expression.
+    /// Never: the expression has to be changed.
     pub fn is_retryable(&self) -> bool {
         false
     }

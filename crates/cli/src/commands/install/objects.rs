@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use k8s_openapi::ByteString;
-use plimsoll_api::labels::{OURS, PART_OF};
-use plimsoll_controllers::LEADER_LABEL;
-use plimsoll_controllers::rights::{AGENT, AGENT_NAMESPACE, Right, SERVER, SERVER_NAMESPACE};
+use plimsoll_api::labels::{PART_OF, PART_OF_PLIMSOLL};
+use plimsoll_controllers::rbac::{AGENT, AGENT_NAMESPACE, Rule, SERVER, SERVER_NAMESPACE};
+use plimsoll_operations::leader_label::LEADER_LABEL;
 use serde_json::{Value, json};
 
 use crate::args::install::{Install, LocationVolume, Uploader};
@@ -75,8 +75,7 @@ pub fn removable(namespace: &str) -> Vec<Value> {
 
 /// An object with a name and our labels.
 pub fn object(version: &str, kind: &str, name: &str, namespace: Option<&str>) -> Value {
-    let mut object =
-        json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "labels": { PART_OF: OURS } } });
+    let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "labels": { PART_OF: PART_OF_PLIMSOLL } } });
     if let Some(namespace) = namespace {
         object["metadata"]["namespace"] = json!(namespace);
     }
@@ -117,12 +116,12 @@ fn roles(namespace: &str, agents: bool) -> Vec<Value> {
 
 /// A role for the cluster and one for the namespace, bound to the account of the same name. Cluster-wide names carry the
 /// namespace: two installations do not share them.
-fn role_pair(namespace: &str, name: &str, cluster: &[Right], own: &[Right]) -> Vec<Value> {
+fn role_pair(namespace: &str, name: &str, cluster: &[Rule], own: &[Rule]) -> Vec<Value> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let version = format!("{GROUP}/v1");
     let wide = format!("{name}-{namespace}");
-    let rule = |right: &Right| json!({ "apiGroups": right.groups, "resources": right.resources, "verbs": right.verbs });
-    let rules = |rights: &[Right]| rights.iter().map(rule).collect::<Vec<_>>();
+    let rule = |right: &Rule| json!({ "apiGroups": right.groups, "resources": right.resources, "verbs": right.verbs });
+    let rules = |rights: &[Rule]| rights.iter().map(rule).collect::<Vec<_>>();
     let subject = json!([{ "kind": "ServiceAccount", "name": name, "namespace": namespace }]);
     let refers = |kind: &str, name: &str| json!({ "apiGroup": GROUP, "kind": kind, "name": name });
     let with = |mut object: Value, fields: Value| {
@@ -340,7 +339,7 @@ fn container(options: &Install, name: &str, arguments: &[String]) -> Value {
 fn pod(name: &str, options: &Install, container: &Value) -> anyhow::Result<Value> {
     let mut labels = pairs("label", &options.pod_labels)?;
     labels.insert(NAME.into(), name.into());
-    labels.insert(PART_OF.into(), OURS.into());
+    labels.insert(PART_OF.into(), PART_OF_PLIMSOLL.into());
     let annotations = pairs("annotation", &options.pod_annotations)?;
     let mut pod = json!({
         "metadata": { "labels": labels },

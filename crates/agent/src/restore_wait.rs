@@ -1,0 +1,343 @@
+//! Pods that wait although their restore has ended. A node that was restarted, or a sandbox that died, runs all init
+//! containers again, long after the restore; what told the first one that the data is there was taken away by it. A container
+//! that was killed while it took that away from one volume after the other waits for the first of them for ever. The agent
+//! tells both again. Agents of two installations may be on one node and both do: the second may tell a container that has gone
+//! on already, so a leftover marker is removed once the container has ended.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{PodVolumeRestore, TransferPhase};
+use plimsoll_engine::Error;
+use plimsoll_operations::WatchBackoff;
+use plimsoll_volumes::transfer::restore_wait::{cannot_wait, has_waited};
+use plimsoll_volumes::transfer::{RESTORE_WAIT, TransferError};
+use tracing::{info, warn};
+
+use crate::directory;
+use crate::handshake::RestoreMarker;
+use crate::services::AgentServices;
+
+/// Where the container that waits has its volumes.
+const MOUNT_ROOT: &str = "/restores/";
+/// How often a pod is looked at that waits: what keeps it from being told is no event of the pod's.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// One that still waits so long after it was told is told again: another pod with the same volume may have taken away what told it.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Watches the pods of this node. Runs until it is dropped.
+pub(crate) async fn release_waiting_pods(services: &AgentServices) {
+    let here = watcher::Config::default().fields(&format!("spec.nodeName={}", services.settings.node));
+    let pods = watcher(Api::<Pod>::all(services.client.clone()), here).backoff(WatchBackoff::default());
+    let mut pods = std::pin::pin!(pods);
+    let mut waiting = WaitingPods::default();
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
+    loop {
+        tokio::select! {
+            event = pods.next() => match event {
+                Some(Ok(event)) => waiting.handle_event(event),
+                Some(Err(_)) => continue,
+                None => return,
+            },
+            _ = ticks.tick(), if !waiting.waiting.is_empty() => {}
+        }
+        waiting.release_all(services).await;
+    }
+}
+
+/// The pods of this node that wait.
+#[derive(Default)]
+struct WaitingPods {
+    /// By uid.
+    waiting: BTreeMap<String, Pod>,
+    /// By uid, how often the container had been started when it was told, and when that was.
+    told: BTreeMap<String, (i32, Instant)>,
+    /// Pods that were told and have gone on.
+    gone_on: Vec<Pod>,
+}
+
+impl WaitingPods {
+    fn handle_event(&mut self, event: watcher::Event<Pod>) {
+        match event {
+            watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => self.update(pod),
+            watcher::Event::Delete(pod) => self.forget(&pod.uid().unwrap_or_default()),
+            // What is still there is told anew.
+            watcher::Event::Init => self.waiting.clear(),
+            watcher::Event::InitDone => {}
+        }
+    }
+
+    fn update(&mut self, pod: Pod) {
+        let uid = pod.uid().unwrap_or_default();
+        if WaitingContainer::of(&pod).is_some() {
+            self.waiting.insert(uid, pod);
+            return;
+        }
+        let was_told = self.told.contains_key(&uid);
+        self.forget(&uid);
+        if was_told && has_waited(&pod) {
+            self.gone_on.push(pod);
+        }
+    }
+
+    fn forget(&mut self, uid: &str) {
+        self.waiting.remove(uid);
+        self.told.remove(uid);
+    }
+
+    async fn release_all(&mut self, services: &AgentServices) {
+        for pod in std::mem::take(&mut self.gone_on) {
+            remove_leftover_markers(services, &pod).await;
+        }
+        for (uid, pod) in &self.waiting {
+            let Some(waiting) = WaitingContainer::of(pod) else { continue };
+            let told = self.told.get(uid).filter(|(restarts, _)| *restarts == waiting.restarts);
+            if told.is_some_and(|(_, at)| at.elapsed() < RELEASE_INTERVAL) {
+                continue;
+            }
+            if release_pod(services, pod, &waiting, told.is_some()).await {
+                self.told.insert(uid.clone(), (waiting.restarts, Instant::now()));
+            }
+        }
+    }
+}
+
+/// Whether it is told.
+async fn release_pod(services: &AgentServices, pod: &Pod, waiting: &WaitingContainer<'_>, was_told: bool) -> bool {
+    let path = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    match try_release(services, pod, waiting).await {
+        Ok(ReleaseResult::Already) if was_told => {}
+        Ok(ReleaseResult::Already | ReleaseResult::Now) => {
+            info!("pod {path} was started anew after its restore: told that the data of its volumes is there");
+        }
+        Ok(ReleaseResult::NotYet) => return false,
+        Err(error) => {
+            warn!("pod {path} waits for data that is there, and cannot be told: {error}");
+            return false;
+        }
+    }
+    true
+}
+
+enum ReleaseResult {
+    /// Its data may not be there.
+    NotYet,
+    Now,
+    Already,
+}
+
+async fn try_release(
+    services: &AgentServices,
+    pod: &Pod,
+    waiting: &WaitingContainer<'_>,
+) -> Result<ReleaseResult, TransferError> {
+    if !waiting.had_waited && !has_all_data(services, pod, waiting).await? {
+        return Ok(ReleaseResult::NotYet);
+    }
+    // Looked for before the first is put: with the last one the container goes on, and takes all of them away.
+    let mut missing = Vec::new();
+    for volume in waiting.volumes() {
+        let place = directory::find(&services.client, &services.settings.pods_directory, pod, volume).await?;
+        let marker = RestoreMarker::new(&place, waiting.restore);
+        if !marker.exists() {
+            missing.push((volume, marker));
+        }
+    }
+    let told = if missing.is_empty() { ReleaseResult::Already } else { ReleaseResult::Now };
+    for (volume, marker) in missing {
+        marker.create().map_err(|error| TransferError::Handshake {
+            volume: volume.to_owned(),
+            pod: pod.name_any(),
+            cause: error.to_string(),
+        })?;
+    }
+    Ok(told)
+}
+
+/// Best effort: a leftover marker is harmless, and the next restore of the volume removes it.
+async fn remove_leftover_markers(services: &AgentServices, pod: &Pod) {
+    let Some((container, restore)) = restore_wait_of(pod) else { return };
+    for volume in volumes_of(container) {
+        let Ok(place) = directory::find(&services.client, &services.settings.pods_directory, pod, volume).await else {
+            continue;
+        };
+        let marker = RestoreMarker::new(&place, restore);
+        if marker.exists() {
+            let _ = marker.remove();
+        }
+    }
+}
+
+/// The container that waits, and the uid of the restore that it waits for.
+fn restore_wait_of(pod: &Pod) -> Option<(&Container, &str)> {
+    let mut containers = pod.spec.as_ref()?.init_containers.iter().flatten();
+    let container = containers.find(|container| container.name == RESTORE_WAIT)?;
+    Some((container, container.args.as_ref()?.last()?))
+}
+
+fn volumes_of(container: &Container) -> impl Iterator<Item = &str> {
+    let mounts = container.volume_mounts.iter().flatten();
+    mounts.filter(|mount| mount.mount_path.starts_with(MOUNT_ROOT)).map(|mount| mount.name.as_str())
+}
+
+/// Whether all that a pod waits for has ended well.
+async fn has_all_data(
+    services: &AgentServices,
+    pod: &Pod,
+    waiting: &WaitingContainer<'_>,
+) -> Result<bool, TransferError> {
+    // One that crashed a moment ago may be about to crash again, or may be taking its marks away right now.
+    if cannot_wait(pod).is_some() {
+        return Ok(false);
+    }
+    let api: Api<PodVolumeRestore> = Api::namespaced(services.client.clone(), &services.settings.namespace);
+    let of_pod = ListParams::default().labels(&format!("{}={}", labels::POD_UID, pod.uid().unwrap_or_default()));
+    let transfers = api.list(&of_pod).await.map_err(|error| Error::api("list PodVolumeRestores", error))?;
+    Ok(waiting.has_all(&transfers.items))
+}
+
+/// A container that waits though it was started before.
+#[derive(Debug)]
+struct WaitingContainer<'p> {
+    container: &'p Container,
+    restore: &'p str,
+    restarts: i32,
+    /// Whether it is known that it had seen all of its data; otherwise the transfers must tell.
+    had_waited: bool,
+}
+
+impl<'p> WaitingContainer<'p> {
+    fn of(pod: &'p Pod) -> Option<Self> {
+        let status = pod.status.as_ref()?;
+        let statuses = status.init_container_statuses.iter().flatten();
+        let waits = statuses.into_iter().find(|status| status.name == RESTORE_WAIT)?;
+        waits.state.as_ref()?.running.as_ref()?;
+        // Either it is known how it ended before, or what comes after it was started once.
+        let started = |status: &ContainerStatus| status.restart_count > 0 || status.last_state.iter().any(has_ended);
+        let before = waits.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let had_waited =
+            before.is_some_and(|ended| ended.exit_code == 0) || status.container_statuses.iter().flatten().any(started);
+        let ((container, restore), restarts) = (restore_wait_of(pod)?, waits.restart_count);
+        (had_waited || restarts > 0).then_some(Self { container, restore, restarts, had_waited })
+    }
+
+    fn volumes(&self) -> impl Iterator<Item = &str> {
+        volumes_of(self.container)
+    }
+
+    /// Whether the data of every volume has come, by these transfers.
+    fn has_all(&self, transfers: &[PodVolumeRestore]) -> bool {
+        let has = |volume: &str| {
+            transfers.iter().any(|transfer| {
+                transfer.labels().get(labels::RESTORE_UID).is_some_and(|uid| uid == self.restore)
+                    && transfer.spec.volume.as_deref() == Some(volume)
+                    && transfer.phase() == TransferPhase::Completed
+            })
+        };
+        self.volumes().all(has)
+    }
+}
+
+fn has_ended(state: &k8s_openapi::api::core::v1::ContainerState) -> bool {
+    state.terminated.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(waits: &Value, main: &Value) -> Pod {
+        let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+        let status = |name: &str, state: &Value| {
+            let mut status = json!({ "name": name, "ready": false, "image": "", "imageID": "", "restartCount": 0 });
+            for (key, value) in state.as_object().into_iter().flatten() {
+                status[key] = value.clone();
+            }
+            status
+        };
+        serde_json::from_value(json!({
+            "metadata": { "name": "db", "namespace": "shop" },
+            "spec": {
+                "initContainers": [{ "name": RESTORE_WAIT, "args": ["uid"], "volumeMounts":
+                    [mount("data", "/restores/data"), mount("token", "/var/run/secrets/token")] }],
+                "containers": [{ "name": "main" }],
+            },
+            "status": {
+                "initContainerStatuses": [status(RESTORE_WAIT, waits)], "containerStatuses": [status("main", main)],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn running() -> Value {
+        json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } })
+    }
+
+    fn ended(code: i32) -> Value {
+        json!({ "terminated": { "exitCode": code } })
+    }
+
+    #[test]
+    fn only_a_pod_whose_waiting_had_ended_well_or_that_had_run_waits_again() {
+        let first = json!({ "state": running() });
+        let again = json!({ "state": running(), "lastState": ended(0), "restartCount": 1 });
+        let over = json!({ "state": ended(0), "restartCount": 1 });
+        let (never, once) = (json!({}), json!({ "lastState": ended(255), "restartCount": 1 }));
+        assert!(WaitingContainer::of(&pod(&first, &never)).is_none(), "its data may be on its way");
+        assert!(WaitingContainer::of(&pod(&over, &once)).is_none(), "it does not wait");
+        let pods = [pod(&again, &never), pod(&first, &once)];
+        for waiting in pods.iter().map(|pod| WaitingContainer::of(pod).unwrap()) {
+            assert!(waiting.had_waited);
+            assert_eq!((waiting.restore, waiting.volumes().collect::<Vec<_>>()), ("uid", vec!["data"]));
+        }
+    }
+
+    #[test]
+    fn one_that_crashed_is_told_again_only_if_every_volume_has_its_data_by_the_transfers() {
+        let broken = pod(&json!({ "state": running(), "lastState": ended(1), "restartCount": 1 }), &json!({}));
+        let waiting = WaitingContainer::of(&broken).unwrap();
+        assert!(!waiting.had_waited);
+        let transfer = |restore: &str, volume: &str, phase: &str| -> PodVolumeRestore {
+            serde_json::from_value(json!({ "metadata": { "name": volume, "labels": { labels::RESTORE_UID: restore } },
+                "spec": { "volume": volume }, "status": { "phase": phase } }))
+            .unwrap()
+        };
+        assert!(waiting.has_all(&[transfer("uid", "data", "Completed")]));
+        for other in [
+            transfer("uid", "data", "InProgress"),
+            transfer("uid", "data", "Failed"),
+            transfer("uid", "other", "Completed"),
+            transfer("another", "data", "Completed"),
+        ] {
+            assert!(!waiting.has_all(std::slice::from_ref(&other)), "{other:?}");
+        }
+        assert!(!waiting.has_all(&[]));
+    }
+
+    #[test]
+    fn a_pod_that_could_not_be_told_is_looked_at_until_it_is_gone() {
+        let mut waiting = WaitingPods::default();
+        let broken = pod(&json!({ "state": running(), "lastState": ended(1), "restartCount": 1 }), &json!({}));
+        waiting.handle_event(watcher::Event::Apply(broken.clone()));
+        waiting.handle_event(watcher::Event::Apply(broken.clone()));
+        assert_eq!(waiting.waiting.len(), 1);
+        let told = (broken.uid().unwrap_or_default(), (1, Instant::now()));
+        waiting.told.extend([told.clone()]);
+        waiting.handle_event(watcher::Event::Apply(pod(&json!({ "state": ended(1), "restartCount": 1 }), &json!({}))));
+        assert!(waiting.gone_on.is_empty(), "it crashed again, and what it was told is for the next one");
+        waiting.told.extend([told]);
+        waiting.handle_event(watcher::Event::Apply(pod(&json!({ "state": ended(0), "restartCount": 1 }), &json!({}))));
+        assert_eq!(waiting.gone_on.len(), 1, "what another agent told it after that may be left");
+        waiting.handle_event(watcher::Event::Apply(broken.clone()));
+        waiting.handle_event(watcher::Event::Delete(broken));
+        assert!(waiting.waiting.is_empty());
+    }
+}

@@ -1,0 +1,221 @@
+//! What a set is going to do: its actions with those of their blueprints, or what is wrong with them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::{Api, Client, ResourceExt};
+use plimsoll_api::go::GoDuration;
+use plimsoll_api::kanister::v1alpha1::{ActionSet, ActionSpec, Blueprint, BlueprintAction};
+use plimsoll_blueprint::functions::function_spec;
+use plimsoll_blueprint::validate::validate_action;
+use plimsoll_engine::Error;
+use plimsoll_engine::ports::Effect;
+use plimsoll_operations::JournalEntry;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::host::left;
+
+/// Annotation on an ActionSet or a Blueprint: how long a phase may take. One time for all (`1h`), or `phase=time,…`.
+pub const TIMEOUT: &str = "plimsoll.dev/phase-timeout";
+/// Annotation on a Blueprint: phases, separated by commas, that may be run again after the server was stopped.
+pub const REPEATABLE: &str = "plimsoll.dev/repeatable-phases";
+
+/// The note of what a set was going to do when it began.
+const PLANNED: &str = "planned";
+/// A longer plan is not remembered, but made again.
+const LONGEST: usize = 256 << 10;
+
+/// One action that is going to be run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// What the user asked for.
+    pub spec: ActionSpec,
+    /// How it is done.
+    pub action: BlueprintAction,
+    timeouts: Timeouts,
+    repeatable: Vec<String>,
+}
+
+impl Planned {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.spec.name.as_deref().unwrap_or_default()
+    }
+
+    /// How long a phase may take.
+    pub fn timeout(&self, phase: &str) -> Option<Duration> {
+        self.timeouts.of(phase)
+    }
+
+    /// Whether its author says that a phase may be run again.
+    pub fn is_repeatable(&self, phase: &str) -> bool {
+        self.repeatable.iter().any(|name| name == phase)
+    }
+}
+
+/// What an earlier process was going to do: a blueprint that is changed or deleted since does not change a set that has begun.
+pub fn remembered(known: &[JournalEntry]) -> Option<Vec<Planned>> {
+    let text = left(known, 0, "").notes.remove(PLANNED)?;
+    serde_json::from_str(&text).ok()
+}
+
+/// The journal entry that keeps a plan for a new leader, if it can be kept.
+pub fn note(planned: &[Planned]) -> Option<Effect> {
+    let value = serde_json::to_string(planned).ok().filter(|text| text.len() <= LONGEST)?;
+    Some(Effect::Note { action: 0, phase: String::new(), key: PLANNED.into(), value })
+}
+
+/// Reads the blueprints of a set. What is wrong with them is the inner error.
+pub async fn load(
+    set: &ActionSet,
+    client: &Client,
+    namespace: &str,
+) -> Result<Result<Vec<Planned>, Vec<String>>, Error> {
+    let api: Api<Blueprint> = Api::namespaced(client.clone(), namespace);
+    let (mut planned, mut faults) = (Vec::new(), Vec::new());
+    if set.spec.actions.is_empty() {
+        faults.push("spec.actions: there is no action".to_owned());
+    }
+    for (index, spec) in set.spec.actions.iter().enumerate() {
+        let name = spec.blueprint.clone().unwrap_or_default();
+        let found = api.get_opt(&name).await.map_err(|e| Error::api(format!("read blueprint {name}"), e))?;
+        let fault = |text: String| format!("spec.actions[{index}]: {text}");
+        let Some(blueprint) = found else {
+            faults.push(fault(format!("there is no blueprint {name:?} in namespace {namespace}")));
+            continue;
+        };
+        match plan(set, spec, &blueprint) {
+            Ok(one) => planned.push(one),
+            Err(more) => faults.extend(more.into_iter().map(fault)),
+        }
+    }
+    Ok(if faults.is_empty() { Ok(planned) } else { Err(faults) })
+}
+
+fn plan(set: &ActionSet, spec: &ActionSpec, blueprint: &Blueprint) -> Result<Planned, Vec<String>> {
+    let name = spec.name.clone().unwrap_or_default();
+    let mut faults = faults_of(blueprint, &name);
+    faults.extend(version_fault(spec));
+    let timeouts = [blueprint.annotations().get(TIMEOUT), set.annotations().get(TIMEOUT)];
+    let mut merged = Timeouts::default();
+    for text in timeouts.into_iter().flatten() {
+        match Timeouts::parse(text) {
+            Ok(more) => merged.add(more),
+            Err(fault) => faults.push(format!("annotation {TIMEOUT}: {fault}")),
+        }
+    }
+    let repeatable = blueprint
+        .annotations()
+        .get(REPEATABLE)
+        .map(|text| text.split(',').map(|name| name.trim().to_owned()).collect());
+    let action = blueprint.spec.actions.get(&name).cloned().filter(|_| faults.is_empty());
+    let Some(action) = action else { return Err(faults) };
+    Ok(Planned { spec: spec.clone(), action, timeouts: merged, repeatable: repeatable.unwrap_or_default() })
+}
+
+/// Everything for which an action of a blueprint is not run.
+pub fn faults_of(blueprint: &Blueprint, action: &str) -> Vec<String> {
+    let raw = serde_json::to_value(blueprint).unwrap_or_default();
+    let title = blueprint.name_any();
+    validate_action(&raw, action)
+        .into_iter()
+        .map(|finding| format!("blueprint {title}: {}: {}", finding.location, finding.message))
+        .collect()
+}
+
+/// Every function has one version here, which is also what Kanister falls back to; what is no version is refused as it does.
+fn version_fault(spec: &ActionSpec) -> Option<String> {
+    let wanted = spec.preferred_version.as_deref().filter(|text| !text.is_empty())?;
+    let known = function_spec::is_version(wanted);
+    (!known).then(|| format!("preferredVersion: {wanted:?} is not a version such as v0.0.0"))
+}
+
+/// How long phases may take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Timeouts {
+    all: Option<Duration>,
+    named: BTreeMap<String, Duration>,
+}
+
+impl Timeouts {
+    fn parse(text: &str) -> Result<Self, String> {
+        let time = |text: &str| {
+            let parsed: Option<GoDuration> = serde_json::from_value(Value::String(text.trim().to_owned())).ok();
+            let time = parsed.and_then(|time| time.as_std()).filter(|time| !time.is_zero());
+            time.ok_or_else(|| format!("{text:?} is not a time such as 30m"))
+        };
+        let mut timeouts = Self::default();
+        for part in text.split(',') {
+            match part.split_once('=') {
+                Some((phase, limit)) => drop(timeouts.named.insert(phase.trim().to_owned(), time(limit)?)),
+                None => timeouts.all = Some(time(part)?),
+            }
+        }
+        Ok(timeouts)
+    }
+
+    fn add(&mut self, more: Self) {
+        self.all = more.all.or(self.all);
+        self.named.extend(more.named);
+    }
+
+    fn of(&self, phase: &str) -> Option<Duration> {
+        self.named.get(phase).copied().or(self.all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(phase: &Value, version: &str) -> Result<Planned, Vec<String>> {
+        use serde_json::json;
+        let blueprint = json!({ "apiVersion": "cr.kanister.io/v1alpha1", "kind": "Blueprint", "metadata": { "name": "bp" },
+            "actions": { "act": { "phases": [phase] }, "other": { "phases": [{ "func": "CreateRDSSnapshot", "name": "rds" }] } } });
+        let spec =
+            ActionSpec { name: Some("act".into()), preferred_version: Some(version.into()), ..ActionSpec::default() };
+        plan(&ActionSet::default(), &spec, &serde_json::from_value(blueprint).unwrap())
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_phase_is_said_with_its_argument_and_other_actions_do_not_matter() {
+        use serde_json::json;
+        let task = |args: Value| json!({ "name": "p", "func": "KubeTask", "args": args });
+        let good = task(json!({ "image": "i", "command": ["x"] }));
+        assert!(planned(&good, "").is_ok());
+        assert!(planned(&good, "v1.0.0-alpha").is_ok(), "Kanister falls back to the version there is");
+        let cases = [
+            (task(json!({ "image": "i" })), "v0.0.0", "phase p: KubeTask needs the argument command"),
+            (task(json!({ "image": "i", "command": null })), "v0.0.0", "phase p, argument command: the value is null"),
+            (good, "newest", "preferredVersion: \"newest\" is not a version"),
+        ];
+        for (phase, version, expected) in cases {
+            let faults = planned(&phase, version).err().unwrap_or_default().join("; ");
+            assert!(faults.contains(expected), "{faults}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_plan_is_the_plan() {
+        use plimsoll_engine::ports::IntentId;
+        use serde_json::json;
+        let phase = json!({ "name": "p", "func": "KubeTask", "args": { "image": "i", "command": ["{{ .Time }}"] } });
+        let mut one = planned(&phase, "v0.0.0").unwrap();
+        one.timeouts = Timeouts::parse("1h,p=1500ms").unwrap();
+        one.repeatable = vec!["p".into()];
+        let plan = vec![one.clone(), one];
+        let known = [JournalEntry { id: IntentId(0), effect: note(&plan).unwrap(), result: None }];
+        assert_eq!(remembered(&known), Some(plan));
+        assert_eq!(remembered(&[]), None);
+    }
+
+    #[test]
+    fn a_set_s_timeout_wins_over_the_blueprint_s() {
+        let mut timeouts = Timeouts::parse("1h, dump=10m").unwrap();
+        timeouts.add(Timeouts::parse("2h").unwrap());
+        assert_eq!(timeouts.of("dump"), Some(Duration::from_mins(10)));
+        assert_eq!(timeouts.of("other"), Some(Duration::from_hours(2)));
+        assert!(Timeouts::parse("soon").is_err());
+    }
+}

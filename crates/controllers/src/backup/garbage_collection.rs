@@ -1,0 +1,181 @@
+//! Backups whose time is over: each gets a deletion request, where its location allows that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use plimsoll_api::labels;
+use plimsoll_api::velero::v1::{
+    Backup, BackupStorageLocation, DeleteBackupRequest, DeleteBackupRequestPhase, DeleteBackupRequestSpec,
+    LocationPhase,
+};
+use plimsoll_engine::{Error, kill};
+use plimsoll_operations::controller::{duration_until, run_controller};
+use plimsoll_operations::{EventType, Lifecycle, SubjectState};
+use plimsoll_volumes::storage_location::is_read_only;
+use serde_json::json;
+use tracing::info;
+
+use crate::backup::BackupController;
+use crate::context::Context;
+
+/// Label: why an expired backup is still there.
+const FAILURE: &str = "velero.io/gc-failure";
+
+/// Runs the controller until the future is dropped.
+pub async fn control(context: Arc<Context>) {
+    run_controller::<Backup, _, _, _>(&context.leader, Arc::clone(&context), reconcile).await;
+}
+
+/// Whether a backup has to go.
+#[derive(Debug, PartialEq, Eq)]
+enum Age {
+    /// It has no expiration, or it is in use.
+    Unlimited,
+    /// Not before this time has passed.
+    Fresh(Duration),
+    Expired,
+}
+
+fn age(backup: &Backup, now: Timestamp) -> Age {
+    let busy = BackupController::state(backup.phase().as_str()) == SubjectState::InProgress;
+    match backup.status.as_ref().and_then(|status| status.expiration.clone()) {
+        Some(expiration) if expiration.0 > now => Age::Fresh(duration_until(expiration.0, now)),
+        Some(_) if !busy && backup.metadata.deletion_timestamp.is_none() => Age::Expired,
+        _ => Age::Unlimited,
+    }
+}
+
+/// What stands against the deletion of an expired backup, in the words of its label.
+fn obstacle(location: Option<&BackupStorageLocation>) -> Option<&'static str> {
+    let Some(location) = location else { return Some("BSLNotFound") };
+    match location.status.as_ref().and_then(|status| status.phase.clone()) {
+        Some(LocationPhase::Available) if is_read_only(location) => Some("BSLReadOnly"),
+        Some(LocationPhase::Available) => None,
+        _ => Some("BSLUnavailable"),
+    }
+}
+
+async fn reconcile(backup: Arc<Backup>, context: Arc<Context>) -> Result<Action, Error> {
+    let every = context.settings.garbage_collection_frequency;
+    match age(&backup, Timestamp::now()) {
+        Age::Unlimited => Ok(Action::requeue(every)),
+        Age::Fresh(left) => Ok(Action::requeue((left + Duration::from_secs(1)).min(every))),
+        Age::Expired => {
+            let location = find_location(&backup, &context).await?;
+            let obstacle = obstacle(location.as_ref());
+            label(&backup, obstacle, &context).await?;
+            if obstacle.is_none() && !has_request(&backup, &context).await? {
+                request(&backup, &context).await?;
+            }
+            Ok(Action::requeue(every))
+        }
+    }
+}
+
+async fn find_location(backup: &Backup, context: &Context) -> Result<Option<BackupStorageLocation>, Error> {
+    let Some(name) = backup.spec.storage_location.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
+    let found = context.leader.api::<BackupStorageLocation>().get_opt(name).await;
+    found.map_err(|e| Error::api(format!("read location {name}"), e))
+}
+
+/// Says on the backup why it is still there, or no longer.
+async fn label(backup: &Backup, obstacle: Option<&str>, context: &Context) -> Result<(), Error> {
+    if backup.labels().get(FAILURE).map(String::as_str) == obstacle {
+        return Ok(());
+    }
+    context.leader.fence.check()?;
+    let name = backup.name_any();
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { FAILURE: obstacle } } }));
+    match context.leader.api::<Backup>().patch(&name, &PatchParams::default(), &patch).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(Error::api(format!("label backup {name}"), error)),
+    }
+    if let Some(obstacle) = obstacle {
+        let message = format!("it has expired and cannot be deleted: {obstacle}");
+        context.leader.events.record(&backup.object_ref(&()), EventType::Warning, "NotCollected", &message).await;
+    }
+    Ok(())
+}
+
+/// Whether its deletion was requested already.
+async fn has_request(backup: &Backup, context: &Context) -> Result<bool, Error> {
+    let all = context.leader.api::<DeleteBackupRequest>().list(&ListParams::default()).await;
+    let all = all.map_err(|e| Error::api("list deletion requests", e))?;
+    let name = backup.name_any();
+    Ok(all.items.iter().any(|request| {
+        let phase = request.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        request.spec.backup_name.as_deref() == Some(&name) && phase != DeleteBackupRequestPhase::Processed
+    }))
+}
+
+async fn request(backup: &Backup, context: &Context) -> Result<(), Error> {
+    context.leader.fence.check()?;
+    let name = backup.name_any();
+    info!("backup {name} has expired: asking for its deletion");
+    kill::point("garbage.request.before");
+    let created =
+        context.leader.api::<DeleteBackupRequest>().create(&PostParams::default(), &new_request(backup)).await;
+    created.map_err(|e| Error::api(format!("ask for the deletion of backup {name}"), e))?;
+    kill::point("garbage.request.after");
+    let about = backup.object_ref(&());
+    context
+        .leader
+        .events
+        .record(&about, EventType::Normal, "Expired", "it has expired: its deletion is asked for")
+        .await;
+    Ok(())
+}
+
+fn new_request(backup: &Backup) -> DeleteBackupRequest {
+    let name = backup.name_any();
+    let marks = [
+        (labels::BACKUP_NAME.to_owned(), labels::valid_name(&name)),
+        (labels::BACKUP_UID.to_owned(), backup.uid().unwrap_or_default()),
+    ];
+    let metadata =
+        ObjectMeta { generate_name: Some(format!("{name}-")), labels: Some(marks.into()), ..ObjectMeta::default() };
+    let spec = DeleteBackupRequestSpec { backup_name: Some(name), ..DeleteBackupRequestSpec::default() };
+    DeleteBackupRequest { metadata, spec, status: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use plimsoll_api::velero::v1::{AccessMode, BackupStatus, BackupStorageLocationStatus};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_backup_expires_when_its_time_is_over_and_not_while_it_runs() {
+        let mut backup = Backup::fixture();
+        assert_eq!(age(&backup, at(0)), Age::Unlimited);
+        backup.status = Some(BackupStatus { expiration: Some(Time(at(100))), ..BackupStatus::default() });
+        assert_eq!(age(&backup, at(40)), Age::Fresh(Duration::from_mins(1)));
+        assert_eq!(age(&backup, at(100)), Age::Expired);
+        assert_eq!(age(&backup.in_progress(), at(100)), Age::Unlimited);
+    }
+
+    #[test]
+    fn what_keeps_an_expired_backup_has_a_name() {
+        let location = |phase, mode| {
+            let mut location = BackupStorageLocation::fixture();
+            location.spec.access_mode = mode;
+            location.status = Some(BackupStorageLocationStatus { phase, ..BackupStorageLocationStatus::default() });
+            location
+        };
+        let available = || Some(LocationPhase::Available);
+        assert_eq!(obstacle(None), Some("BSLNotFound"));
+        assert_eq!(obstacle(Some(&location(None, None))), Some("BSLUnavailable"));
+        assert_eq!(obstacle(Some(&location(available(), Some(AccessMode::ReadOnly)))), Some("BSLReadOnly"));
+        assert_eq!(obstacle(Some(&location(available(), None))), None);
+    }
+}

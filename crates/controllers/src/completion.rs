@@ -1,0 +1,63 @@
+//! The last status of a Backup or Restore, from the results of its items and of its item operations.
+
+use jiff::Timestamp;
+use plimsoll_api::plimsoll::v1alpha1::{OperationState, ReasonCount};
+use plimsoll_engine::operations::{OperationCounts, Operations};
+use plimsoll_engine::outcome::Results;
+use plimsoll_operations::Completion;
+use serde_json::{Value, json};
+
+/// An Operation that has ended is kept small.
+const MAX_REASONS: usize = 20;
+
+/// The phase and counts that the results mean.
+pub fn of(results: &Results) -> Completion {
+    let (errors, warnings) = (results.errors.count, results.warnings.count);
+    let (phase, state) = match errors {
+        0 => ("Completed", OperationState::Succeeded),
+        _ => ("PartiallyFailed", OperationState::PartiallyFailed),
+    };
+    let completed = format!("{:.0}", Timestamp::now());
+    let status = json!({ "phase": phase, "errors": errors, "warnings": warnings, "completionTimestamp": completed });
+    Completion { status, state, reasons: most_frequent_reasons(results), ending: None }
+}
+
+/// Adds the counts of the operations that ran in the background: a failed one is an error.
+pub fn add_item_operations(completion: &mut Completion, verb: &str, operations: &Operations) {
+    let counts = operations.counts();
+    if counts.attempted == 0 {
+        return;
+    }
+    if let (Some(status), Value::Object(fields)) = (completion.status.as_object_mut(), operation_counts(verb, counts)) {
+        status.extend(fields);
+    }
+    if counts.failed > 0 {
+        let errors = completion.status.get("errors").and_then(Value::as_u64).unwrap_or(0);
+        completion.status["errors"] = json!(errors + counts.failed);
+        completion.status["phase"] = json!("PartiallyFailed");
+        completion.state = OperationState::PartiallyFailed;
+    }
+}
+
+/// The counts of item operations, as Backup and Restore have them.
+pub fn operation_counts(verb: &str, counts: OperationCounts) -> Value {
+    let name = |word: &str| format!("{verb}ItemOperations{word}");
+    json!({
+        name("Attempted"): counts.attempted,
+        name("Completed"): counts.completed,
+        name("Failed"): counts.failed,
+    })
+}
+
+/// The most frequent reasons for which items were skipped or failed.
+fn most_frequent_reasons(results: &Results) -> Vec<ReasonCount> {
+    let mut all: Vec<_> = results.reasons.iter().collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let count = |((outcome, reason), count): (&(&'static str, String), &u64)| ReasonCount {
+        outcome: Some((*outcome).to_owned()),
+        reason: Some(reason.clone()),
+        count: i64::try_from(*count).ok(),
+        ..ReasonCount::default()
+    };
+    all.into_iter().take(MAX_REASONS).map(count).collect()
+}

@@ -1,0 +1,216 @@
+//! The listener that serves signed links to the objects of directory locations. Every server has it, whether it leads or not.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use jiff::Timestamp;
+use kube::{Api, Client};
+use plimsoll_api::velero::v1::BackupStorageLocation;
+use plimsoll_engine::Error;
+use plimsoll_store::{StoreError, Tuning};
+use plimsoll_volumes::storage_location::open_location;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, info, warn};
+
+use super::links::{Refusal, Signer, Target};
+use crate::settings::DownloadSettings;
+
+/// A client that does not finish its handshake must not hold a connection for ever.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A running listener. It ends when this is dropped.
+pub struct Listening {
+    /// What comes before the path in a link; `None` without an address that others can reach.
+    pub base: Option<String>,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+/// Starts to listen.
+pub async fn listen(settings: &DownloadSettings, client: Client, namespace: &str) -> Result<Listening, Error> {
+    let what = format!("listen for downloads on {}", settings.address);
+    let failed = |detail: String| Error::Answer { what: what.clone(), detail };
+    let acceptor = settings.tls.as_ref().map(|(cert, key)| acceptor(cert, key)).transpose().map_err(failed)?;
+    let listener = TcpListener::bind(settings.address).await.map_err(|e| failed(e.to_string()))?;
+    let address = listener.local_addr().map_err(|e| failed(e.to_string()))?;
+    let base = base(settings, address);
+    info!("serving downloads on {address}, in links as {}", base.as_deref().unwrap_or("nothing: no URL is set"));
+    let service = Service { client, namespace: namespace.to_owned(), acceptor };
+    Ok(Listening { base, _accepting: AbortOnDropHandle::new(tokio::spawn(accept(listener, Arc::new(service)))) })
+}
+
+fn base(settings: &DownloadSettings, address: SocketAddr) -> Option<String> {
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    match &settings.url {
+        Some(url) => Some(url.trim_end_matches('/').to_owned()),
+        None if address.ip().is_loopback() => Some(format!("{scheme}://{address}")),
+        None => None,
+    }
+}
+
+fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate)
+        .map_err(|e| format!("certificate {}: {e}", certificate.display()))?
+        .collect();
+    let chain = chain.map_err(|e| format!("certificate {}: {e}", certificate.display()))?;
+    let key_file = key.display();
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| format!("key {key_file}: {e}"))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|e| format!("certificate {}: {e}", certificate.display()))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+struct Service {
+    client: Client,
+    namespace: String,
+    acceptor: Option<TlsAcceptor>,
+}
+
+async fn accept(listener: TcpListener, service: Arc<Service>) {
+    let mut open = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = open.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => { open.spawn(Arc::clone(&service).greet(stream)); }
+                Err(error) => {
+                    warn!("cannot accept a connection for a download: {error}");
+                    // Out of file descriptors, most likely: others must close first.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+type Answer = Response<BoxBody<Bytes, StoreError>>;
+
+impl Service {
+    async fn greet(self: Arc<Self>, stream: TcpStream) {
+        let Some(acceptor) = self.acceptor.clone() else { return self.serve(stream).await };
+        if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+            self.serve(stream).await;
+        } else {
+            debug!("a client did not complete its handshake");
+        }
+    }
+
+    async fn serve(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let this = Arc::clone(&self);
+            async move { Ok::<_, Infallible>(this.answer(&request).await) }
+        });
+        let server = auto::Builder::new(TokioExecutor::new());
+        if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+            debug!("a download ended badly: {error}");
+        }
+    }
+
+    async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are known here");
+        }
+        let target = match self.check(request).await {
+            Ok(target) => target,
+            Err(refused) => return refused,
+        };
+        match self.read(&target, request.method() == Method::HEAD).await {
+            Ok(answer) => answer,
+            Err(Error::Store(error)) if error.is_not_found() => text(StatusCode::NOT_FOUND, &error.to_string()),
+            Err(error) => text(StatusCode::BAD_GATEWAY, &error.to_string()),
+        }
+    }
+
+    async fn check(&self, request: &Request<Incoming>) -> Result<Target, Answer> {
+        let signer = match Signer::find(self.client.clone(), &self.namespace).await {
+            Ok(Some(signer)) => signer,
+            Ok(None) => return Err(text(StatusCode::FORBIDDEN, "no link was ever made here")),
+            Err(error) => return Err(text(StatusCode::BAD_GATEWAY, &error.to_string())),
+        };
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        signer.open(path, query, Timestamp::now()).map_err(|refusal| match refusal {
+            Refusal::Malformed => text(StatusCode::NOT_FOUND, "this is no link to a download"),
+            Refusal::Forged => text(StatusCode::FORBIDDEN, "the signature of this link is not valid"),
+            Refusal::Expired => text(StatusCode::FORBIDDEN, "this link has expired: ask for a new one"),
+        })
+    }
+
+    async fn read(&self, target: &Target, head: bool) -> Result<Answer, Error> {
+        let api: Api<BackupStorageLocation> = Api::namespaced(self.client.clone(), &self.namespace);
+        let found = api.get_opt(&target.location).await;
+        let found = found.map_err(|e| Error::api(format!("read location {}", target.location), e))?;
+        let Some(location) = found else {
+            return Ok(text(StatusCode::NOT_FOUND, &format!("there is no location {}", target.location)));
+        };
+        let store = open_location(self.client.clone(), &self.namespace, &location, Tuning::default(), None).await?;
+        let reader = store.reader(&target.key).await?;
+        let size = reader.info().size;
+        let body = if head {
+            Full::new(Bytes::new()).map_err(|never| match never {}).boxed()
+        } else {
+            BodyExt::boxed(StreamBody::new(sync(reader).map_ok(Frame::data)))
+        };
+        let answer = Response::builder().header(CONTENT_TYPE, "application/octet-stream").header(CONTENT_LENGTH, size);
+        Ok(answer.body(body).unwrap_or_else(|error| text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())))
+    }
+}
+
+/// Only one poller ever has the stream; a body asks for more than that.
+fn sync(
+    reader: plimsoll_store::Reader,
+) -> impl futures::Stream<Item = Result<Bytes, StoreError>> + Send + Sync + 'static {
+    let (sender, receiver) = tokio::sync::mpsc::channel(2);
+    tokio::spawn(async move {
+        let mut reader = reader;
+        while let Some(piece) = reader.next().await {
+            if sender.send(piece).await.is_err() {
+                break;
+            }
+        }
+    });
+    tokio_stream::wrappers::ReceiverStream::new(receiver)
+}
+
+fn text(status: StatusCode, message: &str) -> Answer {
+    let body = Full::new(Bytes::from(format!("{message}\n"))).map_err(|never| match never {}).boxed();
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(url: Option<&str>) -> DownloadSettings {
+        DownloadSettings { address: ([127, 0, 0, 1], 0).into(), url: url.map(str::to_owned), tls: None }
+    }
+
+    #[test]
+    fn only_a_loopback_listener_knows_its_own_address() {
+        let loopback: SocketAddr = ([127, 0, 0, 1], 8085).into();
+        let everywhere: SocketAddr = ([0, 0, 0, 0], 8085).into();
+        assert_eq!(base(&settings(None), loopback).as_deref(), Some("http://127.0.0.1:8085"));
+        assert_eq!(base(&settings(None), everywhere), None);
+        assert_eq!(base(&settings(Some("https://b.example/")), everywhere).as_deref(), Some("https://b.example"));
+    }
+}

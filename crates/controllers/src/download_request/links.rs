@@ -1,0 +1,155 @@
+//! Links that our own server serves, for locations whose provider cannot make any: directories.
+//!
+//! ```text
+//!  <base>/downloads/<location>/<key>?expires=<unix seconds>&signature=<HMAC-SHA256 of the three>
+//! ```
+//!
+//! The key of the signature is in a Secret, so that a link survives the server that made it.
+
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use plimsoll_engine::Error;
+use sha2::Sha256;
+
+/// The Secret with the key.
+const SECRET: &str = "plimsoll-download-links";
+/// Its field.
+const FIELD: &str = "key";
+const ROOT: &str = "/downloads/";
+
+/// What a link leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The BackupStorageLocation.
+    pub location: String,
+    /// The object in it.
+    pub key: String,
+}
+
+/// Why a link does not open anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is not a link of ours.
+    Malformed,
+    /// It was changed, or the key has changed.
+    Forged,
+    /// Its time is over.
+    Expired,
+}
+
+/// Makes and checks links.
+pub struct Signer {
+    key: Vec<u8>,
+}
+
+impl Signer {
+    /// With the key of this namespace, if there is one.
+    pub async fn find(client: Client, namespace: &str) -> Result<Option<Self>, Error> {
+        let api: Api<Secret> = Api::namespaced(client, namespace);
+        let found = api.get_opt(SECRET).await.map_err(|e| Error::api(format!("read secret {SECRET}"), e))?;
+        Ok(found.and_then(|secret| secret.data?.remove(FIELD)).map(|key| Self { key: key.0 }))
+    }
+
+    /// With the key of this namespace, made if there is none.
+    pub async fn find_or_make(client: Client, namespace: &str) -> Result<Self, Error> {
+        loop {
+            if let Some(found) = Self::find(client.clone(), namespace).await? {
+                return Ok(found);
+            }
+            let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+            match api.create(&PostParams::default(), &fresh_secret()).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(Error::api(format!("create secret {SECRET}"), error)),
+            }
+        }
+    }
+
+    /// Path and query of a link that opens `target` for a while.
+    pub fn sign(&self, target: &Target, now: Timestamp, valid_for: Duration) -> String {
+        let expires = now.as_second().saturating_add(i64::try_from(valid_for.as_secs()).unwrap_or(i64::MAX));
+        let signature = hex::encode(self.mac(target, expires).finalize().into_bytes());
+        format!("{ROOT}{}/{}?expires={expires}&signature={signature}", target.location, target.key)
+    }
+
+    /// What a link opens, from its path and query.
+    pub fn open(&self, path: &str, query: &str, now: Timestamp) -> Result<Target, Refusal> {
+        let (location, key) =
+            path.strip_prefix(ROOT).and_then(|rest| rest.split_once('/')).ok_or(Refusal::Malformed)?;
+        let field = |name: &str| {
+            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).ok_or(Refusal::Malformed)
+        };
+        let expires: i64 = field("expires")?.parse().map_err(|_| Refusal::Malformed)?;
+        let signature = hex::decode(field("signature")?).map_err(|_| Refusal::Malformed)?;
+        let target = Target { location: location.to_owned(), key: key.to_owned() };
+        // Compares in constant time.
+        self.mac(&target, expires).verify_slice(&signature).map_err(|_| Refusal::Forged)?;
+        if now.as_second() > expires { Err(Refusal::Expired) } else { Ok(target) }
+    }
+
+    fn mac(&self, target: &Target, expires: i64) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes a key of any length");
+        mac.update(format!("{}\n{}\n{expires}", target.location, target.key).as_bytes());
+        mac
+    }
+}
+
+fn fresh_secret() -> Secret {
+    let key: [u8; 32] = rand::random();
+    Secret {
+        metadata: ObjectMeta { name: Some(SECRET.into()), ..ObjectMeta::default() },
+        data: Some([(FIELD.to_owned(), ByteString(key.to_vec()))].into()),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signer() -> Signer {
+        Signer { key: b"of this test".to_vec() }
+    }
+
+    fn link() -> (String, String) {
+        let target = Target { location: "default".into(), key: "backups/b/b.tar.gz".into() };
+        let link = signer().sign(&target, Timestamp::UNIX_EPOCH, Duration::from_mins(10));
+        let (path, query) = link.split_once('?').unwrap();
+        (path.to_owned(), query.to_owned())
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_link_opens_what_it_was_made_for_until_it_expires() {
+        let (path, query) = link();
+        let opened = signer().open(&path, &query, at(600)).unwrap();
+        assert_eq!(opened, Target { location: "default".into(), key: "backups/b/b.tar.gz".into() });
+        assert_eq!(signer().open(&path, &query, at(601)), Err(Refusal::Expired));
+    }
+
+    #[test]
+    fn a_changed_link_opens_nothing() {
+        let (path, query) = link();
+        let cases = [
+            (path.replace("b.tar.gz", "velero-backup.json"), query.clone(), Refusal::Forged),
+            (path.replace("default", "other"), query.clone(), Refusal::Forged),
+            (path.clone(), query.replace("expires=600", "expires=6000"), Refusal::Forged),
+            (path.clone(), query.replace("signature=", "signature=zz"), Refusal::Malformed),
+            (path.clone(), "expires=600".into(), Refusal::Malformed),
+            ("/elsewhere".into(), query.clone(), Refusal::Malformed),
+        ];
+        for (path, query, refusal) in cases {
+            assert_eq!(signer().open(&path, &query, at(1)), Err(refusal), "{path}?{query}");
+        }
+        assert_eq!(Signer { key: b"another".to_vec() }.open(&path, &query, at(1)), Err(Refusal::Forged));
+    }
+}

@@ -1,0 +1,61 @@
+//! The leader's access to the objects of its namespace.
+
+use std::sync::Arc;
+
+use kube::api::DeleteParams;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use plimsoll_engine::Error;
+use plimsoll_engine::cluster::Cluster;
+use serde::de::DeserializeOwned;
+
+use crate::event_recorder::EventRecorder;
+use crate::leader_election::Fence;
+use crate::operation_record::Holder;
+
+/// The leader's access to the objects of its namespace. Whatever writes checks the fence first.
+#[derive(Clone)]
+pub struct LeaderClient {
+    /// The connection.
+    pub client: Client,
+    /// The same, for objects as bytes.
+    pub cluster: Cluster,
+    /// The namespace whose custom resources the leader serves.
+    pub namespace: String,
+    /// Whether this process may still have effects.
+    pub fence: Arc<Fence>,
+    /// Larger than that of every leader before.
+    pub epoch: u64,
+    /// Unique for each process.
+    pub identity: String,
+    /// Records Events about the objects of the namespace.
+    pub events: EventRecorder,
+}
+
+impl LeaderClient {
+    /// The objects of a kind in the leader's namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// This process, as the holder of operations.
+    pub fn holder(&self) -> Holder {
+        Holder { epoch: self.epoch, fence: Arc::clone(&self.fence), identity: self.identity.clone() }
+    }
+
+    /// Deletes an object; one that is gone already is a success.
+    pub async fn delete<K>(&self, name: &str) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        self.fence.check()?;
+        match self.api::<K>().delete(name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(Error::api(format!("delete {} {name}", K::kind(&())), error)),
+        }
+    }
+}

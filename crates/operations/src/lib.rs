@@ -1,0 +1,42 @@
+//! The controller framework: how a custom resource becomes an operation, and how that operation survives its process.
+//!
+//! ```text
+//!  watch ──▶ observe ──▶ decide (pure) ──▶ act: start, queue, reject, cancel, clean up
+//!                                           │
+//!             lifecycle: job ── tree ──▶ status_writer: CR status, Operation   (at most one write a second)
+//!                         └── effects ─▶ journal, behind the leader's fence
+//! ```
+//!
+//! Only the leader runs operations. They survive it: a leader that dies leaves subject, Operation and journal behind, and the next
+//! one resumes from there. Nothing here knows what an operation does: no backup, no restore, no volume.
+
+mod active_operations;
+pub mod controller;
+mod event_recorder;
+mod history;
+pub mod journal;
+mod leader_client;
+pub mod leader_election;
+pub mod leader_label;
+pub mod lifecycle;
+mod live_progress;
+mod operation_record;
+pub mod peers;
+mod progress_floor;
+pub mod projection;
+mod queue;
+mod status_writer;
+mod watch_backoff;
+mod write_budget;
+
+pub use active_operations::ActiveOperations;
+pub use event_recorder::{EventRecorder, EventType};
+pub use journal::{ConfigMapJournal, JournalEntry};
+pub use leader_client::LeaderClient;
+pub use lifecycle::{Completion, Job, Lifecycle, OperationRuntime, Requirements, Stages, SubjectState};
+pub use live_progress::{Flush, LiveProgress};
+pub use operation_record::{Holder, OperationRecord, Subject, operation_name};
+pub use progress_floor::ItemCounters;
+pub use status_writer::{Projection, WRITE_INTERVAL, is_same_except_times, summary_patch};
+pub use watch_backoff::WatchBackoff;
+pub use write_budget::WriteBudget;

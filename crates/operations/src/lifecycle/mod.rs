@@ -1,0 +1,134 @@
+//! The lifecycle of a subject (a Backup, a Restore, an ActionSet …) from its first observation to its end: one controller, generic
+//! over the kind.
+//!
+//! ```text
+//!  watch ──▶ reconcile: observe ──▶ decide (pure) ──▶ act ──▶ run: open the record and the journal ──▶ execute ──▶ finish
+//! ```
+
+mod decide;
+mod job;
+mod queueing;
+mod reconcile;
+mod run;
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use plimsoll_api::plimsoll::v1alpha1::{OperationState, ReasonCount};
+use plimsoll_engine::Error;
+use plimsoll_progress::{Ending, Trees};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub use self::decide::SubjectState;
+pub use self::job::{Job, Stages};
+pub use self::reconcile::run_lifecycle;
+
+use crate::active_operations::ActiveOperations;
+use crate::leader_client::LeaderClient;
+use crate::progress_floor::ItemCounters;
+use crate::status_writer::Projection;
+use crate::write_budget::WriteBudget;
+
+/// What the lifecycles of all kinds share.
+pub struct OperationRuntime {
+    /// The connection of the leader.
+    pub leader: LeaderClient,
+    /// The operations of this process.
+    pub active: ActiveOperations,
+    /// Shared by the status writers.
+    pub write_budget: WriteBudget,
+    /// Where spools go while an operation runs.
+    pub scratch: PathBuf,
+    /// Where the trees of running operations are shown, by the uid of their subject.
+    pub trees: Trees,
+}
+
+/// What differs between the kinds of subject.
+pub trait Lifecycle: Sized + Send + Sync + 'static {
+    /// The custom resource.
+    type Resource: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + Sync
+        + 'static;
+    /// What its work needs of the process.
+    type Context: Send + Sync + 'static;
+    /// What it keeps in memory while it runs, beside the tree.
+    type LiveState: Default + Send + Sync + 'static;
+    /// What is done with it: the first half of its Operation's name.
+    const VERB: &'static str;
+    /// The item counters of its status.
+    const ITEM_COUNTERS: ItemCounters;
+    /// Keeps its object until what it left elsewhere is gone.
+    const FINALIZER: Option<&'static str> = None;
+    /// Whether the finalizer is removed when the work has ended: it is there so that a deletion cancels the work first.
+    const FINALIZER_WHILE_RUNNING: bool = false;
+    /// The JSON pointer to its phase.
+    const PHASE_POINTER: &'static str = "/status/phase";
+
+    /// The state that a phase means.
+    fn state(phase: &str) -> SubjectState;
+    /// The faults in the spec, as far as the object alone shows them.
+    fn validate(raw: &Value) -> Vec<String>;
+    /// Checks what it needs of other objects.
+    fn check_requirements(
+        subject: &Self::Resource,
+        context: &Self::Context,
+    ) -> impl Future<Output = Result<Requirements, Error>> + Send;
+    /// The status while it waits in the queue, if the kind has one.
+    fn queued_status(position: usize) -> Option<Value>;
+    /// The status of a subject that is not started because of its faults.
+    fn rejected_status(faults: &[String]) -> Value {
+        json!({ "phase": "FailedValidation", "validationErrors": faults })
+    }
+    /// The status of a subject that failed as a whole.
+    fn failed_status(reason: &str) -> Value {
+        json!({ "phase": "Failed", "failureReason": reason, "completionTimestamp": format!("{:.0}", Timestamp::now()) })
+    }
+    /// The namespaces, of those in the cluster, that no other subject of the kind may work on at the same time.
+    fn exclusive_namespaces(_object: &Value, _namespaces: &[String]) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+    /// How many of them run at the same time.
+    fn concurrency(context: &Self::Context) -> usize;
+    /// Writes its status while it runs, if the tree alone does not determine it.
+    fn projection(_job: &Job<Self>) -> Option<Arc<dyn Projection>> {
+        None
+    }
+    /// Does the work. Returns the status to end with.
+    fn execute(job: &Job<Self>) -> impl Future<Output = Result<Completion, Error>> + Send;
+    /// Undoes what was started, and leaves what a user needs to see why. Best effort.
+    fn abort(job: &Job<Self>, error: &Error) -> impl Future<Output = ()> + Send;
+}
+
+/// What a subject needs of other objects.
+#[derive(Debug, Default)]
+pub struct Requirements {
+    /// What will not become right by waiting.
+    pub faults: Vec<String>,
+    /// What is not there yet.
+    pub missing: Option<String>,
+}
+
+/// How the work ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// The last status, as a merge patch.
+    pub status: Value,
+    /// The state of the Operation.
+    pub state: OperationState,
+    /// Why items were skipped or failed.
+    pub reasons: Vec<ReasonCount>,
+    /// How the tree ends, unless it succeeded.
+    pub ending: Option<Ending>,
+}

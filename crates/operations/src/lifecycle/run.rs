@@ -1,0 +1,291 @@
+//! One operation from its start, or its take-over, to its last write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt};
+use plimsoll_api::plimsoll::v1alpha1::OperationState;
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_progress::{Clock, Ending, Snapshot, Wait};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::decide::SubjectState;
+use super::reconcile::LifecycleController;
+use super::{Completion, Job, Lifecycle};
+use crate::event_recorder::EventType;
+use crate::journal::{self, JournalLocation};
+use crate::leader_client::LeaderClient;
+use crate::operation_record::{self, OperationRecord, Subject};
+use crate::progress_floor::progress_floor;
+use crate::status_writer::{StatusWriter, StatusWriterSettings, summary_patch};
+use crate::{history, projection};
+
+/// Starts an operation, unless it runs or the limit of its kind is reached.
+pub(super) fn start<K: Lifecycle>(id: Subject, controller: &Arc<LifecycleController<K>>) {
+    let limit = K::concurrency(&controller.context);
+    let Some(cancel) = controller.runtime.active.begin(&id.uid, K::VERB, &id.name, limit) else { return };
+    let controller = Arc::clone(controller);
+    tokio::spawn(async move {
+        let uid = id.uid.clone();
+        let label = format!("{} {}", id.verb, id.name);
+        if let Err(error) = run_current::<K>(&controller, id, cancel).await {
+            warn!("{label}: {error}; it will be retried");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        controller.runtime.active.end(&uid);
+    });
+}
+
+/// Runs the operation of a subject as it is now, which may be newer than what the watch has delivered: a subject that has ended is
+/// left alone.
+async fn run_current<K: Lifecycle>(
+    controller: &LifecycleController<K>,
+    id: Subject,
+    cancel: CancellationToken,
+) -> Result<(), Error> {
+    let Some(found) = controller.leader().cluster.get(&id.path()).await? else { return Ok(()) };
+    let invalid =
+        |e: serde_json::Error| Error::Answer { what: format!("read {} {}", id.verb, id.name), detail: e.to_string() };
+    let raw: Value = serde_json::from_slice(&found).map_err(invalid)?;
+    let phase = raw.pointer(K::PHASE_POINTER).and_then(Value::as_str).unwrap_or_default();
+    let same = raw.pointer("/metadata/uid").and_then(Value::as_str) == Some(id.uid.as_str());
+    if !same || ![SubjectState::New, SubjectState::InProgress].contains(&K::state(phase)) {
+        return Ok(());
+    }
+    let subject = serde_json::from_value::<K::Resource>(raw).map_err(invalid)?;
+    if subject.meta().deletion_timestamp.is_some() {
+        cancel.cancel();
+    } else {
+        add_finalizer::<K>(controller.leader(), &id, &subject).await?;
+    }
+    run::<K>(controller, subject, id, cancel).await
+}
+
+/// Adds the finalizer of its kind to a subject before anything is written elsewhere for it.
+async fn add_finalizer<K: Lifecycle>(leader: &LeaderClient, id: &Subject, subject: &K::Resource) -> Result<(), Error> {
+    let mut finalizers = subject.meta().finalizers.clone().unwrap_or_default();
+    let Some(finalizer) = K::FINALIZER.filter(|wanted| !finalizers.iter().any(|known| known == wanted)) else {
+        return Ok(());
+    };
+    leader.fence.check()?;
+    finalizers.push(finalizer.to_owned());
+    let metadata = json!({ "resourceVersion": subject.resource_version(), "finalizers": finalizers });
+    let patch = json!({ "metadata": metadata }).to_string().into_bytes();
+    leader.cluster.merge(&id.path(), patch).await.map(|_| ())
+}
+
+/// Removes the finalizer of a subject that was kept while its operation ran.
+pub(super) async fn remove_finalizer<K: Lifecycle>(leader: &LeaderClient, id: &Subject) -> Result<(), Error> {
+    let Some(finalizer) = K::FINALIZER.filter(|_| K::FINALIZER_WHILE_RUNNING) else { return Ok(()) };
+    leader.fence.check()?;
+    let Some(found) = leader.cluster.get(&id.path()).await? else { return Ok(()) };
+    let object: Value = serde_json::from_slice(&found).unwrap_or_default();
+    let all = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let rest: Vec<_> = all.iter().filter(|name| name.as_str() != Some(finalizer)).collect();
+    if rest.len() == all.len() {
+        return Ok(());
+    }
+    let rest = if rest.is_empty() { Value::Null } else { json!(rest) };
+    let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"], "finalizers": rest });
+    kill::point("subject.release.before");
+    match leader.cluster.merge(&id.path(), json!({ "metadata": metadata }).to_string().into_bytes()).await {
+        Err(error) if error.code() == Some(404) => Ok(()),
+        answer => answer.map(|_| ()),
+    }
+}
+
+/// Closes what a leader left open that died after the last write to the subject.
+pub(super) async fn clean_up<K: Lifecycle>(
+    id: &Subject,
+    leader: &LeaderClient,
+    object: &DynamicObject,
+) -> Result<(), Error> {
+    let opened = operation_record::open(leader.client.clone(), id, leader.holder()).await?;
+    let phase = object.data.pointer(K::PHASE_POINTER).and_then(Value::as_str).unwrap_or_default();
+    let (state, ending) = match phase {
+        "Completed" | "Processed" | "complete" => (OperationState::Succeeded, Ending::Succeeded),
+        "PartiallyFailed" => (OperationState::PartiallyFailed, Ending::Succeeded),
+        other => (OperationState::Failed, Ending::Failed(format!("ended {other}"))),
+    };
+    let tree = resume_tree(&opened.record, opened.saved.as_ref(), opened.held_by.as_deref()).0;
+    tree.end(ending);
+    journal::remove(leader.client.clone(), &id.namespace, &id.operation_name()).await?;
+    remove_finalizer::<K>(leader, id).await?;
+    opened.record.end(&tree.snapshot(), &state, Vec::new()).await
+}
+
+/// The saved tree, with a task for the gap since it was saved, or a new one.
+fn resume_tree(
+    record: &OperationRecord,
+    saved: Option<&Snapshot>,
+    held_by: Option<&str>,
+) -> (plimsoll_progress::Operation, Option<Wait>) {
+    match saved {
+        Some(saved) => {
+            let holder = held_by.unwrap_or("a server that is gone");
+            let (tree, gap) = plimsoll_progress::Operation::resume(saved, holder, Clock::system());
+            (tree, Some(gap))
+        }
+        None => (plimsoll_progress::Operation::new(record.name(), Clock::system()), None),
+    }
+}
+
+/// Runs an operation to its end. An error means that the end could not be written, or that this process no longer leads.
+async fn run<K: Lifecycle>(
+    controller: &LifecycleController<K>,
+    subject: K::Resource,
+    id: Subject,
+    cancel: CancellationToken,
+) -> Result<(), Error> {
+    let (runtime, leader) = (&controller.runtime, controller.leader());
+    let (job, gap) = match open_job(controller, subject, &id, cancel).await {
+        Err(error @ Error::JournalLost { .. }) => {
+            return write_status(leader, &id, &K::failed_status(&error.to_string())).await;
+        }
+        job => job?,
+    };
+    let message = if gap.is_some() { "resumed" } else { "started" };
+    leader.events.record(&job.id.reference(), EventType::Normal, "Started", message).await;
+    let observer = job.tree.observer();
+    let _shown = runtime.trees.register(&job.id.uid, move || Some(observer.snapshot()));
+    let status_writer = StatusWriter::start(StatusWriterSettings {
+        tree: job.tree.observer(),
+        cluster: leader.cluster.clone(),
+        record: Arc::clone(&job.record),
+        subject: job.id.clone(),
+        path: job.path(),
+        counters: K::ITEM_COUNTERS,
+        scratch: job.scratch.path().to_owned(),
+        events: leader.events.clone(),
+        write_budget: runtime.write_budget.clone(),
+        projection: K::projection(&job),
+    });
+    drop(gap);
+    let answer = K::execute(&job).await;
+    if let Err(error) = &answer
+        && !matches!(error, Error::Fenced(_))
+    {
+        K::abort(&job, error).await;
+    }
+    status_writer.stop().await;
+    finish(&job, answer).await
+}
+
+async fn open_job<K: Lifecycle>(
+    controller: &LifecycleController<K>,
+    subject: K::Resource,
+    id: &Subject,
+    cancel: CancellationToken,
+) -> Result<(Job<K>, Option<Wait>), Error> {
+    let (runtime, leader) = (&controller.runtime, controller.leader());
+    let opened = operation_record::open(leader.client.clone(), id, leader.holder()).await?;
+    if opened.cancelled {
+        cancel.cancel();
+    }
+    let location =
+        JournalLocation { namespace: id.namespace.clone(), operation: id.operation_name(), owner: id.owner() };
+    let (journal, journal_entries) = journal::open(leader.client.clone(), location, opened.has_journal).await?;
+    opened.record.mark_journal().await?;
+    let raw = serde_json::to_value(&subject).unwrap_or_default();
+    let saved = progress_floor(opened.record.name(), opened.saved, &raw, K::ITEM_COUNTERS);
+    let (tree, gap) = resume_tree(&opened.record, saved.as_ref(), opened.held_by.as_deref());
+    tree.expect(history::expected_durations(&leader.client, &leader.namespace, &subject, K::VERB).await);
+    let scratch = tempfile::Builder::new()
+        .prefix(&format!("{}-", id.operation_name()))
+        .tempdir_in(&runtime.scratch)
+        .map_err(|e| Error::scratch(&runtime.scratch, e))?;
+    info!("{} {}: running (epoch {})", id.verb, id.name, leader.epoch);
+    let job = Job {
+        runtime: Arc::clone(runtime),
+        context: Arc::clone(&controller.context),
+        subject,
+        id: id.clone(),
+        tree,
+        record: Arc::new(opened.record),
+        journal: Arc::new(journal),
+        journal_entries,
+        cancel,
+        scratch,
+        live: Arc::default(),
+    };
+    Ok((job, gap))
+}
+
+async fn write_status(leader: &LeaderClient, id: &Subject, status: &Value) -> Result<(), Error> {
+    leader.fence.check()?;
+    let patch = json!({ "status": status }).to_string().into_bytes();
+    match leader.cluster.merge(&id.path(), patch).await {
+        Err(error) if error.code() == Some(404) => Ok(()),
+        answer => answer.map(|_| ()),
+    }
+}
+
+/// The last writes: the final status of the subject, then the journal is removed, then the record ends.
+async fn finish<K: Lifecycle>(job: &Job<K>, answer: Result<Completion, Error>) -> Result<(), Error> {
+    let leader = &job.runtime.leader;
+    let (completion, ending) = match answer {
+        Ok(mut completion) => {
+            let ending = completion.ending.take().unwrap_or(Ending::Succeeded);
+            (completion, ending)
+        }
+        Err(error @ Error::Fenced(_)) => return Err(error),
+        Err(error) => failure::<K>(&error),
+    };
+    let message = describe_ending(&completion, &ending);
+    info!("{} {}: {}", job.id.verb, job.id.name, completion.state);
+    job.tree.end(ending);
+    let snapshot = job.tree.snapshot();
+    let status = final_status::<K>(&snapshot, &completion);
+    let root = job.tree.root();
+    kill::point("status.final.before");
+    Patience::default().run(&root, || write_status(leader, &job.id, &status)).await?;
+    kill::point("status.final.after");
+    let event_type = if completion.state == OperationState::Succeeded { EventType::Normal } else { EventType::Warning };
+    leader.events.record(&job.id.reference(), event_type, completion.state.as_str(), &message).await;
+    // The open record is what makes a successor clean up, so it is closed last.
+    journal::remove(leader.client.clone(), &job.id.namespace, &job.id.operation_name()).await?;
+    kill::point("journal.removed");
+    Patience::default().run(&root, || remove_finalizer::<K>(leader, &job.id)).await?;
+    match job.record.end(&snapshot, &completion.state, completion.reasons).await {
+        Err(error) if error.code() == Some(404) => Ok(()),
+        answer => answer,
+    }
+}
+
+/// Phase, counters and summary in one write: no reader sees an ended phase with old numbers.
+fn final_status<K: Lifecycle>(snapshot: &Snapshot, completion: &Completion) -> Value {
+    let mut status = projection::progress(snapshot, K::ITEM_COUNTERS);
+    let now = Timestamp::now();
+    status["plimsoll"] = summary_patch(&projection::summary(snapshot, now));
+    status["conditions"] = json!(projection::conditions(snapshot, &[], now));
+    if let (Some(status), Some(last)) = (status.as_object_mut(), completion.status.as_object()) {
+        status.extend(last.clone());
+    }
+    // Where a kind counts its percent by rules of its own, the summary shows the same.
+    if let Some(percent) = completion.status.pointer("/progress/percentCompleted") {
+        status["plimsoll"]["percent"] = percent.clone();
+    }
+    status
+}
+
+fn describe_ending(completion: &Completion, ending: &Ending) -> String {
+    let count = |field: &str| completion.status.get(field).and_then(Value::as_u64).unwrap_or(0);
+    match ending {
+        Ending::Failed(why) | Ending::Cancelled(why) => why.clone(),
+        Ending::Succeeded => format!("ended with {} errors and {} warnings", count("errors"), count("warnings")),
+    }
+}
+
+fn failure<K: Lifecycle>(error: &Error) -> (Completion, Ending) {
+    let (reason, state, ending) = match error {
+        Error::Cancelled => {
+            ("Cancelled".to_owned(), OperationState::Cancelled, Ending::Cancelled("requested by the user".into()))
+        }
+        error => (error.to_string(), OperationState::Failed, Ending::Failed(error.to_string())),
+    };
+    (Completion { status: K::failed_status(&reason), state, reasons: Vec::new(), ending: None }, ending)
+}

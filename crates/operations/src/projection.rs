@@ -1,0 +1,153 @@
+//! From the tree to what custom resources show: pure functions.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use plimsoll_api::plimsoll::v1alpha1::{COMPLETE, LogTail, OperationState, PROGRESSING, STALLED, Stage};
+use plimsoll_api::summary::{ProgressSummary, Stall};
+use plimsoll_engine::log::Tail;
+use plimsoll_progress::view::unit_word;
+use plimsoll_progress::{Counts, Snapshot, State, Unit};
+use serde_json::{Value, json};
+
+use crate::progress_floor::ItemCounters;
+
+/// `status.plimsoll` of a subject and of its Operation.
+pub fn summary(snapshot: &Snapshot, now: Timestamp) -> ProgressSummary {
+    let root = snapshot.root();
+    let current = snapshot.current();
+    let speed = snapshot.speed();
+    ProgressSummary {
+        percent: snapshot.percent().map(|percent| percent.to_string()),
+        rate: speed.rate.and_then(|rate| i64::try_from(rate).ok()),
+        unit: speed.rate.map(|_| unit_word(speed.unit, 0).to_owned()),
+        seconds_left: speed.left.map(|left| [seconds(left.low), seconds(left.high)]),
+        last_advance: root.map(|root| ago(now, root.ages.advance)),
+        task: current.map(|node| node.label().to_string()),
+        stalled: snapshot.stall.as_ref().map(|stall| Stall {
+            task: Some(stall.task.to_string()),
+            since: Some(ago(now, stall.age)),
+            reason: Some(stall.reason.reason().to_owned()),
+            message: Some(stall.message.to_string()),
+            ..Stall::default()
+        }),
+        ..ProgressSummary::default()
+    }
+}
+
+fn seconds(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+fn ago(now: Timestamp, age: std::time::Duration) -> Time {
+    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::ZERO);
+    let then = now.checked_sub(age).unwrap_or(now);
+    Time(then)
+}
+
+/// The progress fields of a kind, as a part of its status.
+pub fn progress(snapshot: &Snapshot, counters: ItemCounters) -> Value {
+    if counters.stage.is_empty() {
+        return json!({});
+    }
+    let items = snapshot.node(counters.stage).and_then(|node| node.counts(Unit::Items));
+    let field = |pick: fn(&Counts) -> Option<u64>| items.and_then(pick).and_then(|count| i64::try_from(count).ok());
+    json!({ "progress": {
+        "totalItems": field(|items| items.total.value()),
+        counters.done: field(|items| Some(items.done)),
+        "itemsSkipped": field(|items| Some(items.skipped)),
+        "itemsFailed": field(|items| Some(items.failed)),
+    }})
+}
+
+/// The state of an Operation.
+pub fn state(snapshot: &Snapshot) -> OperationState {
+    match snapshot.state() {
+        State::Pending | State::Waiting => OperationState::Waiting,
+        State::Done | State::Skipped => OperationState::Succeeded,
+        State::Failed | State::Interrupted => OperationState::Failed,
+        State::Cancelled => OperationState::Cancelled,
+        State::Running | State::TakenOver | State::Unknown => OperationState::Running,
+    }
+}
+
+/// What remains of a tree once the operation has ended.
+pub fn stages(snapshot: &Snapshot) -> Vec<Stage> {
+    let is_stage = |node: &&plimsoll_progress::Node| node.parent_path() == Some("");
+    snapshot
+        .nodes
+        .iter()
+        .filter(is_stage)
+        .map(|node| Stage {
+            name: Some(node.name.to_string()),
+            state: Some(match node.state {
+                State::Failed | State::Interrupted => OperationState::Failed,
+                State::Cancelled => OperationState::Cancelled,
+                state if state.is_active() => OperationState::Running,
+                State::Pending => OperationState::Waiting,
+                _ => OperationState::Succeeded,
+            }),
+            milliseconds: node.ages.elapsed.and_then(|elapsed| i64::try_from(elapsed.as_millis()).ok()),
+            bytes: node.counts(Unit::Bytes).and_then(|bytes| i64::try_from(bytes.settled()).ok()),
+            ..Stage::default()
+        })
+        .collect()
+}
+
+/// The end of the log, as an Operation has it.
+pub fn log_tail(tail: &Tail) -> LogTail {
+    LogTail { offset: i64::try_from(tail.offset).ok(), text: Some(tail.text.clone()), ..LogTail::default() }
+}
+
+/// `Progressing`, `Stalled` and `Complete`; a condition's time changes only with its status.
+pub fn conditions(snapshot: &Snapshot, previous: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let ended = snapshot.state().is_ended();
+    let root_reason = snapshot.root().and_then(|root| root.reason.as_deref()).unwrap_or_default();
+    let current = snapshot.current().map(|node| node.label().to_string()).unwrap_or_default();
+    let stall = snapshot.stall.as_ref().filter(|_| !ended);
+    let facts = [
+        (PROGRESSING, !ended && stall.is_none(), if ended { "Ended" } else { "Working" }.to_owned(), current),
+        (
+            STALLED,
+            stall.is_some(),
+            stall.map_or_else(|| "Advancing".to_owned(), |stall| stall.reason.reason().to_owned()),
+            stall.map(|stall| format!("{}: {}", stall.task, stall.message)).unwrap_or_default(),
+        ),
+        (COMPLETE, ended, state(snapshot).to_string(), root_reason.to_owned()),
+    ];
+    facts
+        .into_iter()
+        .map(|(kind, holds, reason, message)| condition(previous, now, kind, holds, reason, message))
+        .collect()
+}
+
+/// The same for an operation that ended before it started, so that `kubectl wait` returns.
+pub fn conditions_before_start(reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
+    let fact = |kind, holds, reason: &str, message: &str| {
+        condition(&[], now, kind, holds, reason.to_owned(), message.to_owned())
+    };
+    vec![
+        fact(PROGRESSING, false, "Ended", ""),
+        fact(STALLED, false, "Advancing", ""),
+        fact(COMPLETE, true, reason, message),
+    ]
+}
+
+fn condition(
+    previous: &[Condition],
+    now: Timestamp,
+    kind: &str,
+    holds: bool,
+    reason: String,
+    message: String,
+) -> Condition {
+    let status = if holds { "True" } else { "False" };
+    let unchanged = previous.iter().find(|condition| condition.type_ == kind && condition.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason,
+        message,
+        last_transition_time: unchanged.map_or(Time(now), |condition| condition.last_transition_time.clone()),
+        observed_generation: None,
+    }
+}

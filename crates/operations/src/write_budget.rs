@@ -1,0 +1,132 @@
+//! The write budget: all progress writes of a process take turns.
+//!
+//! ```text
+//!   urgent writers ──┐
+//!                    ├──▶ one permit after the other, at the write interval ──▶ reads its tree, and writes
+//!   other writers  ──┘
+//! ```
+//! A writer takes its snapshot after it got its permit: what is written is never older than the write. Permits are given in the
+//! order in which they were requested.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// A permit that was given up to this much too late does not delay the next one.
+const MAX_CATCH_UP: Duration = Duration::from_millis(50);
+/// How often the interval is read again while it is waited for: it shrinks when more writers start.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Gives permits to write. Cheap to clone; ends with its last clone.
+#[derive(Clone, Debug)]
+pub struct WriteBudget {
+    urgent: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    regular: mpsc::UnboundedSender<oneshot::Sender<()>>,
+}
+
+impl WriteBudget {
+    /// Starts to give permits, each `interval` after the previous one. Needs a Tokio runtime.
+    pub fn start(interval: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        let ((urgent, first), (regular, second)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        tokio::spawn(give_permits(first, second, interval));
+        Self { urgent, regular }
+    }
+
+    /// Waits for a permit. Urgent writes go before all others.
+    pub async fn acquire(&self, urgent: bool) {
+        let (permit, given) = oneshot::channel();
+        let lane = if urgent { &self.urgent } else { &self.regular };
+        // A closed channel means that the runtime ends: nothing is left to be paced.
+        if lane.send(permit).is_ok() {
+            let _ = given.await;
+        }
+    }
+}
+
+async fn give_permits(
+    mut urgent: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    mut regular: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    interval: impl Fn() -> Duration,
+) {
+    let mut next = Instant::now();
+    loop {
+        let permit = tokio::select! {
+            biased;
+            Some(permit) = urgent.recv() => permit,
+            Some(permit) = regular.recv() => permit,
+            else => return,
+        };
+        // A writer that has gone in the meantime costs no permit.
+        if permit.send(()).is_ok() {
+            // A clock that only knows milliseconds must not slow the whole down: intervals add up from permit to permit.
+            let late = interval().min(MAX_CATCH_UP);
+            next = wait(next.max(Instant::now().checked_sub(late).unwrap_or(next)), &interval).await;
+        }
+    }
+}
+
+/// Waits until the interval has passed, and returns when that was.
+async fn wait(from: Instant, interval: &impl Fn() -> Duration) -> Instant {
+    loop {
+        let (due, now) = (from + interval(), Instant::now());
+        if due <= now {
+            return due;
+        }
+        tokio::time::sleep_until(due.min(now + POLL_INTERVAL)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_keep_their_distance_go_in_order_and_what_is_urgent_goes_first() {
+        let (writes, order) = (WriteBudget::start(|| INTERVAL), Arc::new(Mutex::new(Vec::new())));
+        let begun = Instant::now();
+        let ask = |name: &'static str, urgent: bool| {
+            let (writes, order) = (writes.clone(), Arc::clone(&order));
+            async move {
+                writes.acquire(urgent).await;
+                order.lock().unwrap().push((name, begun.elapsed().as_millis()));
+            }
+        };
+        tokio::join!(ask("first", false), ask("second", false), ask("third", false), ask("stalled", true));
+        let given = order.lock().unwrap().clone();
+        assert_eq!(given.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["stalled", "first", "second", "third"]);
+        assert!(given.windows(2).all(|pair| pair[1].1 - pair[0].1 >= 100), "{given:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_that_gave_up_costs_no_permit() {
+        let writes = WriteBudget::start(|| INTERVAL);
+        writes.acquire(false).await;
+        for _ in 0..50 {
+            let given_up = tokio::time::timeout(Duration::from_millis(1), writes.acquire(false)).await;
+            assert!(given_up.is_err());
+        }
+        let asked = Instant::now();
+        writes.acquire(false).await;
+        assert!(asked.elapsed() <= INTERVAL, "{:?}", asked.elapsed());
+    }
+
+    /// The first of many that start together must not delay the others by the interval of a single writer.
+    #[tokio::test(start_paused = true)]
+    async fn an_interval_that_shrinks_is_waited_for_no_longer_than_it_is() {
+        let alone = Arc::new(Mutex::new(true));
+        let writes = WriteBudget::start({
+            let alone = Arc::clone(&alone);
+            move || if *alone.lock().unwrap() { Duration::from_mins(1) } else { INTERVAL }
+        });
+        writes.acquire(false).await;
+        *alone.lock().unwrap() = false;
+        let asked = Instant::now();
+        writes.acquire(false).await;
+        assert!(asked.elapsed() <= INTERVAL + POLL_INTERVAL, "{:?}", asked.elapsed());
+    }
+}

@@ -1,0 +1,363 @@
+//! A claim that comes back as its snapshot: claim, snapshot and content, each under a name of this restore. One whose data was
+//! moved waits for it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{Api, ResourceExt};
+use plimsoll_api::labels::{self, RESTORE_MUST_INCLUDE_ADDITIONAL_ITEMS as MUST_INCLUDE};
+use plimsoll_api::velero::v1::UploaderSettings;
+use plimsoll_archive::volume_info::{CsiSnapshotInfo, RestoreVolumeInfo};
+use plimsoll_engine::Error;
+use plimsoll_engine::operations::{Background, Reading};
+use plimsoll_engine::registry::{AppliesTo, Source};
+use plimsoll_engine::restore::action::{Adds, Identifier, Input, Output, RestoreItemAction};
+use plimsoll_engine::restore::actions::Actions;
+use plimsoll_select::resources::ResourceMapper;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::download::{Downloads, RememberUploads};
+use super::take::{look, reading};
+use super::{
+    CLASSES, CONTENTS, DRIVER_NAME, GROUP, HANDLE, RESTORE_SIZE, SNAPSHOT_NAME, SNAPSHOTS, UPLOAD_NAME, UPLOADS,
+};
+use super::{VERSION, mark, note, text};
+use crate::fs_backup::TransferServices;
+use crate::volume_job::VolumeJob;
+
+const CLAIMS: &str = "persistentvolumeclaims";
+/// How long a driver may take until a snapshot that it has can be used.
+const LIMIT: Duration = Duration::from_mins(10);
+
+/// What a restore wants of CSI snapshots.
+pub struct CsiRestoreParameters {
+    /// What the work needs of the server.
+    pub services: Arc<TransferServices>,
+    /// The Restore.
+    pub job: VolumeJob,
+    /// The namespaces that get another name.
+    pub namespaces: BTreeMap<String, String>,
+    /// The BackupStorageLocation of the backup, as it is called here.
+    pub location: String,
+    /// Whether volumes get their data.
+    pub with_data: bool,
+    /// How long preparing a volume may take.
+    pub limit: Duration,
+    /// Settings of the mover.
+    pub settings: UploaderSettings,
+}
+
+/// Restores claims whose driver took snapshots.
+pub struct CsiRestore {
+    pub(super) parameters: CsiRestoreParameters,
+    downloads: Downloads,
+    /// Whether the cluster knows snapshots.
+    known: bool,
+    infos: Mutex<Vec<RestoreVolumeInfo>>,
+}
+
+/// Registers the actions.
+pub fn register_restore(
+    parameters: CsiRestoreParameters,
+    actions: &mut Actions,
+    mapper: &(impl ResourceMapper + ?Sized),
+) -> Result<Arc<CsiRestore>, Error> {
+    let known = mapper.resolve(SNAPSHOTS).is_some();
+    let downloads = Downloads::new(&parameters.services);
+    let all = Arc::new(CsiRestore { parameters, downloads, known, infos: Mutex::default() });
+    let uploads: Arc<dyn RestoreItemAction> = Arc::new(RememberUploads(Arc::clone(&all.downloads.known)));
+    let wanted = AppliesTo::resources([UPLOADS]);
+    actions.register(Source::BuiltIn(1), "velero.io/dataupload", &wanted, mapper, uploads)?;
+    let parts = [
+        ("velero.io/csi-pvc-restorer", CLAIMS, Part::Claim),
+        ("velero.io/csi-volumesnapshot-restorer", SNAPSHOTS, Part::Snapshot),
+        ("velero.io/csi-volumesnapshotcontent-restorer", CONTENTS, Part::Content),
+    ];
+    for (name, resource, part) in parts.into_iter().take(if known { 3 } else { 1 }) {
+        let action = Arc::new(Restorer { all: Arc::clone(&all), part, began: Mutex::default() });
+        actions.register(Source::BuiltIn(2), name, &AppliesTo::resources([resource]), mapper, action)?;
+    }
+    Ok(all)
+}
+
+impl CsiRestore {
+    /// Whether claims can come back as the snapshots of their drivers.
+    pub fn knows_snapshots(&self) -> bool {
+        self.known
+    }
+
+    /// How each volume was made.
+    pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
+        let mut infos = self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        infos.extend(self.downloads.infos());
+        infos
+    }
+
+    /// What a snapshot of the backup is called in this restore: the same for every attempt, another one for every restore.
+    fn snapshot_name(&self, snapshot: &str) -> String {
+        hex::encode(Sha256::digest(format!("{}/{snapshot}", self.parameters.job.uid)))[..63].to_owned()
+    }
+
+    fn target<'a>(&'a self, namespace: &'a str) -> &'a str {
+        self.parameters.namespaces.get(namespace).map_or(namespace, String::as_str)
+    }
+
+    /// Whether a claim is there that this restore has not made: it stays as it is.
+    async fn is_bound_elsewhere(&self, namespace: &str, name: &str) -> Result<bool, String> {
+        let CsiRestoreParameters { services, job: VolumeJob { name: restore, .. }, .. } = &self.parameters;
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(services.leader.client.clone(), namespace);
+        let found = claims.get_opt(name).await.map_err(|error| format!("claim {namespace}/{name}: {error}"))?;
+        let made_by = |claim: &PersistentVolumeClaim| claim.labels().get(labels::RESTORE_NAME).cloned();
+        Ok(found.is_some_and(|claim| made_by(&claim) != Some(labels::valid_name(restore))))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Claim,
+    Snapshot,
+    Content,
+}
+
+struct Restorer {
+    all: Arc<CsiRestore>,
+    part: Part,
+    /// When an operation was first asked about.
+    began: Mutex<BTreeMap<String, Instant>>,
+}
+
+/// A claim without what ties it to a volume or to a snapshot of the past.
+fn freed(mut item: Value) -> Value {
+    if let Some(spec) = item.get_mut("spec").and_then(Value::as_object_mut) {
+        for field in ["volumeName", "dataSource", "dataSourceRef"] {
+            spec.remove(field);
+        }
+    }
+    for map in ["labels", "annotations"] {
+        if let Some(all) = item.pointer_mut(&format!("/metadata/{map}")).and_then(Value::as_object_mut) {
+            all.remove(SNAPSHOT_NAME);
+            all.remove(UPLOAD_NAME);
+        }
+    }
+    item
+}
+
+/// A claim that begins as a snapshot.
+fn from_snapshot(item: Value, from_backup: &Value, snapshot: &str, called: &str) -> Output {
+    let mut item = freed(item);
+    let source = json!({ "apiGroup": GROUP, "kind": "VolumeSnapshot", "name": called });
+    item["spec"]["dataSource"] = source.clone();
+    item["spec"]["dataSourceRef"] = source;
+    mark(&mut item, "annotations", MUST_INCLUDE, "true");
+    let namespace = text(from_backup, "/metadata/namespace");
+    Output { item, additional: vec![Identifier::namespaced(SNAPSHOTS, namespace, snapshot)], ..Output::default() }
+}
+
+/// A snapshot of a content that has the same name.
+fn snapshot(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<Output, String> {
+    let content = text(from_backup, "/status/boundVolumeSnapshotContentName");
+    if content.is_empty() {
+        return Err("it has no content: the driver had not taken it".to_owned());
+    }
+    let class = text(from_backup, "/spec/volumeSnapshotClassName");
+    let mut made = json!({ "apiVersion": item["apiVersion"], "kind": item["kind"],
+        "metadata": { "name": called, "namespace": item["metadata"]["namespace"],
+            "annotations": { HANDLE: note(from_backup, HANDLE), DRIVER_NAME: note(from_backup, DRIVER_NAME),
+                RESTORE_SIZE: note(from_backup, RESTORE_SIZE) } },
+        "spec": { "source": { "volumeSnapshotContentName": called } } });
+    let class = Some(class).filter(|class| !class.is_empty());
+    if let Some(class) = class {
+        made["spec"]["volumeSnapshotClassName"] = json!(class);
+    }
+    mark(&mut made, "annotations", MUST_INCLUDE, "true");
+    let class = class.map(|class| Identifier::cluster(CLASSES, class));
+    let additional = class.into_iter().chain([Identifier::cluster(CONTENTS, content)]).collect();
+    let operation = Some(format!("{target}/{called}"));
+    Ok(Output { item: made, additional, operation, ..Output::default() })
+}
+
+/// A content of the driver's own handle. It is kept when its objects go: the backup still needs it.
+fn content(item: &Value, from_backup: &Value, called: &str, target: &str) -> Result<Output, String> {
+    let handle = text(from_backup, "/status/snapshotHandle");
+    if handle.is_empty() {
+        return Err("it has no handle: the driver had not taken it".to_owned());
+    }
+    let mut made = json!({ "apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": { "name": called },
+        "spec": { "deletionPolicy": "Retain", "driver": from_backup["spec"]["driver"],
+            "source": { "snapshotHandle": handle },
+            "volumeSnapshotRef": { "apiVersion": VERSION, "kind": "VolumeSnapshot", "name": called, "namespace": target } } });
+    if let Some(class) = from_backup.pointer("/spec/volumeSnapshotClassName") {
+        made["spec"]["volumeSnapshotClassName"] = class.clone();
+    }
+    Ok(Output::of(made))
+}
+
+impl Restorer {
+    async fn claim(&self, item: Value, from_backup: &Value) -> Result<Output, String> {
+        let (snapshot, upload) = (note(from_backup, SNAPSHOT_NAME), note(from_backup, UPLOAD_NAME));
+        if (snapshot.is_empty() && upload.is_empty()) || !self.all.parameters.with_data {
+            return Ok(Output::of(item));
+        }
+        let target = self.all.target(text(from_backup, "/metadata/namespace"));
+        if self.all.is_bound_elsewhere(target, text(from_backup, "/metadata/name")).await? {
+            return Ok(Output::of(item));
+        }
+        if !upload.is_empty() {
+            return self.all.downloads.begin(&self.all.parameters, freed(item), from_backup, upload, target).await;
+        }
+        if !self.all.known {
+            return Err("this cluster knows no VolumeSnapshots, which its data is in".to_owned());
+        }
+        self.remember(from_backup, target);
+        Ok(from_snapshot(item, from_backup, snapshot, &self.all.snapshot_name(snapshot)))
+    }
+
+    fn remember(&self, claim: &Value, target: &str) {
+        let info = RestoreVolumeInfo {
+            pvc_name: text(claim, "/metadata/name").to_owned(),
+            pvc_namespace: target.to_owned(),
+            pv_name: text(claim, "/spec/volumeName").to_owned(),
+            restore_method: "CSISnapshot".into(),
+            csi_snapshot_info: Some(CsiSnapshotInfo {
+                vsc_name: self.all.snapshot_name(note(claim, SNAPSHOT_NAME)),
+                ..CsiSnapshotInfo::default()
+            }),
+            ..RestoreVolumeInfo::default()
+        };
+        self.all.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info);
+    }
+
+    fn act(&self, item: &Value, from_backup: &Value) -> Result<Output, String> {
+        if !self.all.parameters.with_data {
+            return Ok(Output { skip: true, ..Output::of(item.clone()) });
+        }
+        if self.part == Part::Snapshot {
+            let (name, namespace) = (text(from_backup, "/metadata/name"), text(from_backup, "/metadata/namespace"));
+            return snapshot(item, from_backup, &self.all.snapshot_name(name), self.all.target(namespace));
+        }
+        let reference = |field: &str| text(from_backup, &format!("/spec/volumeSnapshotRef/{field}"));
+        let made = content(
+            item,
+            from_backup,
+            &self.all.snapshot_name(reference("name")),
+            self.all.target(reference("namespace")),
+        );
+        let known = made.as_ref().map(|made| made.item.clone()).unwrap_or_default();
+        self.complete(&known);
+        made
+    }
+
+    /// What a content says of the volume that is made from it.
+    fn complete(&self, made: &Value) {
+        let mut infos = self.all.infos.lock().unwrap_or_else(PoisonError::into_inner);
+        let meant = |csi: &&mut CsiSnapshotInfo| csi.vsc_name == text(made, "/metadata/name");
+        for csi in infos.iter_mut().filter_map(|info| info.csi_snapshot_info.as_mut()).filter(meant) {
+            text(made, "/spec/source/snapshotHandle").clone_into(&mut csi.snapshot_handle);
+            text(made, "/spec/driver").clone_into(&mut csi.driver);
+        }
+    }
+
+    /// Whether a snapshot can be used.
+    async fn ready(&self, operation: &str) -> Result<Reading, Error> {
+        let (namespace, name) = operation.split_once('/').unwrap_or_default();
+        let (mut reading, _) = reading(look(&self.all.parameters.services.leader.client, namespace, name).await?);
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = began.entry(operation.to_owned()).or_insert_with(Instant::now);
+        if !reading.completed && since.elapsed() >= LIMIT {
+            reading.completed = true;
+            reading.error = format!("it cannot be used after {} s: {}", LIMIT.as_secs(), reading.description);
+        }
+        Ok(reading)
+    }
+}
+
+impl RestoreItemAction for Restorer {
+    fn execute<'a>(&'a self, input: Input<'a>) -> BoxFuture<'a, Result<Output, String>> {
+        Box::pin(async move {
+            match self.part {
+                Part::Claim => self.claim(input.item, input.from_backup).await,
+                Part::Snapshot | Part::Content => self.act(&input.item, input.from_backup),
+            }
+        })
+    }
+
+    fn adds(&self) -> Adds {
+        match self.part {
+            Part::Claim => Adds::These(&[SNAPSHOTS]),
+            Part::Snapshot => Adds::These(&[CLASSES, CONTENTS]),
+            Part::Content => Adds::Nothing,
+        }
+    }
+
+    fn background(self: Arc<Self>) -> Option<Arc<dyn Background>> {
+        Some(self)
+    }
+}
+
+impl Background for Restorer {
+    fn progress<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Reading, Error>> {
+        Box::pin(async move {
+            match self.part {
+                Part::Claim => self.all.downloads.read(operation).await,
+                Part::Snapshot | Part::Content => self.ready(operation).await,
+            }
+        })
+    }
+
+    /// What was created stays; data that moves is stopped.
+    fn cancel<'a>(&'a self, operation: &'a str, _: &'a Value) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            match self.part {
+                Part::Claim => self.all.downloads.cancel(operation).await,
+                Part::Snapshot | Part::Content => Ok(()),
+            }
+        })
+    }
+
+    fn is_found_again(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claim_snapshot_and_content_find_each_other_under_the_names_of_the_restore() {
+        let claim = json!({ "metadata": { "namespace": "old", "name": "c", "annotations": { SNAPSHOT_NAME: "s" } },
+            "spec": { "volumeName": "v" } });
+        let output = from_snapshot(claim.clone(), &claim, "s", "called");
+        assert_eq!(output.item["spec"]["dataSource"]["name"], "called");
+        assert!(output.item["spec"].get("volumeName").is_none() && note(&output.item, SNAPSHOT_NAME).is_empty());
+        assert_eq!(output.additional, [Identifier::namespaced(SNAPSHOTS, "old", "s")]);
+        let from = json!({ "metadata": { "namespace": "old", "name": "s" }, "spec": { "volumeSnapshotClassName": "k" },
+            "status": { "boundVolumeSnapshotContentName": "content" } });
+        let output = snapshot(&from, &from, "called", "new").unwrap();
+        assert_eq!(output.item["metadata"]["name"], "called");
+        assert_eq!(output.operation.as_deref(), Some("new/called"));
+        assert_eq!(output.additional, [Identifier::cluster(CLASSES, "k"), Identifier::cluster(CONTENTS, "content")]);
+        let from = json!({ "metadata": { "name": "content" }, "status": { "snapshotHandle": "h" },
+            "spec": { "driver": "d", "deletionPolicy": "Delete", "volumeSnapshotRef": { "name": "s", "namespace": "old" } } });
+        let output = content(&from, &from, "called", "new").unwrap();
+        let spec = &output.item["spec"];
+        assert_eq!((&spec["deletionPolicy"], &spec["source"]), (&json!("Retain"), &json!({ "snapshotHandle": "h" })));
+        assert_eq!(spec["volumeSnapshotRef"]["namespace"], "new");
+        assert_eq!(
+            (&output.item["metadata"]["name"], &spec["volumeSnapshotRef"]["name"]),
+            (&json!("called"), &json!("called"))
+        );
+    }
+
+    #[test]
+    fn what_the_driver_had_not_taken_is_refused() {
+        let none = json!({ "metadata": { "namespace": "old", "name": "s" }, "spec": {} });
+        assert!(snapshot(&none, &none, "called", "new").unwrap_err().contains("no content"));
+        assert!(content(&none, &none, "called", "new").unwrap_err().contains("no handle"));
+    }
+}

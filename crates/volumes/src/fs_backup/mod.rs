@@ -1,0 +1,82 @@
+//! File-system backup: which volumes of pods are backed up and restored file by file, by PodVolumeBackups and PodVolumeRestores.
+//!
+//! ```text
+//!  pod ── choose (pure) ──▶ PodVolumeBackup ──▶ follow ──▶ its task in the backup's tree ──▶ errors, volumeinfo
+//!  backup's list ── action: restore-wait ──▶ PodVolumeRestore ──▶ follow ──▶ … of the restore's tree
+//! ```
+//!
+//! The leader makes the transfers and waits for them; agents carry them out. A transfer is named after what it is of, so that a
+//! leader that takes over finds those that its predecessor made.
+
+mod agent_heartbeat;
+mod backup;
+mod cancel;
+mod follower;
+mod obstacle;
+mod plan;
+mod policy;
+mod restore;
+mod restore_wait_action;
+mod restore_wait_container;
+mod restored_pod;
+mod services;
+mod timeout;
+mod transfer_monitor;
+mod volume_info;
+mod volume_reader;
+
+pub use backup::{FsBackup, FsBackupParameters};
+pub use cancel::cancel_transfers;
+pub use follower::{Ended, Follower, TransferLost};
+pub use obstacle::last_warning;
+pub use plan::{Method, PlannedVolume, plan};
+use plimsoll_api::velero::v1::{BackupRepository, UploaderType};
+use plimsoll_engine::Error;
+use plimsoll_engine::Patience;
+use plimsoll_progress::Task;
+pub use policy::{FsBackupPolicy, all_by_default, claims_of};
+pub use restore::{FsRestore, FsRestoreParameters, is_of_claim};
+pub use restore_wait_action::RestoreHelper;
+pub use services::TransferServices;
+pub use timeout::transfer_timeout;
+pub use transfer_monitor::TransferMonitor;
+pub use volume_info::{ClaimInfo, skipped};
+
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+
+/// The address of a repository that has one. What was made just now has it only in its custom resource.
+async fn identifier(services: &TransferServices, repository: BackupRepository, task: &Task) -> Result<String, Error> {
+    let known = repository.spec.restic_identifier.clone().filter(|known| !known.is_empty());
+    if known.is_some() || repository.spec.repository_type == Some(UploaderType::Kopia) {
+        return Ok(known.unwrap_or_default());
+    }
+    let name = repository.name_any();
+    let read = || async {
+        let read = services.leader.api::<BackupRepository>().get_opt(&name).await;
+        read.map_err(|e| Error::api(format!("read BackupRepository {name}"), e))
+    };
+    let read = Patience::default().run(task, read).await?;
+    Ok(read.and_then(|repository| repository.spec.restic_identifier).unwrap_or_default())
+}
+
+/// The name of a transfer: the same for the same work, whichever leader creates it.
+pub fn transfer_name(parent: &str, uid: &str, pod: &str, volume: &str) -> String {
+    let digest = Sha256::digest(format!("{uid}\0{pod}\0{volume}"));
+    // Names may have 253 characters; a parent's may have as many.
+    format!("{}-{}", parent.get(..parent.floor_char_boundary(240)).unwrap_or(parent), hex::encode(&digest[..5]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_work_has_the_same_name_and_other_work_another_one() {
+        let name = |pod: &str, volume: &str| transfer_name("nightly", "uid", pod, volume);
+        assert_eq!(name("a", "data"), name("a", "data"));
+        assert_ne!(name("a", "data"), name("b", "data"));
+        assert_ne!(name("a", "bdata"), name("ab", "data"));
+        assert!(transfer_name(&"x".repeat(253), "uid", "a", "b").len() <= 253);
+    }
+}

@@ -1,0 +1,26 @@
+//! What following and creating transfers needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_operations::LeaderClient;
+use plimsoll_progress::Trees;
+
+use crate::mover_choice::MoverChoice;
+use crate::repositories::Repositories;
+
+/// What following and creating transfers needs.
+pub struct TransferServices {
+    /// The connection of the leader.
+    pub leader: LeaderClient,
+    /// Where the data goes.
+    pub repositories: Arc<Repositories>,
+    /// Which mover new backups of volumes use.
+    pub mover: MoverChoice,
+    /// How long a pod that cannot start is waited for.
+    pub resource_timeout: Duration,
+    /// An agent that has not renewed its Lease for this long is taken for dead.
+    pub agent_heartbeat_timeout: Duration,
+    /// Copies of the trees in the memory of agents, by the uid of the transfer: fresher than what they have written.
+    pub agent_trees: Trees,
+}

@@ -1,0 +1,22 @@
+//! How volume data gets into a backup and back.
+//!
+//! ```text
+//!  fs_backup    files of pods' volumes ─────▶ PodVolumeBackup, PodVolumeRestore ─┐
+//!  csi          VolumeSnapshots ── exposer ─▶ DataUpload, DataDownload ──────────┴─▶ an agent (transfer) ─▶ repositories
+//!  snapshotter  snapshots of plugins ───────▶ VolumePluginBackup, VolumePluginRestore
+//! ```
+//!
+//! The leader creates transfers and waits for them; the node agents run them. Nothing here decides when a backup or a restore runs.
+
+pub mod csi;
+pub mod exposer;
+pub mod fs_backup;
+mod mover_choice;
+pub mod repositories;
+pub mod snapshotter;
+pub mod storage_location;
+pub mod transfer;
+mod volume_job;
+
+pub use mover_choice::MoverChoice;
+pub use volume_job::VolumeJob;

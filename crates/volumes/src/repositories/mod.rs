@@ -1,0 +1,145 @@
+//! BackupRepository: whether the volumes of a namespace have a place to go to, and what lies there.
+//!
+//! ```text
+//!  backup ── require ────────────┐                                    ┌─▶ status: Ready | NotReady, and why
+//!  watch: CR, Secret, location ──┴▶ check: password, place ──▶ mover ─┤
+//!  deleted backup ── forget (its own snapshots) ──▶ mover             └─▶ Events
+//!  plimsoll repo ── request annotation ──▶ orphans, locks ──▶ answer annotation
+//! ```
+//!
+//! Only the leader comes here: making a repository takes no lock that another process would see, so the Lease is what keeps
+//! two of one cluster apart. Nothing here removes a snapshot that was not named.
+
+mod access;
+mod ensure;
+mod forget;
+mod locks;
+mod password;
+mod references;
+mod request;
+mod required;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Controller, watcher};
+use plimsoll_api::velero::v1::{BackupRepository, BackupStorageLocation, BackupStorageLocationSpec};
+use plimsoll_engine::Error;
+use plimsoll_operations::{LeaderClient, WatchBackoff};
+use tracing::warn;
+
+use crate::storage_location::StorageLocations;
+
+pub use self::access::{RepositoryKey, open, repository_name, uploader_kind};
+pub use self::ensure::require;
+pub use self::forget::forget;
+pub use self::password::{PASSWORD_KEY, PASSWORD_SECRET};
+pub use self::request::{ANSWER, Answer, LockReport, REQUEST, Request, RequestKind, SnapshotReport};
+pub use self::required::RepositoryCache;
+
+use self::ensure::{RepositoryState, location_identity};
+
+/// How many repositories are looked at side by side: each look is a process.
+const MAX_CONCURRENT_CHECKS: u16 = 2;
+
+/// The repositories of this leader. One check of a repository at a time.
+pub struct Repositories {
+    leader: LeaderClient,
+    storage: Arc<StorageLocations>,
+    known: Mutex<HashMap<String, Arc<tokio::sync::Mutex<RepositoryState>>>>,
+}
+
+impl Repositories {
+    /// Nothing is known about them yet.
+    pub fn new(leader: LeaderClient, storage: Arc<StorageLocations>) -> Self {
+        Self { leader, storage, known: Mutex::default() }
+    }
+
+    /// What is known about the repository of this name; its holder works on the repository alone.
+    fn of(&self, name: &str) -> Arc<tokio::sync::Mutex<RepositoryState>> {
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(name.to_owned()).or_default())
+    }
+}
+
+/// Where locations were when they were last heard of. Their status changes every minute, and that is nothing to look for.
+#[derive(Default)]
+struct LocationChanges(Mutex<HashMap<String, BackupStorageLocationSpec>>);
+
+impl LocationChanges {
+    /// Whether a location is in another place than before.
+    fn notice(&self, location: BackupStorageLocation) -> bool {
+        let (name, now) = (location.name_any(), location_identity(location));
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name, now.clone()) != Some(now)
+    }
+}
+
+/// Runs the controller until the future is dropped.
+pub async fn run_backup_repository_controller(repositories: Arc<Repositories>) {
+    let controller = Controller::new(repositories.leader.api::<BackupRepository>(), watcher::Config::default());
+    let cached = controller.store();
+    // A password that was changed shows within seconds, not at the next look.
+    let password = watcher::Config::default().fields(&format!("metadata.name={PASSWORD_SECRET}"));
+    // So does a location that now means another place.
+    let (stored, moves) = (cached.clone(), LocationChanges::default());
+    let in_location = move |location: BackupStorageLocation| {
+        let name = location.name_any();
+        let moved = moves.notice(location);
+        let all = if moved { stored.state() } else { Vec::new() };
+        let there = all.into_iter().filter(|repository| RepositoryKey::of(repository).location == name);
+        there.map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
+    };
+    controller
+        .watches(repositories.leader.api::<BackupStorageLocation>(), watcher::Config::default(), in_location)
+        .watches(repositories.leader.api::<Secret>(), password, move |_| {
+            let all = cached.state();
+            all.into_iter().map(|repository| ObjectRef::from_obj(&*repository)).collect::<Vec<_>>()
+        })
+        .with_config(Config::default().concurrency(MAX_CONCURRENT_CHECKS))
+        .trigger_backoff(WatchBackoff::default())
+        .run(
+            reconcile,
+            |repository, error, _| {
+                warn!("BackupRepository {}: {error}", repository.name_any());
+                Action::requeue(Duration::from_secs(5))
+            },
+            repositories,
+        )
+        .for_each(|_| async {})
+        .await;
+}
+
+async fn reconcile(repository: Arc<BackupRepository>, repositories: Arc<Repositories>) -> Result<Action, Error> {
+    let known = repositories.of(&repository.name_any());
+    let mut known = known.lock().await;
+    let next = ensure::check_if_due(&repository, &mut known, &repositories).await?;
+    request::answer(&repository, &mut known, &repositories).await?;
+    Ok(Action::requeue(next))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_location_is_heard_of_again_only_once_it_is_in_another_place() {
+        let location = |bucket: &str, status: Value| -> BackupStorageLocation {
+            serde_json::from_value(json!({ "metadata": { "name": "default" },
+                "spec": { "provider": "aws", "objectStorage": { "bucket": bucket } }, "status": status }))
+            .unwrap()
+        };
+        let moves = LocationChanges::default();
+        assert!(moves.notice(location("b", json!({}))));
+        assert!(!moves.notice(location("b", json!({ "phase": "Available" }))));
+        assert!(moves.notice(location("c", json!({ "phase": "Available" }))));
+    }
+}

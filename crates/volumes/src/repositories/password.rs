@@ -1,0 +1,158 @@
+//! The Secret that opens every repository of this server.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret as KubernetesSecret;
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use plimsoll_api::velero::v1::{BackupStorageLocation, LocationPhase};
+use plimsoll_engine::{Error, kill};
+use plimsoll_mover::{DEFAULT_PASSWORD, MoverError, MoverKind, Repository, Secret};
+use plimsoll_progress::Task;
+use rand::Rng;
+use rand::distr::Alphanumeric;
+use tracing::info;
+
+use super::Repositories;
+use super::access::{self, RepositoryKey, from_mover_error};
+use super::ensure::run;
+use crate::storage_location;
+
+/// The Secret with the repositories' password, under Velero's name.
+pub const PASSWORD_SECRET: &str = "velero-repo-credentials";
+/// The key in it.
+pub const PASSWORD_KEY: &str = "repository-password";
+/// How long a password is that we make up.
+const LENGTH: usize = 40;
+
+/// The password, and which version of the Secret it is from.
+pub(super) struct Password {
+    pub secret: Secret,
+    pub version: String,
+}
+
+/// The password; nothing if there is no Secret.
+pub(super) async fn read(client: &Client, namespace: &str) -> Result<Option<Password>, Error> {
+    let secrets: Api<KubernetesSecret> = Api::namespaced(client.clone(), namespace);
+    let found = secrets.get_opt(PASSWORD_SECRET).await;
+    let Some(found) = found.map_err(|e| Error::api(format!("read secret {PASSWORD_SECRET}"), e))? else {
+        return Ok(None);
+    };
+    let version = found.metadata.resource_version.unwrap_or_default();
+    match found.data.and_then(|mut data| data.remove(PASSWORD_KEY)) {
+        Some(value) if !value.0.is_empty() => Ok(Some(Password { secret: Secret::new(value.0), version })),
+        _ => Err(Error::Volumes {
+            reason: "RepositoryPasswordMissing",
+            message: format!("secret {namespace}/{PASSWORD_SECRET} has no key {PASSWORD_KEY}"),
+            retryable: false,
+        }),
+    }
+}
+
+/// What to say where a Secret is needed and there is none.
+pub(super) fn missing(namespace: &str) -> Error {
+    Error::Volumes {
+        reason: "RepositoryPasswordMissing",
+        message: format!("there is no secret {namespace}/{PASSWORD_SECRET}, which holds the repositories' password"),
+        retryable: false,
+    }
+}
+
+/// The password, made up if there is no Secret and no repository that a made-up one could not open.
+pub(super) async fn ensure(repositories: &Repositories, task: &Task) -> Result<Password, Error> {
+    let namespace = &repositories.leader.namespace;
+    if let Some(password) = read(&repositories.leader.client, namespace).await? {
+        return Ok(password);
+    }
+    let mut known = None;
+    for (key, location) in existing(repositories).await? {
+        known = find_default_password(repositories, &key, &location, task).await?;
+        if known.is_some() {
+            break;
+        }
+    }
+    let made_up = || rand::rng().sample_iter(Alphanumeric).take(LENGTH).collect();
+    create(repositories, &known.unwrap_or_else(made_up)).await?;
+    read(&repositories.leader.client, namespace).await?.ok_or_else(|| missing(namespace))
+}
+
+async fn create(repositories: &Repositories, password: &[u8]) -> Result<(), Error> {
+    repositories.leader.fence.check()?;
+    let namespace = &repositories.leader.namespace;
+    let secrets: Api<KubernetesSecret> = Api::namespaced(repositories.leader.client.clone(), namespace);
+    let secret = KubernetesSecret {
+        metadata: ObjectMeta { name: Some(PASSWORD_SECRET.into()), ..ObjectMeta::default() },
+        data: Some([(PASSWORD_KEY.to_owned(), ByteString(password.to_vec()))].into()),
+        type_: Some("Opaque".into()),
+        ..KubernetesSecret::default()
+    };
+    kill::point("repository.secret.before");
+    match secrets.create(&PostParams::default(), &secret).await {
+        Ok(_) => info!("made secret {namespace}/{PASSWORD_SECRET}: keep a copy, no backup of volumes opens without it"),
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => return Err(Error::api(format!("create secret {PASSWORD_SECRET}"), error)),
+    }
+    kill::point("repository.secret.after");
+    Ok(())
+}
+
+/// What looks like a repository in one of the locations. One that cannot be looked into may hold some that nothing made up
+/// would open.
+async fn existing(repositories: &Repositories) -> Result<Vec<(RepositoryKey, BackupStorageLocation)>, Error> {
+    let locations = repositories.leader.api::<BackupStorageLocation>().list(&ListParams::default()).await;
+    let locations = locations.map_err(|e| Error::api("list locations", e))?.items;
+    let mut found = Vec::new();
+    for location in locations {
+        let name = location.metadata.name.clone().unwrap_or_default();
+        if location.status.as_ref().and_then(|status| status.phase.clone()) == Some(LocationPhase::Unavailable) {
+            return Err(unknown(&repositories.leader.namespace, &name));
+        }
+        let store = repositories.storage.open_quickly(&location).await?;
+        for kind in [MoverKind::Kopia, MoverKind::BuiltIn] {
+            let folders = store.list_directories(&format!("{}/", kind.uploader_type())).await?;
+            let namespaces = folders.iter().filter_map(|folder| folder.trim_end_matches('/').rsplit('/').next());
+            for namespace in namespaces.filter(|name| !name.is_empty()) {
+                found.push((RepositoryKey::new(namespace, name.clone(), kind), location.clone()));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn unknown(namespace: &str, location: &str) -> Error {
+    Error::Volumes {
+        reason: "RepositoryPasswordMissing",
+        message: format!(
+            "there is no secret {namespace}/{PASSWORD_SECRET}, and none is made up while location {location} is unavailable: it \
+             may hold repositories that have a password. Make the location available or remove it, or create the secret with \
+             the key {PASSWORD_KEY}"
+        ),
+        retryable: true,
+    }
+}
+
+/// Velero's default, if that opens what is there. If not, only its owner knows the password. A folder in which no repository was
+/// ever finished has none.
+async fn find_default_password(
+    repositories: &Repositories,
+    key: &RepositoryKey,
+    location: &BackupStorageLocation,
+    task: &Task,
+) -> Result<Option<Vec<u8>>, Error> {
+    let place = access::place(&repositories.leader.client, &repositories.leader.namespace, location, key).await?;
+    let name = place.name();
+    let repository = Repository { location: place, password: Secret::new(DEFAULT_PASSWORD) };
+    match run(key, repository, plimsoll_mover::Work::Snapshots, task).await {
+        Ok(_) => Ok(Some(DEFAULT_PASSWORD.to_vec())),
+        Err(MoverError::RepositoryNotFound { .. }) => Ok(None),
+        Err(MoverError::WrongPassword { .. }) => Err(Error::Volumes {
+            reason: "RepositoryPasswordMissing",
+            message: format!(
+                "repository {name} is there, but no secret {}/{PASSWORD_SECRET} with its password: copy it from where \
+                 the repository was made",
+                repositories.leader.namespace
+            ),
+            retryable: false,
+        }),
+        Err(error) => Err(from_mover_error(&error)),
+    }
+}

@@ -1,0 +1,323 @@
+//! What `plimsoll repo` asks of the leader, and what the leader answers: two annotations on the BackupRepository.
+//!
+//! The leader does it, because it has the keys, the programs and the Lease; the right to change the BackupRepository is the right to ask.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use plimsoll_api::velero::v1::BackupRepository;
+use plimsoll_engine::{Error, Patience, kill};
+use plimsoll_mover::{LockInfo, Outcome, References, Repository, SnapshotInfo, Work, orphaned_snapshots};
+use plimsoll_progress::{Clock, Operation, Task};
+use plimsoll_store::Tuning;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tracing::info;
+
+use super::Repositories;
+use super::access::{self, RepositoryKey, from_mover_error};
+use super::ensure::{RepositoryState, find_location, run};
+use super::locks::{self, Holders};
+use super::references;
+use crate::storage_location::is_read_only;
+
+/// Annotation: what is asked of the leader.
+pub const REQUEST: &str = "plimsoll.dev/repository-request";
+/// Annotation: what it answered.
+pub const ANSWER: &str = "plimsoll.dev/repository-answer";
+/// Longer lists are cut: an object has room for a quarter of a mebibyte of annotations.
+const MOST: usize = 200;
+/// Nothing younger is deleted: its backup may not have been written down yet.
+const YOUNGEST: SignedDuration = SignedDuration::from_hours(1);
+/// How long an API server or a store may keep the leader from an answer.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A question to the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// Tells the answer to this question from others.
+    pub id: String,
+    /// What is asked.
+    pub asked: RequestKind,
+}
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RequestKind {
+    /// What is in it, and who holds it.
+    Describe,
+    /// Snapshots that no known backup refers to.
+    #[serde(rename_all = "camelCase")]
+    Orphans {
+        /// Only those that are older than this, in seconds.
+        older_than: i64,
+        /// Whether they are removed.
+        delete: bool,
+    },
+    /// Removes the locks that may be removed.
+    Unlock,
+}
+
+impl RequestKind {
+    /// Whether something may go from the repository.
+    fn removes(&self) -> bool {
+        matches!(self, Self::Orphans { delete: true, .. } | Self::Unlock)
+    }
+}
+
+/// The leader's answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Answer {
+    /// Of the question.
+    pub id: String,
+    /// Why there is none.
+    pub error: Option<String>,
+    /// Snapshots in the repository.
+    pub snapshots: u64,
+    /// Those that no known backup refers to, the first of them.
+    pub orphans: Vec<SnapshotReport>,
+    /// How many they are.
+    pub orphan_count: u64,
+    /// Whether they are gone now.
+    pub deleted: bool,
+    /// The locks.
+    pub locks: Vec<LockReport>,
+}
+
+/// A snapshot in an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotReport {
+    /// Its ID.
+    pub id: String,
+    /// When it was made: the end of that, where it is known.
+    pub time: Timestamp,
+    /// What it is a snapshot of.
+    pub source: String,
+    /// How large it is, if that is known.
+    pub bytes: Option<u64>,
+}
+
+/// A lock in an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LockReport {
+    /// Its ID.
+    pub id: String,
+    /// When it was written.
+    pub time: Timestamp,
+    /// The pod or machine.
+    pub hostname: String,
+    /// The process there.
+    pub pid: u32,
+    /// Whether it keeps everybody else out.
+    pub exclusive: bool,
+    /// What is known about its holder.
+    pub holder: String,
+    /// Whether it was removed.
+    pub removed: bool,
+}
+
+impl From<&SnapshotInfo> for SnapshotReport {
+    fn from(info: &SnapshotInfo) -> Self {
+        Self { id: info.id.clone(), time: info.completed_at(), source: info.source.clone(), bytes: info.bytes }
+    }
+}
+
+/// The question on a repository that has not been answered yet.
+fn pending(repository: &BackupRepository, known: &RepositoryState) -> Option<Result<Request, String>> {
+    let asked = repository.annotations().get(REQUEST)?;
+    let request: Request = match serde_json::from_str(asked) {
+        Ok(request) => request,
+        Err(error) => return Some(Err(format!("annotation {REQUEST} cannot be read: {error}"))),
+    };
+    (known.answered.as_ref() != Some(&request.id)).then_some(Ok(request))
+}
+
+/// Answers the question on a repository, if there is one.
+pub(super) async fn answer(
+    repository: &BackupRepository,
+    known: &mut RepositoryState,
+    repositories: &Repositories,
+) -> Result<(), Error> {
+    let Some(request) = pending(repository, known) else { return Ok(()) };
+    let answer = match request {
+        Err(error) => Answer { error: Some(error), ..Answer::default() },
+        Ok(request) => {
+            let id = request.id.clone();
+            match find_answer(repository, known, &request, repositories).await {
+                Err(error @ Error::Fenced(_)) => return Err(error),
+                Err(error) => Answer { id, error: Some(error.to_string()), ..Answer::default() },
+                Ok(answer) => Answer { id, ..answer },
+            }
+        }
+    };
+    repositories.leader.fence.check()?;
+    let name = repository.name_any();
+    let text = serde_json::to_string(&answer).unwrap_or_default();
+    let patch = json!({ "metadata": { "annotations": { REQUEST: null, ANSWER: text } } });
+    let written =
+        repositories.leader.api::<BackupRepository>().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    written.map_err(|e| Error::api(format!("answer on BackupRepository {name}"), e))?;
+    known.answered = Some(answer.id);
+    Ok(())
+}
+
+/// A repository that is open to questions.
+pub(super) struct Opened<'a> {
+    key: RepositoryKey,
+    repository: Repository,
+    repositories: &'a Repositories,
+    task: Task,
+}
+
+impl<'a> Opened<'a> {
+    pub(super) async fn of(
+        repository: &BackupRepository,
+        repositories: &'a Repositories,
+        task: Task,
+    ) -> Result<Self, Error> {
+        let key = RepositoryKey::of(repository);
+        let location = find_location(repositories, &key.location).await?;
+        let opened = access::open(&repositories.leader.client, &repositories.leader.namespace, &location, &key).await?;
+        Ok(Self { key, repository: opened, repositories, task })
+    }
+
+    async fn ask(&self, work: Work) -> Result<Outcome, Error> {
+        let answer = run(&self.key, self.repository.clone(), work, &self.task).await;
+        answer.map_err(|error| from_mover_error(&error))
+    }
+
+    async fn snapshots(&self) -> Result<Vec<SnapshotInfo>, Error> {
+        match self.ask(Work::Snapshots).await? {
+            Outcome::Snapshots(snapshots) => Ok(snapshots),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn locks(&self) -> Result<Vec<LockInfo>, Error> {
+        match self.ask(Work::Locks).await? {
+            Outcome::Locks(locks) => Ok(locks),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+async fn find_answer(
+    repository: &BackupRepository,
+    known: &mut RepositoryState,
+    request: &Request,
+    repositories: &Repositories,
+) -> Result<Answer, Error> {
+    let operation = Operation::new(format!("repository {}", repository.name_any()), Clock::system());
+    let opened = Opened::of(repository, repositories, operation.root()).await?;
+    let location = find_location(repositories, &opened.key.location).await?;
+    if request.asked.removes() && is_read_only(&location) {
+        let name = &opened.key.location;
+        return Err(Error::Selection(format!(
+            "location {name} is read-only (accessMode: ReadOnly): nothing is removed from it"
+        )));
+    }
+    let store = || repositories.storage.open_with(&location, Tuning::default());
+    // An API server or a store that is busy for a moment is no answer.
+    let (root, patience) = (operation.root(), Patience::new(RETRY_TIMEOUT));
+    let references = patience.run(&root, || async { references::find(repositories, &store().await?).await });
+    match &request.asked {
+        RequestKind::Describe => {
+            let mut answer = find_orphans(&opened, references, SignedDuration::ZERO, false).await?;
+            answer.locks = report_locks(&opened, known, false).await?;
+            Ok(answer)
+        }
+        RequestKind::Orphans { older_than, delete } => {
+            let age = SignedDuration::from_secs((*older_than).max(0));
+            if *delete && age < YOUNGEST {
+                return Err(Error::Selection("snapshots younger than one hour are never deleted".into()));
+            }
+            find_orphans(&opened, references, age, *delete).await
+        }
+        RequestKind::Unlock => Ok(Answer { locks: report_locks(&opened, known, true).await?, ..Answer::default() }),
+    }
+}
+
+/// The references are read when the snapshots have been listed: one that appears later is not among them, and one that is
+/// referred to later is of a backup that had not ended.
+async fn find_orphans(
+    opened: &Opened<'_>,
+    references: impl Future<Output = Result<References, Error>>,
+    age: SignedDuration,
+    delete: bool,
+) -> Result<Answer, Error> {
+    let snapshots = opened.snapshots().await?;
+    let references = references.await?;
+    let found = orphaned_snapshots(&snapshots, &references, age, Timestamp::now());
+    if delete && !found.is_empty() {
+        opened.repositories.leader.fence.check()?;
+        let ids: Vec<String> = found.iter().map(|snapshot| snapshot.id.clone()).collect();
+        info!(
+            "forgetting {} orphans of repository {}: {}",
+            ids.len(),
+            access::repository_name(&opened.key),
+            ids.join(", ")
+        );
+        kill::point("repository.orphans.before");
+        opened.ask(Work::Forget { snapshots: ids }).await?;
+        kill::point("repository.orphans.after");
+    }
+    Ok(Answer {
+        snapshots: snapshots.len() as u64,
+        orphan_count: found.len() as u64,
+        orphans: found.iter().take(MOST).map(|snapshot| SnapshotReport::from(*snapshot)).collect(),
+        deleted: delete,
+        ..Answer::default()
+    })
+}
+
+/// The locks there are, and, where that is wanted, without stale ones.
+pub(super) async fn report_locks(
+    opened: &Opened<'_>,
+    known: &mut RepositoryState,
+    remove: bool,
+) -> Result<Vec<LockReport>, Error> {
+    let holders = Holders::read(opened.repositories).await?;
+    let found = opened.locks().await?;
+    let removable = known.locks.observe(&found, Timestamp::now(), |lock| holders.of(lock));
+    if remove && !removable.is_empty() {
+        opened.repositories.leader.fence.check()?;
+        opened.ask(Work::Unlock { locks: removable.clone() }).await?;
+    }
+    let report = |lock: &LockInfo| LockReport {
+        id: lock.id.clone(),
+        time: lock.time,
+        hostname: lock.machine().to_owned(),
+        pid: lock.pid,
+        exclusive: lock.exclusive,
+        holder: locks::words(holders.of(lock)).into(),
+        removed: remove && removable.contains(&lock.id),
+    };
+    Ok(found.iter().take(MOST).map(report).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_answered_once_and_nonsense_is_answered_too() {
+        let mut repository = BackupRepository::default();
+        let mut known = RepositoryState::default();
+        assert!(pending(&repository, &known).is_none());
+        let request = Request { id: "7".into(), asked: RequestKind::Orphans { older_than: 60, delete: false } };
+        let text = serde_json::to_string(&request).unwrap();
+        repository.annotations_mut().insert(REQUEST.into(), text);
+        assert_eq!(pending(&repository, &known), Some(Ok(request)));
+        known.answered = Some("7".into());
+        assert!(pending(&repository, &known).is_none());
+        repository.annotations_mut().insert(REQUEST.into(), "{".into());
+        assert!(matches!(pending(&repository, &known), Some(Err(_))));
+    }
+}

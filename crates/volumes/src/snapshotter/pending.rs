@@ -1,0 +1,51 @@
+//! Work of a plugin that goes on after its call has returned.
+
+use futures::future::BoxFuture;
+use plimsoll_engine::Error;
+use plimsoll_engine::operations::{Background, Reading};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::record_sync::{PluginOperation, PluginState};
+
+/// Answers for it, as item actions do for theirs.
+pub(super) struct PendingSnapshot {
+    pub live: Mutex<PluginOperation>,
+}
+
+impl PendingSnapshot {
+    pub fn new(live: PluginOperation) -> Self {
+        Self { live: Mutex::new(live) }
+    }
+}
+
+impl Background for PendingSnapshot {
+    fn progress<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Reading, Error>> {
+        Box::pin(async {
+            let mut live = self.live.lock().await;
+            let ended = match live.look().await {
+                PluginState::InProgress(reading) => {
+                    return Ok(Reading {
+                        done: reading.done,
+                        total: reading.total,
+                        units: reading.units,
+                        description: reading.description,
+                        started: reading.started,
+                        updated: reading.updated,
+                        ..Reading::default()
+                    });
+                }
+                PluginState::Silent(message) => return Err(Error::Plugin { reason: "PluginSilent", message }),
+                PluginState::Unknown => Ok(()),
+                PluginState::Ended(how) => how,
+            };
+            live.end(&ended).await?;
+            Ok(Reading { completed: true, error: ended.err().unwrap_or_default(), ..Reading::default() })
+        })
+    }
+
+    /// The protocol has no word for it: it is only no longer waited for.
+    fn cancel<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { self.live.lock().await.abandon("it is no longer waited for").await })
+    }
+}

@@ -1,0 +1,260 @@
+//! Volumes that plugins make from the snapshots of a backup.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use plimsoll_archive::volume_info::{NativeSnapshotInfo, RestoreVolumeInfo, VolumeSnapshot};
+use plimsoll_engine::backup::actions::ItemId;
+use plimsoll_engine::log::Level;
+use plimsoll_engine::operations::Operations;
+use plimsoll_engine::ports::{Effect, Journal, SnapshotVolumes};
+use plimsoll_engine::{Error, Heard, kill};
+use plimsoll_operations::JournalEntry;
+use plimsoll_plugin::{LogSink, SnapshotProgressQuery, VolumeInfo};
+use plimsoll_progress::Task;
+use serde_json::Value;
+
+use super::SnapshotServices;
+use super::earlier::{EarlierRequests, named};
+use super::locations::SnapshotLocations;
+use super::pending::PendingSnapshot;
+use super::record_sync::{PluginOperation, PluginState, RecordSubject};
+use super::records::{RecordKind, Records, text};
+use crate::volume_job::VolumeJob;
+
+/// About how long they take: the weight of the stage once there are any.
+const EXPECTED_DURATION: Duration = Duration::from_mins(1);
+
+/// What a restore wants of snapshots.
+pub struct SnapshotRestoreParameters {
+    /// What the work needs of the server.
+    pub services: Arc<SnapshotServices>,
+    /// The Restore.
+    pub job: VolumeJob,
+    /// When it was created.
+    pub created: Timestamp,
+    /// The backup they belong to.
+    pub backup: String,
+    /// The snapshots of the backup.
+    pub snapshots: Vec<VolumeSnapshot>,
+    /// Where effects are written down.
+    pub journal: Arc<dyn Journal>,
+    /// What earlier attempts wrote down.
+    pub known: Vec<JournalEntry>,
+    /// Its item operations.
+    pub operations: Arc<Operations>,
+    /// Where its log lines and problems go.
+    pub heard: Arc<Heard>,
+    /// Where the plugins' log lines go.
+    pub logs: Arc<dyn LogSink>,
+    /// How long one may take.
+    pub limit: Duration,
+}
+
+/// Makes them.
+pub struct SnapshotRestore {
+    parameters: SnapshotRestoreParameters,
+    snapshots: HashMap<String, VolumeSnapshot>,
+    opened_locations: SnapshotLocations,
+    records: OnceLock<Arc<Records>>,
+    earlier: Mutex<EarlierRequests>,
+    infos: Mutex<Vec<RestoreVolumeInfo>>,
+}
+
+impl SnapshotRestore {
+    /// Restores the volumes of one restore.
+    pub fn new(mut parameters: SnapshotRestoreParameters) -> Self {
+        let usable = |snapshot: &VolumeSnapshot| !snapshot.status.provider_snapshot_id.is_empty();
+        let snapshots = std::mem::take(&mut parameters.snapshots).into_iter().filter(usable);
+        Self {
+            snapshots: snapshots.map(|one| (one.spec.persistent_volume_name.clone(), one)).collect(),
+            opened_locations: SnapshotLocations::new(&parameters.services, Arc::clone(&parameters.logs)),
+            earlier: Mutex::new(EarlierRequests::of(&parameters.known)),
+            records: OnceLock::new(),
+            infos: Mutex::default(),
+            parameters,
+        }
+    }
+
+    fn earlier(&self) -> MutexGuard<'_, EarlierRequests> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn records(&self) -> Arc<Records> {
+        let records = self
+            .records
+            .get_or_init(|| Arc::new(Records::start(&self.parameters.services.leader, RecordKind::Restore)));
+        Arc::clone(records)
+    }
+
+    /// How each volume was made.
+    pub fn infos(&self) -> Vec<RestoreVolumeInfo> {
+        self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the plugins' processes.
+    pub async fn close(&self) {
+        self.opened_locations.close().await;
+    }
+
+    async fn make_one(&self, volume: &Value, called: &str) -> Result<Result<Value, String>, Error> {
+        let name = text(volume, "/metadata/name");
+        let Some(snapshot) = self.snapshots.get(name) else {
+            return Ok(Err("its snapshot failed, or is not in the backup's list".to_owned()));
+        };
+        let (spec, id) = (&snapshot.spec, snapshot.status.provider_snapshot_id.as_str());
+        let snapshotter = match self.opened_locations.by_name(&spec.location).await? {
+            Ok(snapshotter) => snapshotter,
+            Err(why) => return Ok(Err(format!("snapshot {id} cannot be restored: {why}"))),
+        };
+        self.parameters.job.task.start();
+        self.parameters.job.task.expect_duration(EXPECTED_DURATION);
+        let task = self.parameters.job.task.planned(called);
+        task.start();
+        let subject =
+            SnapshotProgressQuery { snapshot: id.to_owned(), restoring: true, ..SnapshotProgressQuery::default() };
+        let record_subject = self.record_subject(called, snapshot);
+        let mut live = PluginOperation::new(self.records(), record_subject, Arc::clone(&snapshotter), subject, task);
+        live.begin().await?;
+        let answer = match self.made_earlier(name, id).await? {
+            Some(made) => Ok(made),
+            None => self.ask(snapshot, &mut live).await?,
+        };
+        let made = match answer {
+            Ok(made) => snapshotter.set_volume_id(volume, &made).await.map_err(|error| error.to_string()),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = &made {
+            live.end(&Err(why.clone())).await?;
+        }
+        let made = match made {
+            Ok(object) => self.look_after(live, called, id).await?.map(|()| object),
+            Err(why) => Err(why),
+        };
+        if made.is_ok() {
+            let info = info(snapshot, called, volume);
+            self.infos.lock().unwrap_or_else(PoisonError::into_inner).push(info);
+        }
+        Ok(made)
+    }
+
+    fn record_subject(&self, called: &str, snapshot: &VolumeSnapshot) -> RecordSubject {
+        let parameters = &self.parameters;
+        RecordSubject {
+            parent: parameters.job.name.clone(),
+            parent_uid: parameters.job.uid.clone(),
+            owner: parameters.job.owner.clone(),
+            since: parameters.created,
+            backup: parameters.backup.clone(),
+            volume: called.to_owned(),
+            location: snapshot.spec.location.clone(),
+            snapshot: snapshot.status.provider_snapshot_id.clone(),
+        }
+    }
+
+    /// A volume that a server which died had made for this restore. What may be there all the same is named.
+    async fn made_earlier(&self, volume: &str, snapshot: &str) -> Result<Option<String>, Error> {
+        let known = self.earlier().take_named(volume);
+        let open = self.earlier().take_open(volume);
+        for asked in open {
+            self.name_orphan("a server that died had", volume, snapshot);
+            self.parameters.journal.settle(asked.intent, "possible orphan".to_owned()).await?;
+        }
+        Ok(known.and_then(|asked| asked.name))
+    }
+
+    fn name_orphan(&self, requester: &str, volume: &str, snapshot: &str) {
+        let line = format!(
+            "{requester} asked for a volume from snapshot {snapshot} of {volume}, and its name is not known: it may exist and \
+             have no owner"
+        );
+        self.parameters.heard.line(Level::Warning, line);
+    }
+
+    /// The call itself. It is never made twice: what came of it is in the journal before anything relies on it.
+    async fn ask(
+        &self,
+        snapshot: &VolumeSnapshot,
+        live: &mut PluginOperation,
+    ) -> Result<Result<String, String>, Error> {
+        let (parameters, spec) = (&self.parameters, &snapshot.spec);
+        parameters.services.leader.fence.check()?;
+        let effect = Effect::Volume {
+            location: spec.location.clone(),
+            volume: spec.persistent_volume_name.clone(),
+            snapshot: snapshot.status.provider_snapshot_id.clone(),
+        };
+        let intent = parameters.journal.intend(effect).await?;
+        kill::point("snapshot.restore.before");
+        let facts = VolumeInfo { volume_type: spec.volume_type.clone(), iops: spec.volume_iops };
+        let snapshotter = Arc::clone(&live.snapshotter);
+        let id = &snapshot.status.provider_snapshot_id;
+        let answer = tokio::select! {
+            biased;
+            answer = snapshotter.create_volume_from_snapshot(id, &facts, &spec.volume_az, parameters.limit) => answer,
+            never = live.follow() => match never {},
+        };
+        kill::point("snapshot.restore.after");
+        if answer.as_ref().is_err_and(plimsoll_plugin::Error::outcome_unknown) {
+            self.name_orphan("a plugin that could not answer was", &spec.persistent_volume_name, id);
+        }
+        let result = answer.as_ref().map_or_else(|error| format!("failed: {error}"), |id| named(id));
+        parameters.journal.settle(intent, result).await?;
+        kill::point("snapshot.restored.after");
+        Ok(answer.map_err(|error| error.to_string()))
+    }
+
+    /// Sees whether the plugin still works on the volume; then it is waited for with the other operations.
+    async fn look_after(
+        &self,
+        mut live: PluginOperation,
+        called: &str,
+        snapshot: &str,
+    ) -> Result<Result<(), String>, Error> {
+        match live.look().await {
+            PluginState::InProgress(_) | PluginState::Silent(_) => {
+                let plugin = live.snapshotter.name().to_owned();
+                let item = ItemId::new("persistentvolumes", None, called);
+                self.parameters.operations.take_along(&plugin, item, snapshot, Arc::new(PendingSnapshot::new(live)));
+                Ok(Ok(()))
+            }
+            PluginState::Unknown => live.end(&Ok(())).await.map(Ok),
+            PluginState::Ended(how) => live.end(&how).await.map(|()| how),
+        }
+    }
+}
+
+fn info(snapshot: &VolumeSnapshot, called: &str, volume: &Value) -> RestoreVolumeInfo {
+    let (spec, status) = (&snapshot.spec, &snapshot.status);
+    RestoreVolumeInfo {
+        pvc_name: text(volume, "/spec/claimRef/name").to_owned(),
+        pvc_namespace: text(volume, "/spec/claimRef/namespace").to_owned(),
+        pv_name: called.to_owned(),
+        restore_method: "NativeSnapshot".into(),
+        native_snapshot_info: Some(NativeSnapshotInfo {
+            snapshot_handle: status.provider_snapshot_id.clone(),
+            volume_type: spec.volume_type.clone(),
+            volume_az: spec.volume_az.clone(),
+            iops: spec.volume_iops.map(|iops| iops.to_string()).unwrap_or_default(),
+            phase: "Completed".into(),
+        }),
+        ..RestoreVolumeInfo::default()
+    }
+}
+
+impl SnapshotVolumes for SnapshotRestore {
+    fn make<'a>(
+        &'a self,
+        volume: &'a Value,
+        called: &'a str,
+        task: &'a Task,
+    ) -> BoxFuture<'a, Result<Result<Value, String>, Error>> {
+        Box::pin(async move {
+            let _waiting = task.wait_in_queue(format!("waiting for the plugin that makes volume {called}"));
+            self.make_one(volume, called).await
+        })
+    }
+}
