@@ -21,6 +21,7 @@ use rustix::fs::{Mode, OFlags};
 const FOLDER: &str = ".velero";
 /// How long a container that has seen the file may take to end, as far as the API server tells.
 pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
+
 /// The file of one restore in one volume.
 pub(crate) struct RestoreMarker {
     folder: PathBuf,
@@ -55,6 +56,7 @@ impl RestoreMarker {
             flushed => flushed,
         }
     }
+
     /// Nothing is left of it.
     pub fn remove(&self) -> Result<(), IoError> {
         match self.folder.symlink_metadata() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_mover::{TransferProgress as Shown, transfer_progress, transfer_progress_with_total};
 use plimsoll_operations::{WriteBudget, projection, summary_patch};
-use plimsoll_progress::{Counts, Node, Observer, Percent, Snapshot, State, Total, Unit};
+use plimsoll_progress::{Counts, Observer, Percent, Snapshot, State, Total, Unit};
 use plimsoll_volumes::transfer::{Transfer, TransferRecord, progress};
 use serde_json::{Value, json};
 use tokio::time::Instant;

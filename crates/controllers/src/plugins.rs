@@ -11,12 +11,10 @@ use plimsoll_engine::restore::actions::Actions;
 use plimsoll_engine::selection::Selecting;
 use plimsoll_engine::{Error, Heard, Patience};
 use plimsoll_plugin::{
-    Environment, LaunchConfig, LogSink, OperationLogSink, PluginActions, PluginKind, PluginRegistry, TracingLogSink,
-    USE_PLUGIN_CONFIG_KEY,
+    Environment, LaunchConfig, LogSink, OperationLogSink, PluginActions, PluginRegistry, TracingLogSink,
 };
 use plimsoll_progress::Task;
 use plimsoll_select::resources::ResourceMapper;
-use plimsoll_store::{Location, Store, StoreError};
 use plimsoll_volumes::csi::{self, MovedSnapshots};
 
 use crate::context::Context;

@@ -82,7 +82,7 @@ impl WaitContainer {
             let own = own.as_ref().and_then(|own| own.get(field)).filter(|value| !value.is_null());
             own.or_else(|| shared?.get(field)).filter(|value| !value.is_null()).cloned()
         };
-        let unnamed = transfer_message("runAsNonRoot") == Some(json!(true)) && transfer_message("runAsUser").is_none();
+        let unnamed = said("runAsNonRoot") == Some(json!(true)) && said("runAsUser").is_none();
         match own {
             Some(mut own) => {
                 if unnamed {

@@ -15,7 +15,6 @@ use tracing::info;
 use super::Repositories;
 use super::access::{self, RepositoryKey, from_mover_error};
 use super::ensure::run;
-use crate::storage_location;
 
 /// The Secret with the repositories' password, under Velero's name.
 pub const PASSWORD_SECRET: &str = "velero-repo-credentials";
