@@ -1,35 +1,32 @@
-//! Schedule: backups made again and again.
+//! Schedule: creates Backups when its cron expression is due.
+
+mod submit;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use plimsoll_api::labels;
-use plimsoll_api::validate;
 use plimsoll_api::velero::v1::{Backup, BackupPhase, Schedule, SchedulePhase};
-use plimsoll_engine::{Error, kill};
+use plimsoll_api::{labels, validate};
+use plimsoll_engine::Error;
 use plimsoll_operations::controller::{duration_until, run_controller};
 use plimsoll_operations::{EventType, Lifecycle};
 use serde_json::{Value, json};
-use tracing::info;
 
+use self::submit::submit;
 use crate::backup::BackupController;
 use crate::context::Context;
 use crate::cron::Cron;
 
-/// Annotation on a backup: the time at which it was due. An interrupted submission is found again by it.
-const DUE: &str = "plimsoll.dev/due";
-/// What `kubectl apply` remembers about the schedule says nothing about its backups.
-const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// A schedule is looked at at least this often: clocks may jump.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
+
 /// While a backup of the schedule is under way.
-const LOOK_SOON: Duration = Duration::from_secs(5);
+const BUSY_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the controller until the future is dropped.
 pub async fn control(context: Arc<Context>) {
@@ -85,30 +82,30 @@ async fn reconcile(schedule: Arc<Schedule>, context: Arc<Context>) -> Result<Act
     if schedule.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let (faults, cron) = examine(&schedule);
+    let (faults, cron) = validate_schedule(&schedule);
     let backups = backups_of(&schedule, &context).await?;
     let now = Timestamp::now();
     let decision = decide(&observe(&schedule, faults.clone(), &backups, &context), cron.as_ref(), now);
     write_phase(&schedule, &faults, &context).await?;
     match decision {
         Decision::Refuse => Ok(Action::await_change()),
-        Decision::Skip => skip(&schedule, now, &context).await.map(|()| Action::requeue(LOOK_SOON)),
-        Decision::Wait(None) => Ok(Action::requeue(LOOK_AGAIN)),
+        Decision::Skip => skip(&schedule, now, &context).await.map(|()| Action::requeue(BUSY_POLL_INTERVAL)),
+        Decision::Wait(None) => Ok(Action::requeue(MAX_POLL_INTERVAL)),
         Decision::Wait(Some(next)) => Ok(Action::requeue(pause(next, now))),
         Decision::Hold(busy) => {
             let message = format!("a backup is due, and {busy} has not ended");
             context.leader.events.record(&schedule.object_ref(&()), EventType::Normal, "BackupHeld", &message).await;
-            Ok(Action::requeue(LOOK_SOON))
+            Ok(Action::requeue(BUSY_POLL_INTERVAL))
         }
         Decision::Submit(due) => {
             submit(&schedule, due, now, &backups, &context).await?;
-            Ok(Action::requeue(LOOK_SOON))
+            Ok(Action::requeue(BUSY_POLL_INTERVAL))
         }
     }
 }
 
 fn pause(next: Timestamp, now: Timestamp) -> Duration {
-    (duration_until(next, now) + Duration::from_millis(50)).min(LOOK_AGAIN)
+    (duration_until(next, now) + Duration::from_millis(50)).min(MAX_POLL_INTERVAL)
 }
 
 fn observe(schedule: &Schedule, faults: Vec<String>, backups: &[Backup], context: &Context) -> Observed {
@@ -137,7 +134,7 @@ fn is_pending(phase: &BackupPhase) -> bool {
 }
 
 /// What is wrong with a schedule: its expression, its own fields, and its template by the same checks as a Backup.
-fn examine(schedule: &Schedule) -> (Vec<String>, Option<Cron>) {
+fn validate_schedule(schedule: &Schedule) -> (Vec<String>, Option<Cron>) {
     let mut raw = serde_json::to_value(schedule).unwrap_or_default();
     raw["apiVersion"] = json!("velero.io/v1");
     raw["kind"] = json!("Schedule");
@@ -179,7 +176,8 @@ async fn write_phase(schedule: &Schedule, faults: &[String], context: &Context) 
         return Ok(());
     }
     let errors = if faults.is_empty() { Value::Null } else { json!(faults) };
-    patch(schedule, json!({ "status": { "phase": phase.as_str(), "validationErrors": errors } }), context).await?;
+    patch_schedule(schedule, json!({ "status": { "phase": phase.as_str(), "validationErrors": errors } }), context)
+        .await?;
     if !faults.is_empty() {
         let about = schedule.object_ref(&());
         context.leader.events.record(&about, EventType::Warning, "FailedValidation", &faults.join("; ")).await;
@@ -187,7 +185,7 @@ async fn write_phase(schedule: &Schedule, faults: &[String], context: &Context) 
     Ok(())
 }
 
-async fn patch(schedule: &Schedule, patch: Value, context: &Context) -> Result<(), Error> {
+async fn patch_schedule(schedule: &Schedule, patch: Value, context: &Context) -> Result<(), Error> {
     context.leader.fence.check()?;
     let name = schedule.name_any();
     match context.leader.api::<Schedule>().patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -199,86 +197,11 @@ async fn patch(schedule: &Schedule, patch: Value, context: &Context) -> Result<(
 
 async fn skip(schedule: &Schedule, now: Timestamp, context: &Context) -> Result<(), Error> {
     let skipped = json!({ "spec": { "skipImmediately": false }, "status": { "lastSkipped": format!("{now:.0}") } });
-    patch(schedule, skipped, context).await
-}
-
-/// Creates the backup, unless an interrupted attempt has done so, and remembers when.
-async fn submit(
-    schedule: &Schedule,
-    due: Timestamp,
-    now: Timestamp,
-    backups: &[Backup],
-    context: &Context,
-) -> Result<(), Error> {
-    context.leader.fence.check()?;
-    let mark = due.to_string();
-    let made = backups.iter().find(|backup| backup.annotations().get(DUE) == Some(&mark));
-    let (name, time) = match made {
-        Some(backup) => (backup.name_any(), backup.creation_timestamp().map_or(now, |time| time.0)),
-        None => (create(schedule, due, now, context).await?, now),
-    };
-    kill::point("schedule.status.before");
-    patch(schedule, json!({ "status": { "lastBackup": format!("{time:.0}") } }), context).await?;
-    kill::point("schedule.status.after");
-    let message = format!("backup {name} is created");
-    context.leader.events.record(&schedule.object_ref(&()), EventType::Normal, "BackupCreated", &message).await;
-    Ok(())
-}
-
-async fn create(schedule: &Schedule, due: Timestamp, now: Timestamp, context: &Context) -> Result<String, Error> {
-    let backup = backup(schedule, due, now);
-    let name = backup.name_any();
-    info!("schedule {} is due: creating backup {name}", schedule.name_any());
-    kill::point("schedule.create.before");
-    let answer = context.leader.api::<Backup>().create(&PostParams::default(), &backup).await;
-    kill::point("schedule.create.after");
-    match answer {
-        Ok(_) => Ok(name),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(name),
-        Err(error) => Err(Error::api(format!("create backup {name}"), error)),
-    }
-}
-
-/// The backup that a schedule makes at a time.
-fn backup(schedule: &Schedule, due: Timestamp, now: Timestamp) -> Backup {
-    let name = schedule.name_any();
-    let template = schedule.spec.template.clone().unwrap_or_default();
-    let explicit = template.metadata.as_ref().map(|metadata| metadata.labels.clone()).filter(|found| !found.is_empty());
-    let mut marks = explicit.unwrap_or_else(|| schedule.labels().clone());
-    marks.insert(labels::SCHEDULE_NAME.into(), labels::valid_name(&name));
-    let mut notes = schedule.annotations().clone();
-    notes.remove(APPLIED);
-    notes.insert(DUE.into(), due.to_string());
-    let owner = schedule.spec.use_owner_references_in_backup.unwrap_or(false).then(|| owner(schedule));
-    let metadata = ObjectMeta {
-        name: Some(timestamped(&name, now)),
-        labels: Some(marks),
-        annotations: Some(notes),
-        owner_references: owner.map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    };
-    Backup { metadata, spec: template, status: None }
-}
-
-fn timestamped(name: &str, now: Timestamp) -> String {
-    format!("{name}-{}", TimeZone::UTC.to_datetime(now).strftime("%Y%m%d%H%M%S"))
-}
-
-fn owner(schedule: &Schedule) -> OwnerReference {
-    OwnerReference {
-        api_version: Schedule::api_version(&()).into_owned(),
-        kind: Schedule::kind(&()).into_owned(),
-        name: schedule.name_any(),
-        uid: schedule.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
+    patch_schedule(schedule, skipped, context).await
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_api::velero::v1::BackupMetadata;
-
     use super::*;
 
     fn at(text: &str) -> Timestamp {
@@ -340,33 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_takes_its_labels_annotations_and_owner_from_its_schedule() {
-        let mut schedule = Schedule::fixture();
-        schedule.metadata.uid = Some("u".into());
-        schedule.metadata.labels = Some([("team".to_owned(), "shop".to_owned())].into());
-        schedule.metadata.annotations = Some([("note".into(), "x".into()), (APPLIED.into(), "{}".into())].into());
-        schedule.spec.use_owner_references_in_backup = Some(true);
-        let (due, now) = (at("2026-05-02T03:00:00Z"), at("2026-05-02T03:00:07Z"));
-        let made = backup(&schedule, due, now);
-        assert_eq!(made.name_any(), format!("{}-20260502030007", schedule.name_any()));
-        assert_eq!(made.labels()["team"], "shop");
-        assert_eq!(made.labels()[labels::SCHEDULE_NAME], schedule.name_any());
-        assert_eq!(made.annotations().keys().collect::<Vec<_>>(), ["note", DUE]);
-        assert_eq!(made.owner_references()[0].uid, "u");
-        let explicit =
-            BackupMetadata { labels: [("a".to_owned(), "b".to_owned())].into(), ..BackupMetadata::default() };
-        schedule.spec.template.get_or_insert_default().metadata = Some(explicit);
-        assert!(!backup(&schedule, due, now).labels().contains_key("team"), "the template's own labels go instead");
-    }
-
-    #[test]
     fn a_template_is_checked_like_a_backup() {
         let mut schedule = Schedule::fixture();
-        assert_eq!(examine(&schedule).0, Vec::<String>::new());
+        assert_eq!(validate_schedule(&schedule).0, Vec::<String>::new());
         schedule.spec.schedule = Some("0 25 * * *".into());
         let policy = serde_json::from_value(json!({ "kind": "Secret", "name": "rules" })).unwrap();
         schedule.spec.template.get_or_insert_default().resource_policy = Some(policy);
-        let faults = examine(&schedule).0;
+        let faults = validate_schedule(&schedule).0;
         assert!(faults[0].starts_with("spec.schedule: invalid schedule: hour \"25\""), "{faults:?}");
         assert!(faults[1].starts_with("spec.template.resourcePolicy"), "{faults:?}");
     }
