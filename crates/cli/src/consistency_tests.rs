@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_observe::{Kind, Overview, ClusterState};
+use plimsoll_observe::{ClusterState, Kind, Overview};
 use plimsoll_progress::view::{left_text, rows, rows_within};
 use plimsoll_progress::{Operation, Speed, Task, Total, Trees, Unit, VirtualClock};
 use plimsoll_progress_stream::AccessToken;

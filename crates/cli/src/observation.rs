@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use kube::Client;
-use plimsoll_observe::{Cause, Certainty, Explanation, ClusterReader, Kind, ClusterWatch, Object, Overview, Scope, Verdict, ClusterState};
+use plimsoll_observe::{
+    Cause, Certainty, ClusterReader, ClusterState, ClusterWatch, Explanation, Kind, Object, Overview, Scope, Verdict,
+};
 use plimsoll_progress::view::{self, Look, Row};
 use plimsoll_progress::{Snapshot, Trees};
 use tokio::task::JoinHandle;
@@ -192,7 +194,12 @@ impl StallExplainer {
     }
 }
 
-async fn look(gatherer: ClusterReader, mut overview: Overview, kind: Kind, name: String) -> (Overview, Option<Explanation>) {
+async fn look(
+    gatherer: ClusterReader,
+    mut overview: Overview,
+    kind: Kind,
+    name: String,
+) -> (Overview, Option<Explanation>) {
     let world = gatherer.read().await;
     let told = find(&world, &ObservedReference { kind, name }).ok().map(|object| overview.explain(object, &world));
     (overview, told)

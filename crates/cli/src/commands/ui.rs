@@ -9,7 +9,7 @@ use kube::Client;
 use plimsoll_controllers::cron::Cron;
 use plimsoll_progress::Trees;
 use plimsoll_progress_stream::{AccessToken, LeaderClient};
-use plimsoll_serve::{Dashboard, RunningDashboard, DashboardSettings};
+use plimsoll_serve::{Dashboard, DashboardSettings, RunningDashboard};
 
 use super::server::stop_on_signal;
 use crate::args::Global;
@@ -26,8 +26,11 @@ pub async fn run(global: &Global, options: Ui) -> anyhow::Result<Outcome> {
     );
     let stop = stop_on_signal()?;
     let client = connect::client(global).await?;
-    let leader =
-        if options.direct { None } else { LeaderClient::find(&client, &global.namespace, token_from_environment()).await };
+    let leader = if options.direct {
+        None
+    } else {
+        LeaderClient::find(&client, &global.namespace, token_from_environment()).await
+    };
     let source = match &leader {
         Some(_) => "served by the Plimsoll server",
         None => "read with this kubeconfig",

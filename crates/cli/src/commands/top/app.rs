@@ -1,7 +1,7 @@
 //! Selection, order and open view. No drawing and no requests: keys in, actions out.
 
 use plimsoll_observe::causes::{self, Cause};
-use plimsoll_observe::{Kind, OperationSummary, Reference, UnreadResource, ClusterState};
+use plimsoll_observe::{ClusterState, Kind, OperationSummary, Reference, UnreadResource};
 
 use super::keys::Key;
 use super::list;
@@ -126,7 +126,9 @@ impl App {
     }
 
     fn arrange(&mut self) {
-        let shown = |line: &&OperationSummary| (self.show_ended || line.ended_ago.is_none()) && list::matches(line, &self.filter);
+        let shown = |line: &&OperationSummary| {
+            (self.show_ended || line.ended_ago.is_none()) && list::matches(line, &self.filter)
+        };
         let mut lines: Vec<OperationSummary> = self.all.iter().filter(shown).cloned().collect();
         match self.sort {
             Sort::Urgency => {}

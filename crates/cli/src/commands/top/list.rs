@@ -1,7 +1,7 @@
 //! The list as cells: the same for the picture and for the plain table.
 
 use plimsoll_observe::causes::{self, Cause};
-use plimsoll_observe::{OperationSummary, Verdict, ClusterState};
+use plimsoll_observe::{ClusterState, OperationSummary, Verdict};
 use plimsoll_progress::view::{self, duration_text};
 
 use crate::commands::why;

@@ -1,7 +1,7 @@
 //! The picture at several sizes, and what keys make of it.
 
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_observe::{Kind, Overview, ClusterState};
+use plimsoll_observe::{ClusterState, Kind, Overview};
 use serde_json::{Value, json};
 
 use super::super::app::{App, Prompt, UserAction, View};
