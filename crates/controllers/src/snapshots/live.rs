@@ -227,7 +227,7 @@ impl Live {
             }
             Ok(None) => Seen::Unknown,
             // It knows the question, and not what it is asked about.
-            Err(PluginError::Refused { message, .. }) => {
+            Err(PluginError::CallFailed { message, .. }) => {
                 self.task.hint(message);
                 Seen::Unknown
             }
