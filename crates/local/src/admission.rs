@@ -2,7 +2,7 @@
 
 use crate::{
     definition,
-    failure::{About, Cause, Failure},
+    failure::{About, Failure, StatusCause},
     kind::Kind,
     object::{field, metadata, text},
 };
@@ -50,7 +50,7 @@ pub(crate) fn on_update(kind: &Kind, object: &mut Value) {
 }
 
 /// Everything that is wrong with an object, beyond its metadata.
-pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<Cause> {
+pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<StatusCause> {
     match kind.schema() {
         Some(schema) => schema.validate(object),
         None if kind.is(definition::RESOURCE) => definition::causes(object),

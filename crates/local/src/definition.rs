@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions: what they must say, and the kinds they make.
 
 use crate::{
-    failure::Cause,
+    failure::StatusCause,
     kind::{Custom, Kind, View},
     object::{is_terminating, now, text},
     table::Column,
@@ -51,46 +51,46 @@ fn versions(definition: &Value) -> &[Value] {
 }
 
 /// Everything that is wrong with a definition.
-pub(crate) fn causes(definition: &Value) -> Vec<Cause> {
+pub(crate) fn causes(definition: &Value) -> Vec<StatusCause> {
     let mut causes = Vec::new();
     for field in ["/spec/group", "/spec/scope", "/spec/names/plural", "/spec/names/kind"] {
         if text(definition, field).is_empty() {
-            causes.push(Cause::required(field.trim_start_matches('/').replace('/', "."), ""));
+            causes.push(StatusCause::required(field.trim_start_matches('/').replace('/', "."), ""));
         }
     }
     let expected = format!("{}.{}", text(definition, "/spec/names/plural"), text(definition, "/spec/group"));
     if text(definition, "/metadata/name") != expected {
         let why = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(Cause::invalid("metadata.name", &definition["metadata"]["name"], why));
+        causes.push(StatusCause::invalid("metadata.name", &definition["metadata"]["name"], why));
     }
     let scope = &definition["spec"]["scope"];
     if !matches!(scope.as_str(), None | Some("Namespaced" | "Cluster")) {
-        causes.push(Cause::not_supported("spec.scope", scope, &[json!("Cluster"), json!("Namespaced")]));
+        causes.push(StatusCause::not_supported("spec.scope", scope, &[json!("Cluster"), json!("Namespaced")]));
     }
     version_causes(versions(definition), &mut causes);
     causes
 }
 
-fn version_causes(versions: &[Value], causes: &mut Vec<Cause>) {
+fn version_causes(versions: &[Value], causes: &mut Vec<StatusCause>) {
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let why = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid("spec.versions", &json!([]), why));
+        causes.push(StatusCause::invalid("spec.versions", &json!([]), why));
     }
     for (index, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         match version.pointer("/schema/openAPIV3Schema") {
-            None | Some(Value::Null) => causes.push(Cause::required(path, "schemas are required")),
+            None | Some(Value::Null) => causes.push(StatusCause::required(path, "schemas are required")),
             Some(schema) => causes.extend(schema_cause(path, schema)),
         }
     }
 }
 
-fn schema_cause(path: String, schema: &Value) -> Option<Cause> {
+fn schema_cause(path: String, schema: &Value) -> Option<StatusCause> {
     if schema["type"].as_str().is_none_or(str::is_empty) {
-        return Some(Cause::required(format!("{path}.type"), "must not be empty at the root"));
+        return Some(StatusCause::required(format!("{path}.type"), "must not be empty at the root"));
     }
     let error = Schema::parse(schema).err()?;
-    Some(Cause::invalid(path, schema, error.to_string()))
+    Some(StatusCause::invalid(path, schema, error.to_string()))
 }
 
 /// The kinds of a definition, one for each version that is served.

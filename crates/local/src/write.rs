@@ -5,7 +5,7 @@ use crate::{
     answer::Answer,
     database::Draft,
     definition,
-    failure::{About, Cause, Failure},
+    failure::{About, Failure, StatusCause},
     key::Key,
     kind::Kind,
     object::{finalizers, is_held, is_terminating, metadata, now, text},
@@ -279,7 +279,7 @@ fn check_identity(kind: &Kind, old: &Value, new: &Value) -> Result<(), Failure> 
     }
     match text(new, "/metadata/resourceVersion") {
         "" if kind.is_custom() || kind.is(definition::RESOURCE) => {
-            let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            let cause = StatusCause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
             Err(Failure::invalid(kind.about_kind(name), &[cause]))
         }
         "" => Ok(()),
@@ -346,7 +346,7 @@ fn check_finalizers(kind: &Kind, old: &Value, new: &Value) -> Result<(), Failure
         return Ok(());
     }
     let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}");
-    let cause = Cause::forbidden("metadata.finalizers", why);
+    let cause = StatusCause::forbidden("metadata.finalizers", why);
     Err(Failure::invalid(kind.about_kind(text(old, "/metadata/name")), &[cause]))
 }
 

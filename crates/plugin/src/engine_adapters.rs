@@ -172,7 +172,7 @@ impl ProgressTrackers {
             description: reading.description,
             started: reading.started,
             updated: reading.updated,
-            progress_error,
+            fault: progress_error,
         }
     }
 }

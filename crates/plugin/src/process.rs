@@ -68,7 +68,7 @@ impl Process {
         };
         let Some(stdout) = stdout else { return Err(failed(std::io::Error::other("no standard output"))) };
         let read_handshake = process.read_handshake(stdout, logs);
-        let limit = launch_config.supervision.handshake;
+        let limit = launch_config.supervision.handshake_timeout;
         let timed_out = || Error::HandshakeTimedOut { plugin: plugin.to_owned(), limit };
         let line = tokio::time::timeout(limit, read_handshake).await.map_err(|_| timed_out())??;
         let socket = handshake::parse(plugin, &line)?;

@@ -104,7 +104,7 @@ fn projections(operation: &Operation, tasks: &[Task]) {
     tasks.iter().step_by(100).for_each(|task| task.meter(Unit::Bytes).add(1 << 20));
     let snapshot = operation.snapshot();
     timed("frame of what changed in 10,000 tasks", || encoder.encode(&snapshot));
-    timed("cut of 10,000 tasks to 200", || truncate::truncate(&snapshot, Limits::STORED));
+    timed("truncation of 10,000 tasks to 200", || truncate::truncate(&snapshot, Limits::STORED));
     timed("rows of 10,000 tasks", || view::rows(&snapshot));
 }
 

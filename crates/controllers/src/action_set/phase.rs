@@ -230,7 +230,7 @@ impl Phase<'_> {
             pod_override,
             labels: spec.pod_labels.clone(),
             annotations: spec.pod_annotations.clone(),
-            tools: job.context.settings.tools.clone(),
+            tools_image: job.context.settings.tools.clone(),
         };
         let host = Server::new(job, self.publisher, self.place.action, self.name(), left);
         let mut call = Call::new(

@@ -385,7 +385,7 @@ fn in_a_repository_of_velero_no_files_are_ignored_and_other_policies_stay() {
         let outcome = bed.back_up();
         bed.fresh_target();
         bed.restore(outcome.snapshot.as_deref().unwrap());
-        for name in [".kopiaignore", "cache/CACHEDIR.TAG", "cache/fidelity", "a/large"] {
+        for name in [".kopiaignore", "cache/CACHEDIR.TAG", "cache/kept", "a/large"] {
             assert!(bed.target().join(name).exists(), "{name} of the {again}");
         }
         kopia(&bed, &["policy", "set", "--ignore-cache-dirs=true", "--clear-dot-ignore", source]);
@@ -408,13 +408,13 @@ fn ignored_files_are_problems_if_the_policy_cannot_be_set() {
     assert_eq!(cause("cache"), Some("kopia ignores the content of cache directories"));
     assert_eq!(cause(".kopiaignore"), Some("kopia applies its ignore rules"));
     bed.restore(outcome.snapshot.as_deref().unwrap());
-    assert!(!bed.target().join("cache/fidelity").exists() && !bed.target().join("a").exists(), "they are ignored");
+    assert!(!bed.target().join("cache/kept").exists() && !bed.target().join("a").exists(), "they are ignored");
     // Once it can be set, nothing is ignored.
     bed.program = Some(real);
     let outcome = bed.back_up();
     assert!(!outcome.problems.named.iter().any(|one| one.cause.contains("kopia")), "{:?}", outcome.problems);
     bed.restore(outcome.snapshot.as_deref().unwrap());
-    assert!(bed.target().join("cache/fidelity").exists() && bed.target().join("a/large").exists());
+    assert!(bed.target().join("cache/kept").exists() && bed.target().join("a/large").exists());
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn unfinished_packs(testbed: &Testbed) -> HashSet<PathBuf> {
 fn kill_at_a_large_pack(testbed: &Testbed) -> bool {
     let before = unfinished_packs(testbed);
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "crashing::killed_process_with_large_packs", "--ignored"])
+        .args(["--exact", "crash_safety::killed_process_with_large_packs", "--ignored"])
         .env(FOLDER, testbed.path("."))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -101,7 +101,7 @@ fn kill_at_a_large_pack(testbed: &Testbed) -> bool {
 /// Runs the process. Returns whether it was killed.
 fn run_and_kill(testbed: &Testbed, at: usize, in_the_middle: bool) -> bool {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "crashing::killed_process", "--ignored"]);
+    command.args(["--exact", "crash_safety::killed_process", "--ignored"]);
     command.env(FOLDER, testbed.path(".")).env(AT, at.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
     if in_the_middle {
         command.env(IN_THE_MIDDLE, "yes");

@@ -230,7 +230,7 @@ impl PluginOperation {
             }
             Ok(None) => PluginState::Unknown,
             // It knows the question, and not what it is asked about.
-            Err(PluginError::Refused { message, .. }) => {
+            Err(PluginError::CallFailed { message, .. }) => {
                 self.task.hint(message);
                 PluginState::Unknown
             }
