@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_mover::{TransferProgress as Shown, transfer_progress, transfer_progress_with_total};
 use plimsoll_operations::{WriteBudget, projection, summary_patch};
-use plimsoll_progress::{Counts, Observer, Percent, Snapshot, State, Total, Unit};
+use plimsoll_progress::{Counts, Observer, Percent, Snapshot, State};
 use plimsoll_volumes::transfer::{Transfer, TransferRecord, progress};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -246,7 +246,7 @@ fn same(a: &Value, b: &Value) -> bool {
 mod tests {
     use kube::Client;
     use plimsoll_api::velero::v1::PodVolumeBackup;
-    use plimsoll_progress::{Clock, Frame, Operation, VirtualClock};
+    use plimsoll_progress::{Clock, Frame, Operation, Total, Unit, VirtualClock};
 
     use super::*;
 

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use plimsoll_engine::Error;
 
 /// How long the API server may take to serve a definition that it has accepted.
-const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
+const SERVED_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often it is asked.
 const SERVED_POLL_INTERVAL: Duration = Duration::from_millis(200);
 

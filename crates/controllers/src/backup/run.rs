@@ -106,7 +106,7 @@ pub(super) async fn run(
 }
 
 /// The parts of a run that have processes or watches of their own.
-struct RunHandles {
+pub(super) struct RunHandles {
     actions: PluginActions,
     snapshots: Arc<SnapshotBackup>,
     csi: Option<Arc<CsiBackup>>,

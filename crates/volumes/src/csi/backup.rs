@@ -357,7 +357,7 @@ fn with_upload(mut item: Value, upload: &Upload) -> Answer {
 impl BackupItemAction for ClaimAction {
     fn execute<'a>(&'a self, item: &'a Value, _: &'a Value) -> BoxFuture<'a, Result<Answer, Error>> {
         Box::pin(async move {
-            // Whoever would say so is part of this object.
+            // The sender is part of this object, so this does not fail.
             let _ = self.0.pods_read.subscribe().wait_for(|read| *read).await;
             Ok(match self.0.deal_with(item).await? {
                 Some(ClaimResult::Snapshot(made)) => with_snapshot(item.clone(), &made),

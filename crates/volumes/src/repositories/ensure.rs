@@ -535,10 +535,10 @@ mod tests {
 
     #[test]
     fn the_status_names_the_reason_and_a_warning_does_not_make_a_repository_unready() {
-        let warned = EnsureOutcome { warnings: vec!["everybody knows it".into()], ..EnsureOutcome::default() };
+        let warned = EnsureOutcome { warnings: vec!["the password is the default".into()], ..EnsureOutcome::default() };
         assert_eq!(
             status_of(&Ok(warned), READY_CHECK_INTERVAL),
-            json!({ "phase": "Ready", "message": "everybody knows it" })
+            json!({ "phase": "Ready", "message": "the password is the default" })
         );
         assert_eq!(
             status_of(&Ok(EnsureOutcome::default()), READY_CHECK_INTERVAL),

@@ -115,7 +115,7 @@ pub struct LockReport {
     pub hostname: String,
     /// The process there.
     pub pid: u32,
-    /// Whether it keeps everybody else out.
+    /// Whether it excludes all other processes.
     pub exclusive: bool,
     /// What is known about its holder.
     pub holder: String,
