@@ -1,15 +1,15 @@
 //! The table of dependencies in docs/architecture.md is true, and the modules of the server's crates have no cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
 type Table = BTreeMap<String, BTreeSet<String>>;
 
-fn workspace() -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 fn declared() -> Table {
@@ -74,8 +74,8 @@ fn module_uses(sources: &Path) -> Table {
     let of_module = |module: &String| {
         let mut text = String::new();
         read_sources(&sources.join(module), &mut text);
-        text +=
-            &std::fs::read_to_string(sources.join(module).with_extension("rs")).map_or(String::new(), production_code);
+        let file = std::fs::read_to_string(sources.join(module).with_extension("rs"));
+        text += &production_code(&file.unwrap_or_default());
         let used = crate_paths(&text).filter(|used| used != module && modules.contains(used)).collect();
         (module.clone(), used)
     };
@@ -88,13 +88,13 @@ fn read_sources(directory: &Path, text: &mut String) {
         if path.is_dir() {
             read_sources(&path, text);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            *text += &production_code(std::fs::read_to_string(&path).unwrap());
+            *text += &production_code(&std::fs::read_to_string(&path).unwrap());
         }
     }
 }
 
 /// Without comments, and without the unit tests at the end of the file.
-fn production_code(text: String) -> String {
+fn production_code(text: &str) -> String {
     let before_tests = text.split("\n#[cfg(test)]").next().unwrap_or_default();
     before_tests.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect()
 }

@@ -140,6 +140,9 @@ async fn errors_read_as_reviewed() {
     insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!("errors", text) });
 }
 
+/// What is shown of a command, its further arguments, and its environment.
+type Case<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)]);
+
 /// Clusters that cannot be found or reached.
 async fn connections(table: &mut Table, directory: &Path, kubeconfig: &str) {
     let file = |name: &str, text: &str| {
@@ -149,7 +152,7 @@ async fn connections(table: &mut Table, directory: &Path, kubeconfig: &str) {
     };
     let broken = file("broken", "clusters: [");
     let unreachable = file("unreachable", &kubeconfig_for("http://127.0.0.1:1"));
-    let cases: [(&str, &[&str], &[(&str, &str)]); 5] = [
+    let cases: [Case<'_>; 5] = [
         ("backup get                                  # no kubeconfig", &[], &[]),
         ("backup get --kubeconfig /nonexistent", &[], &[]),
         ("backup get --kubeconfig broken", &["--kubeconfig", &broken], &[]),
