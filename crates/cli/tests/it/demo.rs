@@ -61,7 +61,7 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
         "its artifact says: 1200 rows",
         "backup second: Completed",
         "named after",
-        "was stopped by a signal",
+        "stopped by a signal",
         "nothing was lost",
     ] {
         assert!(text.contains(part), "nobody said {part:?}:\n{text}");
