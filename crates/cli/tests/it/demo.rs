@@ -61,7 +61,7 @@ async fn the_demo_loses_everything_gets_it_back_and_names_the_transfer_that_hang
         "its artifact: 1200 rows",
         "backup second: Completed",
         "explained after",
-        "was stopped by a signal",
+        "stopped by a signal",
         "all data restored",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");

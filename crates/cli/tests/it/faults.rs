@@ -179,7 +179,7 @@ async fn an_api_server_that_refuses_cuts_or_goes_away_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_refuses_every_few_requests_costs_neither_a_backup_nor_a_restore_nor_a_deletion() {
     let bed = Bed::local().await;
-    for every in [3, 4, 7] {
+    for every in [4, 7] {
         let home = bed.home(&format!("home-{every}")).await;
         let shop = bed.application(&format!("shop-{every}"), 12).await;
         let before = bed.contents(&shop).await;

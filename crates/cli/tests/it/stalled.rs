@@ -11,7 +11,7 @@ use crate::volumes_killed::movers_of;
 
 /// So much that it is on its way for a while.
 const BYTES: usize = 192 << 20;
-const CAUSE: &str = "was stopped by a signal";
+const CAUSE: &str = "stopped by a signal";
 
 /// Processes that do nothing until this is dropped.
 struct Stopped(Vec<Pid>);

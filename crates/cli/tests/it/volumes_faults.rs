@@ -456,7 +456,7 @@ async fn what_is_wrong_with_a_repository_stands_in_the_transfers_own_status() {
 
     home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "wrong" } })).await;
     hand_over(&home, &application, "locked-out", "built-in", json!({})).await;
-    fails_alone(&home, "locked-out", "WrongRepositoryPassword: the Secret's password does not open").await;
+    fails_alone(&home, "locked-out", "WrongRepositoryPassword: failed to open repository").await;
     home.patch("Secret", "velero-repo-credentials", json!({ "stringData": { "repository-password": "right" } })).await;
     dismiss(agent_in_order).await;
 
