@@ -1,4 +1,4 @@
-//! How fast the embedded API is and how much memory it takes: `measure [objects] [directory]`.
+//! Measures latency and memory of the embedded API: `measure [objects] [directory]`.
 //!
 //! The client that drives it runs in the same process, so its memory is counted too; lists are read in pages.
 

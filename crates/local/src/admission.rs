@@ -1,18 +1,18 @@
-//! What the API does to a few built-in kinds by itself when they are written.
+//! Admission of built-in kinds: defaults, validation and protected namespaces.
 
 use crate::{
     definition,
-    failure::{About, Failure, StatusCause},
     kind::Kind,
     object::{field, metadata, text},
+    status_error::{StatusCause, StatusDetails, StatusError},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-/// Namespaces that are always there.
+/// Namespaces that always exist.
 pub(crate) const PERMANENT_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Fills in a new object.
+/// Sets defaults in a new object.
 pub(crate) fn on_create(kind: &Kind, object: &mut Value) {
     if kind.is_custom() {
         if kind.status {
@@ -24,24 +24,24 @@ pub(crate) fn on_create(kind: &Kind, object: &mut Value) {
         drop_status(object);
     }
     match kind.group_resource().as_str() {
-        "namespaces" => namespace(object),
+        "namespaces" => default_namespace(object),
         "pods" | "persistentvolumeclaims" | "persistentvolumes" => {
             object["status"] = json!({"phase": "Pending"});
         }
         definition::RESOURCE => {
-            definition::complete(object);
+            definition::set_defaults(object);
             definition::establish(object);
-            metadata(object).insert("finalizers".to_owned(), json!([definition::CLEANUP]));
+            metadata(object).insert("finalizers".to_owned(), json!([definition::CLEANUP_FINALIZER]));
         }
         _ => {}
     }
     default(kind, object);
 }
 
-/// Fills in a changed object.
+/// Sets defaults in a changed object.
 pub(crate) fn on_update(kind: &Kind, object: &mut Value) {
     if kind.is(definition::RESOURCE) {
-        definition::complete(object);
+        definition::set_defaults(object);
         definition::establish(object);
     }
     if !kind.is_custom() {
@@ -49,20 +49,20 @@ pub(crate) fn on_update(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Everything that is wrong with an object, beyond its metadata.
-pub(crate) fn causes(kind: &Kind, object: &Value) -> Vec<StatusCause> {
+/// All validation errors of an object except those of its metadata.
+pub(crate) fn validate(kind: &Kind, object: &Value) -> Vec<StatusCause> {
     match kind.schema() {
         Some(schema) => schema.validate(object),
-        None if kind.is(definition::RESOURCE) => definition::causes(object),
+        None if kind.is(definition::RESOURCE) => definition::validate(object),
         None => Vec::new(),
     }
 }
 
-/// Refuses the deletion of what must stay.
-pub(crate) fn may_delete(kind: &Kind, name: &str) -> Result<(), Failure> {
+/// Rejects the deletion of protected namespaces.
+pub(crate) fn check_deletion(kind: &Kind, name: &str) -> Result<(), StatusError> {
     if kind.is("namespaces") && PERMANENT_NAMESPACES[..3].contains(&name) {
-        let about = About { group: "", kind: "namespaces", name };
-        return Err(Failure::forbidden(about, "this namespace may not be deleted"));
+        let object = StatusDetails { group: "", kind: "namespaces", name };
+        return Err(StatusError::forbidden(object, "this namespace may not be deleted"));
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ fn drop_status(object: &mut Value) {
     }
 }
 
-fn namespace(object: &mut Value) {
+fn default_namespace(object: &mut Value) {
     let name = json!(text(object, "/metadata/name"));
     let mut labels = object.pointer_mut("/metadata/labels").map(Value::take).unwrap_or_default();
     if !labels.is_object() {
@@ -87,7 +87,7 @@ fn namespace(object: &mut Value) {
 
 fn default(kind: &Kind, object: &mut Value) {
     match kind.group_resource().as_str() {
-        "secrets" => secret(object),
+        "secrets" => default_secret(object),
         "services" => {
             field(object, "spec").entry("type").or_insert_with(|| json!("ClusterIP"));
         }
@@ -102,8 +102,8 @@ fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// `stringData` is written, never read: it becomes data.
-fn secret(object: &mut Value) {
+/// `stringData` is write-only: it is moved to `data`.
+fn default_secret(object: &mut Value) {
     let plain = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
     for (key, value) in plain.as_ref().and_then(Value::as_object).into_iter().flatten() {
         let encoded = BASE64_STANDARD.encode(value.as_str().unwrap_or_default());

@@ -1,12 +1,12 @@
-//! The kinds that are always there: those that backups meet.
+//! The built-in kinds: those that occur in backups.
 
 use crate::{
-    kind::{Kind, View},
+    kind::{Conversion, Kind},
     table::Column,
 };
 use plimsoll_select::names::NameRule;
 
-/// All of them.
+/// All built-in kinds.
 pub(crate) fn kinds() -> Vec<Kind> {
     let rows = include_str!("kinds.txt").lines().filter(|row| !row.starts_with('#'));
     rows.map(parse).chain(std::iter::once(new_event())).collect()
@@ -16,8 +16,8 @@ fn parse(row: &str) -> Kind {
     let (words, columns) = row.split_once('|').unwrap_or((row, ""));
     let mut words = words.split_whitespace();
     let mut word = || words.next().unwrap_or_default();
-    let (place, kind, plural) = (word(), word(), word());
-    let (group, version) = place.split_once('/').unwrap_or(("", place));
+    let (group_version, kind, plural) = (word(), word(), word());
+    let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
     let mut parsed = Kind {
         group: group.to_owned(),
         version: version.to_owned(),
@@ -59,7 +59,7 @@ fn new_event() -> Kind {
     Kind {
         storage: Some("events".into()),
         storage_version: "v1".to_owned(),
-        view: View::NewEvent,
+        conversion: Conversion::NewEvent,
         selectable: vec!["reason".to_owned(), "type".to_owned()],
         ..parse(
             "events.k8s.io/v1 Event events ns path short=ev | -Name Last_Seen:#lastSeen Type:.type Reason:.reason Object:#regarding Message:.note Name*:.metadata.name",

@@ -1,21 +1,24 @@
-//! What follows a change by itself: garbage collection of dependents, the end of namespaces and of definitions.
+//! The garbage collector: deletes dependents, and the content of namespaces and definitions that are being deleted.
 //!
 //! ```text
-//! committed change ──follow──> keys to look at ──check──> jobs, whose changes are followed in turn
+//! committed change ──enqueue──> keys ──process──> jobs, whose changes are enqueued in turn
 //! ```
-//! Every check starts from what is stored, so checking once too often does no harm, and after a crash it is enough to
-//! check everything that could be unfinished.
+//! Processing starts from the stored state, so it is idempotent, and after a crash it is enough to process everything
+//! that could be unfinished.
 
 use crate::{
     Core,
     database::{Draft, Snapshot},
     definition,
-    delete::{Deletion, PARALLEL, Propagation},
-    failure::Failure,
+    delete::{Deletion, MAX_CONCURRENT_DELETIONS, Propagation},
     history::Event,
-    key::{Key, Span},
+    key::{Key, KeyRange},
     kind::Kind,
-    object::{FOREGROUND, Head, ORPHAN, Owner, finalizers, is_terminating, metadata, set_finalizers, text},
+    object::{
+        FOREGROUND_FINALIZER, ORPHAN_FINALIZER, OwnerReference, PartialObject, finalizers, is_terminating, metadata,
+        set_finalizers, text,
+    },
+    status_error::StatusError,
     write::store,
 };
 use futures::{StreamExt, future::join_all, stream};
@@ -27,86 +30,88 @@ use std::{
 use tokio::sync::mpsc;
 
 /// Finalizer in a namespace's spec.
-const KUBERNETES: &str = "kubernetes";
+const KUBERNETES_FINALIZER: &str = "kubernetes";
 
 pub(crate) struct Collector {
     core: Weak<Core>,
     changes: mpsc::UnboundedReceiver<Arc<Event>>,
     queue: BTreeSet<Key>,
-    /// Namespaces and definitions that wait for their content to go.
-    ending: HashSet<Key>,
+    /// Namespaces and definitions that wait until their content is deleted.
+    terminating: HashSet<Key>,
 }
 
-/// Whether a change can have consequences; decided on the writer thread, so it must be quick.
-pub(crate) fn is_interesting(event: &Event) -> bool {
+/// Whether a change can require garbage collection. Runs on the writer thread, so it must be fast.
+pub(crate) fn is_relevant(event: &Event) -> bool {
     let mentions = |needle: &[u8]| event.object.windows(needle.len()).any(|window| window == needle);
     event.deleted || mentions(b"\"ownerReferences\"") || mentions(b"\"deletionTimestamp\"")
 }
 
 impl Collector {
     pub fn new(core: &Arc<Core>, changes: mpsc::UnboundedReceiver<Arc<Event>>) -> Self {
-        Self { core: Arc::downgrade(core), changes, queue: BTreeSet::new(), ending: HashSet::new() }
+        Self { core: Arc::downgrade(core), changes, queue: BTreeSet::new(), terminating: HashSet::new() }
     }
 
     /// Runs until the database is closed.
     pub async fn run(mut self) {
         if let Err(failure) = self.recover() {
-            tracing::error!(error = failure.message, "cannot look for unfinished deletions");
+            tracing::error!(error = failure.message, "cannot recover unfinished deletions");
         }
         loop {
             while let Ok(event) = self.changes.try_recv() {
-                self.follow(&event);
+                self.enqueue(&event);
             }
             if self.queue.is_empty() {
                 match self.changes.recv().await {
-                    Some(event) => self.follow(&event),
+                    Some(event) => self.enqueue(&event),
                     None => return,
                 }
                 continue;
             }
             let Some(core) = self.core.upgrade() else { return };
-            let keys: Vec<Key> = (0..PARALLEL).map_while(|_| self.queue.pop_first()).collect();
-            let more = join_all(keys.iter().map(|key| core.check(key))).await;
-            for (key, outcome) in keys.iter().zip(more) {
+            let keys: Vec<Key> = (0..MAX_CONCURRENT_DELETIONS).map_while(|_| self.queue.pop_first()).collect();
+            let outcomes = join_all(keys.iter().map(|key| core.process(key))).await;
+            for (key, outcome) in keys.iter().zip(outcomes) {
                 match outcome {
                     Ok(next) => self.queue.extend(next),
-                    // Refused because something else changed it: that change is followed too.
-                    Err(failure) => tracing::debug!(?key, error = failure.message, "check was refused"),
+                    // Rejected because of another change, which is enqueued too.
+                    Err(failure) => {
+                        tracing::debug!(?key, error = failure.message, "garbage collection of an object failed");
+                    }
                 }
             }
         }
     }
 
-    /// Everything that may have been left unfinished.
-    fn recover(&mut self) -> Result<(), Failure> {
+    /// Enqueues everything that may be unfinished.
+    fn recover(&mut self) -> Result<(), StatusError> {
         let Some(core) = self.core.upgrade() else { return Ok(()) };
         let snapshot = core.database.snapshot()?;
         let pending = snapshot.pending()?;
-        self.ending.extend(pending.iter().filter(|key| has_content(key)).cloned());
+        self.terminating.extend(pending.iter().filter(|key| contains_objects(key)).cloned());
         self.queue.extend(pending);
         self.queue.extend(snapshot.dependents("")?);
         Ok(())
     }
 
-    fn follow(&mut self, event: &Event) {
-        let head = Head::of(&event.object);
+    fn enqueue(&mut self, event: &Event) {
+        let head = PartialObject::of(&event.object);
         if event.deleted {
-            self.follow_deletion(event, &head);
+            self.enqueue_for_deletion(event, &head);
         } else if head.metadata.deletion_timestamp.is_some() {
-            if has_content(&event.key) {
-                self.ending.insert(event.key.clone());
+            if contains_objects(&event.key) {
+                self.terminating.insert(event.key.clone());
             }
             self.queue.insert(event.key.clone());
-        } else if event.before.as_deref().map(Head::of).is_none_or(|before| before.owners() != head.owners()) {
+        } else if event.before.as_deref().map(PartialObject::of).is_none_or(|before| before.owners() != head.owners()) {
             self.queue.insert(event.key.clone());
         }
     }
 
-    fn follow_deletion(&mut self, event: &Event, head: &Head) {
-        self.ending.remove(&event.key);
+    fn enqueue_for_deletion(&mut self, event: &Event, head: &PartialObject) {
+        self.terminating.remove(&event.key);
         let namespace = Key::namespace_object(&event.key.namespace);
         let definition = Key::new(&definition::RESOURCE.into(), "", &event.key.resource);
-        self.queue.extend([namespace, definition].into_iter().filter(|key| self.ending.contains(key)));
+        self.queue.extend([namespace, definition].into_iter().filter(|key| self.terminating.contains(key)));
         let Some(core) = self.core.upgrade() else { return };
         let owners = head.owners().iter().filter_map(|owner| core.owner_key(owner, &event.key.namespace));
         self.queue.extend(owners);
@@ -117,84 +122,96 @@ impl Collector {
     }
 }
 
-fn has_content(key: &Key) -> bool {
+fn contains_objects(key: &Key) -> bool {
     matches!(&*key.resource, "namespaces" | definition::RESOURCE)
 }
 
-/// How an owner stands to its dependent.
+/// The state of an owner, as its dependent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    There,
-    Gone,
-    /// Being deleted in the foreground: it waits for its dependents.
-    Waiting,
+enum OwnerState {
+    Present,
+    Absent,
+    /// Deleted in the foreground: it waits for its dependents.
+    WaitingForDependents,
 }
 
 impl Core {
-    fn owner_key(&self, owner: &Owner, namespace: &str) -> Option<Key> {
+    fn owner_key(&self, owner: &OwnerReference, namespace: &str) -> Option<Key> {
         let kind = self.registry().find_kind(owner.group(), &owner.kind)?;
         Some(kind.key(namespace, &owner.name))
     }
 
-    /// Does what is due for one object. The answer names others to look at.
-    async fn check(self: &Arc<Self>, key: &Key) -> Result<Vec<Key>, Failure> {
+    /// Processes one object. Returns further keys to process.
+    async fn process(self: &Arc<Self>, key: &Key) -> Result<Vec<Key>, StatusError> {
         let snapshot = self.database.snapshot()?;
         let Some(stored) = snapshot.get(key)? else { return Ok(Vec::new()) };
         let object: Value = serde_json::from_slice(&stored)?;
         if !is_terminating(&object) {
-            return self.reap(&snapshot, key, &object).await;
+            return self.delete_if_unowned(&snapshot, key, &object).await;
         }
         match &*key.resource {
-            "namespaces" => self.end_namespace(key).await?,
-            definition::RESOURCE => self.end_definition(key).await?,
+            "namespaces" => self.finalize_namespace(key).await?,
+            definition::RESOURCE => self.finalize_definition(key).await?,
             _ => {}
         }
-        let held_by = finalizers(&object);
-        if held_by.contains(&FOREGROUND) {
-            return self.end_in_foreground(&snapshot, key, &object).await;
+        let finalizers_of_object = finalizers(&object);
+        if finalizers_of_object.contains(&FOREGROUND_FINALIZER) {
+            return self.process_foreground_deletion(&snapshot, key, &object).await;
         }
-        if held_by.contains(&ORPHAN) {
+        if finalizers_of_object.contains(&ORPHAN_FINALIZER) {
             self.orphan_dependents(&snapshot, key, &object).await?;
         }
         Ok(Vec::new())
     }
 
-    fn standing(&self, snapshot: &Snapshot, owner: &Owner, namespace: &str) -> Result<Standing, Failure> {
-        // An owner of a kind that we do not know may exist elsewhere: nothing is deleted on a guess.
-        let Some(key) = self.owner_key(owner, namespace) else { return Ok(Standing::There) };
-        let Some(stored) = snapshot.get(&key)? else { return Ok(Standing::Gone) };
+    fn owner_state(
+        &self,
+        snapshot: &Snapshot,
+        owner: &OwnerReference,
+        namespace: &str,
+    ) -> Result<OwnerState, StatusError> {
+        // An owner of an unknown kind may exist elsewhere: its dependents are not deleted.
+        let Some(key) = self.owner_key(owner, namespace) else { return Ok(OwnerState::Present) };
+        let Some(stored) = snapshot.get(&key)? else { return Ok(OwnerState::Absent) };
         let object: Value = serde_json::from_slice(&stored)?;
         if text(&object, "/metadata/uid") != owner.uid {
-            return Ok(Standing::Gone);
+            return Ok(OwnerState::Absent);
         }
-        let waits = is_terminating(&object) && finalizers(&object).contains(&FOREGROUND);
-        Ok(if waits { Standing::Waiting } else { Standing::There })
+        let is_waiting = is_terminating(&object) && finalizers(&object).contains(&FOREGROUND_FINALIZER);
+        Ok(if is_waiting { OwnerState::WaitingForDependents } else { OwnerState::Present })
     }
 
-    /// Deletes an object that no owner keeps, or takes leave of the owners that are gone.
-    async fn reap(self: &Arc<Self>, snapshot: &Snapshot, key: &Key, object: &Value) -> Result<Vec<Key>, Failure> {
-        let head = Head::of(object.to_string().as_bytes());
-        let standings: Vec<Standing> = head
+    /// Deletes an object without remaining owners, or removes the references to absent ones.
+    async fn delete_if_unowned(
+        self: &Arc<Self>,
+        snapshot: &Snapshot,
+        key: &Key,
+        object: &Value,
+    ) -> Result<Vec<Key>, StatusError> {
+        let head = PartialObject::of(object.to_string().as_bytes());
+        let owner_states: Vec<OwnerState> = head
             .owners()
             .iter()
-            .map(|owner| self.standing(snapshot, owner, &key.namespace))
+            .map(|owner| self.owner_state(snapshot, owner, &key.namespace))
             .collect::<Result<_, _>>()?;
-        if standings.iter().all(|standing| *standing == Standing::There) {
+        if owner_states.iter().all(|owner_state| *owner_state == OwnerState::Present) {
             return Ok(Vec::new());
         }
-        if standings.contains(&Standing::There) {
-            let leaving = head.owners().iter().zip(&standings).filter(|(_, standing)| **standing != Standing::There);
-            self.disown(key, leaving.map(|(owner, _)| owner.uid.clone()).collect()).await?;
+        if owner_states.contains(&OwnerState::Present) {
+            let absent =
+                head.owners().iter().zip(&owner_states).filter(|(_, owner_state)| **owner_state != OwnerState::Present);
+            self.remove_owner_references(key, absent.map(|(owner, _)| owner.uid.clone()).collect()).await?;
             return Ok(Vec::new());
         }
         let uid = &head.metadata.uid;
-        let in_foreground = standings.contains(&Standing::Waiting) && !snapshot.dependents(uid)?.is_empty();
-        let propagation = if in_foreground { Propagation::Foreground } else { Propagation::Unsaid };
-        self.delete_quietly(key, uid, propagation).await?;
+        let is_foreground =
+            owner_states.contains(&OwnerState::WaitingForDependents) && !snapshot.dependents(uid)?.is_empty();
+        let propagation = if is_foreground { Propagation::Foreground } else { Propagation::Default };
+        self.delete_if_present(key, uid, propagation).await?;
         Ok(Vec::new())
     }
 
-    pub async fn delete_quietly(&self, key: &Key, uid: &str, propagation: Propagation) -> Result<(), Failure> {
+    pub async fn delete_if_present(&self, key: &Key, uid: &str, propagation: Propagation) -> Result<(), StatusError> {
         let Some(kind) = self.registry().find_resource(&key.resource) else { return Ok(()) };
         match self.delete_object(kind, key.clone(), Deletion::of(uid, propagation)).await {
             Err(failure) if failure.code != 404 => Err(failure),
@@ -202,16 +219,16 @@ impl Core {
         }
     }
 
-    async fn end_in_foreground(
+    async fn process_foreground_deletion(
         self: &Arc<Self>,
         snapshot: &Snapshot,
         key: &Key,
         object: &Value,
-    ) -> Result<Vec<Key>, Failure> {
+    ) -> Result<Vec<Key>, StatusError> {
         let uid = text(object, "/metadata/uid");
         let dependents = snapshot.dependents(uid)?;
-        let blocks = |key: &Key| -> Result<bool, Failure> {
-            let head = snapshot.get(key)?.map(|stored| Head::of(&stored)).unwrap_or_default();
+        let blocks = |key: &Key| -> Result<bool, StatusError> {
+            let head = snapshot.get(key)?.map(|stored| PartialObject::of(&stored)).unwrap_or_default();
             Ok(head.owners().iter().any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true)))
         };
         for dependent in &dependents {
@@ -219,21 +236,21 @@ impl Core {
                 return Ok(dependents);
             }
         }
-        self.release(key, FOREGROUND).await?;
+        self.remove_finalizer(key, FOREGROUND_FINALIZER).await?;
         Ok(dependents)
     }
 
-    async fn orphan_dependents(&self, snapshot: &Snapshot, key: &Key, object: &Value) -> Result<(), Failure> {
+    async fn orphan_dependents(&self, snapshot: &Snapshot, key: &Key, object: &Value) -> Result<(), StatusError> {
         let uid = text(object, "/metadata/uid");
         for dependent in snapshot.dependents(uid)? {
-            self.disown(&dependent, vec![uid.to_owned()]).await?;
+            self.remove_owner_references(&dependent, vec![uid.to_owned()]).await?;
         }
-        self.release(key, ORPHAN).await
+        self.remove_finalizer(key, ORPHAN_FINALIZER).await
     }
 
-    /// Removes references to owners.
-    async fn disown(&self, key: &Key, uids: Vec<String>) -> Result<(), Failure> {
-        self.alter(key, move |object| {
+    /// Removes owner references by uid.
+    async fn remove_owner_references(&self, key: &Key, uids: Vec<String>) -> Result<(), StatusError> {
+        self.modify(key, move |object| {
             let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
             let Some(owners) = owners else { return };
             owners.retain(|owner| !uids.iter().any(|uid| owner["uid"] == **uid));
@@ -245,16 +262,16 @@ impl Core {
     }
 
     /// Removes a finalizer.
-    pub async fn release(&self, key: &Key, finalizer: &'static str) -> Result<(), Failure> {
-        self.alter(key, move |object| {
-            let kept: Vec<String> =
+    pub async fn remove_finalizer(&self, key: &Key, finalizer: &'static str) -> Result<(), StatusError> {
+        self.modify(key, move |object| {
+            let remaining: Vec<String> =
                 finalizers(object).into_iter().filter(|held| *held != finalizer).map(str::to_owned).collect();
-            set_finalizers(object, &kept);
+            set_finalizers(object, &remaining);
         })
         .await
     }
 
-    pub async fn alter(&self, key: &Key, change: impl FnOnce(&mut Value) + Send + 'static) -> Result<(), Failure> {
+    pub async fn modify(&self, key: &Key, change: impl FnOnce(&mut Value) + Send + 'static) -> Result<(), StatusError> {
         let key = key.clone();
         let job = move |draft: &mut Draft<'_>| {
             let Some(old) = draft.get(&key)? else { return Ok(()) };
@@ -265,14 +282,16 @@ impl Core {
         self.database.write(job).await
     }
 
-    /// Deletes what is in a namespace; when nothing is left, lets the namespace go.
-    async fn end_namespace(self: &Arc<Self>, key: &Key) -> Result<(), Failure> {
+    /// Deletes the content of a namespace and, when it is empty, removes its finalizer.
+    async fn finalize_namespace(self: &Arc<Self>, key: &Key) -> Result<(), StatusError> {
         let kinds = self.registry().namespaced();
-        let spans: Vec<Span> = kinds.iter().map(|kind| kind.span(Some(&key.name))).collect();
-        if self.sweep(&kinds, &spans).await? {
-            self.alter(key, |namespace| {
-                if let Some(held_by) = namespace.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut) {
-                    held_by.retain(|finalizer| finalizer != KUBERNETES);
+        let ranges: Vec<KeyRange> = kinds.iter().map(|kind| kind.range(Some(&key.name))).collect();
+        if self.delete_all(&kinds, &ranges).await? {
+            self.modify(key, |namespace| {
+                if let Some(finalizers_of_object) =
+                    namespace.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
+                {
+                    finalizers_of_object.retain(|finalizer| finalizer != KUBERNETES_FINALIZER);
                 }
             })
             .await?;
@@ -280,35 +299,35 @@ impl Core {
         Ok(())
     }
 
-    /// Deletes the objects of a definition; when none is left, lets the definition go.
-    async fn end_definition(self: &Arc<Self>, key: &Key) -> Result<(), Failure> {
+    /// Deletes the objects of a definition and, when none is left, removes its finalizer.
+    async fn finalize_definition(self: &Arc<Self>, key: &Key) -> Result<(), StatusError> {
         let Some(kind) = self.registry().find_resource(&key.name) else {
-            return self.release(key, definition::CLEANUP).await;
+            return self.remove_finalizer(key, definition::CLEANUP_FINALIZER).await;
         };
-        let span = kind.span(None);
-        if self.sweep(&[kind], &[span]).await? {
-            self.release(key, definition::CLEANUP).await?;
+        let range = kind.range(None);
+        if self.delete_all(&[kind], &[range]).await? {
+            self.remove_finalizer(key, definition::CLEANUP_FINALIZER).await?;
         }
         Ok(())
     }
 
-    /// Deletes everything in some spans and answers whether they are empty now.
-    async fn sweep(self: &Arc<Self>, kinds: &[Arc<Kind>], spans: &[Span]) -> Result<bool, Failure> {
+    /// Deletes everything in some ranges and returns whether they are empty.
+    async fn delete_all(self: &Arc<Self>, kinds: &[Arc<Kind>], ranges: &[KeyRange]) -> Result<bool, StatusError> {
         let snapshot = self.database.snapshot()?;
-        for (kind, span) in kinds.iter().zip(spans) {
-            let keys = snapshot.keys(span, usize::MAX)?;
+        for (kind, range) in kinds.iter().zip(ranges) {
+            let keys = snapshot.keys(range, usize::MAX)?;
             let delete = |key: Key| async move {
-                let deletion = Deletion::anything();
+                let deletion = Deletion::unconditional();
                 if let Err(failure) = self.delete_object(Arc::clone(kind), key, deletion).await {
-                    tracing::debug!(error = failure.message, "left for the next sweep");
+                    tracing::debug!(error = failure.message, "cannot delete an object yet");
                 }
             };
-            stream::iter(keys).map(delete).buffer_unordered(PARALLEL).for_each(|()| async {}).await;
+            stream::iter(keys).map(delete).buffer_unordered(MAX_CONCURRENT_DELETIONS).for_each(|()| async {}).await;
         }
         let snapshot = self.database.snapshot()?;
         let mut empty = true;
-        for span in spans {
-            empty &= snapshot.keys(span, 1)?.is_empty();
+        for range in ranges {
+            empty &= snapshot.keys(range, 1)?.is_empty();
         }
         Ok(empty)
     }

@@ -1,18 +1,18 @@
 //! Objects on disk, written by one thread.
 //!
 //! ```text
-//! requests ──jobs──> writer thread ──one transaction, one fsync for all that wait──> redb
-//!                         └─ then: history, observer, and only then the answers
+//! requests ──jobs──> writer thread ──one transaction, one fsync per batch──> redb
+//!                         └─ then: observer, history, and last the replies
 //! ```
-//! A job reads and changes objects as if it were alone, so a check and the write that relies on it cannot be separated.
-//! An answer is sent after the commit that holds it, so what was acknowledged survives `kill -9`.
+//! Jobs run one after the other, so a check and the write that relies on it are atomic.
+//! A reply is sent after its commit, so an acknowledged write survives `kill -9`.
 
 use crate::{
     Error,
-    failure::Failure,
     history::{Event, History, Retention},
-    key::{Key, Span},
-    object::{Head, metadata},
+    key::{Key, KeyRange},
+    object::{PartialObject, metadata},
+    status_error::StatusError,
 };
 use bytes::Bytes;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition};
@@ -33,18 +33,18 @@ const PENDING: TableDefinition<&[u8], ()> = TableDefinition::new("pending");
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const REVISION: &str = "revision";
 
-/// Jobs that may wait; beyond that requests wait before they become jobs.
-const QUEUE: usize = 1024;
-/// Jobs that share one commit. More would only make the first of them wait longer.
-const BATCH: usize = 256;
+/// Maximum number of queued jobs; further requests wait for a slot.
+const QUEUE_LIMIT: usize = 1024;
+/// Maximum number of jobs in one commit. More would only delay the first of them.
+const MAX_BATCH: usize = 256;
 
-type Acknowledge = Box<dyn FnOnce(Result<(), Failure>) + Send>;
-type Job = Box<dyn FnOnce(&mut Draft<'_>) -> Acknowledge + Send>;
-/// Told about committed changes before anybody else is.
+type Reply = Box<dyn FnOnce(Result<(), StatusError>) + Send>;
+type Job = Box<dyn FnOnce(&mut Draft<'_>) -> Reply + Send>;
+/// Called with committed changes before they are published.
 pub(crate) type Observer = Box<dyn FnMut(&[Arc<Event>]) + Send>;
 
 pub(crate) struct Database {
-    /// Gone once closed: the file is unlocked with it.
+    /// `None` once closed, which unlocks the file.
     redb: RwLock<Option<Arc<redb::Database>>>,
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -52,7 +52,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens or makes the database and starts its writer.
+    /// Opens or creates the database and starts its writer.
     pub fn open(
         path: &Path,
         cache: usize,
@@ -62,7 +62,7 @@ impl Database {
         let redb = Arc::new(opened.map_err(|source| Error::database(path, source))?);
         let revision = prepare(&redb).map_err(|source| Error::database(path, source))?;
         let history = Arc::new(History::new(revision, retention));
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (jobs, queue) = mpsc::channel(QUEUE_LIMIT);
         let mut writer = Writer { redb: Arc::clone(&redb), history: Arc::clone(&history), revision, observer: None };
         let (observe, observer) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -74,11 +74,11 @@ impl Database {
         Ok((database, move |observer| drop(observe.send(observer))))
     }
 
-    /// Runs a job on the writer thread and waits until its changes are on disk. An error of the job undoes its changes.
+    /// Runs a job on the writer thread and waits until its changes are on disk. An error discards its changes.
     pub async fn write<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Draft<'_>) -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
+        job: impl FnOnce(&mut Draft<'_>) -> Result<T, StatusError> + Send + 'static,
+    ) -> Result<T, StatusError> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |draft| {
             let result = job(draft);
@@ -93,7 +93,7 @@ impl Database {
     }
 
     /// A consistent view of everything committed.
-    pub fn snapshot(&self) -> Result<Snapshot, Failure> {
+    pub fn snapshot(&self) -> Result<Snapshot, StatusError> {
         let redb = self.redb.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
         let transaction = redb.begin_read().map_err(internal)?;
         let counters = transaction.open_table(COUNTERS).map_err(internal)?;
@@ -101,7 +101,7 @@ impl Database {
         Ok(Snapshot { revision, objects: transaction.open_table(OBJECTS).map_err(internal)?, transaction })
     }
 
-    /// Ends the watches, lets the writer finish what it has, and waits for it.
+    /// Ends the watches and waits until the writer has committed the queued jobs.
     pub fn close(&self) {
         self.history.close();
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -109,7 +109,7 @@ impl Database {
         if let Some(writer) = writer
             && writer.thread().id() != std::thread::current().id()
         {
-            // A panic of the writer has been reported by the panic hook already.
+            // The panic hook has reported a panic of the writer.
             let _ = writer.join();
         }
         self.redb.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -140,12 +140,12 @@ fn prepare(redb: &redb::Database) -> Result<u64, redb::Error> {
     Ok(revision)
 }
 
-fn closed() -> Failure {
-    Failure::new(503, "ServiceUnavailable", "the local API has been closed")
+fn closed() -> StatusError {
+    StatusError::new(503, "ServiceUnavailable", "the local API has been closed")
 }
 
-fn internal(error: impl Into<redb::Error>) -> Failure {
-    Failure::internal(format!("database: {}", error.into()))
+fn internal(error: impl Into<redb::Error>) -> StatusError {
+    StatusError::internal(format!("database: {}", error.into()))
 }
 
 /// Everything committed at one moment.
@@ -156,34 +156,34 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    pub fn get(&self, key: &Key) -> Result<Option<Bytes>, Failure> {
+    pub fn get(&self, key: &Key) -> Result<Option<Bytes>, StatusError> {
         Ok(self.objects.get(key.encode().as_slice())?.map(|value| Bytes::copy_from_slice(value.value())))
     }
 
-    pub fn scan(&self, span: &Span) -> Result<redb::Range<'static, &'static [u8], &'static [u8]>, Failure> {
-        Ok(self.objects.range(span.start.as_slice()..span.end.as_slice())?)
+    pub fn scan(&self, range: &KeyRange) -> Result<redb::Range<'static, &'static [u8], &'static [u8]>, StatusError> {
+        Ok(self.objects.range(range.start.as_slice()..range.end.as_slice())?)
     }
 
-    pub fn keys(&self, span: &Span, limit: usize) -> Result<Vec<Key>, Failure> {
-        let rows = self.scan(span)?.take(limit);
+    pub fn keys(&self, range: &KeyRange, limit: usize) -> Result<Vec<Key>, StatusError> {
+        let rows = self.scan(range)?.take(limit);
         rows.filter_map(|row| row.map(|(key, _)| Key::decode(key.value())).transpose()).map(|key| Ok(key?)).collect()
     }
 
-    /// The objects that name `uid` as an owner; with an empty uid, all that have any.
-    pub fn dependents(&self, uid: &str) -> Result<Vec<Key>, Failure> {
-        let span = if uid.is_empty() { Span { start: vec![], end: vec![0xff] } } else { Span::of(uid, None) };
+    /// The objects with an owner reference to `uid`; with an empty uid, all that have owners.
+    pub fn dependents(&self, uid: &str) -> Result<Vec<Key>, StatusError> {
+        let range = if uid.is_empty() { KeyRange { start: vec![], end: vec![0xff] } } else { KeyRange::of(uid, None) };
         let owned = self.transaction.open_table(OWNED).map_err(internal)?;
         let mut keys = Vec::new();
-        for row in owned.range(span.start.as_slice()..span.end.as_slice())? {
-            let (place, ()) = (row?.0, ());
-            let dependent = place.value().splitn(2, |byte| *byte == 0).nth(1);
+        for row in owned.range(range.start.as_slice()..range.end.as_slice())? {
+            let (encoded_key, ()) = (row?.0, ());
+            let dependent = encoded_key.value().splitn(2, |byte| *byte == 0).nth(1);
             keys.extend(dependent.and_then(Key::decode));
         }
         Ok(keys)
     }
 
     /// The objects that are being deleted.
-    pub fn pending(&self) -> Result<Vec<Key>, Failure> {
+    pub fn pending(&self) -> Result<Vec<Key>, StatusError> {
         let pending = self.transaction.open_table(PENDING).map_err(internal)?;
         let mut keys = Vec::new();
         for row in pending.iter()? {
@@ -193,7 +193,7 @@ impl Snapshot {
     }
 }
 
-/// What a job sees and does: committed objects, those of jobs before it, and its own changes.
+/// What a job reads and writes: committed objects, changes of earlier jobs, and its own changes.
 pub(crate) struct Draft<'a> {
     objects: &'a redb::Table<'a, &'static [u8], &'static [u8]>,
     staged: Vec<Event>,
@@ -201,39 +201,39 @@ pub(crate) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    pub fn get(&self, key: &Key) -> Result<Option<Value>, Failure> {
+    pub fn get(&self, key: &Key) -> Result<Option<Value>, StatusError> {
         Ok(self.bytes(&key.encode())?.map(|bytes| serde_json::from_slice(&bytes)).transpose()?)
     }
 
-    /// Writes an object and gives it its revision.
-    pub fn put(&mut self, key: &Key, object: &mut Value) -> Result<Bytes, Failure> {
+    /// Writes an object with a new resource version.
+    pub fn put(&mut self, key: &Key, object: &mut Value) -> Result<Bytes, StatusError> {
         self.stage(key, object, false)
     }
 
-    /// Removes an object; the answer is its last state.
-    pub fn remove(&mut self, key: &Key, object: &mut Value) -> Result<Bytes, Failure> {
+    /// Removes an object and returns its last state.
+    pub fn remove(&mut self, key: &Key, object: &mut Value) -> Result<Bytes, StatusError> {
         self.stage(key, object, true)
     }
 
-    /// Forgets the changes of this job, as a dry run does.
+    /// Discards the changes of this job, as in a dry run.
     pub fn discard(&mut self) {
         self.staged.clear();
     }
 
-    fn bytes(&self, place: &[u8]) -> Result<Option<Bytes>, Failure> {
-        if let Some(event) = self.staged.iter().rev().find(|event| event.place == place) {
+    fn bytes(&self, encoded_key: &[u8]) -> Result<Option<Bytes>, StatusError> {
+        if let Some(event) = self.staged.iter().rev().find(|event| event.encoded_key == encoded_key) {
             return Ok((!event.deleted).then(|| event.object.clone()));
         }
-        Ok(self.objects.get(place)?.map(|value| Bytes::copy_from_slice(value.value())))
+        Ok(self.objects.get(encoded_key)?.map(|value| Bytes::copy_from_slice(value.value())))
     }
 
-    fn stage(&mut self, key: &Key, object: &mut Value, deleted: bool) -> Result<Bytes, Failure> {
+    fn stage(&mut self, key: &Key, object: &mut Value, deleted: bool) -> Result<Bytes, StatusError> {
         let revision = self.revision + self.staged.len() as u64 + 1;
         metadata(object).insert("resourceVersion".to_owned(), json!(revision.to_string()));
-        let place = key.encode();
-        let before = self.bytes(&place)?;
+        let encoded_key = key.encode();
+        let before = self.bytes(&encoded_key)?;
         let bytes = Bytes::from(serde_json::to_vec(object)?);
-        self.staged.push(Event { revision, key: key.clone(), place, before, object: bytes.clone(), deleted });
+        self.staged.push(Event { revision, key: key.clone(), encoded_key, before, object: bytes.clone(), deleted });
         Ok(bytes)
     }
 }
@@ -249,19 +249,19 @@ impl Writer {
     fn run(&mut self, mut queue: mpsc::Receiver<Job>) {
         while let Some(first) = queue.blocking_recv() {
             let waiting = std::iter::from_fn(|| queue.try_recv().ok());
-            let batch: Vec<Job> = std::iter::once(first).chain(waiting.take(BATCH - 1)).collect();
-            let mut acknowledge = Vec::with_capacity(batch.len());
-            let result = self.commit(batch, &mut acknowledge);
-            for answer in acknowledge {
+            let batch: Vec<Job> = std::iter::once(first).chain(waiting.take(MAX_BATCH - 1)).collect();
+            let mut replies = Vec::with_capacity(batch.len());
+            let result = self.commit(batch, &mut replies);
+            for answer in replies {
                 answer(result.clone());
             }
         }
     }
 
-    fn commit(&mut self, batch: Vec<Job>, acknowledge: &mut Vec<Acknowledge>) -> Result<(), Failure> {
+    fn commit(&mut self, batch: Vec<Job>, replies: &mut Vec<Reply>) -> Result<(), StatusError> {
         let transaction = self.redb.begin_write().map_err(internal)?;
-        let events = self.apply(&transaction, batch, acknowledge)?;
-        let Some(last) = events.last() else { return transaction.abort().map_err(Failure::from) };
+        let events = self.apply(&transaction, batch, replies)?;
+        let Some(last) = events.last() else { return transaction.abort().map_err(StatusError::from) };
         let revision = last.revision;
         transaction.commit().map_err(internal)?;
         self.revision = revision;
@@ -276,8 +276,8 @@ impl Writer {
         &self,
         transaction: &redb::WriteTransaction,
         batch: Vec<Job>,
-        acknowledge: &mut Vec<Acknowledge>,
-    ) -> Result<Vec<Arc<Event>>, Failure> {
+        replies: &mut Vec<Reply>,
+    ) -> Result<Vec<Arc<Event>>, StatusError> {
         let mut objects = transaction.open_table(OBJECTS).map_err(internal)?;
         let mut owned = transaction.open_table(OWNED).map_err(internal)?;
         let mut pending = transaction.open_table(PENDING).map_err(internal)?;
@@ -285,12 +285,12 @@ impl Writer {
         for job in batch {
             let revision = events.last().map_or(self.revision, |event| event.revision);
             let mut draft = Draft { objects: &objects, staged: Vec::new(), revision };
-            acknowledge.push(job(&mut draft));
+            replies.push(job(&mut draft));
             for event in draft.staged {
                 if event.deleted {
-                    objects.remove(event.place.as_slice())?;
+                    objects.remove(event.encoded_key.as_slice())?;
                 } else {
-                    objects.insert(event.place.as_slice(), event.object.as_ref())?;
+                    objects.insert(event.encoded_key.as_slice(), event.object.as_ref())?;
                 }
                 index(&event, &mut owned, &mut pending)?;
                 events.push(Arc::new(event));
@@ -303,27 +303,27 @@ impl Writer {
     }
 }
 
-type Marks<'a> = redb::Table<'a, &'static [u8], ()>;
+type IndexTable<'a> = redb::Table<'a, &'static [u8], ()>;
 
-/// Keeps the two indexes in step with an object.
-fn index(event: &Event, owned: &mut Marks<'_>, pending: &mut Marks<'_>) -> Result<(), Failure> {
-    let before = event.before.as_deref().map(Head::of).unwrap_or_default();
-    let after = if event.deleted { Head::default() } else { Head::of(&event.object) };
-    let (had, has) = (owner_marks(&before, event), owner_marks(&after, event));
-    for mark in had.difference(&has) {
-        owned.remove(mark.as_slice())?;
+/// Updates the two indexes for a changed object.
+fn index(event: &Event, owned: &mut IndexTable<'_>, pending: &mut IndexTable<'_>) -> Result<(), StatusError> {
+    let before = event.before.as_deref().map(PartialObject::of).unwrap_or_default();
+    let after = if event.deleted { PartialObject::default() } else { PartialObject::of(&event.object) };
+    let (had, has) = (owner_index_keys(&before, event), owner_index_keys(&after, event));
+    for index_key in had.difference(&has) {
+        owned.remove(index_key.as_slice())?;
     }
-    for mark in has.difference(&had) {
-        owned.insert(mark.as_slice(), ())?;
+    for index_key in has.difference(&had) {
+        owned.insert(index_key.as_slice(), ())?;
     }
     match (before.metadata.deletion_timestamp.is_some(), after.metadata.deletion_timestamp.is_some()) {
-        (false, true) => drop(pending.insert(event.place.as_slice(), ())?),
-        (true, false) => drop(pending.remove(event.place.as_slice())?),
+        (false, true) => drop(pending.insert(event.encoded_key.as_slice(), ())?),
+        (true, false) => drop(pending.remove(event.encoded_key.as_slice())?),
         _ => {}
     }
     Ok(())
 }
 
-fn owner_marks(head: &Head, event: &Event) -> BTreeSet<Vec<u8>> {
-    head.owners().iter().map(|owner| [owner.uid.as_bytes(), event.place.as_slice()].join(&0)).collect()
+fn owner_index_keys(head: &PartialObject, event: &Event) -> BTreeSet<Vec<u8>> {
+    head.owners().iter().map(|owner| [owner.uid.as_bytes(), event.encoded_key.as_slice()].join(&0)).collect()
 }

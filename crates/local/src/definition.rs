@@ -1,20 +1,20 @@
-//! CustomResourceDefinitions: what they must say, and the kinds they make.
+//! CustomResourceDefinitions: defaults, validation, and the kinds that they define.
 
 use crate::{
-    failure::StatusCause,
-    kind::{Custom, Kind, View},
+    kind::{Conversion, CustomResource, Kind},
     object::{is_terminating, now, text},
+    status_error::StatusCause,
     table::Column,
 };
 use plimsoll_select::schema::Schema;
 use serde_json::{Value, json};
 
-/// Holds back the removal of a definition until its objects are gone.
-pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// Finalizer that keeps a definition until its objects are deleted.
+pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) const RESOURCE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
-/// Fills in what a definition may leave out.
-pub(crate) fn complete(definition: &mut Value) {
+/// Sets the defaults of a definition.
+pub(crate) fn set_defaults(definition: &mut Value) {
     let spec = crate::object::field(definition, "spec");
     let names = spec.entry("names").or_insert_with(|| json!({}));
     let kind = text(names, "/kind").to_owned();
@@ -25,13 +25,13 @@ pub(crate) fn complete(definition: &mut Value) {
     spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
 }
 
-/// A definition is established as soon as it is accepted: nothing else has to be set up.
+/// A definition is established as soon as it is accepted: it needs no further setup.
 pub(crate) fn establish(definition: &mut Value) {
     let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now()});
     let stored = versions(definition).iter().find(|v| v["storage"] == true).map(|v| v["name"].clone());
-    let mut kept: Vec<Value> =
+    let mut stored_versions: Vec<Value> =
         definition.pointer("/status/storedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
-    kept.extend(stored.filter(|version| !kept.contains(version)));
+    stored_versions.extend(stored.filter(|version| !stored_versions.contains(version)));
     let conditions = match definition.pointer("/status/conditions") {
         Some(conditions) if conditions.as_array().is_some_and(|list| !list.is_empty()) => conditions.clone(),
         _ => json!([
@@ -42,7 +42,7 @@ pub(crate) fn establish(definition: &mut Value) {
     definition["status"] = json!({
         "conditions": conditions,
         "acceptedNames": definition["spec"]["names"],
-        "storedVersions": kept,
+        "storedVersions": stored_versions,
     });
 }
 
@@ -50,8 +50,8 @@ fn versions(definition: &Value) -> &[Value] {
     definition.pointer("/spec/versions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Everything that is wrong with a definition.
-pub(crate) fn causes(definition: &Value) -> Vec<StatusCause> {
+/// All validation errors of a definition.
+pub(crate) fn validate(definition: &Value) -> Vec<StatusCause> {
     let mut causes = Vec::new();
     for field in ["/spec/group", "/spec/scope", "/spec/names/plural", "/spec/names/kind"] {
         if text(definition, field).is_empty() {
@@ -60,32 +60,32 @@ pub(crate) fn causes(definition: &Value) -> Vec<StatusCause> {
     }
     let expected = format!("{}.{}", text(definition, "/spec/names/plural"), text(definition, "/spec/group"));
     if text(definition, "/metadata/name") != expected {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(StatusCause::invalid("metadata.name", &definition["metadata"]["name"], why));
+        let message = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(StatusCause::invalid("metadata.name", &definition["metadata"]["name"], message));
     }
     let scope = &definition["spec"]["scope"];
     if !matches!(scope.as_str(), None | Some("Namespaced" | "Cluster")) {
         causes.push(StatusCause::not_supported("spec.scope", scope, &[json!("Cluster"), json!("Namespaced")]));
     }
-    version_causes(versions(definition), &mut causes);
+    validate_versions(versions(definition), &mut causes);
     causes
 }
 
-fn version_causes(versions: &[Value], causes: &mut Vec<StatusCause>) {
+fn validate_versions(versions: &[Value], causes: &mut Vec<StatusCause>) {
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
-        let why = "must have exactly one version marked as storage version";
-        causes.push(StatusCause::invalid("spec.versions", &json!([]), why));
+        let message = "must have exactly one version marked as storage version";
+        causes.push(StatusCause::invalid("spec.versions", &json!([]), message));
     }
     for (index, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         match version.pointer("/schema/openAPIV3Schema") {
             None | Some(Value::Null) => causes.push(StatusCause::required(path, "schemas are required")),
-            Some(schema) => causes.extend(schema_cause(path, schema)),
+            Some(schema) => causes.extend(validate_schema(path, schema)),
         }
     }
 }
 
-fn schema_cause(path: String, schema: &Value) -> Option<StatusCause> {
+fn validate_schema(path: String, schema: &Value) -> Option<StatusCause> {
     if schema["type"].as_str().is_none_or(str::is_empty) {
         return Some(StatusCause::required(format!("{path}.type"), "must not be empty at the root"));
     }
@@ -103,7 +103,7 @@ fn kind(definition: &Value, version: &Value) -> Kind {
     let spec = &definition["spec"];
     let names = |field: &str| text(spec, &format!("/names/{field}")).to_owned();
     let storage = versions(definition).iter().find(|version| version["storage"] == true);
-    // As long as there is one version and the definition has never changed, what is stored is what is shown.
+    // With one version and an unchanged definition, objects are returned as they are stored.
     let unchanged = versions(definition).len() == 1 && definition["metadata"]["generation"] == 1;
     Kind {
         group: text(spec, "/group").to_owned(),
@@ -120,8 +120,8 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         selectable: selectable(version),
         columns: Column::of_definition(&version["additionalPrinterColumns"]),
         storage_version: storage.map(|version| text(version, "/name").to_owned()).unwrap_or_default(),
-        view: if unchanged { View::Stored } else { View::Versioned },
-        custom: Some(Custom {
+        conversion: if unchanged { Conversion::Identity } else { Conversion::Versioned },
+        custom: Some(CustomResource {
             schema: version.pointer("/schema/openAPIV3Schema").and_then(|schema| Schema::parse(schema).ok()),
             terminating: is_terminating(definition),
         }),

@@ -1,15 +1,18 @@
-//! Deleting, one object or many.
+//! Delete one object or a collection.
 
 use crate::{
     Core, admission,
-    answer::Answer,
     database::Draft,
-    failure::Failure,
     key::Key,
     kind::Kind,
-    object::{FOREGROUND, ORPHAN, finalizers, is_held, is_terminating, metadata, now, set_finalizers, text},
+    object::{
+        FOREGROUND_FINALIZER, ORPHAN_FINALIZER, finalizers, is_removal_blocked, is_terminating, metadata, now,
+        set_finalizers, text,
+    },
+    request::Query,
+    response::ApiResponse,
     selector::Selector,
-    target::Query,
+    status_error::StatusError,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,8 +20,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Kinds whose deletion is answered with the object rather than with a `Status`.
-const ANSWER_WITH_OBJECT: [&str; 8] = [
+/// Kinds whose deletion returns the object rather than a `Status`.
+const RESOURCES_RETURNED_ON_DELETE: [&str; 8] = [
     "namespaces",
     "persistentvolumeclaims",
     "persistentvolumes",
@@ -28,13 +31,13 @@ const ANSWER_WITH_OBJECT: [&str; 8] = [
     "serviceaccounts",
     "services",
 ];
-/// Deletions that may wait for a commit at once.
-pub(crate) const PARALLEL: usize = 64;
+/// Maximum number of deletions that wait for a commit at the same time.
+pub(crate) const MAX_CONCURRENT_DELETIONS: usize = 64;
 
 /// The body of a delete request.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Options {
+pub(crate) struct DeleteOptions {
     preconditions: Preconditions,
     propagation_policy: Option<String>,
     orphan_dependents: Option<bool>,
@@ -52,14 +55,14 @@ struct Preconditions {
 /// What happens to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
-    /// As the object's own finalizers say, else background.
-    Unsaid,
+    /// According to the finalizers of the object, else background.
+    Default,
     Background,
     Foreground,
     Orphan,
 }
 
-/// A deletion that has been understood.
+/// A parsed delete request.
 #[derive(Clone, Debug)]
 pub(crate) struct Deletion {
     preconditions: Preconditions,
@@ -75,8 +78,8 @@ impl Deletion {
         Self { preconditions, propagation, dry_run: false, grace: None }
     }
 
-    /// A deletion of whatever is there.
-    pub fn anything() -> Self {
+    /// A deletion without preconditions.
+    pub fn unconditional() -> Self {
         Self {
             preconditions: Preconditions::default(),
             propagation: Propagation::Background,
@@ -85,20 +88,20 @@ impl Deletion {
         }
     }
 
-    pub fn parse(body: &[u8], query: &Query) -> Result<Self, Failure> {
-        let options: Options = if body.is_empty() {
-            Options::default()
+    pub fn parse(body: &[u8], query: &Query) -> Result<Self, StatusError> {
+        let options: DeleteOptions = if body.is_empty() {
+            DeleteOptions::default()
         } else {
             let read = serde_json::from_slice(body);
-            read.map_err(|error| Failure::bad_request(format!("couldn't read DeleteOptions: {error}")))?
+            read.map_err(|error| StatusError::bad_request(format!("couldn't read DeleteOptions: {error}")))?
         };
         let mut dry_run = query.dry_run;
         for value in &options.dry_run {
-            dry_run |= crate::target::dry_run(value)?;
+            dry_run |= crate::request::dry_run(value)?;
         }
         let policy = options.propagation_policy.as_deref().or(query.propagation.as_deref());
         let propagation = match (policy, options.orphan_dependents) {
-            (None, None) => Propagation::Unsaid,
+            (None, None) => Propagation::Default,
             (Some("Background"), _) | (None, Some(false)) => Propagation::Background,
             (Some("Foreground"), _) => Propagation::Foreground,
             (Some("Orphan"), _) | (None, Some(true)) => Propagation::Orphan,
@@ -109,68 +112,75 @@ impl Deletion {
     }
 }
 
-fn unknown_policy(policy: &str) -> Failure {
+fn unknown_policy(policy: &str) -> StatusError {
     let message = format!(
         "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {policy:?}: supported values: \
          \"Background\", \"Foreground\", \"Orphan\", \"nil\""
     );
-    Failure::new(422, "Invalid", message)
+    StatusError::new(422, "Invalid", message)
 }
 
-/// What became of an object.
-pub(crate) struct Deleted {
+/// The result of a deletion.
+pub(crate) struct DeletionResult {
     /// Its last state, or its state with a deletion timestamp.
     pub object: Bytes,
-    gone: bool,
+    removed: bool,
     uid: String,
 }
 
 impl Core {
-    pub async fn delete(&self, kind: Arc<Kind>, key: Key, deletion: Deletion) -> Result<Answer, Failure> {
+    pub async fn delete(&self, kind: Arc<Kind>, key: Key, deletion: Deletion) -> Result<ApiResponse, StatusError> {
         let name = key.name.clone();
         let deleted = self.delete_object(Arc::clone(&kind), key, deletion).await?;
-        if !deleted.gone || (!kind.is_custom() && ANSWER_WITH_OBJECT.contains(&kind.group_resource().as_str())) {
-            return Ok(Answer::ok(deleted.object));
+        if !deleted.removed
+            || (!kind.is_custom() && RESOURCES_RETURNED_ON_DELETE.contains(&kind.group_resource().as_str()))
+        {
+            return Ok(ApiResponse::ok(deleted.object));
         }
         let mut details = json!({"name": name, "kind": kind.plural, "uid": deleted.uid});
         if !kind.group.is_empty() {
             details["group"] = json!(kind.group);
         }
-        Ok(Answer::json(&json!({
+        Ok(ApiResponse::json(&json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
         })))
     }
 
-    pub async fn delete_object(&self, kind: Arc<Kind>, key: Key, deletion: Deletion) -> Result<Deleted, Failure> {
-        admission::may_delete(&kind, &key.name)?;
-        let runs = self.node.get().is_some() && kind.is("pods");
+    pub async fn delete_object(
+        &self,
+        kind: Arc<Kind>,
+        key: Key,
+        deletion: Deletion,
+    ) -> Result<DeletionResult, StatusError> {
+        admission::check_deletion(&kind, &key.name)?;
+        let has_grace_period = self.node.get().is_some() && kind.is("pods");
         let job = move |draft: &mut Draft<'_>| {
-            let mut old = draft.get(&key)?.ok_or_else(|| Failure::not_found(kind.about(&key.name)))?;
-            check(&kind, &old, &deletion.preconditions)?;
+            let mut old = draft.get(&key)?.ok_or_else(|| StatusError::not_found(kind.details_for(&key.name)))?;
+            check_preconditions(&kind, &old, &deletion.preconditions)?;
             let uid = text(&old, "/metadata/uid").to_owned();
-            let mut new = mark(&old, deletion.propagation);
-            if runs {
-                leave_time(&old, &mut new, deletion.grace);
+            let mut new = mark_for_deletion(&old, deletion.propagation);
+            if has_grace_period {
+                set_grace_period(&old, &mut new, deletion.grace);
             }
-            let gone = !is_held(&new);
+            let removed = !is_removal_blocked(&new);
             let stored =
-                if gone { draft.remove(&key, &mut old)? } else { crate::write::store(draft, &key, &old, new)? };
+                if removed { draft.remove(&key, &mut old)? } else { crate::write::store(draft, &key, &old, new)? };
             if deletion.dry_run {
                 draft.discard();
             }
-            Ok(Deleted { object: kind.present(&stored)?, gone, uid })
+            Ok(DeletionResult { object: kind.encode_version(&stored)?, removed, uid })
         };
         self.database.write(job).await
     }
 
-    /// Deletes everything that a selection matches; the answer lists it.
+    /// Deletes all objects that a selector matches and returns them as a list.
     pub async fn delete_collection(
         self: &Arc<Self>,
         kind: Arc<Kind>,
         namespace: Option<&str>,
         query: &Query,
         deletion: Deletion,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ApiResponse, StatusError> {
         let selector = Selector::parse(&query.labels, &query.fields, &kind)?;
         let keys = self.select(&kind, namespace, &selector)?;
         let delete = |key| {
@@ -178,23 +188,24 @@ impl Core {
             async move {
                 match self.delete_object(kind, key, deletion).await {
                     Ok(deleted) => Ok(Some(serde_json::from_slice::<Value>(&deleted.object)?)),
-                    // Somebody else was faster.
+                    // Deleted by another request meanwhile.
                     Err(failure) if failure.code == 404 => Ok(None),
                     Err(failure) => Err(failure),
                 }
             }
         };
-        let deleted: Vec<Option<Value>> = stream::iter(keys).map(delete).buffered(PARALLEL).try_collect().await?;
+        let deleted: Vec<Option<Value>> =
+            stream::iter(keys).map(delete).buffered(MAX_CONCURRENT_DELETIONS).try_collect().await?;
         let items: Vec<Value> = deleted.into_iter().flatten().collect();
         let revision = self.database.snapshot()?.revision.to_string();
-        Ok(Answer::json(&json!({
+        Ok(ApiResponse::json(&json!({
             "kind": kind.list_kind, "apiVersion": kind.api_version(),
             "metadata": {"resourceVersion": revision}, "items": items,
         })))
     }
 }
 
-fn check(kind: &Kind, object: &Value, preconditions: &Preconditions) -> Result<(), Failure> {
+fn check_preconditions(kind: &Kind, object: &Value, preconditions: &Preconditions) -> Result<(), StatusError> {
     let wanted = [
         ("UID", "/metadata/uid", &preconditions.uid),
         ("ResourceVersion", "/metadata/resourceVersion", &preconditions.resource_version),
@@ -202,16 +213,16 @@ fn check(kind: &Kind, object: &Value, preconditions: &Preconditions) -> Result<(
     for (what, pointer, expected) in wanted {
         let actual = text(object, pointer);
         if let Some(expected) = expected.as_deref().filter(|expected| *expected != actual) {
-            let why =
+            let cause =
                 format!("Precondition failed: {what} in precondition: {expected}, {what} in object meta: {actual}");
-            return Err(Failure::conflict(kind.about(text(object, "/metadata/name")), why));
+            return Err(StatusError::conflict(kind.details_for(text(object, "/metadata/name")), cause));
         }
     }
     Ok(())
 }
 
-/// A pod that runs stays until the node has ended it, in the time that it has for that.
-fn leave_time(old: &Value, pod: &mut Value, grace: Option<u64>) {
+/// A running pod stays until the node has stopped it within the grace period.
+fn set_grace_period(old: &Value, pod: &mut Value, grace: Option<u64>) {
     let before = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(u64::MAX);
     let pending = text(pod, "/status/startTime").is_empty();
     let own = pod["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30);
@@ -219,24 +230,24 @@ fn leave_time(old: &Value, pod: &mut Value, grace: Option<u64>) {
     metadata(pod).insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
 }
 
-/// The object as a deletion leaves it if something holds it back.
-fn mark(old: &Value, propagation: Propagation) -> Value {
+/// The object with a deletion timestamp and the finalizers of the propagation policy.
+fn mark_for_deletion(old: &Value, propagation: Propagation) -> Value {
     let mut new = old.clone();
-    let mut kept: Vec<String> = finalizers(old).into_iter().map(str::to_owned).collect();
-    if propagation != Propagation::Unsaid {
-        kept.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
+    let mut remaining: Vec<String> = finalizers(old).into_iter().map(str::to_owned).collect();
+    if propagation != Propagation::Default {
+        remaining.retain(|finalizer| finalizer != FOREGROUND_FINALIZER && finalizer != ORPHAN_FINALIZER);
     }
     match propagation {
-        Propagation::Foreground => kept.push(FOREGROUND.to_owned()),
-        Propagation::Orphan => kept.push(ORPHAN.to_owned()),
-        Propagation::Background | Propagation::Unsaid => {}
+        Propagation::Foreground => remaining.push(FOREGROUND_FINALIZER.to_owned()),
+        Propagation::Orphan => remaining.push(ORPHAN_FINALIZER.to_owned()),
+        Propagation::Background | Propagation::Default => {}
     }
-    set_finalizers(&mut new, &kept);
+    set_finalizers(&mut new, &remaining);
     if !is_terminating(old) {
         let generation = new["metadata"]["generation"].as_u64();
         metadata(&mut new).insert("deletionTimestamp".to_owned(), json!(now()));
         metadata(&mut new).insert("deletionGracePeriodSeconds".to_owned(), json!(0));
-        if let Some(generation) = generation.filter(|_| is_held(&new)) {
+        if let Some(generation) = generation.filter(|_| is_removal_blocked(&new)) {
             metadata(&mut new).insert("generation".to_owned(), json!(generation + 1));
         }
         if new["kind"] == "Namespace" && new["apiVersion"] == "v1" {

@@ -1,5 +1,5 @@
-//! Discovery: which groups, versions and resources there are; and as much OpenAPI as makes `kubectl` leave validation
-//! to the server.
+//! Discovery of groups, versions and resources, and as much OpenAPI as `kubectl` needs to leave validation to the
+//! server.
 
 use crate::{kind::Kind, kind::join_version, registry::Registry};
 use serde_json::{Map, Value, json};
@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// The answer to a discovery path, if it is one and leads somewhere.
-pub(crate) fn answer(registry: &Registry, path: &str) -> Option<Value> {
+/// The document at a discovery path, if it exists.
+pub(crate) fn document(registry: &Registry, path: &str) -> Option<Value> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
         [] => Some(
@@ -103,7 +103,7 @@ fn open_api_index(registry: &Registry) -> Value {
     json!({"paths": paths})
 }
 
-/// A document without schemas. It says one thing, for each kind: the server takes `fieldValidation`.
+/// A document without schemas. It declares for each kind that the server supports `fieldValidation`.
 fn open_api(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let kinds = registry.in_version(group, version);
     if kinds.is_empty() {

@@ -1,8 +1,8 @@
-//! What can go wrong outside of requests.
+//! Errors outside of requests.
 
 use std::{io, path::Path, path::PathBuf};
 
-/// Why the API cannot be opened or served.
+/// The API cannot be opened or served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,7 +11,7 @@ pub enum Error {
     Database {
         /// The database's file.
         path: PathBuf,
-        /// What the database says.
+        /// The error of the database.
         #[source]
         source: Box<redb::Error>,
     },
@@ -20,22 +20,22 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The listener cannot be set up.
+    /// The HTTPS server cannot listen.
     #[error("cannot listen for connections")]
     Listen(#[source] io::Error),
-    /// Certificate or key cannot be made or read.
-    #[error("cannot set up the certificate of the listener: {0}")]
+    /// Certificate or key cannot be created or read.
+    #[error("cannot set up the certificate of the HTTPS server: {0}")]
     Certificate(String),
-    /// Namespaces and mounts are not to be had.
-    #[error("pods cannot be run: the system refuses their namespaces and mounts: {0}")]
+    /// The system does not permit namespaces and mounts.
+    #[error("cannot run pods: cannot create namespaces and mounts: {0}")]
     Sandbox(String),
-    /// The API refused its own set-up.
-    #[error("the local API cannot be set up: {0}")]
-    Refused(String),
+    /// The API rejected one of its initial objects.
+    #[error("cannot set up the embedded API: {0}")]
+    Setup(String),
 }
 
 impl Error {
@@ -55,11 +55,11 @@ impl Error {
             Self::Listen(_) => "ListenFailed",
             Self::Certificate(_) => "CertificateFailed",
             Self::Sandbox(_) => "SandboxRefused",
-            Self::Refused(_) => "SetupRefused",
+            Self::Setup(_) => "SetupRefused",
         }
     }
 
-    /// Whether trying again can help: another process may let go of the database or the port.
+    /// Whether a retry can help: another process may release the database or the port.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Database { .. } | Self::Listen(_))
     }

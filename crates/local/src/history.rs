@@ -1,12 +1,12 @@
-//! The recent past: the last changes, in order, one for each revision.
+//! The most recent changes, in order, one for each revision.
 //!
-//! Watches read it with a cursor of their own, so a watcher costs nothing while it is idle and cannot lose an event: it
-//! either finds the next revision here or learns that it has fallen behind, and lists again. Lists read it backwards,
-//! to see the objects as they were when their first page was made.
+//! Each watch reads it with its own cursor, so an idle watch costs nothing and cannot lose an event: it either finds
+//! the next revision here or gets \"410 Expired\" and lists again. Paged lists read it backwards, to return the objects
+//! as of the revision of their first page.
 
 use crate::{
-    failure::Failure,
-    key::{Key, Span},
+    key::{Key, KeyRange},
+    status_error::StatusError,
 };
 use bytes::Bytes;
 use std::{
@@ -20,25 +20,25 @@ use tokio::sync::watch;
 pub(crate) struct Event {
     pub revision: u64,
     pub key: Key,
-    pub place: Vec<u8>,
+    pub encoded_key: Vec<u8>,
     pub before: Option<Bytes>,
-    /// The new state; of a deleted object the last one, with the revision of the deletion.
+    /// The new state; for a deleted object its last state, with the revision of the deletion.
     pub object: Bytes,
     pub deleted: bool,
 }
 
 impl Event {
     fn size(&self) -> usize {
-        self.object.len() + self.before.as_ref().map_or(0, Bytes::len) + self.place.len() + size_of::<Self>()
+        self.object.len() + self.before.as_ref().map_or(0, Bytes::len) + self.encoded_key.len() + size_of::<Self>()
     }
 }
 
-/// How much of the past is kept.
+/// How much history is retained.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// At most so many changes.
+    /// Maximum number of changes.
     pub events: usize,
-    /// At most so many bytes of them.
+    /// Maximum size of the changes in bytes.
     pub bytes: usize,
 }
 
@@ -52,7 +52,7 @@ impl Default for Retention {
 struct Ring {
     events: VecDeque<Arc<Event>>,
     bytes: usize,
-    /// The newest revision that is no longer here.
+    /// The newest revision that was removed.
     compacted: u64,
 }
 
@@ -95,34 +95,36 @@ impl History {
         self.latest.subscribe()
     }
 
-    /// Waits until a revision that is committed has arrived here too.
-    pub async fn reached(&self, revision: u64) {
+    /// Waits until a committed revision has been published here.
+    pub async fn wait_until(&self, revision: u64) {
         // Fails only when the sender is gone, and it is in `self`.
         let _ = self.subscribe().wait_for(|latest| *latest >= revision).await;
     }
 
     /// The changes after a revision, at most `limit`.
-    pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<Event>>, Failure> {
+    pub fn after(&self, revision: u64, limit: usize) -> Result<Vec<Arc<Event>>, StatusError> {
         let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
         let skip = ring.position_after(revision)?;
         Ok(ring.events.iter().skip(skip).take(limit).cloned().collect())
     }
 
-    /// How the objects of a range were at `revision`, where they have changed since: `None` means there was none.
-    pub fn undo(&self, revision: u64, span: &Span) -> Result<BTreeMap<Vec<u8>, Option<Bytes>>, Failure> {
+    /// The objects of a range at `revision`, where they have changed since; `None` if an object did not exist.
+    pub fn undo(&self, revision: u64, range: &KeyRange) -> Result<BTreeMap<Vec<u8>, Option<Bytes>>, StatusError> {
         let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
         let skip = ring.position_after(revision)?;
         let mut then = BTreeMap::new();
-        for event in ring.events.iter().skip(skip).filter(|event| span.contains(&event.place)) {
-            then.entry(event.place.clone()).or_insert_with(|| event.before.clone());
+        for event in ring.events.iter().skip(skip).filter(|event| range.contains(&event.encoded_key)) {
+            then.entry(event.encoded_key.clone()).or_insert_with(|| event.before.clone());
         }
         Ok(then)
     }
 }
 
 impl Ring {
-    fn position_after(&self, revision: u64) -> Result<usize, Failure> {
-        let behind = revision.checked_sub(self.compacted).ok_or_else(|| Failure::too_old(revision, self.compacted))?;
+    fn position_after(&self, revision: u64) -> Result<usize, StatusError> {
+        let behind = revision
+            .checked_sub(self.compacted)
+            .ok_or_else(|| StatusError::revision_too_old(revision, self.compacted))?;
         Ok(usize::try_from(behind).unwrap_or(usize::MAX))
     }
 }

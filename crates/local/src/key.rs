@@ -1,9 +1,8 @@
-//! Where an object is: resource, namespace, name.
+//! The key of an object: resource, namespace, name.
 
 use std::sync::Arc;
 
-/// The place of one object. `resource` is `pods` or `backups.velero.io`: it names what is stored, so all versions of a
-/// kind share it.
+/// Identifies one stored object. `resource` is `pods` or `backups.velero.io`; all versions of a kind share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub resource: Arc<str>,
@@ -34,12 +33,12 @@ impl Key {
 
 /// A range of keys: a resource, in one namespace or in all.
 #[derive(Clone, Debug)]
-pub(crate) struct Span {
+pub(crate) struct KeyRange {
     pub start: Vec<u8>,
     pub end: Vec<u8>,
 }
 
-impl Span {
+impl KeyRange {
     pub fn of(resource: &str, namespace: Option<&str>) -> Self {
         let mut start = resource.as_bytes().to_vec();
         if let Some(namespace) = namespace {
@@ -63,7 +62,7 @@ impl Span {
         self.start.as_slice() <= key && key < self.end.as_slice()
     }
 
-    /// The part behind `key`.
+    /// The part of the range after `key`.
     pub fn after(mut self, key: &[u8]) -> Self {
         self.start = key.to_vec();
         self.start.push(0);

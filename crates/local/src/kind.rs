@@ -1,9 +1,8 @@
-//! Kinds: what the API knows of a type of object. A kind is data; no code is written for one except where
-//! `admission` says so.
+//! Kinds: what the API knows about a type of object. A kind is data; only `admission` has code for single kinds.
 
 use crate::{
-    failure::{About, Failure},
-    key::{Key, Span},
+    key::{Key, KeyRange},
+    status_error::{StatusDetails, StatusError},
     table::Column,
 };
 use bytes::Bytes;
@@ -11,12 +10,12 @@ use plimsoll_select::{names::NameRule, schema::Schema};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How a version of a kind differs from what is stored.
+/// How a version of a kind is converted from what is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum View {
-    /// Not at all.
+pub(crate) enum Conversion {
+    /// Objects are returned as they are stored.
     #[default]
-    Stored,
+    Identity,
     /// Only `apiVersion` differs, and the schema may have changed since an object was written.
     Versioned,
     /// `events.k8s.io/v1`, a renaming of the core events that are stored.
@@ -60,16 +59,16 @@ pub(crate) struct Kind {
     pub columns: Vec<Column>,
     /// What is stored: `pods`, `backups.velero.io`.
     pub storage: Option<Arc<str>>,
-    pub view: View,
+    pub conversion: Conversion,
     /// Version that objects are stored in.
     pub storage_version: String,
     /// Present for custom resources only.
-    pub custom: Option<Custom>,
+    pub custom: Option<CustomResource>,
 }
 
-/// What only custom resources have.
+/// Properties of custom resources only.
 #[derive(Debug, Default)]
-pub(crate) struct Custom {
+pub(crate) struct CustomResource {
     pub schema: Option<Schema>,
     /// The definition is being deleted: no new objects.
     pub terminating: bool,
@@ -92,17 +91,17 @@ impl Kind {
         Key::new(&self.resource(), if self.namespaced { namespace } else { "" }, name)
     }
 
-    pub fn span(&self, namespace: Option<&str>) -> Span {
-        Span::of(&self.resource(), namespace)
+    pub fn range(&self, namespace: Option<&str>) -> KeyRange {
+        KeyRange::of(&self.resource(), namespace)
     }
 
-    pub fn about<'a>(&'a self, name: &'a str) -> About<'a> {
-        About { group: &self.group, kind: &self.plural, name }
+    pub fn details_for<'a>(&'a self, name: &'a str) -> StatusDetails<'a> {
+        StatusDetails { group: &self.group, kind: &self.plural, name }
     }
 
-    /// As `about`, for refusals of invalid objects, which name the kind.
-    pub fn about_kind<'a>(&'a self, name: &'a str) -> About<'a> {
-        About { group: &self.group, kind: &self.kind, name }
+    /// As `details_for`, for errors about invalid objects, which name the kind.
+    pub fn details_for_kind<'a>(&'a self, name: &'a str) -> StatusDetails<'a> {
+        StatusDetails { group: &self.group, kind: &self.kind, name }
     }
 
     pub fn is_custom(&self) -> bool {
@@ -117,22 +116,22 @@ impl Kind {
         self.custom.as_ref()?.schema.as_ref()
     }
 
-    /// A stored object as this version shows it.
-    pub fn present(&self, stored: &Bytes) -> Result<Bytes, Failure> {
-        if self.view == View::Stored {
+    /// Encodes a stored object in this version.
+    pub fn encode_version(&self, stored: &Bytes) -> Result<Bytes, StatusError> {
+        if self.conversion == Conversion::Identity {
             return Ok(stored.clone());
         }
         let mut object = serde_json::from_slice(stored)?;
-        self.show(&mut object);
+        self.convert_to_version(&mut object);
         Ok(serde_json::to_vec(&object)?.into())
     }
 
-    /// Turns a stored object into this version.
-    pub fn show(&self, object: &mut Value) {
-        match self.view {
-            View::Stored => return,
-            View::NewEvent => rename(object, EVENT_FIELDS.map(|(core, new)| (core, new))),
-            View::Versioned => {
+    /// Converts a stored object to this version.
+    pub fn convert_to_version(&self, object: &mut Value) {
+        match self.conversion {
+            Conversion::Identity => return,
+            Conversion::NewEvent => rename(object, EVENT_FIELDS.map(|(core, new)| (core, new))),
+            Conversion::Versioned => {
                 if let Some(schema) = self.schema() {
                     schema.prune(object);
                     schema.default(object);
@@ -142,9 +141,9 @@ impl Kind {
         object["apiVersion"] = json!(self.api_version());
     }
 
-    /// Turns an object of this version into what is stored.
-    pub fn hide(&self, object: &mut Value) {
-        let group = if self.view == View::NewEvent {
+    /// Converts an object of this version to the storage version.
+    pub fn convert_to_storage(&self, object: &mut Value) {
+        let group = if self.conversion == Conversion::NewEvent {
             rename(object, EVENT_FIELDS.map(|(core, new)| (new, core)));
             ""
         } else {

@@ -1,4 +1,4 @@
-//! A Kubernetes API inside the binary: the embedded default, and the fast stand-in for a cluster in tests.
+//! A Kubernetes API inside the binary: the embedded default, and the fast test double of a cluster.
 //!
 //! ```text
 //!  kube::Client ─ in process ─┐
@@ -8,16 +8,15 @@
 //!                                                 └────── collector <─────┘ (owners, namespaces, definitions)
 //! ```
 //!
-//! It does what our controllers, `kubectl` and the `velero` CLI use of an API server, as the real one does it, and
-//! refuses the rest with a `Status`. An object is JSON and a kind is a row in a table: built-in ones in `builtin`, others
-//! from CustomResourceDefinitions.
+//! It implements the part of the Kubernetes API that our controllers, `kubectl` and the `velero` CLI use, with the
+//! behaviour of kube-apiserver, and rejects the rest with a `Status`. An object is JSON and a kind is a row in a table:
+//! built-in kinds are in `builtin`, the others come from CustomResourceDefinitions.
 //!
-//! It must never acknowledge a write that is not on disk, let a watcher miss a change without saying so, or hold parsed
-//! objects in memory. It is not a cluster: whoever has its token, or one that it issued to a pod, may do everything, and
-//! pods run only where `node` was asked to run them.
+//! It must never acknowledge a write that is not on disk, let a watch miss a change without an error, or hold parsed
+//! objects in memory. It has no authorization: its token, and every
+//! token that it issued to a pod, permits everything. Pods run only after [`Api::run_pods`].
 
 mod admission;
-mod answer;
 mod builtin;
 mod collector;
 mod credentials;
@@ -26,7 +25,6 @@ mod definition;
 mod delete;
 mod discovery;
 mod error;
-mod failure;
 mod history;
 mod key;
 mod kind;
@@ -36,21 +34,23 @@ mod object;
 mod patch;
 mod read;
 mod registry;
+mod request;
+mod response;
 mod scale;
 mod selector;
-mod serve;
+mod server;
 mod service;
+mod status_error;
 mod table;
-mod target;
 mod token;
 mod watch;
 mod write;
 
-pub use answer::Body;
 pub use error::Error;
 pub use history::Retention;
-pub use node::NAME as NODE;
-pub use serve::Served;
+pub use node::NODE_NAME;
+pub use response::Body;
+pub use server::HttpsServer;
 
 use bytes::Bytes;
 use database::Database;
@@ -66,12 +66,12 @@ use std::{
 };
 use tokio::sync::{mpsc, watch as channel};
 
-/// What can be chosen about an API.
+/// Settings of an embedded API.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How much of the past watches and paged lists can go back to.
+    /// How much history watches and paged lists can go back to.
     pub retention: Retention,
-    /// How often a watch that asked for bookmarks gets one.
+    /// Interval of the bookmarks of a watch that requested them.
     pub bookmark_interval: Duration,
     /// Memory for pages of the database, in bytes.
     pub cache: usize,
@@ -87,10 +87,10 @@ pub(crate) struct Core {
     database: Database,
     registry: Arc<RwLock<Registry>>,
     options: Options,
-    /// Only where pods are run.
+    /// Set once [`Api::run_pods`] was called.
     node: OnceLock<node::Node>,
-    /// Where this API can be reached from outside of the process, once it can.
-    listener: channel::Sender<Option<serve::Listener>>,
+    /// The address and CA of the HTTPS server, once it runs.
+    endpoint: channel::Sender<Option<server::Endpoint>>,
     tokens: token::Issuer,
 }
 
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// Opens the API over a directory, which is made if it is not there. Only one process can have it open.
+    /// Opens the API over a directory, which is created if it does not exist. Only one process can have it open.
     pub async fn open(directory: &Path) -> Result<Self, Error> {
         Self::open_with(directory, Options::default()).await
     }
@@ -122,12 +122,12 @@ impl Api {
     pub async fn open_with(directory: &Path, options: Options) -> Result<Self, Error> {
         std::fs::create_dir_all(directory).map_err(|source| Error::file(directory, source))?;
         let (database, observe) = Database::open(&directory.join("objects.redb"), options.cache, options.retention)?;
-        let registry = Arc::new(RwLock::new(known_kinds(&database)?));
-        let (changes, followed) = mpsc::unbounded_channel();
+        let registry = Arc::new(RwLock::new(load_registry(&database)?));
+        let (changes, received) = mpsc::unbounded_channel();
         let updated = Arc::clone(&registry);
         observe(Box::new(move |events| {
             update_registry(&updated, events);
-            for event in events.iter().filter(|event| collector::is_interesting(event)) {
+            for event in events.iter().filter(|event| collector::is_relevant(event)) {
                 // The collector ends only when this sender is dropped, or with the runtime.
                 let _ = changes.send(Arc::clone(event));
             }
@@ -137,22 +137,22 @@ impl Api {
             registry,
             options,
             node: OnceLock::new(),
-            listener: channel::Sender::new(None),
+            endpoint: channel::Sender::new(None),
             tokens: token::Issuer::new(),
         });
-        tokio::spawn(collector::Collector::new(&core, followed).run());
+        tokio::spawn(collector::Collector::new(&core, received).run());
         let api = Self { core };
-        api.make_permanent_namespaces().await?;
+        api.create_permanent_namespaces().await?;
         Ok(api)
     }
 
-    async fn make_permanent_namespaces(&self) -> Result<(), Error> {
+    async fn create_permanent_namespaces(&self) -> Result<(), Error> {
         let kind = self.core.registry().find("", "v1", "namespaces");
         let Some(kind) = kind else { return Ok(()) };
         for name in admission::PERMANENT_NAMESPACES {
             let body = json!({"metadata": {"name": name}}).to_string();
-            match self.core.create(Arc::clone(&kind), None, body.as_bytes(), &target::Query::default()).await {
-                Err(failure) if failure.code != 409 => return Err(Error::Refused(failure.message)),
+            match self.core.create(Arc::clone(&kind), None, body.as_bytes(), &request::Query::default()).await {
+                Err(failure) if failure.code != 409 => return Err(Error::Setup(failure.message)),
                 _ => {}
             }
         }
@@ -169,7 +169,7 @@ impl Api {
         kube::Client::new(service, default_namespace)
     }
 
-    /// Answers one request. The caller has authorized it.
+    /// Handles one request. The caller has authorized it.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -178,18 +178,18 @@ impl Api {
         Arc::clone(&self.core).handle(request).await
     }
 
-    /// Serves this API over HTTPS. Certificate, token and kubeconfig are in `credentials`, made if they are not there.
-    pub async fn serve(&self, address: SocketAddr, credentials: &Path) -> Result<Served, Error> {
-        Served::start(self.clone(), address, credentials).await
+    /// Serves this API over HTTPS. Certificate, token and kubeconfig are in `credentials`, created if absent.
+    pub async fn serve(&self, address: SocketAddr, credentials: &Path) -> Result<HttpsServer, Error> {
+        HttpsServer::start(self.clone(), address, credentials).await
     }
 
-    /// Runs pods as processes of this machine, with the rights of this process, and volumes as directories below
-    /// `directory`. What is in `environment` every container gets. They all end with [`Api::close`] or this process.
+    /// Runs pods as processes of this machine, with the privileges of this process, and volumes as directories below
+    /// `directory`. Every container gets the variables in `environment`. All pods end with [`Api::close`] or this process.
     pub async fn run_pods(&self, directory: &Path, environment: Vec<(String, String)>) -> Result<(), Error> {
         node::start(&self.core, directory, environment).await
     }
 
-    /// Ends all watches, finishes the writes that wait, and lets go of the database. Later requests are refused.
+    /// Ends all watches, commits the queued writes and closes the database. Later requests fail.
     pub async fn close(&self) {
         let core = Arc::clone(&self.core);
         // Joining the writer blocks. The task cannot fail: closing does not panic.
@@ -197,14 +197,14 @@ impl Api {
     }
 }
 
-fn known_kinds(database: &Database) -> Result<Registry, Error> {
+fn load_registry(database: &Database) -> Result<Registry, Error> {
     let mut registry = Registry::with_built_in();
-    let refused = |failure: failure::Failure| Error::Refused(failure.message);
+    let refused = |failure: status_error::StatusError| Error::Setup(failure.message);
     let snapshot = database.snapshot().map_err(refused)?;
-    for row in snapshot.scan(&key::Span::of(definition::RESOURCE, None)).map_err(refused)? {
-        let (_, stored) = row.map_err(|error| Error::Refused(error.to_string()))?;
+    for row in snapshot.scan(&key::KeyRange::of(definition::RESOURCE, None)).map_err(refused)? {
+        let (_, stored) = row.map_err(|error| Error::Setup(error.to_string()))?;
         if let Ok(definition) = serde_json::from_slice::<Value>(stored.value()) {
-            registry.define(&definition);
+            registry.add_definition(&definition);
         }
     }
     Ok(registry)
@@ -214,9 +214,9 @@ fn update_registry(registry: &RwLock<Registry>, events: &[Arc<history::Event>]) 
     for event in events.iter().filter(|event| *event.key.resource == *definition::RESOURCE) {
         let mut registry = registry.write().unwrap_or_else(PoisonError::into_inner);
         if event.deleted {
-            registry.forget(&event.key.name);
+            registry.remove_definition(&event.key.name);
         } else if let Ok(definition) = serde_json::from_slice(&event.object) {
-            registry.define(&definition);
+            registry.add_definition(&definition);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading and changing the few fields of an object that the API itself cares about.
+//! Reads and changes the fields of an object that the API itself uses.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -6,21 +6,21 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Finalizer of a deletion that waits for dependents.
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 /// Finalizer of a deletion that leaves dependents behind.
-pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const ORPHAN_FINALIZER: &str = "orphan";
 
 /// The text at a JSON pointer, or nothing.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The metadata of an object, made if it is not there.
+/// The metadata of an object, created if absent.
 pub(crate) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     field(object, "metadata")
 }
 
-/// The object below a field, made if it is not there.
+/// The object below a field, created if absent.
 pub(crate) fn field<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = json!({});
@@ -29,7 +29,7 @@ pub(crate) fn field<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String
     if !slot.is_object() {
         *slot = json!({});
     }
-    slot.as_object_mut().expect("was just made an object")
+    slot.as_object_mut().expect("set to an object above")
 }
 
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
@@ -52,38 +52,38 @@ pub(crate) fn is_terminating(object: &Value) -> bool {
     !text(object, "/metadata/deletionTimestamp").is_empty()
 }
 
-/// Whether something still holds back the removal of a deleted object.
-pub(crate) fn is_held(object: &Value) -> bool {
+/// Whether finalizers or a grace period still prevent the removal of a deleted object.
+pub(crate) fn is_removal_blocked(object: &Value) -> bool {
     let namespace_held = object["kind"] == "Namespace"
         && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     let ending = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
     namespace_held || ending.is_some_and(|seconds| seconds > 0) || !finalizers(object).is_empty()
 }
 
-/// Now, as objects carry it.
+/// The current time in the format of `metadata.creationTimestamp`.
 pub(crate) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// What selection and garbage collection need of a stored object, without parsing the rest.
+/// The metadata that selectors and garbage collection need, without parsing the rest of an object.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Head {
+pub(crate) struct PartialObject {
     #[serde(default)]
-    pub metadata: Meta,
+    pub metadata: PartialMetadata,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Meta {
+pub(crate) struct PartialMetadata {
     pub uid: String,
     pub labels: Option<BTreeMap<String, String>>,
-    pub owner_references: Option<Vec<Owner>>,
+    pub owner_references: Option<Vec<OwnerReference>>,
     pub deletion_timestamp: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Owner {
+pub(crate) struct OwnerReference {
     pub api_version: String,
     pub kind: String,
     pub name: String,
@@ -91,19 +91,19 @@ pub(crate) struct Owner {
     pub block_owner_deletion: Option<bool>,
 }
 
-impl Owner {
+impl OwnerReference {
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 }
 
-impl Head {
+impl PartialObject {
     /// A stored object always parses: it was validated when it was written.
     pub fn of(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 
-    pub fn owners(&self) -> &[Owner] {
+    pub fn owners(&self) -> &[OwnerReference] {
         self.metadata.owner_references.as_deref().unwrap_or_default()
     }
 }

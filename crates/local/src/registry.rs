@@ -1,4 +1,4 @@
-//! Which kinds there are right now.
+//! The kinds that the API serves.
 
 use crate::{builtin, definition, kind::Kind};
 use serde_json::Value;
@@ -7,40 +7,40 @@ use std::{
     sync::Arc,
 };
 
-type Address = (String, String, String);
+type GroupVersionResource = (String, String, String);
 
 /// Built-in kinds and those of the CustomResourceDefinitions.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// By group, version, plural.
-    kinds: BTreeMap<Address, Arc<Kind>>,
-    /// Which of them a definition made.
-    defined: BTreeMap<String, Vec<Address>>,
+    kinds: BTreeMap<GroupVersionResource, Arc<Kind>>,
+    /// The kinds of each definition.
+    defined: BTreeMap<String, Vec<GroupVersionResource>>,
 }
 
 impl Registry {
     pub fn with_built_in() -> Self {
         let mut registry = Self::default();
         for kind in builtin::kinds() {
-            registry.kinds.insert(address(&kind), Arc::new(kind));
+            registry.kinds.insert(group_version_resource(&kind), Arc::new(kind));
         }
         registry
     }
 
-    /// Takes in a new or changed definition.
-    pub fn define(&mut self, definition: &Value) {
+    /// Adds or replaces the kinds of a definition.
+    pub fn add_definition(&mut self, definition: &Value) {
         let kinds = definition::kinds(definition);
         let name = crate::object::text(definition, "/metadata/name").to_owned();
-        self.forget(&name);
-        let addresses = kinds.iter().map(address).collect();
-        self.kinds.extend(kinds.into_iter().map(|kind| (address(&kind), Arc::new(kind))));
-        self.defined.insert(name, addresses);
+        self.remove_definition(&name);
+        let resources = kinds.iter().map(group_version_resource).collect();
+        self.kinds.extend(kinds.into_iter().map(|kind| (group_version_resource(&kind), Arc::new(kind))));
+        self.defined.insert(name, resources);
     }
 
-    /// Drops the kinds of a definition.
-    pub fn forget(&mut self, name: &str) {
-        for address in self.defined.remove(name).unwrap_or_default() {
-            self.kinds.remove(&address);
+    /// Removes the kinds of a definition.
+    pub fn remove_definition(&mut self, name: &str) {
+        for group_version_resource in self.defined.remove(name).unwrap_or_default() {
+            self.kinds.remove(&group_version_resource);
         }
     }
 
@@ -50,19 +50,19 @@ impl Registry {
 
     /// Any version of a kind: owner references may name an old one.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
-        self.kinds.values().find(|row| row.group == group && row.kind == kind).cloned()
+        self.kinds.values().find(|known| known.group == group && known.kind == kind).cloned()
     }
 
-    /// Some version of what is stored under a resource.
+    /// Any version of the kind stored under a resource.
     pub fn find_resource(&self, resource: &str) -> Option<Arc<Kind>> {
-        self.kinds.values().find(|row| row.storage.is_none() && *row.resource() == *resource).cloned()
+        self.kinds.values().find(|known| known.storage.is_none() && *known.resource() == *resource).cloned()
     }
 
     /// One version of each namespaced kind that stores objects.
     pub fn namespaced(&self) -> Vec<Arc<Kind>> {
         let mut seen = BTreeSet::new();
-        let own = self.kinds.values().filter(|kind| kind.namespaced && kind.storage.is_none());
-        own.filter(|kind| seen.insert(kind.group_resource())).cloned().collect()
+        let stored = self.kinds.values().filter(|kind| kind.namespaced && kind.storage.is_none());
+        stored.filter(|kind| seen.insert(kind.group_resource())).cloned().collect()
     }
 
     /// Groups with their versions, the preferred one first; without the core group.
@@ -85,6 +85,6 @@ impl Registry {
     }
 }
 
-fn address(kind: &Kind) -> Address {
+fn group_version_resource(kind: &Kind) -> GroupVersionResource {
     (kind.group.clone(), kind.version.clone(), kind.plural.clone())
 }

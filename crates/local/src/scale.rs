@@ -1,10 +1,10 @@
-//! The `scale` subresource: an object's replicas, seen as an `autoscaling/v1` Scale.
+//! The `scale` subresource: the replicas of an object as an `autoscaling/v1` Scale.
 
-use crate::{answer::Answer, failure::Failure, object::text};
+use crate::{object::text, response::ApiResponse, status_error::StatusError};
 use serde_json::{Value, json};
 
 /// The Scale of an object.
-pub(crate) fn of(object: &Value) -> Value {
+pub(crate) fn from_object(object: &Value) -> Value {
     let selector = object.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
     let pairs =
         selector.into_iter().flatten().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
@@ -23,23 +23,23 @@ pub(crate) fn of(object: &Value) -> Value {
     })
 }
 
-/// The object as a Scale wants it.
-pub(crate) fn apply(object: &Value, scale: &Value) -> Result<Value, Failure> {
+/// The object with the replicas of a Scale.
+pub(crate) fn apply(object: &Value, scale: &Value) -> Result<Value, StatusError> {
     let replicas = scale.pointer("/spec/replicas").and_then(Value::as_u64);
-    let replicas =
-        replicas.ok_or_else(|| Failure::bad_request("spec.replicas of a Scale must be a number, not below zero"))?;
+    let replicas = replicas
+        .ok_or_else(|| StatusError::bad_request("spec.replicas of a Scale must be a number, not below zero"))?;
     let mut scaled = object.clone();
     scaled["spec"]["replicas"] = json!(replicas);
-    let seen = text(scale, "/metadata/resourceVersion");
-    if !seen.is_empty() {
-        scaled["metadata"]["resourceVersion"] = json!(seen);
+    let resource_version = text(scale, "/metadata/resourceVersion");
+    if !resource_version.is_empty() {
+        scaled["metadata"]["resourceVersion"] = json!(resource_version);
     }
     Ok(scaled)
 }
 
-/// An answer with an object as one with its Scale.
-pub(crate) fn show(mut answer: Answer) -> Result<Answer, Failure> {
+/// Replaces the object in a response by its Scale.
+pub(crate) fn to_scale(mut answer: ApiResponse) -> Result<ApiResponse, StatusError> {
     let object = serde_json::from_slice(&answer.bytes)?;
-    answer.bytes = of(&object).to_string().into();
+    answer.bytes = from_object(&object).to_string().into();
     Ok(answer)
 }

@@ -1,15 +1,15 @@
 //! Label and field selectors of lists and watches.
 
 use crate::{
-    failure::Failure,
-    key::{Key, Span},
-    kind::{Kind, View},
-    object::Head,
+    key::{Key, KeyRange},
+    kind::{Conversion, Kind},
+    object::PartialObject,
+    status_error::StatusError,
 };
 use plimsoll_select::labels;
 use serde_json::Value;
 
-/// Which objects of a list or watch are wanted.
+/// Selects the objects of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: labels::Selector,
@@ -24,9 +24,9 @@ struct FieldRequirement {
 }
 
 impl Selector {
-    pub fn parse(labels: &str, fields: &str, kind: &Kind) -> Result<Self, Failure> {
+    pub fn parse(labels: &str, fields: &str, kind: &Kind) -> Result<Self, StatusError> {
         let labels = labels::Selector::parse(labels)
-            .map_err(|error| Failure::bad_request(format!("unable to parse requirement: {error}")))?;
+            .map_err(|error| StatusError::bad_request(format!("unable to parse requirement: {error}")))?;
         Ok(Self { labels, fields: parse_fields(fields, kind)? })
     }
 
@@ -34,19 +34,19 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Where objects that match can be: a single key, if the selector names one.
-    pub fn span(&self, kind: &Kind, namespace: Option<&str>) -> Span {
+    /// The range of keys that can match: a single key, if the selector names one.
+    pub fn range(&self, kind: &Kind, namespace: Option<&str>) -> KeyRange {
         let named = self.fields.iter().find(|field| field.equal && field.path == "metadata.name");
         match named {
             Some(field) if namespace.is_some() || !kind.namespaced => {
-                Span::only(&kind.key(namespace.unwrap_or_default(), &field.value))
+                KeyRange::only(&kind.key(namespace.unwrap_or_default(), &field.value))
             }
-            _ => kind.span(namespace),
+            _ => kind.range(namespace),
         }
     }
 
     pub fn matches(&self, kind: &Kind, key: &Key, stored: &[u8]) -> bool {
-        (self.labels.is_empty() || self.labels.matches(&Head::of(stored).metadata.labels))
+        (self.labels.is_empty() || self.labels.matches(&PartialObject::of(stored).metadata.labels))
             && self.fields_match(kind, key, stored)
     }
 
@@ -56,7 +56,7 @@ impl Selector {
             let actual = match field.path.as_str() {
                 "metadata.name" => key.name.clone(),
                 "metadata.namespace" => key.namespace.clone(),
-                path => shown(parsed.get_or_insert_with(|| parse_stored(kind, stored)), path),
+                path => field_value(parsed.get_or_insert_with(|| parse_stored(kind, stored)), path),
             };
             (actual == field.value) == field.equal
         })
@@ -65,13 +65,13 @@ impl Selector {
 
 fn parse_stored(kind: &Kind, stored: &[u8]) -> Value {
     let mut object = serde_json::from_slice(stored).unwrap_or_default();
-    if kind.view != View::Stored {
-        kind.show(&mut object);
+    if kind.conversion != Conversion::Identity {
+        kind.convert_to_version(&mut object);
     }
     object
 }
 
-fn shown(object: &Value, path: &str) -> String {
+fn field_value(object: &Value, path: &str) -> String {
     let pointer = format!("/{}", path.trim_start_matches('.').replace('.', "/"));
     match object.pointer(&pointer) {
         // An event's source is a structure; its component is what the selector means.
@@ -84,7 +84,7 @@ fn shown(object: &Value, path: &str) -> String {
     }
 }
 
-/// What a field that is absent counts as, where the typed API has a value.
+/// The value of an absent field, where the typed API has a default.
 fn default_field(path: &str) -> &'static str {
     match path {
         "spec.unschedulable" | "spec.hostNetwork" => "false",
@@ -93,21 +93,21 @@ fn default_field(path: &str) -> &'static str {
     }
 }
 
-fn parse_fields(text: &str, kind: &Kind) -> Result<Vec<FieldRequirement>, Failure> {
+fn parse_fields(text: &str, kind: &Kind) -> Result<Vec<FieldRequirement>, StatusError> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| parse_field(part, kind)).collect()
 }
 
-fn parse_field(text: &str, kind: &Kind) -> Result<FieldRequirement, Failure> {
+fn parse_field(text: &str, kind: &Kind) -> Result<FieldRequirement, StatusError> {
     let split = [("!=", false), ("==", true), ("=", true)];
     let found = split.iter().find_map(|(sign, equal)| text.split_once(sign).map(|(path, value)| (path, value, *equal)));
     let Some((path, value, equal)) = found else {
-        return Err(Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{text}'")));
+        return Err(StatusError::bad_request(format!("invalid selector: '{text}'; can't understand '{text}'")));
     };
     let known =
         matches!(path, "metadata.name" | "metadata.namespace") || kind.selectable.iter().any(|known| known == path);
     if !known {
-        return Err(Failure::bad_request(format!("field label not supported: {path}")));
+        return Err(StatusError::bad_request(format!("field label not supported: {path}")));
     }
     Ok(FieldRequirement { path: path.to_owned(), value: value.to_owned(), equal })
 }

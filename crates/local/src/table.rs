@@ -21,7 +21,7 @@ pub(crate) struct Column {
 enum Cell {
     JsonPath(JsonPath),
     Age(JsonPath),
-    /// One of the cells that no path describes.
+    /// A cell that no path describes.
     Computed(String),
 }
 
@@ -38,7 +38,7 @@ impl Column {
         }
     }
 
-    fn named() -> Self {
+    fn name_column() -> Self {
         Self::new("Name", "string", Cell::JsonPath(JsonPath::parse(".metadata.name")))
     }
 
@@ -52,10 +52,10 @@ impl Column {
         let words: Vec<&str> = text.split_whitespace().collect();
         let mut columns: Vec<Self> = words.iter().filter_map(|word| Self::parse(word)).collect();
         if !words.contains(&"-Name") {
-            columns.insert(0, Self::named());
+            columns.insert(0, Self::name_column());
         }
-        let dated = columns.iter().any(|column| matches!(column.name.as_str(), "Age" | "Created At" | "Last Seen"));
-        if !dated {
+        let has_age = columns.iter().any(|column| matches!(column.name.as_str(), "Age" | "Created At" | "Last Seen"));
+        if !has_age {
             columns.push(Self::age());
         }
         columns
@@ -75,7 +75,7 @@ impl Column {
 
     /// The columns of a definition's version: those it lists, or the age.
     pub fn of_definition(columns: &Value) -> Vec<Self> {
-        let named = columns.as_array().into_iter().flatten().map(|column| {
+        let listed = columns.as_array().into_iter().flatten().map(|column| {
             let path = JsonPath::parse(text(column, "/jsonPath"));
             let date = column["type"] == "date";
             Self {
@@ -87,7 +87,7 @@ impl Column {
                 cell: if date { Cell::Age(path) } else { Cell::JsonPath(path) },
             }
         });
-        let mut all: Vec<Self> = std::iter::once(Self::named()).chain(named).collect();
+        let mut all: Vec<Self> = std::iter::once(Self::name_column()).chain(listed).collect();
         if all.len() == 1 {
             all.push(Self::age());
         }
@@ -124,7 +124,7 @@ fn show_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// How long ago, in the unit that fits: `5s`, `3m20s`, `2h`, `12d`.
+/// The age in the format of `kubectl`: `5s`, `3m20s`, `2h`, `12d`.
 fn age(time: &Value) -> String {
     let Some(then) = time.as_str().and_then(|time| time.parse::<Timestamp>().ok()) else {
         return "<unknown>".to_owned();
@@ -158,15 +158,18 @@ fn compute(name: &str, object: &Value) -> String {
         "podStatus" if crate::object::is_terminating(object) => "Terminating".to_owned(),
         "podStatus" => {
             let reasons = ["/status/reason", "/state/waiting/reason", "/state/terminated/reason"];
-            let mut places =
+            let mut reasons_found =
                 std::iter::once(object).chain(statuses(object)).flat_map(|at| reasons.map(|it| text(at, it)));
-            or(places.find(|reason| !reason.is_empty()).unwrap_or_default(), text(object, "/status/phase"))
+            first_non_empty(
+                reasons_found.find(|reason| !reason.is_empty()).unwrap_or_default(),
+                text(object, "/status/phase"),
+            )
         }
         "replicasReady" => format!("{}/{}", number("/status/readyReplicas"), number("/spec/replicas")),
         "ports" => ports(object),
         "selector" => pairs(&object["spec"]["selector"]),
         "modes" => modes(&object["spec"]["accessModes"]),
-        "claim" => or_nothing(text(object, "/spec/claimRef/namespace"), text(object, "/spec/claimRef/name")),
+        "claim" => namespaced_name(text(object, "/spec/claimRef/namespace"), text(object, "/spec/claimRef/name")),
         "involved" => reference(&object["involvedObject"]),
         "regarding" => reference(&object["regarding"]),
         "lastSeen" => last_seen(object),
@@ -184,11 +187,11 @@ fn statuses(object: &Value) -> impl Iterator<Item = &Value> {
     object.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn or(first: &str, second: &str) -> String {
+fn first_non_empty(first: &str, second: &str) -> String {
     if first.is_empty() { second.to_owned() } else { first.to_owned() }
 }
 
-fn or_nothing(namespace: &str, name: &str) -> String {
+fn namespaced_name(namespace: &str, name: &str) -> String {
     if name.is_empty() { String::new() } else { format!("{namespace}/{name}") }
 }
 
@@ -230,7 +233,7 @@ fn condition<'a>(object: &'a Value, wanted: &[&str]) -> Option<&'a str> {
     met["type"].as_str()
 }
 
-/// How much of each object a table carries.
+/// How much of each object a table contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -248,7 +251,7 @@ impl Include {
     }
 }
 
-/// A table of objects. `metadata` is the list's own, or the object's resource version.
+/// A table of objects. `metadata` is that of the list, or the resource version of a single object.
 pub(crate) fn render(columns: &[Column], objects: &[Value], include: Include, metadata: &Value) -> Value {
     let rows: Vec<Value> = objects.iter().map(|object| row(columns, object, include)).collect();
     let definitions: Vec<Value> = columns.iter().map(Column::definition).collect();
@@ -267,7 +270,7 @@ fn row(columns: &[Column], object: &Value, include: Include) -> Value {
     }
 }
 
-/// An object cut to its metadata.
+/// An object reduced to its metadata.
 pub(crate) fn only_metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }

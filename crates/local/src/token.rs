@@ -1,9 +1,9 @@
 //! Tokens of service accounts: JSON Web Tokens that this API issues to its pods and accepts from them.
 //!
-//! A token is good until it expires, and only as long as its pod and its service account exist. The key lives as long as
-//! the process: containers end with it, and get new tokens when they start again.
+//! A token is valid until it expires, and only while its pod and its service account exist. The signing key lives as
+//! long as the process: containers end with it, and get new tokens when they start again.
 
-use crate::{Core, failure::Failure, object::text};
+use crate::{Core, object::text, status_error::StatusError};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-/// The audience of this API, and who issues its tokens.
+/// The audience of this API and the issuer of its tokens.
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
-/// The kubelet replaces a token after this share of its time, in percent.
+/// The kubelet replaces a token after this percentage of its lifetime.
 const REFRESH_AFTER_PERCENT: i64 = 80;
-/// However long it lasts, a token is replaced after a day.
+/// A token is replaced after a day, whatever its lifetime.
 const MAX_TOKEN_AGE: i64 = 24 * 60 * 60;
 
-/// What a token says, with the names that Kubernetes has for it.
+/// The claims of a token, as Kubernetes names them.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub(crate) struct Claims {
     aud: Vec<String>,
@@ -51,7 +51,7 @@ impl ObjectReference {
     }
 }
 
-/// What a pod asks for.
+/// A request for a token of a pod.
 pub(crate) struct TokenRequest<'a> {
     pub pod: &'a Value,
     pub account: &'a Value,
@@ -98,7 +98,7 @@ impl Issuer {
         format!("{signed}.{signature}")
     }
 
-    /// What a token of this issuer says, if its time is not over.
+    /// The claims of a token of this issuer, if it is valid at this time.
     fn verify(&self, token: &str, now: Timestamp) -> Option<Claims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -108,7 +108,7 @@ impl Issuer {
         (claims.nbf..claims.exp).contains(&now.as_second()).then_some(claims)
     }
 
-    /// Whether a token answers a request and does not have to be replaced yet.
+    /// Whether a token matches a request and need not be replaced yet.
     pub fn is_fresh(&self, token: &str, request: &TokenRequest<'_>, now: Timestamp) -> bool {
         self.verify(token, now).is_some_and(|claims| {
             let age = now.as_second() - claims.iat;
@@ -125,14 +125,14 @@ impl Issuer {
 
 impl Core {
     /// Whether a token was issued for this API to a pod and an account that still exist.
-    pub fn accepts_token(&self, token: &str) -> Result<bool, Failure> {
+    pub fn accepts_token(&self, token: &str) -> Result<bool, StatusError> {
         let Some(claims) = self.tokens.verify(token, Timestamp::now()) else { return Ok(false) };
-        let exists = |resource: &str, reference: &ObjectReference| -> Result<bool, Failure> {
-            let object = self.read(resource, &claims.bound.namespace, &reference.name)?;
+        let exists = |resource: &str, reference: &ObjectReference| -> Result<bool, StatusError> {
+            let object = self.read_object(resource, &claims.bound.namespace, &reference.name)?;
             Ok(object.is_some_and(|object| text(&object, "/metadata/uid") == reference.uid))
         };
-        let is_meant_here = claims.aud.iter().any(|audience| audience == AUDIENCE);
-        Ok(is_meant_here
+        let has_audience = claims.aud.iter().any(|audience| audience == AUDIENCE);
+        Ok(has_audience
             && exists("pods", &claims.bound.pod)?
             && exists("serviceaccounts", &claims.bound.serviceaccount)?)
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_from_its_first_to_its_last_second_and_only_unchanged() {
+    fn a_token_is_valid_within_its_lifetime_and_only_unmodified() {
         let issuer = Issuer::new();
         let (pod, account) = (object("pod"), object("account"));
         let token =
@@ -186,7 +186,7 @@ mod tests {
         let token = issuer.issue(&hour(3600), at(0));
         assert!(issuer.is_fresh(&token, &hour(3600), at(2879)));
         assert!(!issuer.is_fresh(&token, &hour(3600), at(2880)));
-        assert!(!issuer.is_fresh(&token, &hour(7200), at(0)), "another time was asked for");
+        assert!(!issuer.is_fresh(&token, &hour(7200), at(0)), "another lifetime was requested");
         assert!(!issuer.is_fresh(&token, &TokenRequest { audience: "vault", ..hour(3600) }, at(0)));
         assert!(!issuer.is_fresh(&token, &TokenRequest { account: &other, ..hour(3600) }, at(0)));
         let month = issuer.issue(&hour(30 * 86_400), at(0));

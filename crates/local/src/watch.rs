@@ -1,15 +1,15 @@
-//! Watching: a cursor in the history, turned into lines.
+//! Watch: a cursor in the history, rendered as lines.
 
 use crate::{
     Core,
-    answer::{self, Body, shape},
-    failure::Failure,
     history::{Event, History},
-    key::{Key, Span},
+    key::{Key, KeyRange},
     kind::Kind,
     negotiate::Form,
+    request::Query,
+    response::{self, Body, render_object},
     selector::Selector,
-    target::Query,
+    status_error::StatusError,
 };
 use bytes::Bytes;
 use futures::stream;
@@ -21,27 +21,27 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Changes that are read from the history at once.
-const CHUNK: usize = 500;
-/// How long a watch lasts when the client does not say.
+/// Maximum number of changes that one read of the history returns.
+const MAX_EVENTS_PER_READ: usize = 500;
+/// Duration of a watch without `timeoutSeconds`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 
 struct Watch {
     kind: Arc<Kind>,
-    span: Span,
+    range: KeyRange,
     selector: Selector,
     form: Form,
     history: Arc<History>,
     latest: watch::Receiver<u64>,
-    /// Everything up to here has been sent or was not wanted.
+    /// Everything up to this revision has been sent or was not selected.
     cursor: u64,
-    /// What was sent last, so that a quiet watch gets a bookmark only when there is news.
+    /// The last revision sent, so that an idle watch gets a bookmark only after a change.
     bookmarked: u64,
-    bookmark_every: Option<Duration>,
+    bookmark_interval: Option<Duration>,
     next_bookmark: Instant,
     deadline: Instant,
-    /// Lines that are ready before the history is read: the initial state.
-    ready: VecDeque<Bytes>,
+    /// Lines to send before the history is read, such as the initial state.
+    pending_lines: VecDeque<Bytes>,
     ended: bool,
 }
 
@@ -52,23 +52,23 @@ impl Core {
         namespace: Option<&str>,
         query: &Query,
         form: Form,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<Response<Body>, StatusError> {
         let selector = Selector::parse(&query.labels, &query.fields, &kind)?;
         check_initial_events(query)?;
         let now = Instant::now();
         let timeout = query.timeout.filter(|seconds| *seconds > 0).map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let mut watch = Watch {
-            span: selector.span(&kind, namespace),
+            range: selector.range(&kind, namespace),
             selector,
             form,
             history: Arc::clone(&self.database.history),
             latest: self.database.history.subscribe(),
             cursor: query.revision()?.unwrap_or_default(),
             bookmarked: 0,
-            bookmark_every: query.bookmarks.then_some(self.options.bookmark_interval),
+            bookmark_interval: query.bookmarks.then_some(self.options.bookmark_interval),
             next_bookmark: now + self.options.bookmark_interval,
             deadline: now + timeout,
-            ready: VecDeque::new(),
+            pending_lines: VecDeque::new(),
             ended: false,
             kind,
         };
@@ -78,41 +78,42 @@ impl Core {
             watch.cursor = self.database.snapshot()?.revision;
         }
         watch.bookmarked = watch.cursor;
-        Ok(answer::stream(stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) })))
+        Ok(response::stream(stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) })))
     }
 
-    fn send_initial_state(&self, watch: &mut Watch, marked: bool) -> Result<(), Failure> {
+    fn send_initial_state(&self, watch: &mut Watch, with_end_bookmark: bool) -> Result<(), StatusError> {
         let snapshot = self.database.snapshot()?;
         if watch.cursor > snapshot.revision {
-            return Err(Failure::revision_in_future(watch.cursor, snapshot.revision));
+            return Err(StatusError::revision_in_future(watch.cursor, snapshot.revision));
         }
-        for row in snapshot.scan(&watch.span)? {
-            let (place, stored) = row?;
+        for row in snapshot.scan(&watch.range)? {
+            let (encoded_key, stored) = row?;
             let stored = Bytes::copy_from_slice(stored.value());
-            let wanted = Key::decode(place.value()).is_some_and(|key| watch.wants(&key, &stored));
-            if wanted {
+            let is_selected = Key::decode(encoded_key.value()).is_some_and(|key| watch.matches(&key, &stored));
+            if is_selected {
                 let line = watch.line("ADDED", &stored)?;
-                watch.ready.push_back(line);
+                watch.pending_lines.push_back(line);
             }
         }
         watch.cursor = snapshot.revision;
-        if marked && watch.bookmark_every.is_some() {
+        if with_end_bookmark && watch.bookmark_interval.is_some() {
             let line = watch.bookmark(&json!({"k8s.io/initial-events-end": "true"}));
-            watch.ready.push_back(line);
+            watch.pending_lines.push_back(line);
         }
         Ok(())
     }
 }
 
-fn check_initial_events(query: &Query) -> Result<(), Failure> {
-    let refuse =
-        |why: &str| Err(Failure::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: {why}")));
+fn check_initial_events(query: &Query) -> Result<(), StatusError> {
+    let invalid = |cause: &str| {
+        Err(StatusError::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: {cause}")))
+    };
     match (query.initial_events, query.revision_match.as_str()) {
         (Some(_), "NotOlderThan") | (None, "") => Ok(()),
-        (Some(_), _) => refuse(
+        (Some(_), _) => invalid(
             "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ),
-        (None, _) => refuse(
+        (None, _) => invalid(
             "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         ),
     }
@@ -122,7 +123,7 @@ impl Watch {
     /// The next lines, or the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(line) = self.ready.pop_front() {
+            if let Some(line) = self.pending_lines.pop_front() {
                 return Some(line);
             }
             if self.ended {
@@ -138,12 +139,12 @@ impl Watch {
     }
 
     /// Lines for the next changes; `None` if there are no changes.
-    fn read(&mut self) -> Result<Option<Bytes>, Failure> {
-        let events = self.history.after(self.cursor, CHUNK)?;
+    fn read(&mut self) -> Result<Option<Bytes>, StatusError> {
+        let events = self.history.after(self.cursor, MAX_EVENTS_PER_READ)?;
         let Some(last) = events.last() else { return Ok(None) };
         let mut lines = Vec::new();
-        for event in events.iter().filter(|event| self.span.contains(&event.place)) {
-            if let Some(line) = self.show(event)? {
+        for event in events.iter().filter(|event| self.range.contains(&event.encoded_key)) {
+            if let Some(line) = self.event_line(event)? {
                 lines.extend_from_slice(&line);
                 self.bookmarked = event.revision;
             }
@@ -152,10 +153,10 @@ impl Watch {
         Ok(Some(lines.into()))
     }
 
-    /// With a selector, a change may bring an object into view or take it out of view.
-    fn show(&self, event: &Event) -> Result<Option<Bytes>, Failure> {
-        let was = event.before.as_ref().is_some_and(|before| self.wants(&event.key, before));
-        let is = !event.deleted && self.wants(&event.key, &event.object);
+    /// With a selector, a change can add an object to the watch or remove it.
+    fn event_line(&self, event: &Event) -> Result<Option<Bytes>, StatusError> {
+        let was = event.before.as_ref().is_some_and(|before| self.matches(&event.key, before));
+        let is = !event.deleted && self.matches(&event.key, &event.object);
         Ok(match (was, is) {
             (false, false) => None,
             (false, true) => Some(self.line("ADDED", &event.object)?),
@@ -164,12 +165,12 @@ impl Watch {
         })
     }
 
-    fn wants(&self, key: &Key, stored: &[u8]) -> bool {
+    fn matches(&self, key: &Key, stored: &[u8]) -> bool {
         self.selector.is_empty() || self.selector.matches(&self.kind, key, stored)
     }
 
-    fn line(&self, change: &str, stored: &Bytes) -> Result<Bytes, Failure> {
-        let object = shape(&self.kind, self.form, self.kind.present(stored)?)?;
+    fn line(&self, change: &str, stored: &Bytes) -> Result<Bytes, StatusError> {
+        let object = render_object(&self.kind, self.form, self.kind.encode_version(stored)?)?;
         Ok([b"{\"type\":\"", change.as_bytes(), b"\",\"object\":", &object, b"}\n"].concat().into())
     }
 
@@ -189,30 +190,30 @@ impl Watch {
     }
 
     async fn wait(&mut self) {
-        let bookmarks = self.bookmark_every;
+        let bookmarks = self.bookmark_interval;
         tokio::select! {
             changed = self.latest.changed() => {
                 self.ended = changed.is_err() || *self.latest.borrow_and_update() == u64::MAX;
             }
-            () = sleep_until(self.next_bookmark), if bookmarks.is_some() => self.bookmark_if_news(),
+            () = sleep_until(self.next_bookmark), if bookmarks.is_some() => self.queue_bookmark(),
             () = sleep_until(self.deadline) => {
                 if bookmarks.is_some() {
-                    self.bookmark_if_news();
+                    self.queue_bookmark();
                 }
                 self.ended = true;
             }
         }
     }
 
-    fn bookmark_if_news(&mut self) {
+    fn queue_bookmark(&mut self) {
         if self.cursor > self.bookmarked {
-            self.ready.push_back(self.bookmark(&serde_json::Value::Null));
+            self.pending_lines.push_back(self.bookmark(&serde_json::Value::Null));
             self.bookmarked = self.cursor;
         }
-        self.next_bookmark = Instant::now() + self.bookmark_every.unwrap_or(DEFAULT_TIMEOUT);
+        self.next_bookmark = Instant::now() + self.bookmark_interval.unwrap_or(DEFAULT_TIMEOUT);
     }
 
-    fn end_with(&mut self, failure: &Failure) -> Bytes {
+    fn end_with(&mut self, failure: &StatusError) -> Bytes {
         self.ended = true;
         format!("{}\n", json!({"type": "ERROR", "object": failure.status()})).into()
     }

@@ -65,9 +65,9 @@ pub async fn run(global: &Global, options: Local) -> anyhow::Result<Outcome> {
 fn agent_settings(global: &Global, directory: &Path) -> anyhow::Result<AgentSettings> {
     Ok(AgentSettings {
         namespace: global.namespace.clone(),
-        node: plimsoll_local::NODE.to_owned(),
+        node: plimsoll_local::NODE_NAME.to_owned(),
         // Only one process has the directory open, so the last holder of the Lease has ended.
-        identity: format!("{}-agent", plimsoll_local::NODE),
+        identity: format!("{}-agent", plimsoll_local::NODE_NAME),
         pods_directory: directory.join("pods"),
         concurrency: 4,
         progress_interval: Duration::from_secs(1),

@@ -1,15 +1,15 @@
-//! The downward API: what a container is told about its pod and its resources.
+//! The downward API: fields of the pod and resources of its containers.
 
-use super::{ADDRESS, pod::items, unavailable::Unavailable};
+use super::{NODE_ADDRESS, pod::items, unavailable::Unavailable};
 use crate::object::text;
 use plimsoll_select::quantity::Quantity;
 use serde_json::Value;
 
 /// The service account of pods that name none.
-pub(super) const DEFAULT_ACCOUNT: &str = "default";
+pub(super) const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 pub(super) fn service_account(pod: &Value) -> &str {
-    Some(text(pod, "/spec/serviceAccountName")).filter(|name| !name.is_empty()).unwrap_or(DEFAULT_ACCOUNT)
+    Some(text(pod, "/spec/serviceAccountName")).filter(|name| !name.is_empty()).unwrap_or(DEFAULT_SERVICE_ACCOUNT)
 }
 
 /// A field of a pod for a variable.
@@ -17,13 +17,13 @@ pub(super) fn field_for_variable(pod: &Value, path: &str) -> Result<String, Unav
     let value = match path {
         "spec.nodeName" => Some(text(pod, "/spec/nodeName").to_owned()),
         "spec.serviceAccountName" => Some(service_account(pod).to_owned()),
-        "status.hostIP" | "status.hostIPs" | "status.podIP" | "status.podIPs" => Some(ADDRESS.to_owned()),
+        "status.hostIP" | "status.hostIPs" | "status.podIP" | "status.podIPs" => Some(NODE_ADDRESS.to_owned()),
         _ => metadata_field(pod, path),
     };
     value.ok_or_else(|| Unavailable::Unsupported(format!("fieldPath \"{path}\" is not supported")))
 }
 
-/// A field of a pod for a file. Kubernetes offers other fields there than for variables.
+/// A field of a pod for a file. Kubernetes supports other fields there than for variables.
 pub(super) fn field_for_file(pod: &Value, path: &str) -> Result<String, Unavailable> {
     let value = match path {
         "metadata.labels" => Some(format_map(&pod["metadata"]["labels"])),
@@ -33,7 +33,7 @@ pub(super) fn field_for_file(pod: &Value, path: &str) -> Result<String, Unavaila
     value.ok_or_else(|| Unavailable::Unsupported(format!("fieldPath \"{path}\" is not supported in volumes")))
 }
 
-/// The fields that are offered everywhere. A label or an annotation that the pod does not have is empty.
+/// The fields that files and variables support. An absent label or annotation is empty.
 fn metadata_field(pod: &Value, path: &str) -> Option<String> {
     let metadata = &pod["metadata"];
     let value = match path {
@@ -57,7 +57,7 @@ fn format_map(map: &Value) -> String {
     lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
 }
 
-/// A text in quotation marks, escaped as Go's `%q` does it.
+/// A quoted text, escaped as by Go's `%q`.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
@@ -99,18 +99,19 @@ pub(super) fn resource(pod: &Value, own: Option<&Value>, reference: &Value) -> R
     }
 }
 
-/// What a container may have: without a limit that is all of the node's, without a request the limit or nothing.
+/// The limit or request of a container. The limit defaults to the node's resources, the request to the limit or zero.
 fn quantity(container: &Value, which: &str) -> Option<String> {
     let (list, resource) = which.split_once('.')?;
     let is_huge = resource.starts_with("hugepages-");
     if !is_huge && !["cpu", "memory", "ephemeral-storage"].contains(&resource) {
         return None;
     }
-    let given = |list: &str| Some(as_text(&container["resources"][list][resource])).filter(|text| !text.is_empty());
-    let nothing = || Some("0".to_owned());
+    let quantity_in =
+        |list: &str| Some(as_text(&container["resources"][list][resource])).filter(|text| !text.is_empty());
+    let zero = || Some("0".to_owned());
     match list {
-        "limits" => given("limits").or_else(|| if is_huge { nothing() } else { allocatable(resource) }),
-        "requests" => given("requests").or_else(|| given("limits")).or_else(nothing),
+        "limits" => quantity_in("limits").or_else(|| if is_huge { zero() } else { allocatable(resource) }),
+        "requests" => quantity_in("requests").or_else(|| quantity_in("limits")).or_else(zero),
         _ => None,
     }
 }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_those_that_kubernetes_offers_in_each_place() {
+    fn variables_and_files_support_the_fields_that_kubernetes_supports() {
         let (pod, yes) = (pod(), |text: &str| Some(text.to_owned()));
         let cases = [
             ("metadata.name", yes("web-0"), yes("web-0")),

@@ -1,33 +1,33 @@
-//! The environment of a container: what the node adds, the services, and what the pod says, each over the one before.
+//! The environment of a container: variables of the node, of services and of the pod, in increasing precedence.
 
 use super::{
+    config_source::ConfigSource,
     downward_api,
     pod::items,
-    reference::Referent,
     unavailable::{Unavailable, unsupported},
 };
-use crate::{Core, failure::Failure, object::text};
+use crate::{Core, object::text, status_error::StatusError};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Names and values; of two with one name the later counts.
+/// Names and values; the last value of a name wins.
 pub(super) type Variables = Vec<(String, String)>;
 
-pub(super) fn environment(core: &Core, pod: &Value, container: &Value) -> Result<Variables, Failure> {
+pub(super) fn environment(core: &Core, pod: &Value, container: &Value) -> Result<Variables, StatusError> {
     let own = [("PATH", PATH), ("HOME", "/tmp"), ("HOSTNAME", text(pod, "/metadata/name"))];
     let mut found: Variables = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     found.extend(service_variables(core, pod)?);
     found.extend(core.node.get().into_iter().flat_map(|node| node.environment.iter().cloned()));
     for source in items(container, "/envFrom") {
-        found.extend(whole_object(core, pod, source)?);
+        found.extend(variables_from_object(core, pod, source)?);
     }
     for variable in items(container, "/env") {
         let name = text(variable, "/name");
         let value = match variable.get("valueFrom").filter(|source| !source.is_null()) {
             None => Some(expand(text(variable, "/value"), &found)),
-            Some(source) => referred(core, pod, container, source).map_err(|why| why.for_variable(name))?,
+            Some(source) => variable_value(core, pod, container, source).map_err(|why| why.for_variable(name))?,
         };
         found.extend(value.map(|value| (name.to_owned(), value)));
     }
@@ -41,16 +41,16 @@ pub(super) fn expand(word: &str, known: &Variables) -> String {
         expanded.push_str(before);
         let reference = after.strip_prefix('(').and_then(|inner| inner.split_once(')'));
         rest = match (after.strip_prefix('$'), reference) {
-            (Some(behind), _) => {
+            (Some(rest_of_word), _) => {
                 expanded.push('$');
-                behind
+                rest_of_word
             }
-            (None, Some((name, behind))) => {
+            (None, Some((name, rest_of_word))) => {
                 match known.iter().rfind(|(known, _)| known == name) {
                     Some((_, value)) => expanded.push_str(value),
                     None => expanded.push_str(&format!("$({name})")),
                 }
-                behind
+                rest_of_word
             }
             (None, None) => {
                 expanded.push('$');
@@ -66,8 +66,8 @@ fn as_text(value: Vec<u8>) -> String {
 }
 
 /// All keys of an object that `envFrom` names.
-fn whole_object(core: &Core, pod: &Value, source: &Value) -> Result<Variables, Failure> {
-    let known = [("configMapRef", Referent::ConfigMap), ("secretRef", Referent::Secret)];
+fn variables_from_object(core: &Core, pod: &Value, source: &Value) -> Result<Variables, StatusError> {
+    let known = [("configMapRef", ConfigSource::ConfigMap), ("secretRef", ConfigSource::Secret)];
     let Some((reference, referent)) = known.into_iter().find_map(|(field, referent)| {
         source.get(field).filter(|reference| !reference.is_null()).map(|reference| (reference, referent))
     }) else {
@@ -80,20 +80,25 @@ fn whole_object(core: &Core, pod: &Value, source: &Value) -> Result<Variables, F
     Ok(contents.into_iter().flatten().map(|(key, value)| (format!("{prefix}{key}"), as_text(value))).collect())
 }
 
-/// The value behind a `valueFrom`; none if it may be absent and is.
-fn referred(core: &Core, pod: &Value, container: &Value, source: &Value) -> Result<Option<String>, Unavailable> {
+/// The value of a `valueFrom`; `None` if it is optional and absent.
+fn variable_value(core: &Core, pod: &Value, container: &Value, source: &Value) -> Result<Option<String>, Unavailable> {
     let kind = source.as_object().into_iter().flatten().find(|(_, value)| !value.is_null());
     let Some((kind, reference)) = kind else { return Ok(Some(String::new())) };
     match kind.as_str() {
-        "configMapKeyRef" => one_key(core, pod, Referent::ConfigMap, reference),
-        "secretKeyRef" => one_key(core, pod, Referent::Secret, reference),
+        "configMapKeyRef" => key_value(core, pod, ConfigSource::ConfigMap, reference),
+        "secretKeyRef" => key_value(core, pod, ConfigSource::Secret, reference),
         "fieldRef" => downward_api::field_for_variable(pod, text(reference, "/fieldPath")).map(Some),
         "resourceFieldRef" => downward_api::resource(pod, Some(container), reference).map(Some),
-        other => Err(Unavailable::Unsupported(format!("the local node has no {other}"))),
+        other => Err(Unavailable::Unsupported(format!("the embedded node does not support {other}"))),
     }
 }
 
-fn one_key(core: &Core, pod: &Value, referent: Referent, reference: &Value) -> Result<Option<String>, Unavailable> {
+fn key_value(
+    core: &Core,
+    pod: &Value,
+    referent: ConfigSource,
+    reference: &Value,
+) -> Result<Option<String>, Unavailable> {
     let (name, key, is_optional) = (text(reference, "/name"), text(reference, "/key"), reference["optional"] == true);
     let contents = referent.read(core, pod, name, is_optional)?;
     match contents.and_then(|mut contents| contents.remove(key)) {
@@ -106,9 +111,9 @@ fn one_key(core: &Core, pod: &Value, referent: Referent, reference: &Value) -> R
     }
 }
 
-/// The API itself, and with `enableServiceLinks` the services of the pod's namespace that have an address.
-fn service_variables(core: &Core, pod: &Value) -> Result<Variables, Failure> {
-    let address = core.listener.borrow().as_ref().map(|listener| listener.address);
+/// Variables of the API and, with `enableServiceLinks`, of the services in the namespace that have an address.
+fn service_variables(core: &Core, pod: &Value) -> Result<Variables, StatusError> {
+    let address = core.endpoint.borrow().as_ref().map(|endpoint| endpoint.address);
     let api = address.map(|address| {
         let port = json!({"name": "https", "port": address.port(), "protocol": "TCP"});
         json!({"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": address.ip(), "ports": [port]}})
@@ -116,13 +121,13 @@ fn service_variables(core: &Core, pod: &Value) -> Result<Variables, Failure> {
     let linked = if pod["spec"]["enableServiceLinks"] == false {
         Vec::new()
     } else {
-        core.all_in("services", text(pod, "/metadata/namespace"))?
+        core.list_in("services", text(pod, "/metadata/namespace"))?
     };
-    Ok(linked.iter().chain(&api).flat_map(variables_of).collect())
+    Ok(linked.iter().chain(&api).flat_map(variables_for_service).collect())
 }
 
-/// What the kubelet tells of a service.
-fn variables_of(service: &Value) -> Variables {
+/// The variables that the kubelet sets for a service.
+fn variables_for_service(service: &Value) -> Variables {
     let address = text(service, "/spec/clusterIP");
     let ports: Vec<(&Value, u64)> =
         items(service, "/spec/ports").filter_map(|port| Some((port, port["port"].as_u64()?))).collect();
@@ -160,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_to_variables_are_expanded_once_and_as_kubernetes_does_it() {
+    fn variable_references_are_expanded_once_as_in_kubernetes() {
         let known = [("A", "first"), ("B", "$(A)"), ("A", "last")];
         let known: Variables = known.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let cases = [
@@ -180,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_told_as_the_kubelet_tells_it() {
+    fn service_variables_are_those_of_the_kubelet() {
         let service = json!({"metadata": {"name": "data-base"}, "spec": {"clusterIP": "fd00::7",
             "ports": [{"port": 5432}, {"name": "more-dns", "port": 53, "protocol": "UDP"}]}});
-        let mut told: Vec<String> =
-            variables_of(&service).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        told.sort();
+        let mut variables: Vec<String> =
+            variables_for_service(&service).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        variables.sort();
         let expected = [
             "DATA_BASE_PORT=tcp://[fd00::7]:5432",
             "DATA_BASE_PORT_53_UDP=udp://[fd00::7]:53",
@@ -200,10 +205,10 @@ mod tests {
             "DATA_BASE_SERVICE_PORT=5432",
             "DATA_BASE_SERVICE_PORT_MORE_DNS=53",
         ];
-        assert_eq!(told, expected);
-        for nowhere in ["", "None"] {
-            let service = json!({"metadata": {"name": "a"}, "spec": {"clusterIP": nowhere, "ports": [{"port": 1}]}});
-            assert_eq!(variables_of(&service), [], "{nowhere:?}");
+        assert_eq!(variables, expected);
+        for address in ["", "None"] {
+            let service = json!({"metadata": {"name": "a"}, "spec": {"clusterIP": address, "ports": [{"port": 1}]}});
+            assert_eq!(variables_for_service(&service), [], "{address:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ while [ "$1" != -- ]; do
 done
 shift; mkdir -p "$root$work" 2>/dev/null || :
 chroot=$(command -v chroot); trap 'exit 137' HUP
-# A container whose program is missing never runs, not even for a moment: others wait for the moment.
+# A container whose program is missing must never be reported as running.
 # shellcheck disable=SC2016 # The inner shell expands $1.
 PATH=$path "$chroot" "$root" /usr/bin/env -C "$work" -- /bin/sh -c 'command -v "$1" >/dev/null' sh "$1" ||
   { echo "exec: \"$1\": no such file or directory, or not in PATH" >&2; exit 128; }

@@ -1,18 +1,18 @@
-//! The node: claims become directories, workloads pods, and pods processes of this machine.
+//! The embedded node: volumes are directories, and pods are processes of this machine.
 //!
 //! ```text
-//! a change that is_concern ──> pass: claims, workloads, pods ──> a task for each pod ──> its status
+//! relevant change ──> reconcile claims, workloads, pods ──> a task for each pod ──> its status
 //! ```
-//! A pass looks at everything and does what is missing, so a change that is seen twice, or late, does no harm.
+//! Each reconciliation reads all objects, so it is idempotent and needs no single change.
 
 mod claim;
+mod config_source;
 mod downward_api;
 mod environment;
 mod log;
 mod namespace;
 mod payload;
 mod pod;
-mod reference;
 mod sandbox;
 mod snapshot;
 mod stream;
@@ -23,12 +23,12 @@ mod workload;
 use crate::{
     Core, Error,
     delete::Propagation,
-    failure::Failure,
-    key::{Key, Span},
+    key::{Key, KeyRange},
     object::{is_terminating, now, text},
-    target::Query,
+    request::Query,
+    status_error::StatusError,
 };
-use pod::{Run, items};
+use pod::{PodRunner, items};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashSet},
@@ -40,19 +40,19 @@ use std::{
 use tokio::task::JoinSet;
 
 /// The name of the one node.
-pub const NAME: &str = "local";
+pub const NODE_NAME: &str = "local";
 /// The address of the node and of all its pods: they share this machine's network.
-const ADDRESS: &str = "127.0.0.1";
-/// Who makes its volumes.
+const NODE_ADDRESS: &str = "127.0.0.1";
+/// The provisioner of its volumes.
 const PROVISIONER: &str = "plimsoll.dev/directory";
 
-/// What is run, and where.
+/// The state of the node.
 pub(crate) struct Node {
     directory: PathBuf,
-    /// What every container finds in its environment.
+    /// Variables that every container gets.
     environment: Vec<(String, String)>,
     /// By uid of the pod.
-    runs: Mutex<BTreeMap<String, Arc<Run>>>,
+    runners: Mutex<BTreeMap<String, Arc<PodRunner>>>,
 }
 
 fn key_of(resource: &str, object: &Value) -> Key {
@@ -63,32 +63,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a change of such an object is a reason to look at everything.
-fn is_concern(key: &Key) -> bool {
+/// Whether a change of this object requires a reconciliation.
+fn is_relevant(key: &Key) -> bool {
     let listed = ["pods", "persistentvolumeclaims", "persistentvolumes", "jobs.batch", "deployments.apps"];
     let resource = &*key.resource;
     listed.contains(&resource)
         || resource.ends_with("sets.apps")
-        || snapshot::is_concern(resource)
-        || namespace::is_concern(key)
+        || snapshot::is_relevant(resource)
+        || namespace::is_relevant(key)
 }
 
 pub(crate) fn is_finished(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// Conditions that hold or not; one that stays as it was keeps its time.
+/// Conditions with a status; an unchanged one keeps its transition time.
 fn conditions(object: &Value, states: &[(&str, bool)]) -> Value {
-    let condition = |(kind, holds): &(&str, bool)| {
-        let status = if *holds { "True" } else { "False" };
+    let condition = |(kind, is_true): &(&str, bool)| {
+        let status = if *is_true { "True" } else { "False" };
         let same = items(object, "/status/conditions").find(|old| old["type"] == *kind && old["status"] == status);
         same.cloned().unwrap_or_else(|| json!({"type": kind, "status": status, "lastTransitionTime": now()}))
     };
     states.iter().map(condition).collect()
 }
 
-/// Removes a directory with what is in it; what cannot be removed now is found by the next pass.
-async fn remove(path: &Path) {
+/// Removes a directory recursively; the next reconciliation retries what cannot be removed.
+async fn remove_directory(path: &Path) {
     if let Err(error) = tokio::fs::remove_dir_all(path).await
         && error.kind() != std::io::ErrorKind::NotFound
     {
@@ -96,63 +96,65 @@ async fn remove(path: &Path) {
     }
 }
 
-/// Starts the node over a directory, or says what the system refuses.
+/// Starts the node with a data directory.
 pub(crate) async fn start(core: &Arc<Core>, directory: &Path, environment: Vec<(String, String)>) -> Result<(), Error> {
     let pods = directory.join("pods");
     // Secrets of pods are files below.
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(pods.join("probe"));
     made.map_err(|source| Error::file(&pods, source))?;
-    let plan = sandbox::Plan {
+    let config = sandbox::SandboxConfig {
         root: pods.join("probe"),
         log: "/dev/null".into(),
-        work: "/".to_owned(),
+        working_directory: "/".to_owned(),
         command: vec!["true".to_owned()],
-        ..sandbox::Plan::default()
+        ..sandbox::SandboxConfig::default()
     };
-    sandbox::Cell::start(&plan).await.map_err(|why| Error::Sandbox(why.to_string()))?.wait().await;
-    let node = Node { directory: directory.to_owned(), environment, runs: Mutex::default() };
+    sandbox::Sandbox::start(&config).await.map_err(|error| Error::Sandbox(error.to_string()))?.wait().await;
+    let node = Node { directory: directory.to_owned(), environment, runners: Mutex::default() };
     if core.node.set(node).is_err() {
         return Ok(());
     }
-    let refused = |failure: Failure| Error::Refused(failure.message);
-    for class in [claim::default_class(), snapshot::storage_class()] {
-        core.make("storageclasses.storage.k8s.io", class).await.map_err(refused)?;
+    let setup_error = |failure: StatusError| Error::Setup(failure.message);
+    for class in [claim::default_storage_class(), snapshot::storage_class()] {
+        core.create_if_absent("storageclasses.storage.k8s.io", class).await.map_err(setup_error)?;
     }
-    core.make(snapshot::CLASSES, snapshot::class()).await.map_err(refused)?;
-    let labels = json!({"kubernetes.io/hostname": NAME, "kubernetes.io/os": "linux"});
-    core.make("nodes", json!({"metadata": {"name": NAME, "labels": labels}})).await.map_err(refused)?;
+    core.create_if_absent(snapshot::CLASSES, snapshot::snapshot_class()).await.map_err(setup_error)?;
+    let labels = json!({"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux"});
+    core.create_if_absent("nodes", json!({"metadata": {"name": NODE_NAME, "labels": labels}}))
+        .await
+        .map_err(setup_error)?;
     let mut capacity = json!({"pods": "110"});
     for resource in ["cpu", "memory"] {
         if let Some(quantity) = downward_api::allocatable(resource) {
             capacity[resource] = json!(quantity);
         }
     }
-    core.alter(&key_of("nodes", &json!({"metadata": {"name": NAME}})), move |node| {
+    core.modify(&key_of("nodes", &json!({"metadata": {"name": NODE_NAME}})), move |node| {
         node["status"] = json!({
             "conditions": conditions(node, &[("Ready", true)]), "capacity": capacity, "allocatable": capacity,
-            "addresses": [{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": NAME}],
+            "addresses": [{"type": "InternalIP", "address": NODE_ADDRESS}, {"type": "Hostname", "address": NODE_NAME}],
             "nodeInfo": {"kubeletVersion": concat!("plimsoll-", env!("CARGO_PKG_VERSION")), "operatingSystem": "linux",
                 "architecture": std::env::consts::ARCH},
         });
     })
     .await
-    .map_err(refused)?;
-    // Side by side: a thousand workloads do not keep a pod from starting.
-    tokio::spawn(follow(Arc::clone(core), Part::Pods));
-    tokio::spawn(follow(Arc::clone(core), Part::Workloads));
+    .map_err(setup_error)?;
+    // In parallel: a thousand workloads must not delay the start of a pod.
+    tokio::spawn(run_reconcile_loop(Arc::clone(core), ReconcileScope::Pods));
+    tokio::spawn(run_reconcile_loop(Arc::clone(core), ReconcileScope::Workloads));
     Ok(())
 }
 
-/// What a pass is about.
+/// What a loop reconciles.
 #[derive(Clone, Copy)]
-enum Part {
+enum ReconcileScope {
     Pods,
     Workloads,
 }
 
-/// Passes, whenever something that concerns the node has changed. When the API is closed all pods end with this.
-async fn follow(core: Arc<Core>, part: Part) {
-    let (mut latest, mut listener) = (core.database.history.subscribe(), core.listener.subscribe());
+/// Reconciles after each relevant change. When the API is closed, this returns and all pods end.
+async fn run_reconcile_loop(core: Arc<Core>, scope: ReconcileScope) {
+    let (mut latest, mut endpoint) = (core.database.history.subscribe(), core.endpoint.subscribe());
     let mut tasks = JoinSet::new();
     loop {
         let seen = *latest.borrow_and_update();
@@ -160,8 +162,8 @@ async fn follow(core: Arc<Core>, part: Part) {
             return;
         }
         while tasks.try_join_next().is_some() {}
-        let outcomes = match part {
-            Part::Pods => {
+        let outcomes = match scope {
+            ReconcileScope::Pods => {
                 vec![
                     namespace::reconcile(&core).await,
                     snapshot::reconcile(&core).await,
@@ -169,26 +171,26 @@ async fn follow(core: Arc<Core>, part: Part) {
                     core.run_pods(&mut tasks).await,
                 ]
             }
-            Part::Workloads => vec![workload::reconcile(&core).await],
+            ReconcileScope::Workloads => vec![workload::reconcile(&core).await],
         };
         let failed = outcomes.into_iter().find_map(Result::err);
         if let Some(failure) = &failed {
-            tracing::warn!(error = failure.message, "the node will try again");
+            tracing::warn!(error = failure.message, "reconciliation of the node failed; retrying");
         }
         let retry = Duration::from_secs(if failed.is_some() { 1 } else { 3600 });
-        let concerned = async {
+        let relevant_change = async {
             while latest.changed().await.is_ok() {
                 let changes = core.database.history.after(seen, usize::MAX).unwrap_or_default();
                 let closed = *latest.borrow() == u64::MAX || changes.is_empty();
-                if closed || changes.iter().any(|event| is_concern(&event.key)) {
+                if closed || changes.iter().any(|event| is_relevant(&event.key)) {
                     return;
                 }
             }
         };
-        // Each of them is a reason for another pass.
+        // Each of them requires another reconciliation.
         tokio::select! {
-            () = concerned => {}
-            _ = listener.changed() => {}
+            () = relevant_change => {}
+            _ = endpoint.changed() => {}
             () = tokio::time::sleep(retry) => {}
         }
     }
@@ -196,25 +198,30 @@ async fn follow(core: Arc<Core>, part: Part) {
 
 impl Core {
     /// All objects of a built-in kind.
-    fn all(&self, resource: &str) -> Result<Vec<Value>, Failure> {
-        let rows = self.database.snapshot()?.scan(&Span::of(resource, None))?;
+    fn list_all(&self, resource: &str) -> Result<Vec<Value>, StatusError> {
+        let rows = self.database.snapshot()?.scan(&KeyRange::of(resource, None))?;
         rows.map(|row| Ok(serde_json::from_slice(row?.1.value())?)).collect()
     }
 
-    /// Those in one namespace.
-    fn all_in(&self, resource: &str, namespace: &str) -> Result<Vec<Value>, Failure> {
-        let rows = self.database.snapshot()?.scan(&Span::of(resource, Some(namespace)))?;
+    /// The objects of a built-in kind in one namespace.
+    fn list_in(&self, resource: &str, namespace: &str) -> Result<Vec<Value>, StatusError> {
+        let rows = self.database.snapshot()?.scan(&KeyRange::of(resource, Some(namespace)))?;
         rows.map(|row| Ok(serde_json::from_slice(row?.1.value())?)).collect()
     }
 
-    pub(crate) fn read(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
+    pub(crate) fn read_object(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, StatusError> {
         let stored = self.database.snapshot()?.get(&Key::new(&resource.into(), namespace, name))?;
         Ok(stored.map(|stored| serde_json::from_slice(&stored)).transpose()?)
     }
 
-    /// Creates an object unless it is there.
-    async fn make(&self, resource: &str, object: Value) -> Result<(), Failure> {
-        let kind = self.registry().find_resource(resource).ok_or_else(Failure::no_such_path)?;
+    /// Creates an object unless it exists.
+    async fn create_if_absent(&self, resource: &str, object: Value) -> Result<(), StatusError> {
+        let kind = self.registry().find_resource(resource).ok_or_else(StatusError::unknown_path)?;
         let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
         match self.create(kind, namespace, object.to_string().as_bytes(), &Query::default()).await {
             Err(failure) if failure.code != 409 => Err(failure),
@@ -222,84 +229,87 @@ impl Core {
         }
     }
 
-    async fn remove(&self, key: &Key, object: &Value) -> Result<(), Failure> {
-        self.delete_quietly(key, text(object, "/metadata/uid"), Propagation::Background).await
+    async fn delete_exact(&self, key: &Key, object: &Value) -> Result<(), StatusError> {
+        self.delete_if_present(key, text(object, "/metadata/uid"), Propagation::Background).await
     }
 
-    /// An event about a pod; said once.
-    async fn tell(&self, pod: &Value, refusal: &Failure) {
+    /// Records an event about a pod, once for each message.
+    async fn record_event(&self, pod: &Value, error: &StatusError) {
         let metadata = &pod["metadata"];
-        let reason = if refusal.reason == "ContainerCreating" { "FailedMount" } else { "Failed" };
+        let reason = if error.reason == "ContainerCreating" { "FailedMount" } else { "Failed" };
         let name =
-            format!("{}.{}", text(pod, "/metadata/name"), workload::hash(&json!([metadata["uid"], refusal.message])));
+            format!("{}.{}", text(pod, "/metadata/name"), workload::hash(&json!([metadata["uid"], error.message])));
         let event = json!({
             "metadata": {"name": name, "namespace": metadata["namespace"]}, "type": "Warning",
-            "reason": reason, "message": refusal.message, "source": {"component": NAME}, "count": 1,
+            "reason": reason, "message": error.message, "source": {"component": NODE_NAME}, "count": 1,
             "firstTimestamp": now(), "lastTimestamp": now(),
             "involvedObject": {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"],
                 "namespace": metadata["namespace"], "uid": metadata["uid"]},
         });
-        if let Err(failure) = self.make("events", event).await {
-            tracing::debug!(error = failure.message, "an event was refused");
+        if let Err(failure) = self.create_if_absent("events", event).await {
+            tracing::debug!(error = failure.message, "cannot create an event");
         }
     }
 
-    /// Starts the pods that are due, ends those that are to go, and forgets those that are gone.
-    async fn run_pods(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Failure> {
+    /// Starts new pods, stops terminating ones, and removes the directories of deleted ones.
+    async fn run_pods(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), StatusError> {
         let Some(node) = self.node.get() else { return Ok(()) };
-        let pods = self.all("pods")?;
+        let pods = self.list_all("pods")?;
         for pod in &pods {
             let (key, uid) = (key_of("pods", pod), text(pod, "/metadata/uid"));
-            let run = lock(&node.runs).get(uid).cloned();
-            match (run, text(pod, "/spec/nodeName")) {
+            let runner = lock(&node.runners).get(uid).cloned();
+            match (runner, text(pod, "/spec/nodeName")) {
                 (None, "") if !is_terminating(pod) => {
-                    self.alter(&key, |pod| pod["spec"]["nodeName"] = json!(NAME)).await?;
+                    self.modify(&key, |pod| pod["spec"]["nodeName"] = json!(NODE_NAME)).await?;
                 }
-                (Some(run), _) if is_terminating(pod) => {
-                    run.stop(pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default());
+                (Some(runner), _) if is_terminating(pod) => {
+                    runner.stop(pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default());
                 }
-                (None, NAME) if is_terminating(pod) => self.clear(&key, uid).await,
-                (None, NAME) if !is_finished(pod) => {
-                    let run = Arc::new(Run::new(self, key, pod, node.directory.join("pods").join(uid)));
-                    lock(&node.runs).insert(uid.to_owned(), Arc::clone(&run));
-                    tasks.spawn(Arc::clone(self).see_through(run, uid.to_owned()));
+                (None, NODE_NAME) if is_terminating(pod) => self.clean_up_pod(&key, uid).await,
+                (None, NODE_NAME) if !is_finished(pod) => {
+                    let runner = Arc::new(PodRunner::new(self, key, pod, node.directory.join("pods").join(uid)));
+                    lock(&node.runners).insert(uid.to_owned(), Arc::clone(&runner));
+                    tasks.spawn(Arc::clone(self).run_pod(runner, uid.to_owned()));
                 }
                 _ => {}
             }
         }
-        let there: HashSet<&str> = pods.iter().map(|pod| text(pod, "/metadata/uid")).collect();
-        lock(&node.runs).iter().filter(|(uid, _)| !there.contains(uid.as_str())).for_each(|(_, run)| run.stop(0));
-        for left in node.directory.join("pods").read_dir().into_iter().flatten().flatten() {
-            let uid = left.file_name().to_string_lossy().into_owned();
-            let known = there.contains(uid.as_str()) || lock(&node.runs).contains_key(&uid);
-            if !known {
-                remove(&left.path()).await;
+        let existing: HashSet<&str> = pods.iter().map(|pod| text(pod, "/metadata/uid")).collect();
+        lock(&node.runners)
+            .iter()
+            .filter(|(uid, _)| !existing.contains(uid.as_str()))
+            .for_each(|(_, runner)| runner.stop(0));
+        for directory in node.directory.join("pods").read_dir().into_iter().flatten().flatten() {
+            let uid = directory.file_name().to_string_lossy().into_owned();
+            let is_known = existing.contains(uid.as_str()) || lock(&node.runners).contains_key(&uid);
+            if !is_known {
+                remove_directory(&directory.path()).await;
             }
         }
         Ok(())
     }
 
-    async fn see_through(self: Arc<Self>, run: Arc<Run>, uid: String) {
-        let stopped = run.run().await;
-        if stopped {
-            self.clear(&run.key, &uid).await;
+    async fn run_pod(self: Arc<Self>, runner: Arc<PodRunner>, uid: String) {
+        let was_stopped = runner.run().await;
+        if was_stopped {
+            self.clean_up_pod(&runner.key, &uid).await;
         }
-        self.node.get().map(|node| lock(&node.runs).remove(&uid));
+        self.node.get().map(|node| lock(&node.runners).remove(&uid));
     }
 
-    /// Nothing of this pod runs any more: its directory goes, and if it waits for that, so does the object.
-    async fn clear(&self, key: &Key, uid: &str) {
+    /// Removes the directory of a stopped pod and, if the pod is terminating, the object.
+    async fn clean_up_pod(&self, key: &Key, uid: &str) {
         if let Some(node) = self.node.get() {
-            remove(&node.directory.join("pods").join(uid)).await;
+            remove_directory(&node.directory.join("pods").join(uid)).await;
         }
         let uid = uid.to_owned();
-        let release = move |pod: &mut Value| {
+        let end_grace_period = move |pod: &mut Value| {
             if text(pod, "/metadata/uid") == uid && is_terminating(pod) {
                 pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
             }
         };
-        if let Err(failure) = self.alter(key, release).await {
-            tracing::warn!(pod = key.name, error = failure.message, "cannot let go of a pod");
+        if let Err(failure) = self.modify(key, end_grace_period).await {
+            tracing::warn!(pod = key.name, error = failure.message, "cannot remove a terminated pod");
         }
     }
 }

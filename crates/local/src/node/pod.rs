@@ -1,16 +1,16 @@
-//! One pod: its containers in order, restarted as its policy says, and what its status tells of them.
+//! Runs one pod: starts its containers in order, restarts them according to its policy, and writes its status.
 
 use super::{
-    ADDRESS, conditions, lock,
-    log::View,
-    sandbox::{Cell, NO_PROGRAM, Plan, Refused},
+    NODE_ADDRESS, conditions, lock,
+    log::LogFormatter,
+    sandbox::{EXIT_PROGRAM_NOT_FOUND, Sandbox, SandboxConfig, SandboxError},
     volume::{self, Volumes},
 };
 use crate::{
     Core,
-    failure::Failure,
     key::Key,
     object::{now, text},
+    status_error::StatusError,
 };
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -22,32 +22,32 @@ use std::{
 };
 use tokio::{sync::watch, time::Instant};
 
-const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
-/// A container that ran for this long starts again without delay.
-const STEADY: Duration = Duration::from_mins(10);
-/// How much of the log of a container that failed is told in its status.
-const LAST_WORDS: usize = 2048;
-/// How soon something that was missing is looked for again.
-const RETRY: Duration = Duration::from_secs(1);
-/// How often the files that a volume is made of are compared with what they are made from.
+const MAX_BACKOFF: Duration = Duration::from_mins(5);
+/// The back-off of a container that ran for this long starts anew.
+const BACKOFF_RESET_AFTER: Duration = Duration::from_mins(10);
+/// Maximum number of bytes of the log in the status of a failed container.
+const MAX_TERMINATION_MESSAGE: usize = 2048;
+/// Interval between attempts to get something that was missing.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which the files of a volume are compared with their source.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A pod that is being run.
-pub(super) struct Run {
+pub(super) struct PodRunner {
     core: Arc<Core>,
     pub key: Key,
     pod: Value,
     directory: PathBuf,
     /// By container name.
     statuses: Arc<Mutex<BTreeMap<String, Value>>>,
-    /// Set once it is to end: the seconds it has for that.
+    /// The grace period in seconds, once the pod is to stop.
     stop: watch::Sender<Option<u64>>,
-    /// The process and the plan of each running container.
-    running: Mutex<BTreeMap<String, (u32, Plan)>>,
+    /// The process id and the configuration of each running container.
+    running: Mutex<BTreeMap<String, (u32, SandboxConfig)>>,
 }
 
-/// Whether a container that ended like this starts again. An init container that did its work is done.
-fn again(pod: &Value, is_init: bool, code: i64) -> bool {
+/// Whether a container with this exit code is restarted. An init container that succeeded is not.
+fn should_restart(pod: &Value, is_init: bool, code: i64) -> bool {
     match text(pod, "/spec/restartPolicy") {
         "Never" => false,
         "OnFailure" => code != 0,
@@ -55,13 +55,14 @@ fn again(pod: &Value, is_init: bool, code: i64) -> bool {
     }
 }
 
-impl Run {
+impl PodRunner {
     pub fn new(core: &Arc<Core>, key: Key, pod: &Value, directory: PathBuf) -> Self {
-        let fresh = [("/spec/initContainers", "PodInitializing"), ("/spec/containers", "ContainerCreating")];
-        let fresh = fresh.into_iter().flat_map(|(list, reason)| items(pod, list).map(move |one| waiting(one, reason)));
-        let known = ["/status/initContainerStatuses", "/status/containerStatuses"];
-        let known = known.into_iter().flat_map(|list| items(pod, list).cloned().map(cut_off));
-        let statuses = fresh.chain(known).map(|status| (text(&status, "/name").to_owned(), status)).collect();
+        let initial = [("/spec/initContainers", "PodInitializing"), ("/spec/containers", "ContainerCreating")];
+        let initial =
+            initial.into_iter().flat_map(|(list, reason)| items(pod, list).map(move |one| waiting_status(one, reason)));
+        let previous = ["/status/initContainerStatuses", "/status/containerStatuses"];
+        let previous = previous.into_iter().flat_map(|list| items(pod, list).cloned().map(mark_interrupted));
+        let statuses = initial.chain(previous).map(|status| (text(&status, "/name").to_owned(), status)).collect();
         Self {
             core: Arc::clone(core),
             key,
@@ -78,8 +79,8 @@ impl Run {
             .send_if_modified(|stop| stop.is_none_or(|before| grace < before) && stop.replace(grace) != Some(grace));
     }
 
-    /// Where a further command of a container would run.
-    pub fn place(&self, container: &str) -> Option<(u32, Plan)> {
+    /// The process id and the configuration of a running container, for exec.
+    pub fn sandbox_config(&self, container: &str) -> Option<(u32, SandboxConfig)> {
         lock(&self.running).get(container).cloned()
     }
 
@@ -87,9 +88,9 @@ impl Run {
         self.stop.borrow().is_some()
     }
 
-    /// Runs the pod to its end, or until it is stopped. Answers whether it was.
+    /// Runs the pod until it is finished or stopped. Returns whether it was stopped.
     pub async fn run(&self) -> bool {
-        self.publish().await;
+        self.write_status().await;
         if let Some(volumes) = self.set_up_volumes().await {
             tokio::select! {
                 () = self.run_containers(&volumes) => {}
@@ -100,32 +101,32 @@ impl Run {
     }
 
     async fn run_containers(&self, volumes: &Volumes) {
-        let mut well = true;
+        let mut succeeded = true;
         for container in items(&self.pod, "/spec/initContainers") {
-            well = well && self.supervise(container, true, volumes).await == 0 && !self.is_stopping();
+            succeeded = succeeded && self.supervise(container, true, volumes).await == 0 && !self.is_stopping();
         }
-        if well {
+        if succeeded {
             join_all(items(&self.pod, "/spec/containers").map(|one| self.supervise(one, false, volumes))).await;
         }
     }
 
-    /// Waits until all volumes of the pod are there: no container starts before. None if the pod is stopped
-    /// first; none are needed by a pod of which nothing runs any more.
+    /// Waits until all volumes of the pod are ready: no container starts before. `None` if the pod is stopped first.
+    /// A pod whose containers are finished needs no volumes.
     async fn set_up_volumes(&self) -> Option<Volumes> {
-        let waiting = self.next_containers();
-        while !self.is_stopping() && !waiting.is_empty() {
+        let pending = self.next_containers();
+        while !self.is_stopping() && !pending.is_empty() {
             match volume::set_up(&self.core, &self.current_pod(), &self.directory) {
                 Ok(volumes) => return Some(volumes),
-                Err(refusal) => {
-                    self.refuse(&refusal, &waiting).await;
-                    self.pause(RETRY).await;
+                Err(error) => {
+                    self.report_start_failure(&error, &pending).await;
+                    self.pause(RETRY_INTERVAL).await;
                 }
             }
         }
-        waiting.is_empty().then(Volumes::new)
+        pending.is_empty().then(Volumes::new)
     }
 
-    /// Keeps the files of the pod's volumes up to date, for as long as it is asked.
+    /// Keeps the files of the volumes up to date until the future is dropped.
     async fn refresh_volumes(&self) {
         if !volume::is_refreshable(&self.pod) {
             std::future::pending::<()>().await;
@@ -133,42 +134,44 @@ impl Run {
         loop {
             tokio::time::sleep(REFRESH_INTERVAL).await;
             let pod = self.current_pod();
-            for refusal in volume::refresh(&self.core, &pod, &self.directory) {
-                self.core.tell(&pod, &refusal).await;
+            for error in volume::refresh(&self.core, &pod, &self.directory) {
+                self.core.record_event(&pod, &error).await;
             }
         }
     }
 
     /// The pod as it is now: its labels and annotations may change while it runs.
     fn current_pod(&self) -> Value {
-        let stored = self.core.read("pods", &self.key.namespace, &self.key.name).ok().flatten();
+        let stored = self.core.read_object("pods", &self.key.namespace, &self.key.name).ok().flatten();
         let same = stored.filter(|pod| pod["metadata"]["uid"] == self.pod["metadata"]["uid"]);
         same.unwrap_or_else(|| self.pod.clone())
     }
 
-    /// The exit code that a container had last, if it has run.
-    fn last_code(&self, name: &str) -> Option<i64> {
-        let known = lock(&self.statuses).get(name).cloned().unwrap_or_default();
+    /// The last exit code of a container, if it has run.
+    fn last_exit_code(&self, name: &str) -> Option<i64> {
+        let previous = lock(&self.statuses).get(name).cloned().unwrap_or_default();
         let ended = ["/state/terminated/exitCode", "/lastState/terminated/exitCode"];
-        ended.into_iter().find_map(|place| known.pointer(place)?.as_i64())
+        ended.into_iter().find_map(|pointer| previous.pointer(pointer)?.as_i64())
     }
 
-    /// The names of the containers that are to start next: init containers, or else the others.
+    /// The names of the containers to start next: init containers, or else the others.
     fn next_containers(&self) -> Vec<&str> {
         let due = |list: &str, is_init: bool| -> Vec<&str> {
             let names = items(&self.pod, list).map(|container| text(container, "/name"));
-            names.filter(|name| self.last_code(name).is_none_or(|code| again(&self.pod, is_init, code))).collect()
+            names
+                .filter(|name| self.last_exit_code(name).is_none_or(|code| should_restart(&self.pod, is_init, code)))
+                .collect()
         };
         let first = due("/spec/initContainers", true);
         if first.is_empty() { due("/spec/containers", false) } else { first }
     }
 
-    /// Says in the status of containers, and in an event, why they do not start.
-    async fn refuse(&self, refusal: &Failure, containers: &[&str]) {
-        self.core.tell(&self.pod, refusal).await;
+    /// Reports in the status of containers, and in an event, why they do not start.
+    async fn report_start_failure(&self, error: &StatusError, containers: &[&str]) {
+        self.core.record_event(&self.pod, error).await;
         for name in containers {
-            let state = json!({"waiting": {"reason": refusal.reason, "message": refusal.message}});
-            self.set(name, move |status| {
+            let state = json!({"waiting": {"reason": error.reason, "message": error.message}});
+            self.update_status(name, move |status| {
                 if !status["state"]["terminated"].is_null() {
                     status["lastState"] = status["state"].take();
                 }
@@ -178,29 +181,29 @@ impl Run {
         }
     }
 
-    /// Runs a container until its policy says that this was it. Answers its last exit code.
+    /// Runs a container until its restart policy is fulfilled. Returns its last exit code.
     async fn supervise(&self, container: &Value, is_init: bool, volumes: &Volumes) -> i64 {
         let name = text(container, "/name");
-        let mut last = self.last_code(name);
+        let mut last = self.last_exit_code(name);
         let mut delay = Duration::ZERO;
         loop {
             if let Some(code) = last {
-                if self.is_stopping() || !again(&self.pod, is_init, code) {
+                if self.is_stopping() || !should_restart(&self.pod, is_init, code) {
                     return code;
                 }
                 self.back_off(name, code, delay).await;
-                delay = (delay * 2).clamp(RETRY, LONGEST_BACKOFF);
+                delay = (delay * 2).clamp(RETRY_INTERVAL, MAX_BACKOFF);
             }
             let began = Instant::now();
-            last = match self.attempt(container, volumes).await {
+            last = match self.run_container(container, volumes).await {
                 Ok(code) => Some(code),
-                Err(refusal) => {
-                    self.refuse(&refusal, &[name]).await;
-                    self.pause(RETRY).await;
+                Err(error) => {
+                    self.report_start_failure(&error, &[name]).await;
+                    self.pause(RETRY_INTERVAL).await;
                     None
                 }
             };
-            if began.elapsed() > STEADY {
+            if began.elapsed() > BACKOFF_RESET_AFTER {
                 delay = Duration::ZERO;
             }
             if self.is_stopping() && last.is_none() {
@@ -211,12 +214,12 @@ impl Run {
 
     async fn back_off(&self, name: &str, code: i64, delay: Duration) {
         let seconds = delay.as_secs();
-        self.set(name, move |status| {
+        self.update_status(name, move |status| {
             status["restartCount"] = json!(status["restartCount"].as_u64().unwrap_or_default() + 1);
             if !status["state"]["terminated"].is_null() {
                 status["lastState"] = status["state"].take();
             }
-            let message = format!("exit code {code}; starts again in {seconds} s");
+            let message = format!("back-off {seconds}s restarting failed container; exit code {code}");
             status["state"] = json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}});
         })
         .await;
@@ -230,49 +233,53 @@ impl Run {
         let _ = tokio::time::timeout(time, stopped).await;
     }
 
-    async fn attempt(&self, container: &Value, volumes: &Volumes) -> Result<i64, Failure> {
+    async fn run_container(&self, container: &Value, volumes: &Volumes) -> Result<i64, StatusError> {
         let name = text(container, "/name");
         let count =
             lock(&self.statuses).get(name).and_then(|status| status["restartCount"].as_u64()).unwrap_or_default();
-        let plan = volume::plan(&self.core, &self.current_pod(), container, volumes, &self.directory, count)?;
+        let config =
+            volume::sandbox_config(&self.core, &self.current_pod(), container, volumes, &self.directory, count)?;
         let started = json!(now());
-        let mut cell = match Cell::start(&plan).await {
-            Ok(cell) => cell,
-            Err(Refused::Container(why)) => return Err(Failure::new(500, "CreateContainerError", why)),
-            Err(Refused::Program(why)) => {
-                let code = i64::from(NO_PROGRAM);
-                self.end(name, json!({"exitCode": code, "reason": "StartError", "message": why, "startedAt": started}))
-                    .await;
+        let mut sandbox = match Sandbox::start(&config).await {
+            Ok(sandbox) => sandbox,
+            Err(SandboxError::Setup(message)) => return Err(StatusError::new(500, "CreateContainerError", message)),
+            Err(SandboxError::ProgramNotFound(message)) => {
+                let code = i64::from(EXIT_PROGRAM_NOT_FOUND);
+                self.set_terminated(
+                    name,
+                    json!({"exitCode": code, "reason": "StartError", "message": message, "startedAt": started}),
+                )
+                .await;
                 return Ok(code);
             }
         };
         let running = json!({"running": {"startedAt": started}});
-        let log = plan.log.clone();
-        lock(&self.running).extend(cell.process().map(|process| (name.to_owned(), (process, plan))));
-        self.set(name, move |status| {
+        let log = config.log.clone();
+        lock(&self.running).extend(sandbox.process_id().map(|process| (name.to_owned(), (process, config))));
+        self.update_status(name, move |status| {
             (status["ready"], status["started"], status["state"]) = (json!(true), json!(true), running);
         })
         .await;
-        let code = i64::from(self.watch_over(&mut cell).await);
+        let code = i64::from(self.wait_or_stop(&mut sandbox).await);
         lock(&self.running).remove(name);
         let reason = if code == 0 { "Completed" } else { "Error" };
-        let mut how = json!({"exitCode": code, "reason": reason, "startedAt": started});
+        let mut terminated = json!({"exitCode": code, "reason": reason, "startedAt": started});
         if code != 0 && text(container, "/terminationMessagePolicy") == "FallbackToLogsOnError" {
-            how["message"] = json!(last_words(&log));
+            terminated["message"] = json!(termination_message(&log));
         }
-        self.end(name, how).await;
+        self.set_terminated(name, terminated).await;
         Ok(code)
     }
 
-    /// Waits for a container, and ends it when that is asked for; asked again with less time, it gets less.
-    async fn watch_over(&self, cell: &mut Cell) -> i32 {
+    /// Waits for a container and stops it when the pod is stopped; a shorter grace period replaces a longer one.
+    async fn wait_or_stop(&self, sandbox: &mut Sandbox) -> i32 {
         let mut stop = self.stop.subscribe();
         loop {
             let grace = *stop.borrow_and_update();
             let work = async {
                 match grace {
-                    None => cell.wait().await,
-                    Some(seconds) => cell.stop(Duration::from_secs(seconds)).await,
+                    None => sandbox.wait().await,
+                    Some(seconds) => sandbox.stop(Duration::from_secs(seconds)).await,
                 }
             };
             tokio::select! {
@@ -282,31 +289,31 @@ impl Run {
         }
     }
 
-    async fn end(&self, name: &str, mut how: Value) {
-        how["finishedAt"] = json!(now());
-        self.set(name, move |status| {
+    async fn set_terminated(&self, name: &str, mut terminated: Value) {
+        terminated["finishedAt"] = json!(now());
+        self.update_status(name, move |status| {
             (status["ready"], status["started"], status["state"]) =
-                (json!(false), json!(false), json!({"terminated": how}));
+                (json!(false), json!(false), json!({"terminated": terminated}));
         })
         .await;
     }
 
-    /// Changes the status of a container and shows it.
-    async fn set(&self, name: &str, change: impl FnOnce(&mut Value)) {
+    /// Changes the status of a container and writes the status of the pod.
+    async fn update_status(&self, name: &str, change: impl FnOnce(&mut Value)) {
         if let Some(status) = lock(&self.statuses).get_mut(name) {
             change(status);
         }
-        self.publish().await;
+        self.write_status().await;
     }
 
-    async fn publish(&self) {
+    async fn write_status(&self) {
         let (statuses, uid) = (Arc::clone(&self.statuses), self.pod["metadata"]["uid"].clone());
-        let publish = move |pod: &mut Value| {
+        let update = move |pod: &mut Value| {
             if pod["metadata"]["uid"] == uid {
                 pod["status"] = status_of(pod, &lock(&statuses));
             }
         };
-        if let Err(failure) = self.core.alter(&self.key, publish).await {
+        if let Err(failure) = self.core.modify(&self.key, update).await {
             tracing::warn!(pod = self.key.name, error = failure.message, "cannot write the status of a pod");
         }
     }
@@ -317,21 +324,21 @@ pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item 
     object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The end of a container's log, as much of it as the kubelet takes.
-fn last_words(log: &std::path::Path) -> String {
-    let log = View::new(false, None).show(&std::fs::read(log).unwrap_or_default());
-    String::from_utf8_lossy(&log[log.len().saturating_sub(LAST_WORDS)..]).into_owned()
+/// The end of the log, as long as the kubelet's termination message.
+fn termination_message(log: &std::path::Path) -> String {
+    let log = LogFormatter::new(false, None).format(&std::fs::read(log).unwrap_or_default());
+    String::from_utf8_lossy(&log[log.len().saturating_sub(MAX_TERMINATION_MESSAGE)..]).into_owned()
 }
 
-fn waiting(container: &Value, reason: &str) -> Value {
+fn waiting_status(container: &Value, reason: &str) -> Value {
     json!({
         "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "started": false,
         "restartCount": 0, "state": {"waiting": {"reason": reason}}, "lastState": {},
     })
 }
 
-/// A container that an earlier process of ours left running was killed with it.
-fn cut_off(mut status: Value) -> Value {
+/// A container that was running when the previous process ended was killed with it.
+fn mark_interrupted(mut status: Value) -> Value {
     if !status["state"]["running"].is_null() {
         let state = json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": now()});
         (status["ready"], status["started"], status["state"]) =
@@ -340,7 +347,7 @@ fn cut_off(mut status: Value) -> Value {
     status
 }
 
-/// The status of a pod whose containers stand like this.
+/// The status of a pod, from the statuses of its containers.
 fn status_of(pod: &Value, statuses: &BTreeMap<String, Value>) -> Value {
     let of = |list: &str| -> Vec<&Value> {
         items(pod, list).filter_map(|container| statuses.get(text(container, "/name"))).collect()
@@ -349,14 +356,15 @@ fn status_of(pod: &Value, statuses: &BTreeMap<String, Value>) -> Value {
     let code = |status: &Value| status.pointer("/state/terminated/exitCode").and_then(Value::as_i64);
     let initialized = inits.iter().all(|status| code(status) == Some(0));
     let ready = containers.iter().all(|status| status["ready"] == true);
-    let over = |status: &&&Value| code(status).is_some_and(|code| !again(pod, false, code));
-    let broken = inits.iter().any(|status| code(status).is_some_and(|code| code != 0 && !again(pod, true, code)));
-    let untouched = |status: &&Value| status["restartCount"] == 0 && !status["state"]["waiting"].is_null();
-    let phase = if broken {
+    let is_finished = |status: &&&Value| code(status).is_some_and(|code| !should_restart(pod, false, code));
+    let init_failed =
+        inits.iter().any(|status| code(status).is_some_and(|code| code != 0 && !should_restart(pod, true, code)));
+    let is_unstarted = |status: &&Value| status["restartCount"] == 0 && !status["state"]["waiting"].is_null();
+    let phase = if init_failed {
         "Failed"
-    } else if containers.iter().filter(over).count() == containers.len() {
+    } else if containers.iter().filter(is_finished).count() == containers.len() {
         if containers.iter().all(|status| code(status) == Some(0)) { "Succeeded" } else { "Failed" }
-    } else if !initialized || containers.iter().all(untouched) {
+    } else if !initialized || containers.iter().all(is_unstarted) {
         "Pending"
     } else {
         "Running"
@@ -364,8 +372,8 @@ fn status_of(pod: &Value, statuses: &BTreeMap<String, Value>) -> Value {
     let states = [("PodScheduled", true), ("Initialized", initialized), ("ContainersReady", ready), ("Ready", ready)];
     let started = if pod["status"]["startTime"].is_null() { json!(now()) } else { pod["status"]["startTime"].clone() };
     json!({
-        "phase": phase, "startTime": started, "hostIP": ADDRESS, "podIP": ADDRESS,
-        "podIPs": [{"ip": ADDRESS}], "qosClass": "BestEffort", "conditions": conditions(pod, &states),
+        "phase": phase, "startTime": started, "hostIP": NODE_ADDRESS, "podIP": NODE_ADDRESS,
+        "podIPs": [{"ip": NODE_ADDRESS}], "qosClass": "BestEffort", "conditions": conditions(pod, &states),
         "initContainerStatuses": inits, "containerStatuses": containers,
     })
 }

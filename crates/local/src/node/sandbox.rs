@@ -1,8 +1,9 @@
-//! A container: a process tree of its own, with its own view of the files.
+//! The sandbox of a container: its own process tree and its own mounts.
 //!
-//! The programs of util-linux make the namespaces, so nothing here is unsafe and nothing has to be executed again. The
-//! first process of the tree is a shell that waits for two things: the end of the container, and the end of its standard
-//! input. That is a pipe from us; when we go, however we go, it ends and with the shell the kernel kills the tree.
+//! The programs of util-linux create the namespaces, so this needs no unsafe code and does not re-execute itself. The
+//! first process of the tree is a shell that waits for two things: the exit of the container, and the end of its
+//! standard input. That is a pipe from this process; when this process ends for any reason, the pipe ends, the shell
+//! exits and the kernel kills the tree.
 
 use super::log;
 use std::{
@@ -19,19 +20,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Directories that are the container's own; the rest is the host's, read-only.
-const PRIVATE: [&str; 5] = ["/proc", "/dev", "/sys", "/tmp", "/run"];
-/// Those that are empty at first, so that what the host has there is hidden.
-const EMPTY: [&str; 2] = ["/tmp", "/run"];
-const INIT: &str = include_str!("init.sh");
+/// Directories that are private to the container; the rest is the host's, read-only.
+const PRIVATE_DIRECTORIES: [&str; 5] = ["/proc", "/dev", "/sys", "/tmp", "/run"];
+/// Private directories that start empty, which hides the host's content.
+const EMPTY_DIRECTORIES: [&str; 2] = ["/tmp", "/run"];
+const INIT_SCRIPT: &str = include_str!("init.sh");
 
-/// What a container sees and does.
+/// Command, environment and mounts of a container.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
-    /// An empty directory that its files appear below.
+pub(super) struct SandboxConfig {
+    /// An empty directory on which the root of the container is mounted.
     pub root: PathBuf,
     pub log: PathBuf,
-    pub work: String,
+    pub working_directory: String,
     pub command: Vec<String>,
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
@@ -44,68 +45,78 @@ pub(super) struct Mount {
     pub read_only: bool,
 }
 
-/// Why a container was not started.
+/// A container was not started.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
-    /// The system does not make one.
+pub(super) enum SandboxError {
+    /// The system cannot create the sandbox.
     #[error("{0}")]
-    Container(String),
-    /// There is one, and its program is not in it.
+    Setup(String),
+    /// The program does not exist in the sandbox.
     #[error("{0}")]
-    Program(String),
+    ProgramNotFound(String),
 }
 
-/// What `init.sh` ends with where the program is missing. Container runtimes have the same number for it.
-pub(super) const NO_PROGRAM: i32 = 128;
+/// The exit code of `init.sh` if the program does not exist, as in container runtimes.
+pub(super) const EXIT_PROGRAM_NOT_FOUND: i32 = 128;
 
-/// A running container. Dropped, it is killed with all its processes.
-pub(super) struct Cell {
+/// A running container. Dropping it kills all its processes.
+pub(super) struct Sandbox {
     child: Child,
-    lifeline: Option<ChildStdin>,
+    control_pipe: Option<ChildStdin>,
     /// Writes its log. Ends with the last of its processes.
     log: Option<JoinHandle<()>>,
 }
 
-impl Cell {
-    /// Starts a container; the error says what was refused.
-    pub async fn start(plan: &Plan) -> Result<Self, Refused> {
+impl Sandbox {
+    /// Starts a container.
+    pub async fn start(config: &SandboxConfig) -> Result<Self, SandboxError> {
         let mut command = Command::new(host_program("unshare"));
         if !is_root() {
             command.args(["--user", "--map-root-user"]);
         }
-        command.args(["--mount", "--pid", "--fork", "--kill-child"]).arg(host_program("sh")).args(["-c", INIT, "init"]);
-        // Where somebody else's mounts are locked together they can only be bound together.
-        command.arg(if is_root() { "--bind" } else { "--rbind" }).args([&plan.root, &resolve(Path::new(&plan.work))]);
-        command.args(steps(plan, &programs(plan))).arg("--").args(&plan.command);
-        command.env_clear().envs(plan.environment.iter().map(|(name, value)| (name, value)));
+        command.args(["--mount", "--pid", "--fork", "--kill-child"]).arg(host_program("sh")).args([
+            "-c",
+            INIT_SCRIPT,
+            "init",
+        ]);
+        // Mounts of another user namespace are locked together and can only be bound recursively.
+        command
+            .arg(if is_root() { "--bind" } else { "--rbind" })
+            .args([&config.root, &resolve(Path::new(&config.working_directory))]);
+        command.args(mount_steps(config, &programs(config))).arg("--").args(&config.command);
+        command.env_clear().envs(config.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let unable = |error| Refused::Container(format!("cannot run unshare of util-linux: {error}"));
-        let mut child = command.spawn().map_err(unable)?;
-        let (lifeline, mut said) = (child.stdin.take(), String::new());
+        let spawn_error = |error| SandboxError::Setup(format!("cannot run unshare of util-linux: {error}"));
+        let mut child = command.spawn().map_err(spawn_error)?;
+        let (control_pipe, mut first_line) = (child.stdin.take(), String::new());
         if let Some(out) = child.stdout.take() {
             let mut out = BufReader::new(out);
-            let _ = out.read_line(&mut said).await;
-            if said.trim() == "ready" {
-                let path = plan.log.clone();
-                let log = tokio::spawn(async move { log::keep(out, &path).await });
-                return Ok(Self { child, lifeline, log: Some(log) });
+            let _ = out.read_line(&mut first_line).await;
+            if first_line.trim() == "ready" {
+                let path = config.log.clone();
+                let log = tokio::spawn(async move { log::write_log(out, &path).await });
+                return Ok(Self { child, control_pipe, log: Some(log) });
             }
         }
-        let mut why = String::new();
+        let mut message = String::new();
         if let Some(mut err) = child.stderr.take() {
-            let _ = err.read_to_string(&mut why).await;
+            let _ = err.read_to_string(&mut message).await;
         }
-        let why = why.trim().to_owned();
+        let message = message.trim().to_owned();
         let code = child.wait().await.ok().and_then(|status| status.code());
-        Err(if code == Some(NO_PROGRAM) { Refused::Program(why) } else { Refused::Container(why) })
+        Err(if code == Some(EXIT_PROGRAM_NOT_FOUND) {
+            SandboxError::ProgramNotFound(message)
+        } else {
+            SandboxError::Setup(message)
+        })
     }
 
-    /// The process whose namespaces it is in.
-    pub fn process(&self) -> Option<u32> {
+    /// The id of the process whose namespaces it uses.
+    pub fn process_id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Its exit code, once it has ended and its log is whole.
+    /// Waits until it has exited and its log is complete. Returns the exit code.
     pub async fn wait(&mut self) -> i32 {
         let code = self.child.wait().await.ok().and_then(|status| status.code()).unwrap_or(137);
         if let Some(log) = &mut self.log {
@@ -115,35 +126,42 @@ impl Cell {
         code
     }
 
-    /// Asks it to end, and after a while no longer asks.
+    /// Sends SIGTERM, and SIGKILL after the grace period.
     pub async fn stop(&mut self, grace: Duration) -> i32 {
-        if let Some(lifeline) = &mut self.lifeline {
-            // It may have ended already.
-            let _ = lifeline.write_all(b"TERM\n").await;
+        if let Some(control_pipe) = &mut self.control_pipe {
+            // It may have exited already.
+            let _ = control_pipe.write_all(b"TERM\n").await;
         }
         if let Ok(code) = tokio::time::timeout(grace, self.wait()).await {
             return code;
         }
-        self.lifeline = None;
+        self.control_pipe = None;
         self.wait().await
     }
 }
 
-/// A further command in a running container.
-pub(super) fn enter(plan: &Plan, process: u32, words: &[String]) -> Command {
-    let of = |namespace: &str| format!("/proc/{process}/ns/{namespace}");
+/// A command that runs in an existing container.
+pub(super) fn exec_command(config: &SandboxConfig, process_id: u32, words: &[String]) -> Command {
+    let namespace_file = |namespace: &str| format!("/proc/{process_id}/ns/{namespace}");
     let mut command = Command::new(host_program("nsenter"));
     if !is_root() {
-        command.arg(format!("--user={}", of("user"))).arg("--preserve-credentials");
+        command.arg(format!("--user={}", namespace_file("user"))).arg("--preserve-credentials");
     }
-    command.arg(format!("--mount={}", of("mnt"))).arg(format!("--pid={}", of("pid_for_children"))).arg("--");
-    command.arg(host_program("chroot")).arg(&plan.root).args(["/usr/bin/env", "-C", &plan.work, "--"]).args(words);
-    command.env_clear().envs(plan.environment.iter().map(|(name, value)| (name, value)));
+    command
+        .arg(format!("--mount={}", namespace_file("mnt")))
+        .arg(format!("--pid={}", namespace_file("pid_for_children")))
+        .arg("--");
+    command
+        .arg(host_program("chroot"))
+        .arg(&config.root)
+        .args(["/usr/bin/env", "-C", &config.working_directory, "--"])
+        .args(words);
+    command.env_clear().envs(config.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
 
-/// A program of the host. A container's own `PATH`, with which it is started, need not contain the host's directories.
+/// A program of the host. The `PATH` of the container need not contain the host's directories.
 fn host_program(name: &str) -> PathBuf {
     let directories = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     let installed = directories.iter().map(|directory| Path::new(directory).join(name)).find(|path| path.is_file());
@@ -151,34 +169,35 @@ fn host_program(name: &str) -> PathBuf {
 }
 
 fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 fn is_private(path: &Path) -> bool {
-    PRIVATE.iter().any(|own| path.starts_with(own))
+    PRIVATE_DIRECTORIES.iter().any(|own| path.starts_with(own))
 }
 
-/// The programs of the host that a container must see wherever they lie: its own, and this one, which is run in
-/// containers, too.
-fn programs(plan: &Plan) -> Vec<PathBuf> {
-    let own = plan.command.first().map(PathBuf::from).filter(|program| program.is_absolute());
+/// The programs of the host that a container must see in any directory: its own, and this executable, which also runs
+/// in containers.
+fn programs(config: &SandboxConfig) -> Vec<PathBuf> {
+    let own = config.command.first().map(PathBuf::from).filter(|program| program.is_absolute());
     std::env::current_exe().ok().into_iter().chain(own).filter(|program| program.is_file()).collect()
 }
 
-/// The paths below the directories that are empty at first by which a program is reached: as it is named, and behind links.
+/// The paths of a program below [`EMPTY_DIRECTORIES`]: as it is named, and with links resolved.
 fn hidden_paths(program: &Path) -> BTreeSet<PathBuf> {
     let paths = [program.to_owned(), resolve(program)];
-    paths.into_iter().filter(|path| EMPTY.iter().any(|empty| path.starts_with(empty))).collect()
+    paths.into_iter().filter(|path| EMPTY_DIRECTORIES.iter().any(|empty| path.starts_with(empty))).collect()
 }
 
-/// How to put the files together: first the host's, then what is mounted, outer before inner.
-fn steps(plan: &Plan, programs: &[PathBuf]) -> Vec<OsString> {
-    let work = resolve(Path::new(&plan.work));
+/// The mount steps: first the host's files, then the volumes, outer before inner.
+fn mount_steps(config: &SandboxConfig, programs: &[PathBuf]) -> Vec<OsString> {
+    let working_directory = resolve(Path::new(&config.working_directory));
     let mut mounts: Vec<Mount> =
-        plan.mounts.iter().map(|mount| Mount { path: resolve(&mount.path), ..mount.clone() }).collect();
+        config.mounts.iter().map(|mount| Mount { path: resolve(&mount.path), ..mount.clone() }).collect();
     mounts.sort_by(|one, other| one.path.cmp(&other.path));
-    let points: Vec<&Path> = mounts.iter().map(|mount| mount.path.as_path()).chain([work.as_path()]).collect();
-    let mut steps = host(&points);
+    let points: Vec<&Path> =
+        mounts.iter().map(|mount| mount.path.as_path()).chain([working_directory.as_path()]).collect();
+    let mut steps = host_mounts(&points);
     for path in programs.iter().flat_map(|program| hidden_paths(program)).collect::<BTreeSet<PathBuf>>() {
         steps.extend(["ro".into(), path.clone().into(), path.into()]);
     }
@@ -188,26 +207,27 @@ fn steps(plan: &Plan, programs: &[PathBuf]) -> Vec<OsString> {
     steps
 }
 
-/// A path with its links followed as far as it exists: nothing may be made behind a link of the host.
+/// A path with links resolved as far as it exists: nothing may be created through a link of the host.
 fn resolve(path: &Path) -> PathBuf {
-    let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
-    match there.map(|(above, real)| (path.strip_prefix(above).unwrap_or(path), real)) {
-        // Joined with nothing, the path of a file would end like that of a directory.
+    let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match existing.map(|(above, real)| (path.strip_prefix(above).unwrap_or(path), real)) {
+        // Joining an empty path would append a slash.
         Some((rest, real)) if rest.as_os_str().is_empty() => real,
         Some((rest, real)) => real.join(rest),
         None => path.to_owned(),
     }
 }
 
-/// The host's files. A directory in which a mount point must be made is replaced by one that has the same entries.
-fn host(points: &[&Path]) -> Vec<OsString> {
+/// Mounts of the host's files. A directory in which a mount point must be created is replaced by one with the same
+/// entries.
+fn host_mounts(points: &[&Path]) -> Vec<OsString> {
     let missing = points.iter().filter(|point| !point.exists() && !is_private(point));
-    let mut open: BTreeSet<&Path> = missing.flat_map(|point| point.ancestors().skip(1)).collect();
-    open.insert(Path::new("/"));
+    let mut replaced: BTreeSet<&Path> = missing.flat_map(|point| point.ancestors().skip(1)).collect();
+    replaced.insert(Path::new("/"));
     let mut steps = Vec::new();
-    for entry in open.iter().filter_map(|directory| directory.read_dir().ok()).flatten().flatten() {
+    for entry in replaced.iter().filter_map(|directory| directory.read_dir().ok()).flatten().flatten() {
         let path = entry.path();
-        if is_private(&path) || open.contains(path.as_path()) || points.contains(&path.as_path()) {
+        if is_private(&path) || replaced.contains(path.as_path()) || points.contains(&path.as_path()) {
             continue;
         }
         match path.read_link() {
@@ -223,13 +243,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_seen_in_a_container_wherever_it_lies() {
-        let seen = |program: &str| {
-            let steps = steps(&Plan::default(), &[program.into()]);
+    fn a_container_sees_its_program_in_any_directory() {
+        let is_mounted = |program: &str| {
+            let steps = mount_steps(&SandboxConfig::default(), &[program.into()]);
             let reached = |step: &[OsString]| step[0] != "link" && Path::new(program).starts_with(&step[2]);
             steps.chunks(3).any(reached)
         };
-        assert!(seen("/tmp/downloads/plimsoll") && seen("/run/plimsoll"));
-        assert!(seen("/usr/local/bin/plimsoll"), "with the rest of the host");
+        assert!(is_mounted("/tmp/downloads/plimsoll") && is_mounted("/run/plimsoll"));
+        assert!(is_mounted("/usr/local/bin/plimsoll"), "with the rest of the host");
     }
 }

@@ -1,13 +1,13 @@
 //! `pods/log` and `pods/exec`.
 
-use super::{lock, log::View, pod::items, sandbox};
+use super::{lock, log::LogFormatter, pod::items, sandbox};
 use crate::{
     Core,
-    answer::{self, Body},
-    failure::{About, Failure},
     key::Key,
     object::text,
-    target::Query,
+    request::Query,
+    response::{self, Body},
+    status_error::{StatusDetails, StatusError},
 };
 use bytes::Bytes;
 use futures::{SinkExt, Stream, StreamExt, stream};
@@ -32,83 +32,84 @@ use tokio_tungstenite::{
 };
 use tokio_util::io::ReaderStream;
 
-/// How often a log that is followed is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a followed log is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The channels of a frame; with `v5`, the last says that the channel in the next byte has ended.
 const STDIN: u8 = 0;
 const ERROR: u8 = 3;
 const CLOSE: u8 = 255;
 
-/// The name of the container that is meant, or of the first one.
-fn container(pod: &Value, wanted: &str) -> Result<String, Failure> {
+/// The name of the requested container, by default of the first one.
+fn container_name(pod: &Value, wanted: &str) -> Result<String, StatusError> {
     let mut all = items(pod, "/spec/containers").chain(items(pod, "/spec/initContainers"));
     let found = all.find(|one| wanted.is_empty() || text(one, "/name") == wanted);
-    let unknown = || Failure::bad_request(format!("container {wanted} is not valid for this pod"));
+    let unknown = || StatusError::bad_request(format!("container {wanted} is not valid for this pod"));
     Ok(text(found.ok_or_else(unknown)?, "/name").to_owned())
 }
 
-fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
+fn status<'a>(pod: &'a Value, container_name: &str) -> &'a Value {
     let all = items(pod, "/status/containerStatuses").chain(items(pod, "/status/initContainerStatuses"));
-    all.into_iter().find(|status| text(status, "/name") == container).unwrap_or(&Value::Null)
+    all.into_iter().find(|status| text(status, "/name") == container_name).unwrap_or(&Value::Null)
 }
 
 impl Core {
-    fn pod(&self, key: &Key) -> Result<Value, Failure> {
-        self.read("pods", &key.namespace, &key.name)?
-            .ok_or_else(|| Failure::not_found(About { group: "", kind: "pods", name: &key.name }))
+    fn pod(&self, key: &Key) -> Result<Value, StatusError> {
+        self.read_object("pods", &key.namespace, &key.name)?
+            .ok_or_else(|| StatusError::not_found(StatusDetails { group: "", kind: "pods", name: &key.name }))
     }
 
-    /// The log of a container, from where it is wanted; followed, it ends with the container.
-    pub async fn log(self: &Arc<Self>, key: &Key, query: &Query) -> Result<Response<Body>, Failure> {
+    /// The log of a container. A followed log ends with the container.
+    pub async fn log(self: &Arc<Self>, key: &Key, query: &Query) -> Result<Response<Body>, StatusError> {
         let pod = self.pod(key)?;
-        let node = self.node.get().ok_or_else(|| Failure::not_implemented("pods/log without --run-pods"))?;
-        let container = container(&pod, &query.container)?;
-        let count = status(&pod, &container)["restartCount"].as_u64().unwrap_or_default();
-        let run = count.checked_sub(u64::from(query.is("previous")));
-        let logs = node.directory.join("pods").join(text(&pod, "/metadata/uid")).join("logs").join(&container);
+        let node = self.node.get().ok_or_else(|| StatusError::not_implemented("pods/log without --run-pods"))?;
+        let container_name = container_name(&pod, &query.container)?;
+        let count = status(&pod, &container_name)["restartCount"].as_u64().unwrap_or_default();
+        let run = count.checked_sub(u64::from(query.has_flag("previous")));
+        let logs = node.directory.join("pods").join(text(&pod, "/metadata/uid")).join("logs").join(&container_name);
         let open = File::open(logs.join(format!("{}.log", run.unwrap_or(u64::MAX)))).await;
-        let reason = text(status(&pod, &container), "/state/waiting/reason").to_owned();
-        let absent = |_| Failure::bad_request(format!("container {container:?} is waiting to start: {reason}"));
-        let mut file = open.map_err(absent)?;
+        let reason = text(status(&pod, &container_name), "/state/waiting/reason").to_owned();
+        let not_started =
+            |_| StatusError::bad_request(format!("container {container_name:?} is waiting to start: {reason}"));
+        let mut file = open.map_err(not_started)?;
         let mut first = Vec::new();
-        file.read_to_end(&mut first).await.map_err(|error| Failure::internal(error.to_string()))?;
-        let mut view = View::new(query.is("timestamps"), query.since);
-        let first = tail(&view.show(&first), query.tail);
+        file.read_to_end(&mut first).await.map_err(|error| StatusError::internal(error.to_string()))?;
+        let mut formatter = LogFormatter::new(query.has_flag("timestamps"), query.since);
+        let first = tail(&formatter.format(&first), query.tail);
         let (core, key) = (Arc::clone(self), key.clone());
-        let runs = move || {
+        let container_runs = move || {
             let now = core.pod(&key).unwrap_or_default();
-            let now = status(&now, &container);
+            let now = status(&now, &container_name);
             now["restartCount"].as_u64() == run && now["state"]["terminated"].is_null()
         };
-        let rest = stream::unfold((file, view, runs, query.is("follow")), follow);
-        let mut response = answer::stream(stream::iter([first]).chain(rest));
+        let rest = stream::unfold((file, formatter, container_runs, query.has_flag("follow")), next_chunk);
+        let mut response = response::stream(stream::iter([first]).chain(rest));
         response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
         Ok(response)
     }
 
     /// Runs a command in a container, over a WebSocket.
-    pub fn exec(&self, key: &Key, query: &Query, parts: &Parts) -> Result<Response<Body>, Failure> {
+    pub fn exec(&self, key: &Key, query: &Query, parts: &Parts) -> Result<Response<Body>, StatusError> {
         let pod = self.pod(key)?;
-        let node = self.node.get().ok_or_else(|| Failure::not_implemented("pods/exec without --run-pods"))?;
-        if query.is("tty") {
-            return Err(Failure::bad_request("the local node has no terminals: leave out -t"));
+        let node = self.node.get().ok_or_else(|| StatusError::not_implemented("pods/exec without --run-pods"))?;
+        if query.has_flag("tty") {
+            return Err(StatusError::bad_request("the embedded node does not support terminals; omit -t"));
         }
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let offered = header("sec-websocket-protocol");
-        let spoken = ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().find(|known| offered.contains(known));
-        let (Some(spoken), Some(upgrade)) = (spoken, parts.extensions.get::<OnUpgrade>().cloned()) else {
-            return Err(Failure::bad_request("exec needs a WebSocket with v5.channel.k8s.io or v4.channel.k8s.io"));
+        let protocol = ["v5.channel.k8s.io", "v4.channel.k8s.io"].into_iter().find(|known| offered.contains(known));
+        let (Some(protocol), Some(upgrade)) = (protocol, parts.extensions.get::<OnUpgrade>().cloned()) else {
+            return Err(StatusError::bad_request("exec needs a WebSocket with v5.channel.k8s.io or v4.channel.k8s.io"));
         };
-        let container = container(&pod, &query.container)?;
-        let run = lock(&node.runs).get(text(&pod, "/metadata/uid")).cloned();
-        let place = run.and_then(|run| run.place(&container));
-        let (process, plan) =
-            place.ok_or_else(|| Failure::bad_request(format!("container {container} does not run")))?;
-        let (command, wants_input) = (sandbox::enter(&plan, process, &query.command), query.is("stdin"));
+        let container_name = container_name(&pod, &query.container)?;
+        let runner = lock(&node.runners).get(text(&pod, "/metadata/uid")).cloned();
+        let running = runner.and_then(|runner| runner.sandbox_config(&container_name));
+        let (process, config) =
+            running.ok_or_else(|| StatusError::bad_request(format!("container {container_name} is not running")))?;
+        let (command, wants_input) = (sandbox::exec_command(&config, process, &query.command), query.has_flag("stdin"));
         tokio::spawn(async move {
             match upgrade.await {
-                Ok(upgraded) => talk(TokioIo::new(upgraded), command, wants_input).await,
-                Err(error) => tracing::debug!(%error, "an exec was not taken up"),
+                Ok(upgraded) => run_exec(TokioIo::new(upgraded), command, wants_input).await,
+                Err(error) => tracing::debug!(%error, "exec: connection upgrade failed"),
             }
         });
         let response = Response::builder()
@@ -116,9 +117,9 @@ impl Core {
             .header(header::UPGRADE, "websocket")
             .header(header::CONNECTION, "Upgrade")
             .header(header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(header("sec-websocket-key").as_bytes()))
-            .header(header::SEC_WEBSOCKET_PROTOCOL, spoken)
+            .header(header::SEC_WEBSOCKET_PROTOCOL, protocol)
             .body(Empty::new().boxed_unsync());
-        response.map_err(|error| Failure::internal(error.to_string()))
+        response.map_err(|error| StatusError::internal(error.to_string()))
     }
 }
 
@@ -128,32 +129,34 @@ fn tail(log: &[u8], lines: Option<usize>) -> Bytes {
     all[all.len().saturating_sub(lines)..].concat().into()
 }
 
-/// A log that is read: its file, how it is shown, whether its container runs, and whether its end is waited for.
-type Open<R> = (File, View, R, bool);
+/// An open log: its file, its formatter, whether its container runs, and whether it is followed.
+type LogReader<R> = (File, LogFormatter, R, bool);
 
-/// The next piece of a log. What was written before the end of the container is read after it.
-async fn follow<R: Fn() -> bool>((mut file, mut view, runs, goes_on): Open<R>) -> Option<(Bytes, Open<R>)> {
-    let mut piece = vec![0; 32 * 1024];
+/// The next chunk of a log. After the container has ended, the rest of its output is still read.
+async fn next_chunk<R: Fn() -> bool>(
+    (mut file, mut formatter, container_runs, is_followed): LogReader<R>,
+) -> Option<(Bytes, LogReader<R>)> {
+    let mut chunk = vec![0; 32 * 1024];
     loop {
-        let alive = runs();
-        let read = file.read(&mut piece).await.ok()?;
+        let is_running = container_runs();
+        let read = file.read(&mut chunk).await.ok()?;
         if read > 0 {
-            let shown = view.show(&piece[..read]);
-            return Some((shown, (file, view, runs, goes_on)));
+            let output = formatter.format(&chunk[..read]);
+            return Some((output, (file, formatter, container_runs, is_followed)));
         }
-        if !goes_on || !alive {
+        if !is_followed || !is_running {
             return None;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn framed(channel: u8, bytes: &[u8]) -> Message {
+fn frame(channel: u8, bytes: &[u8]) -> Message {
     Message::Binary([&[channel], bytes].concat().into())
 }
 
-/// Carries bytes between a WebSocket and a process until one of them ends.
-async fn talk<S>(socket: S, mut command: Command, wants_input: bool)
+/// Copies bytes between a WebSocket and a process until one of them ends.
+async fn run_exec<S>(socket: S, mut command: Command, wants_input: bool)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send,
 {
@@ -171,7 +174,7 @@ where
             sink.send(message).await?;
         }
         let code = child.wait().await.ok().and_then(|status| status.code()).unwrap_or(137);
-        sink.send(framed(ERROR, verdict(code).to_string().as_bytes())).await?;
+        sink.send(frame(ERROR, exit_status(code).to_string().as_bytes())).await?;
         let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
         sink.send(Message::Close(Some(end))).await
     };
@@ -181,7 +184,7 @@ where
                 (Message::Close(_), _) => return,
                 (Message::Binary(bytes), _) if bytes.starts_with(&[CLOSE, STDIN]) => input = None,
                 (Message::Binary(bytes), Some(pipe)) if bytes.first() == Some(&STDIN) => {
-                    // A process that has closed its input does not want the rest.
+                    // The process may have closed its standard input.
                     let _ = pipe.write_all(&bytes[1..]).await;
                 }
                 _ => {}
@@ -189,21 +192,21 @@ where
         }
     };
     tokio::select! {
-        sent = output => if let Err(error) = sent { tracing::debug!(%error, "an exec ended early") },
-        () = input => tracing::debug!("the client of an exec has gone"),
+        sent = output => if let Err(error) = sent { tracing::debug!(%error, "exec: connection failed") },
+        () = input => tracing::debug!("exec: client disconnected"),
     }
 }
 
 fn outputs(child: &mut Child) -> impl Stream<Item = Message> + use<> {
     let out = child.stdout.take().map(ReaderStream::new);
     let err = child.stderr.take().map(ReaderStream::new);
-    let out = stream::iter(out).flatten().filter_map(|piece| async { Some(framed(1, &piece.ok()?)) });
-    let err = stream::iter(err).flatten().filter_map(|piece| async { Some(framed(2, &piece.ok()?)) });
+    let out = stream::iter(out).flatten().filter_map(|chunk| async { Some(frame(1, &chunk.ok()?)) });
+    let err = stream::iter(err).flatten().filter_map(|chunk| async { Some(frame(2, &chunk.ok()?)) });
     stream::select(out, err)
 }
 
-/// What the error channel says at the end.
-fn verdict(code: i32) -> Value {
+/// The final status on the error channel.
+fn exit_status(code: i32) -> Value {
     if code == 0 {
         return json!({"metadata": {}, "status": "Success"});
     }

@@ -1,44 +1,44 @@
-//! Why a container does not get a file or a variable.
+//! Errors of files and variables that a container refers to.
 
-use crate::failure::Failure;
+use crate::status_error::StatusError;
 
-/// What stands between a container and something that its pod refers to.
+/// Something that a pod refers to cannot be provided.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unavailable {
-    /// It does not exist yet. The node asks again.
+    /// It does not exist yet. The node retries.
     Missing(String),
-    /// The node does not know how to provide it.
+    /// The node does not support it.
     Unsupported(String),
 }
 
-impl From<Failure> for Unavailable {
-    fn from(failure: Failure) -> Self {
+impl From<StatusError> for Unavailable {
+    fn from(failure: StatusError) -> Self {
         Self::Missing(failure.message)
     }
 }
 
 impl Unavailable {
-    /// The refusal of a container whose variable this is about. The reasons are the kubelet's.
-    pub fn for_variable(self, name: &str) -> Failure {
+    /// The error of a container with this variable. The reasons are those of the kubelet.
+    pub fn for_variable(self, name: &str) -> StatusError {
         match self {
-            Self::Missing(message) => Failure::new(400, "CreateContainerConfigError", message),
+            Self::Missing(message) => StatusError::new(400, "CreateContainerConfigError", message),
             Self::Unsupported(message) => unsupported(format!("variable {name}: {message}")),
         }
     }
 
-    /// The refusal of a pod whose volume this is about.
-    pub fn for_volume(self, name: &str) -> Failure {
+    /// The error of a pod with this volume.
+    pub fn for_volume(self, name: &str) -> StatusError {
         match self {
             Self::Missing(message) => {
                 let message = format!("MountVolume.SetUp failed for volume \"{name}\" : {message}");
-                Failure::new(400, "ContainerCreating", message)
+                StatusError::new(400, "ContainerCreating", message)
             }
             Self::Unsupported(message) => unsupported(format!("volume {name}: {message}")),
         }
     }
 }
 
-/// A container that the node cannot run as it is.
-pub(super) fn unsupported(message: impl Into<String>) -> Failure {
-    Failure::new(400, "CreateContainerError", message)
+/// The error of a container that the node cannot run.
+pub(super) fn unsupported(message: impl Into<String>) -> StatusError {
+    StatusError::new(400, "CreateContainerError", message)
 }

@@ -1,14 +1,14 @@
-//! What a container gets: command, environment, and what is behind its mounts, laid out as a kubelet does it.
+//! The volumes of a pod and the sandbox of its containers, in the directory layout of the kubelet.
 
 use super::{
     environment::{environment, expand},
-    payload::{self, Sources},
+    payload::{self, PayloadBuilder},
     pod::items,
-    sandbox::{Mount, Plan},
+    sandbox::{Mount, SandboxConfig},
     snapshot::DRIVER,
     unavailable::{Unavailable, unsupported},
 };
-use crate::{Core, failure::Failure, object::text};
+use crate::{Core, object::text, status_error::StatusError};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -17,69 +17,74 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// The directory, or the host's file, behind each volume of a pod that a container mounts.
+/// The directory, or the host's file, of each volume of a pod that a container mounts.
 pub(super) type Volumes = BTreeMap<String, PathBuf>;
 
-/// Everything that is needed to start a container for the `count`th time, or what is missing.
-pub(super) fn plan(
+/// The configuration to start a container after `count` restarts.
+pub(super) fn sandbox_config(
     core: &Core,
     pod: &Value,
     container: &Value,
     volumes: &Volumes,
     directory: &Path,
     count: u64,
-) -> Result<Plan, Failure> {
+) -> Result<SandboxConfig, StatusError> {
     let name = text(container, "/name");
     if items(container, "/command").next().is_none() {
-        return Err(unsupported(format!("container {name} needs a command: an image is only a name here")));
+        return Err(unsupported(format!("container {name} needs a command: the embedded node has no images")));
     }
     if !container["restartPolicy"].is_null() {
-        return Err(unsupported(format!("container {name} has a restartPolicy of its own, which is not supported")));
+        return Err(unsupported(format!("container {name}: restartPolicy of a container is not supported")));
     }
     let environment = environment(core, pod, container)?;
     let words = items(container, "/command").chain(items(container, "/args"));
-    let mounts = items(container, "/volumeMounts").map(|mount| mounted(pod, mount, volumes));
+    let mounts = items(container, "/volumeMounts").map(|mount| resolve_mount(pod, mount, volumes));
     let (root, logs) = (directory.join("root").join(name), directory.join("logs").join(name));
-    for needed in [&root, &logs] {
-        fs::create_dir_all(needed).map_err(|error| unsupported(unusable(needed, &error)))?;
+    for directory in [&root, &logs] {
+        fs::create_dir_all(directory).map_err(|error| unsupported(file_error(directory, &error)))?;
     }
-    // The log of the run before this one can still be asked for, older ones cannot.
+    // `kubectl logs --previous` needs the log of the previous run only.
     let _ = fs::remove_file(logs.join(format!("{}.log", count.wrapping_sub(2))));
-    Ok(Plan {
+    Ok(SandboxConfig {
         root,
         log: logs.join(format!("{count}.log")),
-        work: Some(text(container, "/workingDir")).filter(|work| !work.is_empty()).unwrap_or("/").to_owned(),
+        working_directory: Some(text(container, "/workingDir"))
+            .filter(|path| !path.is_empty())
+            .unwrap_or("/")
+            .to_owned(),
         command: words.map(|word| expand(word.as_str().unwrap_or_default(), &environment)).collect(),
         mounts: mounts.collect::<Result<_, _>>()?,
         environment,
     })
 }
 
-fn unusable(path: &Path, error: &io::Error) -> String {
+fn file_error(path: &Path, error: &io::Error) -> String {
     format!("cannot use {}: {error}", path.display())
 }
 
-fn mounted(pod: &Value, mount: &Value, volumes: &Volumes) -> Result<Mount, Failure> {
+fn resolve_mount(pod: &Value, mount: &Value, volumes: &Volumes) -> Result<Mount, StatusError> {
     let name = text(mount, "/name");
     let volume = items(pod, "/spec/volumes").find(|volume| volume["name"] == name);
     let found = volume.zip(volumes.get(name));
-    let (volume, source) = found.ok_or_else(|| unsupported(format!("there is no volume {name}")))?;
-    let inner = Path::new(text(mount, "/subPath"));
-    if !inner.components().all(|part| matches!(part, Component::Normal(_))) || !mount["subPathExpr"].is_null() {
-        return Err(unsupported(format!("the subPath of volume {name} must lead into it and cannot be an expression")));
+    let (volume, source) = found.ok_or_else(|| unsupported(format!("volume {name} not found")))?;
+    let sub_path = Path::new(text(mount, "/subPath"));
+    if !sub_path.components().all(|part| matches!(part, Component::Normal(_))) || !mount["subPathExpr"].is_null() {
+        return Err(unsupported(format!(
+            "the subPath of volume {name} must be a path inside it; subPathExpr is not supported"
+        )));
     }
-    // Joined with nothing, the path of a file would end like that of a directory.
-    let source = if inner.as_os_str().is_empty() { source.clone() } else { source.join(inner) };
+    // Joining an empty path would append a slash.
+    let source = if sub_path.as_os_str().is_empty() { source.clone() } else { source.join(sub_path) };
     if !source.exists() {
-        fs::create_dir_all(&source).map_err(|error| unsupported(unusable(&source, &error)))?;
+        fs::create_dir_all(&source).map_err(|error| unsupported(file_error(&source, &error)))?;
     }
     let read_only = mount["readOnly"] == true
-        || payload::plugin(kind(volume)).is_some()
+        || payload::plugin_name(kind(volume)).is_some()
         || volume.pointer("/persistentVolumeClaim/readOnly") == Some(&true.into());
     Ok(Mount { source, path: text(mount, "/mountPath").into(), read_only })
 }
 
-/// What a volume is, by the name of its field.
+/// The type of a volume: the name of its field.
 fn kind(volume: &Value) -> &str {
     let fields = volume.as_object().into_iter().flatten();
     fields
@@ -89,8 +94,8 @@ fn kind(volume: &Value) -> &str {
         .unwrap_or("emptyDir")
 }
 
-/// The volumes of a pod that one of its containers mounts. As with a kubelet, the others need not be there.
-fn needed(pod: &Value) -> impl Iterator<Item = &Value> {
+/// The volumes of a pod that one of its containers mounts. As with the kubelet, the others need not exist.
+fn mounted_volumes(pod: &Value) -> impl Iterator<Item = &Value> {
     let is_mounted = move |volume: &&Value| {
         let mut containers = items(pod, "/spec/initContainers").chain(items(pod, "/spec/containers"));
         containers.any(|container| items(container, "/volumeMounts").any(|mount| mount["name"] == volume["name"]))
@@ -98,72 +103,76 @@ fn needed(pod: &Value) -> impl Iterator<Item = &Value> {
     items(pod, "/spec/volumes").filter(is_mounted)
 }
 
-/// Makes the volumes of a pod ready, or says which of them waits for what.
-pub(super) fn set_up(core: &Core, pod: &Value, directory: &Path) -> Result<Volumes, Failure> {
-    let ready = |volume: &Value| -> Result<(String, PathBuf), Failure> {
+/// Sets up the volumes of a pod.
+pub(super) fn set_up(core: &Core, pod: &Value, directory: &Path) -> Result<Volumes, StatusError> {
+    let set_up_volume = |volume: &Value| -> Result<(String, PathBuf), StatusError> {
         let name = text(volume, "/name");
-        let source = source(core, pod, volume, directory).map_err(|why| why.for_volume(name))?;
-        Ok((name.to_owned(), source))
+        let volume_path = volume_path(core, pod, volume, directory).map_err(|why| why.for_volume(name))?;
+        Ok((name.to_owned(), volume_path))
     };
-    needed(pod).map(ready).collect()
+    mounted_volumes(pod).map(set_up_volume).collect()
 }
 
 /// Whether a pod has volumes whose files change with the objects that they are made from.
 pub(super) fn is_refreshable(pod: &Value) -> bool {
-    needed(pod).any(|volume| payload::plugin(kind(volume)).is_some())
+    mounted_volumes(pod).any(|volume| payload::plugin_name(kind(volume)).is_some())
 }
 
-/// Brings the files in the volumes of a running pod up to date. What cannot be had any more stays as it was.
-pub(super) fn refresh(core: &Core, pod: &Value, directory: &Path) -> Vec<Failure> {
-    let written = needed(pod).filter(|volume| payload::plugin(kind(volume)).is_some());
+/// Updates the files in the volumes of a running pod. Files whose source is missing stay unchanged.
+pub(super) fn refresh(core: &Core, pod: &Value, directory: &Path) -> Vec<StatusError> {
+    let written = mounted_volumes(pod).filter(|volume| payload::plugin_name(kind(volume)).is_some());
     let refreshed = written.map(|volume| {
         let name = text(volume, "/name");
-        source(core, pod, volume, directory).map_err(|why| why.for_volume(name))
+        volume_path(core, pod, volume, directory).map_err(|why| why.for_volume(name))
     });
     refreshed.filter_map(Result::err).collect()
 }
 
-/// Makes one volume ready.
-fn source(core: &Core, pod: &Value, volume: &Value, directory: &Path) -> Result<PathBuf, Unavailable> {
+/// Sets up one volume and returns its path.
+fn volume_path(core: &Core, pod: &Value, volume: &Value, directory: &Path) -> Result<PathBuf, Unavailable> {
     let (name, kind) = (text(volume, "/name"), kind(volume));
-    let place = |plugin: &str| directory.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
-    if let Some(plugin) = payload::plugin(kind) {
-        let place = place(plugin);
-        let payload = Sources { core, pod, directory: &place }.collect(kind, &volume[kind])?;
-        payload::write(&place, &payload).map_err(|error| Unavailable::Missing(unusable(&place, &error)))?;
-        return Ok(place);
+    let volume_directory = |plugin: &str| directory.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name);
+    if let Some(plugin) = payload::plugin_name(kind) {
+        let volume_directory = volume_directory(plugin);
+        let payload = PayloadBuilder { core, pod, directory: &volume_directory }.collect(kind, &volume[kind])?;
+        payload::write(&volume_directory, &payload)
+            .map_err(|error| Unavailable::Missing(file_error(&volume_directory, &error)))?;
+        return Ok(volume_directory);
     }
     match kind {
-        "emptyDir" => Ok(place("empty-dir")),
-        "persistentVolumeClaim" => claimed(core, pod, text(volume, "/persistentVolumeClaim/claimName"), directory),
+        "emptyDir" => Ok(volume_directory("empty-dir")),
+        "persistentVolumeClaim" => {
+            claim_directory(core, pod, text(volume, "/persistentVolumeClaim/claimName"), directory)
+        }
         "hostPath" => {
             let path = PathBuf::from(text(volume, "/hostPath/path"));
             if text(volume, "/hostPath/type") == "DirectoryOrCreate" || path.exists() {
                 Ok(path)
             } else {
-                Err(Unavailable::Missing(format!("hostPath {} is not there", path.display())))
+                Err(Unavailable::Missing(format!("hostPath {} does not exist", path.display())))
             }
         }
-        other => Err(Unavailable::Unsupported(format!("the local node has no {other} volumes"))),
+        other => Err(Unavailable::Unsupported(format!("the embedded node does not support {other} volumes"))),
     }
 }
 
-/// The directory of a claim's volume. The kubelet's place for it leads there.
-fn claimed(core: &Core, pod: &Value, name: &str, directory: &Path) -> Result<PathBuf, Unavailable> {
-    let claim = core.read("persistentvolumeclaims", text(pod, "/metadata/namespace"), name)?;
+/// The directory of the volume of a claim. The kubelet's directory for the volume links to it.
+fn claim_directory(core: &Core, pod: &Value, name: &str, directory: &Path) -> Result<PathBuf, Unavailable> {
+    let claim = core.read_object("persistentvolumeclaims", text(pod, "/metadata/namespace"), name)?;
     let claim = claim.filter(|claim| claim.pointer("/status/phase") == Some(&"Bound".into()));
     let claim = claim.ok_or_else(|| Unavailable::Missing(format!("claim {name} is not bound")))?;
     let volume = text(&claim, "/spec/volumeName");
-    let object = core.read("persistentvolumes", "", volume)?.unwrap_or_default();
+    let object = core.read_object("persistentvolumes", "", volume)?.unwrap_or_default();
     let driver = if text(&object, "/spec/csi/driver") == DRIVER { text(&object, "/spec/csi/volumeHandle") } else { "" };
     let path = [text(&object, "/spec/local/path"), text(&object, "/spec/hostPath/path"), driver].concat();
     if path.is_empty() || claim["spec"]["volumeMode"] == "Block" {
-        let message = format!("volume {volume} of claim {name} is no directory of this machine");
+        let message = format!("volume {volume} of claim {name} is not a directory of this machine");
         return Err(Unavailable::Unsupported(message));
     }
-    let place = directory.join("volumes/kubernetes.io~local-volume");
-    fs::create_dir_all(&place).map_err(|error| Unavailable::Missing(unusable(&place, &error)))?;
-    // From the second start on it is there.
-    let _ = symlink(&path, place.join(volume));
+    let volume_directory = directory.join("volumes/kubernetes.io~local-volume");
+    fs::create_dir_all(&volume_directory)
+        .map_err(|error| Unavailable::Missing(file_error(&volume_directory, &error)))?;
+    // It exists after the first start.
+    let _ = symlink(&path, volume_directory.join(volume));
     Ok(path.into())
 }

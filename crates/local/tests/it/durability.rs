@@ -1,4 +1,4 @@
-//! What was acknowledged is there after `kill -9`.
+//! Acknowledged writes survive `kill -9`.
 
 use crate::conformance::config_map;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,7 +14,7 @@ use std::{
 };
 
 const DIRECTORY: &str = "PLIMSOLL_DURABILITY_DIRECTORY";
-const ENOUGH: usize = 300;
+const MIN_WRITES: usize = 300;
 
 /// Not a test by itself: the process that is killed. It prints every name the API has acknowledged.
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ fn acknowledged_until_killed(directory: &std::path::Path) -> Vec<String> {
     let mut names = Vec::new();
     for line in lines.map_while(Result::ok) {
         names.extend(line.split("acknowledged ").nth(1).map(str::to_owned));
-        if names.len() == ENOUGH {
+        if names.len() == MIN_WRITES {
             child.kill().unwrap();
         }
     }
@@ -61,7 +61,7 @@ async fn every_acknowledged_write_survives_kill_9() {
     let mut acknowledged = BTreeSet::new();
     for _ in 0..3 {
         let names = acknowledged_until_killed(directory.path());
-        assert!(names.len() >= ENOUGH, "the writer ended early, after {}", names.len());
+        assert!(names.len() >= MIN_WRITES, "the writer ended early, after {}", names.len());
         acknowledged.extend(names);
         let api = Api::open(directory.path()).await.unwrap();
         let maps: Kube<ConfigMap> = Kube::namespaced(api.client("default"), "default");
@@ -88,7 +88,7 @@ async fn a_deletion_that_was_interrupted_is_finished_after_the_start() {
     }
     let namespaces: Kube<k8s_openapi::api::core::v1::Namespace> = Kube::all(scope.client.clone());
     namespaces.delete(&scope.namespace, &kube::api::DeleteParams::default()).await.unwrap();
-    // Closed at once: most of the content is still there.
+    // Closed immediately: most of the content still exists.
     api.close().await;
     drop((api, maps, namespaces));
     let name = scope.namespace.clone();
@@ -97,7 +97,7 @@ async fn a_deletion_that_was_interrupted_is_finished_after_the_start() {
         crate::conformance::eventually("the data can be opened", || async { Api::open(directory.path()).await.ok() })
             .await;
     let namespaces: Kube<k8s_openapi::api::core::v1::Namespace> = Kube::all(reopened.client("default"));
-    crate::conformance::eventually("the namespace goes", || async {
+    crate::conformance::eventually("the namespace is deleted", || async {
         namespaces.get_opt(&name).await.unwrap().is_none().then_some(())
     })
     .await;

@@ -3,7 +3,7 @@
 use crate::conformance::{self, Scope, for_each_case};
 use plimsoll_local::{Api, Options};
 
-/// An API in a directory that goes with it.
+/// An API in a temporary directory.
 pub struct Embedded {
     pub api: Api,
     pub directory: tempfile::TempDir,
@@ -56,7 +56,7 @@ mod over_https {
 
     macro_rules! cases {
         ($($module:ident: $case:ident,)*) => {
-            /// One listener for all: what is tested here is the way through it.
+            /// One server for all cases: this tests the HTTPS path.
             #[tokio::test]
             async fn every_case_passes_over_https_too() {
                 let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -89,9 +89,9 @@ mod elsewhere {
 
     macro_rules! cases {
         ($($module:ident: $case:ident,)*) => {
-            /// Holds the suite itself against a real cluster, with its controller manager.
+            /// Runs the suite against a real cluster with a controller manager.
             #[tokio::test]
-            async fn every_case_passes_on_the_cluster_that_is_named() {
+            async fn every_case_passes_on_the_configured_cluster() {
                 let Some(path) = std::env::var_os(KUBECONFIG) else {
                     eprintln!("skipped every_case_passes_on_the_cluster_that_is_named: {KUBECONFIG} is not set");
                     return;

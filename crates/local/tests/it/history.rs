@@ -1,4 +1,4 @@
-//! What the history keeps, and what happens to those who come too late.
+//! Retention of the history, and expired watches and lists.
 
 use crate::{
     conformance::{Scope, config_map, create, refusal},
@@ -9,13 +9,13 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use plimsoll_local::{Options, Retention};
 use std::time::Duration;
 
-async fn short() -> Embedded {
+async fn open_with_short_history() -> Embedded {
     Embedded::open_with(Options { retention: Retention { events: 5, bytes: 1 << 20 }, ..Options::default() }).await
 }
 
 #[tokio::test]
-async fn a_watcher_that_falls_behind_is_told_to_list_again() {
-    let embedded = short().await;
+async fn a_watch_that_falls_behind_expires() {
+    let embedded = open_with_short_history().await;
     let scope = Scope::new(embedded.api.client("default"), "slow").await;
     let api = scope.config_maps();
     let since = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
@@ -32,7 +32,7 @@ async fn a_watcher_that_falls_behind_is_told_to_list_again() {
 
 #[tokio::test]
 async fn a_watch_from_before_the_history_has_expired() {
-    let embedded = short().await.reopen().await;
+    let embedded = open_with_short_history().await.reopen().await;
     let scope = Scope::new(embedded.api.client("default"), "late").await;
     let mut events = scope.config_maps().watch(&WatchParams::default(), "1").await.unwrap().boxed();
     let Some(WatchEvent::Error(status)) = events.try_next().await.unwrap() else { panic!("expected the end") };
@@ -41,7 +41,7 @@ async fn a_watch_from_before_the_history_has_expired() {
 
 #[tokio::test]
 async fn a_paged_list_that_takes_too_long_expires() {
-    let embedded = short().await;
+    let embedded = open_with_short_history().await;
     let scope = Scope::new(embedded.api.client("default"), "slow").await;
     let api = scope.config_maps();
     for number in 0..10 {
@@ -57,7 +57,7 @@ async fn a_paged_list_that_takes_too_long_expires() {
     let resume = status.metadata.clone().and_then(|metadata| metadata.continue_).unwrap();
     assert_eq!(refusal(expired), (410, "Expired".to_owned()));
     let rest = api.list(&ListParams::default().continue_token(&resume)).await.unwrap();
-    assert_eq!(rest.items.len(), 6, "goes on behind the first page, with what is there now");
+    assert_eq!(rest.items.len(), 6, "continues after the first page with the current objects");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::{
     process::Command,
 };
 
-/// Where `kubectl` is: named, cached or installed.
+/// Finds `kubectl`: in the environment, the cache or `PATH`.
 pub fn find() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cache = std::env::var_os("PLIMSOLL_CACHE").map_or_else(|| home.join(".cache/plimsoll"), PathBuf::from);
@@ -23,7 +23,7 @@ pub fn find() -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Says that a test does not run and why; where everything is to run, that is a failure.
+/// Reports a skipped test; fails where skipping is not permitted.
 pub fn skip(name: &str, reason: &str) {
     let required = ["CI", "PLIMSOLL_REQUIRE_ALL"]
         .iter()
@@ -50,7 +50,7 @@ impl Kubectl {
         self.command(arguments).output().await.unwrap()
     }
 
-    /// Runs a command that must succeed, without a word on stderr, and answers what it prints.
+    /// Runs a command that must succeed with empty stderr, and returns its output.
     pub async fn run(&self, arguments: &str) -> String {
         let output = self.output(arguments).await;
         let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -58,7 +58,7 @@ impl Kubectl {
         out
     }
 
-    /// Runs a command that must fail and answers what it says.
+    /// Runs a command that must fail, and returns its error output.
     pub async fn fail(&self, arguments: &str) -> String {
         let output = self.output(arguments).await;
         assert!(!output.status.success(), "kubectl {arguments} succeeded: {}", text(&output.stdout));
@@ -152,12 +152,12 @@ async fn kubectl_works_as_on_any_cluster() {
     if minor.unwrap_or_default() < 31 {
         return skip("kubectl_works_as_on_any_cluster", "the kubectl that was found is older than 1.31");
     }
-    apply_and_look(&kubectl, directory).await;
+    apply_and_get(&kubectl, directory).await;
     apply_a_list(&kubectl, directory).await;
     change(&kubectl, directory).await;
     custom_resources(&kubectl, directory).await;
     watch_and_wait(&kubectl, directory).await;
-    refusals(&kubectl, directory).await;
+    rejected_requests(&kubectl, directory).await;
     served.shutdown().await;
 }
 
@@ -171,7 +171,7 @@ async fn apply_a_list(kubectl: &Kubectl, directory: &Path) {
     kubectl.run(&format!("delete -f {file}")).await;
 }
 
-async fn apply_and_look(kubectl: &Kubectl, directory: &Path) {
+async fn apply_and_get(kubectl: &Kubectl, directory: &Path) {
     let workload = write(directory, "workload.yaml", WORKLOAD);
     let made = kubectl.run(&format!("apply -f {workload}")).await;
     for line in ["configmap/settings created", "secret/key created", "deployment.apps/web created"] {
@@ -213,7 +213,7 @@ async fn change(kubectl: &Kubectl, directory: &Path) {
     kubectl.run("set image deployment/web side=side:2").await;
     let images = kubectl.run("get deploy web -o jsonpath={.spec.template.spec.containers[*].image}").await;
     assert_eq!(images, "web:1 side:2");
-    // Applied again, the file wins where it says something.
+    // Applying the file again overwrites the fields that it contains.
     let changed = write(directory, "changed.yaml", &WORKLOAD.replace("red", "blue").replace("web:1", "web:3"));
     let applied = kubectl.run(&format!("apply -f {changed}")).await;
     assert!(applied.contains("configmap/settings configured"), "{applied}");
@@ -274,10 +274,10 @@ async fn watch_and_wait(kubectl: &Kubectl, directory: &Path) {
     kubectl.run("delete deployment web --cascade=foreground --timeout=30s").await;
     kubectl.run("delete crd boats.example.com --timeout=30s").await;
     let fails = || async { (!kubectl.output("get boats").await.status.success()).then_some(()) };
-    eventually("the kind goes", fails).await;
+    eventually("the kind is removed", fails).await;
 }
 
-async fn refusals(kubectl: &Kubectl, directory: &Path) {
+async fn rejected_requests(kubectl: &Kubectl, directory: &Path) {
     let server_side =
         kubectl.fail(&format!("apply --server-side -f {}", write(directory, "again.yaml", WORKLOAD))).await;
     assert!(server_side.contains("Server-side apply not available on the server"), "{server_side}");

@@ -38,7 +38,7 @@ async fn a_shut_down_listener_accepts_nothing() {
     let embedded = Embedded::open().await;
     let served = embedded.api.serve(loopback(), &embedded.directory.path().join("credentials")).await.unwrap();
     let address = served.address();
-    // A client that says nothing sensible must not hold up the others, nor the end.
+    // A client that sends garbage must not block other clients or the shutdown.
     let mut silent = TcpStream::connect(address).unwrap();
     silent.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     served.shutdown().await;

@@ -1,10 +1,10 @@
-//! The embedded API, held against what Kubernetes does.
+//! Tests of the embedded API against the behaviour of Kubernetes.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
-    reason = "a test that cannot go on fails, and one that is skipped says so"
+    reason = "tests may panic, and print why they are skipped"
 )]
 
 mod conformance;

@@ -1,4 +1,4 @@
-//! The node: what becomes of pods, sets and claims, seen by `kubectl` and by the processes themselves.
+//! The embedded node: pods, workloads and claims, as `kubectl` and the processes see them.
 
 use crate::{
     conformance::eventually,
@@ -7,14 +7,14 @@ use crate::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use plimsoll_local::{Api, Served};
+use plimsoll_local::{Api, HttpsServer};
 use serde_json::{Value, json};
 use std::{os::unix::fs::MetadataExt, path::PathBuf, process::Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 pub struct Cluster {
     pub embedded: Embedded,
-    pub served: Served,
+    pub server: HttpsServer,
     pub kubectl: Kubectl,
 }
 
@@ -24,23 +24,23 @@ impl Cluster {
             skip("the tests of the node", "no kubectl in PLIMSOLL_KUBECTL, the cache or PATH");
             return None;
         };
-        Some(Self::over(Embedded::open().await, program).await)
+        Some(Self::open(Embedded::open().await, program).await)
     }
 
-    async fn over(embedded: Embedded, program: PathBuf) -> Self {
+    async fn open(embedded: Embedded, program: PathBuf) -> Self {
         let directory = embedded.directory.path();
-        let served = embedded.api.serve("127.0.0.1:0".parse().unwrap(), &directory.join("credentials")).await.unwrap();
-        let kubeconfig = served.kubeconfig_path().to_owned();
+        let server = embedded.api.serve("127.0.0.1:0".parse().unwrap(), &directory.join("credentials")).await.unwrap();
+        let kubeconfig = server.kubeconfig_path().to_owned();
         let kubectl = Kubectl { program, kubeconfig, cache: directory.join("cache") };
         embedded.api.run_pods(directory, vec![("FROM_THE_NODE".to_owned(), "yes".to_owned())]).await.unwrap();
-        Self { embedded, served, kubectl }
+        Self { embedded, server, kubectl }
     }
 
-    /// Ends everything and starts it again over the same data.
+    /// Shuts down and starts again with the same data.
     async fn restart(self) -> Self {
-        let Self { embedded, served, kubectl } = self;
-        served.shutdown().await;
-        Self::over(embedded.reopen().await, kubectl.program).await
+        let Self { embedded, server, kubectl } = self;
+        server.shutdown().await;
+        Self::open(embedded.reopen().await, kubectl.program).await
     }
 
     pub async fn apply(&self, manifest: &str) {
@@ -49,7 +49,7 @@ impl Cluster {
     }
 
     /// Waits until a JSONPath of an object has a value.
-    pub async fn until(&self, what: &str, path: &str, value: &str) {
+    pub async fn wait_for_value(&self, what: &str, path: &str, value: &str) {
         let arguments = format!("get {what} -o jsonpath={path}");
         let reached = || async {
             let output = self.kubectl.output(&arguments).await;
@@ -62,8 +62,8 @@ impl Cluster {
         serde_json::from_str(&self.kubectl.run(&format!("get {what} -o json")).await).unwrap()
     }
 
-    pub async fn end(self) {
-        self.served.shutdown().await;
+    pub async fn shut_down(self) {
+        self.server.shutdown().await;
         self.embedded.api.close().await;
     }
 
@@ -150,8 +150,8 @@ async fn a_pod_gets_its_volumes_environment_and_order() {
     exec("touch /var/lib/thing/kept /tmp/private /scratch/shared").await;
     // What is the host's cannot be changed, what is mounted read-only neither; other processes are not seen.
     for line in ["touch /usr/x", "touch /home/x", "touch /etc/app/x", "rm /etc/hostname"] {
-        let said = kubectl.fail(&format!("exec rich -c main -- {line}")).await;
-        assert!(said.contains("Read-only") || said.contains("busy"), "{line}: {said}");
+        let output_text = kubectl.fail(&format!("exec rich -c main -- {line}")).await;
+        assert!(output_text.contains("Read-only") || output_text.contains("busy"), "{line}: {output_text}");
     }
     assert!(!std::path::Path::new("/tmp/private").exists());
     assert!(exec("ls /proc").await.lines().filter(|name| name.parse::<u32>().is_ok()).count() < 8);
@@ -166,7 +166,7 @@ async fn a_pod_gets_its_volumes_environment_and_order() {
     assert!(kubectl.run("get nodes").await.contains("Ready"));
     kubectl.run("delete pod rich --timeout=30s").await;
     assert!(!directory.exists(), "a deleted pod leaves nothing");
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn claims_become_directories_that_outlive_pods_and_go_with_the_claim() {
     let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], \
                  resources: {requests: {storage: 1Gi}}}}";
     cluster.apply(claim).await;
-    cluster.until("pvc/data", "{.status.phase}", "Bound").await;
+    cluster.wait_for_value("pvc/data", "{.status.phase}", "Bound").await;
     let volumes = cluster.json("pv").await;
     let volume = &volumes["items"][0];
     assert_eq!((&volume["status"]["phase"], &volume["spec"]["claimRef"]["name"]), (&"Bound".into(), &"data".into()));
@@ -185,7 +185,7 @@ async fn claims_become_directories_that_outlive_pods_and_go_with_the_claim() {
     let writer = pod("writer", using, "echo precious > /data/file")
         .replace("image: any,", "image: any, volumeMounts: [{name: data, mountPath: /data}],");
     cluster.apply(&writer).await;
-    cluster.until("pod/writer", "{.status.phase}", "Succeeded").await;
+    cluster.wait_for_value("pod/writer", "{.status.phase}", "Succeeded").await;
     assert_eq!(std::fs::read_to_string(path.join("file")).unwrap(), "precious\n");
     let holder = pod("holder", using, SLEEP)
         .replace("image: any,", "image: any, volumeMounts: [{name: data, mountPath: /data}],");
@@ -195,8 +195,8 @@ async fn claims_become_directories_that_outlive_pods_and_go_with_the_claim() {
     assert_eq!(kubectl.run("exec holder -- cat /data/file").await, "precious\n");
     kubectl.run("delete pod holder writer --timeout=30s").await;
     kubectl.run("wait --for=delete pvc/data --timeout=30s").await;
-    eventually("the directory goes", || async { (!path.exists()).then_some(()) }).await;
-    cluster.end().await;
+    eventually("the directory is removed", || async { (!path.exists()).then_some(()) }).await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
@@ -214,32 +214,34 @@ async fn containers_restart_as_their_policy_says_and_status_tells_it() {
         )
         .await;
     cluster.apply(&pod("looping", "", "echo again; exit 7")).await;
-    cluster.until("pod/done", "{.status.phase}", "Succeeded").await;
-    cluster.until("pod/broken", "{.status.phase}", "Failed").await;
-    cluster.until("pod/stubborn", "{.status.phase}", "Succeeded").await;
+    cluster.wait_for_value("pod/done", "{.status.phase}", "Succeeded").await;
+    cluster.wait_for_value("pod/broken", "{.status.phase}", "Failed").await;
+    cluster.wait_for_value("pod/stubborn", "{.status.phase}", "Succeeded").await;
     let broken = &cluster.json("pod broken").await["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!((&broken["exitCode"], &broken["reason"]), (&3.into(), &"Error".into()));
     assert!(broken["startedAt"].is_string() && broken["finishedAt"].is_string());
     assert_eq!(cluster.json("pod stubborn").await["status"]["containerStatuses"][0]["restartCount"], 2);
-    cluster.until("pod/looping", "{.status.containerStatuses[0].state.waiting.reason}", "CrashLoopBackOff").await;
+    cluster
+        .wait_for_value("pod/looping", "{.status.containerStatuses[0].state.waiting.reason}", "CrashLoopBackOff")
+        .await;
     let looping = cluster.json("pod looping").await;
     assert_eq!(looping["status"]["phase"], "Running");
     assert_eq!(looping["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 7);
     assert!(kubectl.run("get pods").await.contains("CrashLoopBackOff"));
     kubectl.run("delete pod looping --timeout=30s").await;
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_is_refused_by_name() {
+async fn unsupported_pods_are_rejected_with_a_message() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
-    let silent =
+    let without_command =
         "{apiVersion: v1, kind: Pod, metadata: {name: silent}, spec: {containers: [{name: main, image: any}]}}";
-    cluster.apply(silent).await;
-    let far = pod("far", "volumes: [{name: share, nfs: {server: nas, path: /}}],", SLEEP)
+    cluster.apply(without_command).await;
+    let nfs = pod("far", "volumes: [{name: share, nfs: {server: nas, path: /}}],", SLEEP)
         .replace("image: any,", "image: any, volumeMounts: [{name: share, mountPath: /share}],");
-    cluster.apply(&far).await;
+    cluster.apply(&nfs).await;
     let env = pod("env", "", SLEEP).replace("image: any,", "image: any, envFrom: [{configMapRef: {name: later}}],");
     cluster.apply(&env).await;
     let lost = |name: &str, policy: &str| {
@@ -251,21 +253,21 @@ async fn what_cannot_be_run_is_refused_by_name() {
     cluster.apply(&lost("lost", "Always")).await;
     cluster.apply(&lost("once", "Never")).await;
     let reason = "{.status.containerStatuses[0].state.waiting.reason}";
-    cluster.until("pod/lost", reason, "CrashLoopBackOff").await;
-    cluster.until("pod/once", "{.status.phase}", "Failed").await;
+    cluster.wait_for_value("pod/lost", reason, "CrashLoopBackOff").await;
+    cluster.wait_for_value("pod/once", "{.status.phase}", "Failed").await;
     let once = &cluster.json("pod once").await["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!((&once["exitCode"], &once["reason"]), (&128.into(), &"StartError".into()), "{once}");
     assert!(once["message"].as_str().unwrap().contains("\"/nowhere/program\": no such file"), "{once}");
-    cluster.until("pod/silent", reason, "CreateContainerError").await;
-    cluster.until("pod/far", reason, "CreateContainerError").await;
-    cluster.until("pod/env", reason, "CreateContainerConfigError").await;
+    cluster.wait_for_value("pod/silent", reason, "CreateContainerError").await;
+    cluster.wait_for_value("pod/far", reason, "CreateContainerError").await;
+    cluster.wait_for_value("pod/env", reason, "CreateContainerConfigError").await;
     let described = kubectl.run("describe pod far").await;
-    assert!(described.contains("volume share: the local node has no nfs volumes"), "{described}");
-    // What was missing may come.
+    assert!(described.contains("volume share: the embedded node does not support nfs volumes"), "{described}");
+    // A missing object can be created later.
     cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: later}, data: {LATE: 'yes'}}").await;
     kubectl.run("wait --for=condition=Ready pod/env --timeout=180s").await;
     assert_eq!(kubectl.run("exec env -- printenv LATE").await, "yes\n");
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
@@ -281,7 +283,7 @@ async fn logs_exec_and_cp_work_as_on_any_cluster() {
         .await;
     cluster.apply(&pod("idle", "", SLEEP)).await;
     kubectl.run("wait --for=condition=Ready pod/idle --timeout=180s").await;
-    cluster.until("pod/busy", "{.status.phase}", "Succeeded").await;
+    cluster.wait_for_value("pod/busy", "{.status.phase}", "Succeeded").await;
     assert_eq!(kubectl.run("logs busy").await, "line 1\nline 2\nline 3\nend\n");
     assert_eq!(kubectl.run("logs -f busy --tail=2").await, "line 3\nend\n");
     let timed = kubectl.run("logs busy --timestamps").await;
@@ -298,7 +300,7 @@ async fn logs_exec_and_cp_work_as_on_any_cluster() {
     );
     assert_eq!(kubectl.run("logs busy --since=1h --tail=1").await, "end\n");
     assert_eq!(kubectl.run("logs busy --since-time=2999-01-01T00:00:00Z").await, "");
-    // A log that is followed shows lines as they come and ends with the container.
+    // A followed log shows new lines and ends with the container.
     cluster
         .apply(
             &pod("talker", "", "while test ! -e /tmp/stop; do sleep 0.1; done; echo stopped")
@@ -326,10 +328,10 @@ async fn logs_exec_and_cp_work_as_on_any_cluster() {
     let directory = cluster.embedded.directory.path();
     let (there, back) = (write(directory, "there", &"x".repeat(2 << 20)), directory.join("back").display().to_string());
     kubectl.run(&format!("cp {there} idle:/tmp/copied")).await;
-    let said = kubectl.output(&format!("cp idle:/tmp/copied {back}")).await;
-    assert!(said.status.success(), "{}", text(&said.stderr));
+    let output_text = kubectl.output(&format!("cp idle:/tmp/copied {back}")).await;
+    assert!(output_text.status.success(), "{}", text(&output_text.stderr));
     assert_eq!(std::fs::read(&there).unwrap(), std::fs::read(&back).unwrap());
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
@@ -353,16 +355,16 @@ async fn a_program_below_tmp_is_seen_by_the_container_that_runs_it_and_nothing_b
     }
     kubectl.run("wait --for=condition=Ready pod/straight pod/linked --timeout=60s").await;
     for (name, path) in &named {
-        cluster.until(&format!("pod/{name}"), "{.status.containerStatuses[0].restartCount}", "0").await;
-        let said = || async {
-            let said = kubectl.run(&format!("logs {name}")).await;
-            (said == format!("ran as {} with word\nprogram\n", path.display())).then_some(())
+        cluster.wait_for_value(&format!("pod/{name}"), "{.status.containerStatuses[0].restartCount}", "0").await;
+        let output_text = || async {
+            let output_text = kubectl.run(&format!("logs {name}")).await;
+            (output_text == format!("ran as {} with word\nprogram\n", path.display())).then_some(())
         };
-        eventually(&format!("{name} says where it is"), said).await;
+        eventually(&format!("{name} reports its node"), output_text).await;
     }
     let kept = kubectl.fail(&format!("exec straight -- touch {}", program.display())).await;
     assert!(kept.contains("Read-only"), "{kept}");
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 const DEPLOYMENT: &str = "
@@ -393,7 +395,7 @@ async fn deployments_keep_their_pods_scale_and_roll() {
     // One that is deleted is replaced.
     let name = pods["items"][0]["metadata"]["name"].as_str().unwrap();
     kubectl.run(&format!("delete pod {name} --timeout=30s")).await;
-    cluster.until("deployment/web", "{.status.readyReplicas}", "3").await;
+    cluster.wait_for_value("deployment/web", "{.status.readyReplicas}", "3").await;
     kubectl.run("set image deployment/web main=web:2").await;
     kubectl.run("rollout status deployment/web --timeout=180s").await;
     let settled = || async {
@@ -413,7 +415,7 @@ async fn deployments_keep_their_pods_scale_and_roll() {
         cluster.json("rs").await["items"].as_array().unwrap().is_empty().then_some(())
     })
     .await;
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 const STATEFUL: &str = "
@@ -446,12 +448,12 @@ async fn members_of_stateful_sets_have_stable_names_and_keep_their_volumes() {
     kubectl.run("rollout status statefulset/db --timeout=180s").await;
     assert_eq!(kubectl.run("get pods -o name").await, "pod/db-0\npod/db-1\n");
     kubectl.run("delete pod db-1 --timeout=30s").await;
-    cluster.until("statefulset/db", "{.status.readyReplicas}", "2").await;
+    cluster.wait_for_value("statefulset/db", "{.status.readyReplicas}", "2").await;
     assert_eq!(kubectl.run("exec db-1 -- cat /data/starts").await, "db-1\ndb-1\n");
     kubectl.run("scale statefulset db --replicas=1").await;
     kubectl.run("wait --for=delete pod/db-1 --timeout=30s").await;
     assert_eq!(kubectl.run("get pvc -o name").await.lines().count(), 2, "claims stay");
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
@@ -463,8 +465,8 @@ async fn jobs_run_to_completion_and_daemon_sets_have_one_pod() {
     assert_eq!(cluster.json("job work").await["status"]["succeeded"], 2);
     let daemon = DEPLOYMENT.replace("Deployment", "DaemonSet").replace("  replicas: 2\n", "");
     cluster.apply(&daemon).await;
-    cluster.until("daemonset/web", "{.status.numberReady}", "1").await;
-    cluster.end().await;
+    cluster.wait_for_value("daemonset/web", "{.status.numberReady}", "1").await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
@@ -485,13 +487,13 @@ async fn deleting_asks_then_kills_the_whole_tree() {
     cluster.apply(&deaf).await;
     kubectl.run("wait --for=condition=Ready pod/polite pod/deaf --timeout=180s").await;
     for name in ["polite", "deaf"] {
-        let said = || async { (!kubectl.run(&format!("logs {name}")).await.is_empty()).then_some(()) };
-        eventually("it has set its trap", said).await;
+        let output_text = || async { (!kubectl.run(&format!("logs {name}")).await.is_empty()).then_some(()) };
+        eventually("it has set its trap", output_text).await;
     }
     kubectl.run("delete pod polite deaf --timeout=30s").await;
     assert_eq!(std::fs::read_to_string(out.join("asked")).unwrap(), "asked\n");
     eventually("nothing of it is left", || async { (!runs("1234.5")).then_some(()) }).await;
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 /// Whether a process with this argument exists.
@@ -509,10 +511,10 @@ async fn pods_end_with_the_api_and_start_again_with_it() {
     cluster.kubectl.run("wait --for=condition=Ready pod/lasting pod/once --timeout=180s").await;
     assert!(runs("4321.5"));
     let cluster = cluster.restart().await;
-    cluster.until("pod/lasting", "{.status.containerStatuses[0].restartCount}", "1").await;
-    cluster.until("pod/once", "{.status.phase}", "Failed").await;
+    cluster.wait_for_value("pod/lasting", "{.status.containerStatuses[0].restartCount}", "1").await;
+    cluster.wait_for_value("pod/once", "{.status.phase}", "Failed").await;
     cluster.kubectl.run("wait --for=condition=Ready pod/lasting --timeout=180s").await;
-    cluster.end().await;
+    cluster.shut_down().await;
     eventually("everything ends", || async { (!runs("4321.5") && !runs("4322.5")).then_some(()) }).await;
 }
 
@@ -543,40 +545,40 @@ async fn nothing_outlives_a_node_that_is_killed() {
         .unwrap();
     eventually("the tree runs", || async { (runs("5432.5") && runs("5433.5")).then_some(()) }).await;
     child.kill().await.unwrap();
-    eventually("the tree is gone", || async { (!runs("5432.5") && !runs("5433.5")).then_some(()) }).await;
+    eventually("the process tree is killed", || async { (!runs("5432.5") && !runs("5433.5")).then_some(()) }).await;
 }
 
-const REFUSED: &str = "PLIMSOLL_REFUSED_DIRECTORY";
+const DATA_DIRECTORY: &str = "PLIMSOLL_TEST_DATA_DIRECTORY";
 
-/// Not a test by itself: the process that may not make mount namespaces.
+/// Not a test by itself: the process that cannot create mount namespaces.
 #[tokio::test]
-async fn is_refused_what_pods_need() {
-    let Some(directory) = std::env::var_os(REFUSED).map(PathBuf::from) else { return };
+async fn run_pods_without_mount_namespaces() {
+    let Some(directory) = std::env::var_os(DATA_DIRECTORY).map(PathBuf::from) else { return };
     let api = Api::open(&directory).await.unwrap();
     let error = api.run_pods(&directory, Vec::new()).await.unwrap_err();
-    let words = "pods cannot be run: the system refuses their namespaces and mounts: unshare";
+    let words = "cannot run pods: cannot create namespaces and mounts: unshare";
     assert!(error.reason() == "SandboxRefused" && error.to_string().starts_with(words), "{error}");
     let nodes: kube::Api<Node> = kube::Api::all(api.client("default"));
     let nodes = nodes.list(&kube::api::ListParams::default()).await.unwrap();
-    assert!(nodes.items.is_empty(), "no node waits for pods");
+    assert!(nodes.items.is_empty(), "no node is registered");
     api.close().await;
 }
 
 #[tokio::test]
-async fn where_the_system_refuses_mount_namespaces_the_node_says_so_and_does_not_start() {
+async fn without_mount_namespaces_the_node_reports_an_error_and_does_not_start() {
     let directory = tempfile::tempdir().unwrap();
-    // Root without the one right that it takes; who is not root becomes that first, in a namespace of users.
+    // Root without CAP_SYS_ADMIN; another user becomes root in a user namespace first.
     let is_root = directory.path().metadata().unwrap().uid() == 0;
     let root: &[&str] = if is_root { &[] } else { &["unshare", "--user", "--map-root-user"] };
     let output = tokio::process::Command::new("env")
         .args(root)
         .args(["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
         .arg(std::env::current_exe().unwrap())
-        .args(["node::is_refused_what_pods_need", "--exact"])
-        .env(REFUSED, directory.path())
+        .args(["node::run_pods_without_mount_namespaces", "--exact"])
+        .env(DATA_DIRECTORY, directory.path())
         .output()
         .await
         .unwrap();
-    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let output_text = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && output_text.contains("1 passed"), "{output_text}");
 }

@@ -1,4 +1,4 @@
-//! What containers find in their environment.
+//! The environment of containers.
 
 use crate::node::{Cluster, SLEEP, pod};
 
@@ -54,13 +54,13 @@ spec:
 "#;
 
 #[tokio::test]
-async fn containers_are_told_fields_resources_keys_and_services() {
+async fn containers_get_fields_resources_keys_and_services() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     cluster.apply(VARIABLES).await;
     kubectl.run("wait --for=condition=Ready pod/told --timeout=60s").await;
-    let told = kubectl.run("exec told -- env").await;
-    let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+    let environment = kubectl.run("exec told -- env").await;
+    let value = |name: &str| environment.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
     let port = cluster.served.address().port().to_string();
     let wanted = [
         ("MAP_COLOUR", "red"),
@@ -87,7 +87,7 @@ async fn containers_are_told_fields_resources_keys_and_services() {
         ("KUBERNETES_SERVICE_PORT_HTTPS", port.as_str()),
     ];
     for (name, expected) in wanted {
-        assert_eq!(value(name), Some(expected), "{name} in {told}");
+        assert_eq!(value(name), Some(expected), "{name} in {environment}");
     }
     for absent in ["ABSENT", "SHAPE", "HEADLESS_SERVICE_PORT"] {
         assert_eq!(value(absent), None, "{absent}");
@@ -95,13 +95,13 @@ async fn containers_are_told_fields_resources_keys_and_services() {
     assert_eq!(kubectl.run("logs told").await, "changed-$(PASSWORD)-10.0.0.7 $(ALIAS) $(UNKNOWN)\n");
     cluster.apply(&pod("unlinked", "enableServiceLinks: false,", SLEEP)).await;
     kubectl.run("wait --for=condition=Ready pod/unlinked --timeout=60s").await;
-    let told = kubectl.run("exec unlinked -- env").await;
-    assert!(told.contains("KUBERNETES_SERVICE_HOST=") && !told.contains("DATA_BASE"), "{told}");
-    cluster.end().await;
+    let environment = kubectl.run("exec unlinked -- env").await;
+    assert!(environment.contains("KUBERNETES_SERVICE_HOST=") && !environment.contains("DATA_BASE"), "{environment}");
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
-async fn variables_that_cannot_be_had_are_waited_for_or_refused_by_name() {
+async fn missing_variables_are_waited_for_and_unsupported_ones_rejected() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: there}, data: {a: b}}").await;
     let cases = [
@@ -129,7 +129,7 @@ async fn variables_that_cannot_be_had_are_waited_for_or_refused_by_name() {
             "file",
             "fileKeyRef: {volumeName: v, path: p, key: k}",
             "CreateContainerError",
-            "variable X: the local node has no fileKeyRef",
+            "variable X: the embedded node does not support fileKeyRef",
         ),
     ];
     for (name, source, ..) in &cases {
@@ -137,8 +137,12 @@ async fn variables_that_cannot_be_had_are_waited_for_or_refused_by_name() {
         cluster.apply(&pod(name, "", SLEEP).replace("image: any,", &env)).await;
     }
     for (name, _, reason, words) in &cases {
-        cluster.until(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.message}", words).await;
-        cluster.until(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.reason}", reason).await;
+        cluster
+            .wait_for_value(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.message}", words)
+            .await;
+        cluster
+            .wait_for_value(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.reason}", reason)
+            .await;
     }
-    cluster.end().await;
+    cluster.shut_down().await;
 }

@@ -9,11 +9,11 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use std::{os::unix::fs::PermissionsExt, process::Output};
 
-/// Where every pod of a real cluster finds its credentials.
+/// The directory of the service account token in every pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const REASON: &str = "{.status.containerStatuses[0].state.waiting.reason}";
 
-/// A pod as a restore from a real cluster creates it, with everything that admission had added there.
+/// A pod as a restore from another cluster creates it, with the fields that admission added there.
 fn restored_pod(name: &str, command: &[&str]) -> String {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -74,7 +74,7 @@ fn claims(token: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_pod_of_a_real_cluster_starts_and_its_token_is_good_while_it_lives() {
+async fn a_restored_pod_starts_and_its_token_is_valid_while_it_exists() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     cluster.apply(SHOP).await;
@@ -101,16 +101,16 @@ async fn a_pod_of_a_real_cluster_starts_and_its_token_is_good_while_it_lives() {
     assert!(accepted.status.success(), "{}", text(&accepted.stderr));
     let forged = format!("{}x", &token[..token.len() - 1]);
     kubectl.run("delete pod web -n shop --timeout=30s").await;
-    for (refused, why) in [(forged, "forged"), (token, "its pod is gone")] {
-        let output = with_token(&cluster, &refused).await;
+    for (rejected, why) in [(forged, "forged"), (token, "its pod is deleted")] {
+        let output = with_token(&cluster, &rejected).await;
         assert!(!output.status.success(), "{why}");
         assert!(text(&output.stderr).contains("logged in"), "{why}: {}", text(&output.stderr));
     }
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_program_in_a_pod_finds_the_api_as_in_any_cluster() {
+async fn a_program_in_a_pod_reaches_the_api_in_cluster() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.apply(SHOP).await;
     let program = cluster.kubectl.program.display().to_string();
@@ -122,37 +122,37 @@ async fn a_program_in_a_pod_finds_the_api_as_in_any_cluster() {
         let phase = cluster.json("pod asking -n shop").await["status"]["phase"].as_str().unwrap().to_owned();
         ["Succeeded", "Failed"].contains(&phase.as_str()).then_some(())
     };
-    eventually("it has asked", ended).await;
+    eventually("the request was sent", ended).await;
     assert_eq!(cluster.kubectl.run("logs asking -n shop").await, "asking");
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
-async fn every_namespace_has_the_authority_and_the_default_account() {
+async fn every_namespace_has_the_root_ca_and_the_default_account() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     let authority = std::fs::read_to_string(cluster.served.kubeconfig_path().with_file_name("ca.crt")).unwrap();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await;
     for namespace in ["default", "kube-system", "shop"] {
         let published = format!("configmap/kube-root-ca.crt -n {namespace}");
-        cluster.until(&published, r"{.data.ca\.crt}", &authority).await;
-        cluster.until(&format!("serviceaccount/default -n {namespace}"), "{.metadata.name}", "default").await;
+        cluster.wait_for_value(&published, r"{.data.ca\.crt}", &authority).await;
+        cluster.wait_for_value(&format!("serviceaccount/default -n {namespace}"), "{.metadata.name}", "default").await;
     }
-    // As a restore from another cluster would leave it.
+    // As after a restore from another cluster.
     kubectl
         .run(r#"patch configmap kube-root-ca.crt -n shop --type=merge -p {"data":{"ca.crt":"strange","other":"x"}}"#)
         .await;
-    cluster.until("configmap/kube-root-ca.crt -n shop", r"{.data.ca\.crt}", &authority).await;
-    cluster.until("configmap/kube-root-ca.crt -n shop", "{.data.other}", "").await;
+    cluster.wait_for_value("configmap/kube-root-ca.crt -n shop", r"{.data.ca\.crt}", &authority).await;
+    cluster.wait_for_value("configmap/kube-root-ca.crt -n shop", "{.data.other}", "").await;
     kubectl.run("delete configmap kube-root-ca.crt -n shop").await;
     kubectl.run("delete serviceaccount default -n shop").await;
-    cluster.until("configmap/kube-root-ca.crt -n shop", r"{.data.ca\.crt}", &authority).await;
-    cluster.until("serviceaccount/default -n shop", "{.metadata.name}", "default").await;
+    cluster.wait_for_value("configmap/kube-root-ca.crt -n shop", r"{.data.ca\.crt}", &authority).await;
+    cluster.wait_for_value("serviceaccount/default -n shop", "{.metadata.name}", "default").await;
     kubectl.run("delete namespace shop --timeout=30s").await;
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
-const GATHERED: &str = r#"
+const PROJECTED_POD: &str = r#"
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
@@ -215,7 +215,7 @@ spec:
 "#;
 
 #[tokio::test]
-async fn projected_and_downward_volumes_have_the_files_and_modes_that_are_asked_for() {
+async fn projected_and_downward_volumes_have_the_specified_files_and_modes() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     cluster.apply(GATHERED).await;
@@ -236,7 +236,7 @@ async fn projected_and_downward_volumes_have_the_files_and_modes_that_are_asked_
     let token = exec("cat /all/vault/token").await;
     assert_eq!(claims(&token)["aud"], json!(["vault"]));
     assert_eq!(claims(&token)["exp"].as_i64().unwrap() - claims(&token)["iat"].as_i64().unwrap(), 3600);
-    assert!(!with_token(&cluster, &token).await.status.success(), "it is for somebody else");
+    assert!(!with_token(&cluster, &token).await.status.success(), "it has another audience");
 
     let shown = cluster.json("pod gathered").await;
     assert_eq!(exec("cat /me/name").await, "gathered");
@@ -256,9 +256,9 @@ async fn projected_and_downward_volumes_have_the_files_and_modes_that_are_asked_
     assert_eq!(std::fs::read_to_string(place.join("deep/colour")).unwrap(), "red");
     assert_eq!(std::fs::metadata(place.join("deep/colour")).unwrap().permissions().mode() & 0o777, 0o400);
 
-    // What changes is seen without a restart, all of it at once; what is mounted by a subPath stays.
-    let told = json!({"data": {"colour": "blue", "shape": null, "size": "big"}}).to_string().replace(' ', "");
-    kubectl.run(&format!("patch configmap settings --type=merge -p {told}")).await;
+    // Changes become visible atomically without a restart, except in a subPath mount.
+    let patch = json!({"data": {"colour": "blue", "shape": null, "size": "big"}}).to_string().replace(' ', "");
+    kubectl.run(&format!("patch configmap settings --type=merge -p {patch}")).await;
     kubectl.run("label pod gathered tier=back --overwrite").await;
     let seen = |line: &'static str, wanted: &'static str| async move {
         let read = || async { (exec(line).await == wanted).then_some(()) };
@@ -269,11 +269,11 @@ async fn projected_and_downward_volumes_have_the_files_and_modes_that_are_asked_
     seen("cat /all/labels", "app=\"web\"\ntier=\"back\"").await;
     assert_eq!(exec("cat /etc/just-one").await, "red");
     assert_eq!(exec("cat /all/vault/token").await, token, "it is good for most of an hour");
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
-async fn a_pod_waits_for_what_its_volumes_need_and_names_it() {
+async fn a_pod_waits_for_missing_volume_sources_and_reports_them() {
     let Some(cluster) = Cluster::start().await else { return };
     let kubectl = &cluster.kubectl;
     let with = |name: &str, sources: &str, more: &str| {
@@ -307,22 +307,28 @@ async fn a_pod_waits_for_what_its_volumes_need_and_names_it() {
     }
     for (name, _, _, words) in &cases {
         let message = format!("MountVolume.SetUp failed for volume \"all\" : {words}");
-        cluster.until(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.message}", &message).await;
-        cluster.until(&format!("pod/{name}"), REASON, "ContainerCreating").await;
+        cluster
+            .wait_for_value(&format!("pod/{name}"), "{.status.containerStatuses[0].state.waiting.message}", &message)
+            .await;
+        cluster.wait_for_value(&format!("pod/{name}"), REASON, "ContainerCreating").await;
         assert_eq!(cluster.json(&format!("pod {name}")).await["status"]["phase"], "Pending");
         let about = format!(
             "get events --field-selector involvedObject.name={name},reason=FailedMount -o jsonpath={{..message}}"
         );
-        let told = || async { kubectl.run(&about).await.contains(&message).then_some(()) };
-        eventually("an event names it", told).await;
+        let is_reported = || async { kubectl.run(&about).await.contains(&message).then_some(()) };
+        eventually("an event names it", is_reported).await;
     }
-    // Nothing of the pod runs before all of its volumes are there.
+    // No container starts before all volumes are ready.
     let first =
         with("ordered", "{configMap: {name: late}}", "initContainers: [{name: first, image: any, command: ['true']}],");
     cluster.apply(&first).await;
     let waiting = "{.status.initContainerStatuses[0].state.waiting.message}";
     cluster
-        .until("pod/ordered", waiting, "MountVolume.SetUp failed for volume \"all\" : configmap \"late\" not found")
+        .wait_for_value(
+            "pod/ordered",
+            waiting,
+            "MountVolume.SetUp failed for volume \"all\" : configmap \"late\" not found",
+        )
         .await;
 
     cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: late}, data: {a: b}}").await;
@@ -330,30 +336,30 @@ async fn a_pod_waits_for_what_its_volumes_need_and_names_it() {
     cluster.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: late}}").await;
     kubectl.run("patch configmap there --type=merge -p {\"data\":{\"c\":\"d\"}}").await;
     kubectl.run("wait --for=condition=Ready pod/map pod/both pod/key pod/account pod/ordered --timeout=60s").await;
-    cluster.end().await;
+    cluster.shut_down().await;
 }
 
 #[tokio::test]
-async fn sources_and_paths_that_are_not_supported_are_refused_by_name() {
+async fn unsupported_sources_and_paths_are_rejected_with_a_message() {
     let Some(cluster) = Cluster::start().await else { return };
     cluster.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: sly}, data: {../../escaped: x, good: y}}").await;
     let directory = cluster.embedded.directory.path();
     let outside = directory.join("escaped").display().to_string();
     let absolute = format!("configMap: {{name: sly, items: [{{key: good, path: {outside}}}]}}");
-    let refused = format!("path \"{outside}\" must lead into the volume");
+    let expected = format!("path \"{outside}\" must be inside the volume");
     let cases = [
         (
             "bundle",
             "projected: {sources: [{clusterTrustBundle: {name: x, path: x}}]}",
-            "the local node has no clusterTrustBundle source",
+            "the embedded node does not support clusterTrustBundle sources",
         ),
-        ("absolute", absolute.as_str(), refused.as_str()),
+        ("absolute", absolute.as_str(), expected.as_str()),
         (
             "upwards",
             "configMap: {name: sly, items: [{key: good, path: ../escaped}]}",
-            "path \"../escaped\" must lead into the volume",
+            "path \"../escaped\" must be inside the volume",
         ),
-        ("sly", "configMap: {name: sly}", "path \"../../escaped\" must lead into the volume"),
+        ("sly", "configMap: {name: sly}", "path \"../../escaped\" must be inside the volume"),
         ("mode", "configMap: {name: sly, defaultMode: 2541}", "mode 2541 is not between 0 and 0777"),
         (
             "field",
@@ -382,7 +388,7 @@ async fn sources_and_paths_that_are_not_supported_are_refused_by_name() {
         cluster.apply(&pod).await;
     }
     for (name, _, words) in &cases {
-        cluster.until(&format!("pod/{name}"), REASON, "CreateContainerError").await;
+        cluster.wait_for_value(&format!("pod/{name}"), REASON, "CreateContainerError").await;
         let shown = cluster.json(&format!("pod {name}")).await;
         let message =
             shown["status"]["containerStatuses"][0]["state"]["waiting"]["message"].as_str().unwrap().to_owned();
@@ -390,5 +396,5 @@ async fn sources_and_paths_that_are_not_supported_are_refused_by_name() {
     }
     let found = std::process::Command::new("find").arg(directory).args(["-name", "escaped"]).output().unwrap();
     assert_eq!(text(&found.stdout), "");
-    cluster.end().await;
+    cluster.shut_down().await;
 }

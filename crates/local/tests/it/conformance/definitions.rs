@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// A definition that nobody else uses, and its objects.
+/// A definition of this test only, and its objects.
 struct Widgets<'a> {
     scope: &'a Scope,
     group: String,
@@ -184,7 +184,7 @@ pub async fn versions_differ_in_name_only(scope: &Scope) {
     widgets.end().await;
 }
 
-pub async fn the_end_of_a_definition_takes_its_objects_along(scope: &Scope) {
+pub async fn deleting_a_definition_deletes_its_objects(scope: &Scope) {
     let widgets = Widgets::define(scope).await;
     let mut held = widgets.widget("held", &json!({"size": 1}));
     held.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);
@@ -199,17 +199,17 @@ pub async fn the_end_of_a_definition_takes_its_objects_along(scope: &Scope) {
     assert!(widgets.definitions().get(&widgets.name()).await.unwrap().metadata.deletion_timestamp.is_some());
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     api.patch("held", &PatchParams::default(), &patch).await.unwrap();
-    eventually("the definition goes", || async {
+    eventually("the definition is deleted", || async {
         widgets.definitions().get_opt(&widgets.name()).await.unwrap().is_none().then_some(())
     })
     .await;
-    eventually("the kind goes with it", || async {
+    eventually("the kind is removed", || async {
         matches!(api.get("held").await, Err(kube::Error::Api(status)) if status.code == 404).then_some(())
     })
     .await;
 }
 
-pub async fn a_wrong_definition_is_refused(scope: &Scope) {
+pub async fn an_invalid_definition_is_rejected(scope: &Scope) {
     let definitions: Api<CustomResourceDefinition> = Api::all(scope.client.clone());
     let group = format!("{}.example.com", unique("bad"));
     let version =

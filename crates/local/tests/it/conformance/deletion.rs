@@ -1,6 +1,8 @@
-//! Deletion and what it takes along.
+//! Deletion and garbage collection.
 
-use super::{Scope, config_map, create, eventually, gone, labelled, make_namespace, names, refusal, unique};
+use super::{
+    Scope, config_map, create, eventually, labelled, make_namespace, names, refusal, unique, wait_until_deleted,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api, ResourceExt,
@@ -32,13 +34,13 @@ async fn release(api: &Api<ConfigMap>, name: &str) {
     api.patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-pub async fn a_finalizer_holds_back_the_removal(scope: &Scope) {
+pub async fn a_finalizer_delays_the_removal(scope: &Scope) {
     let api = scope.config_maps();
     create(&api, &with_metadata("held", &json!({"finalizers": ["example.com/hold"]}))).await;
     let answer = api.delete("held", &DeleteParams::default()).await.unwrap();
     assert!(answer.left().is_some_and(|object| object.metadata.deletion_timestamp.is_some()));
     let marked = api.get("held").await.unwrap();
-    // Deleting again, or changing it, does not bring it back or take it away.
+    // Neither a second deletion nor a change has an effect.
     api.delete("held", &DeleteParams::default()).await.unwrap();
     let patch = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}));
     assert_eq!(refusal(api.patch("held", &PatchParams::default(), &patch).await).0, 422);
@@ -48,7 +50,7 @@ pub async fn a_finalizer_holds_back_the_removal(scope: &Scope) {
     let twice = api.create(&PostParams::default(), &config_map("held", "again")).await;
     assert_eq!(refusal(twice), (409, "AlreadyExists".to_owned()));
     release(&api, "held").await;
-    gone(&api, "held").await;
+    wait_until_deleted(&api, "held").await;
 }
 
 pub async fn preconditions_guard_a_deletion(scope: &Scope) {
@@ -68,15 +70,15 @@ pub async fn preconditions_guard_a_deletion(scope: &Scope) {
     assert_eq!(refusal(api.delete("guarded", &DeleteParams::default()).await), (404, "NotFound".to_owned()));
 }
 
-pub async fn background_deletion_takes_dependents_along(scope: &Scope) {
+pub async fn background_deletion_deletes_dependents(scope: &Scope) {
     let api = scope.config_maps();
     let owner = create(&api, &config_map("owner", "value")).await;
     let child = create(&api, &owned("child", &[&owner])).await;
     create(&api, &owned("grandchild", &[&child])).await;
     api.delete("owner", &DeleteParams::background()).await.unwrap();
-    assert_eq!(api.get_opt("owner").await.unwrap(), None, "the owner goes at once");
-    gone(&api, "child").await;
-    gone(&api, "grandchild").await;
+    assert_eq!(api.get_opt("owner").await.unwrap(), None, "the owner is deleted immediately");
+    wait_until_deleted(&api, "child").await;
+    wait_until_deleted(&api, "grandchild").await;
 }
 
 pub async fn foreground_deletion_waits_for_dependents(scope: &Scope) {
@@ -91,8 +93,8 @@ pub async fn foreground_deletion_waits_for_dependents(scope: &Scope) {
     let waiting = api.get("owner").await.unwrap();
     assert_eq!(waiting.finalizers(), ["foregroundDeletion"]);
     release(&api, "child").await;
-    gone(&api, "child").await;
-    gone(&api, "owner").await;
+    wait_until_deleted(&api, "child").await;
+    wait_until_deleted(&api, "owner").await;
 }
 
 pub async fn orphans_survive_their_owner(scope: &Scope) {
@@ -100,7 +102,7 @@ pub async fn orphans_survive_their_owner(scope: &Scope) {
     let owner = create(&api, &config_map("owner", "value")).await;
     create(&api, &owned("child", &[&owner])).await;
     api.delete("owner", &DeleteParams::orphan()).await.unwrap();
-    gone(&api, "owner").await;
+    wait_until_deleted(&api, "owner").await;
     let child = api.get("child").await.unwrap();
     assert!(child.owner_references().is_empty() && child.metadata.deletion_timestamp.is_none());
 }
@@ -110,7 +112,7 @@ pub async fn a_dependent_with_another_owner_stays(scope: &Scope) {
     let (one, two) = (create(&api, &config_map("one", "x")).await, create(&api, &config_map("two", "x")).await);
     create(&api, &owned("child", &[&one, &two])).await;
     api.delete("one", &DeleteParams::background()).await.unwrap();
-    let left = eventually("the child takes leave of its owner", || async {
+    let left = eventually("the owner reference of the child is removed", || async {
         let child = api.get("child").await.unwrap();
         (child.owner_references().len() == 1).then(|| child.owner_references()[0].name.clone())
     })
@@ -118,12 +120,12 @@ pub async fn a_dependent_with_another_owner_stays(scope: &Scope) {
     assert_eq!(left, "two");
 }
 
-pub async fn a_dependent_of_nobody_is_collected(scope: &Scope) {
+pub async fn a_dependent_of_an_absent_owner_is_collected(scope: &Scope) {
     let api = scope.config_maps();
     let mut owner = config_map("never-there", "x");
     owner.metadata.uid = Some("11111111-1111-1111-1111-111111111111".to_owned());
     create(&api, &owned("stray", &[&owner])).await;
-    gone(&api, "stray").await;
+    wait_until_deleted(&api, "stray").await;
 }
 
 pub async fn a_collection_is_deleted_by_selector(scope: &Scope) {
@@ -138,7 +140,7 @@ pub async fn a_collection_is_deleted_by_selector(scope: &Scope) {
     assert_eq!(names(&left.items), ["c"]);
 }
 
-pub async fn a_namespace_takes_its_content_along(scope: &Scope) {
+pub async fn deleting_a_namespace_deletes_its_content(scope: &Scope) {
     let namespaces: Api<Namespace> = Api::all(scope.client.clone());
     let made = namespaces.get(&scope.namespace).await.unwrap();
     assert_eq!(made.status.unwrap().phase.as_deref(), Some("Active"));
@@ -150,14 +152,14 @@ pub async fn a_namespace_takes_its_content_along(scope: &Scope) {
     let answer = namespaces.delete(&scope.namespace, &DeleteParams::default()).await.unwrap();
     let phase = answer.left().and_then(|namespace| namespace.status).and_then(|status| status.phase);
     assert_eq!(phase.as_deref(), Some("Terminating"));
-    eventually("the namespace goes", || async {
+    eventually("the namespace is deleted", || async {
         namespaces.get_opt(&scope.namespace).await.unwrap().is_none().then_some(())
     })
     .await;
     assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 0);
 }
 
-pub async fn nothing_is_created_in_a_namespace_that_ends(scope: &Scope) {
+pub async fn nothing_is_created_in_a_terminating_namespace(scope: &Scope) {
     let namespace = unique("ending");
     make_namespace(&scope.client, &namespace).await;
     let api: Api<ConfigMap> = Api::namespaced(scope.client.clone(), &namespace);
@@ -173,7 +175,7 @@ pub async fn nothing_is_created_in_a_namespace_that_ends(scope: &Scope) {
     eventually("the content is being deleted", || async { api.get("held").await.unwrap().metadata.deletion_timestamp })
         .await;
     release(&api, "held").await;
-    eventually("the namespace goes", || async {
+    eventually("the namespace is deleted", || async {
         namespaces.get_opt(&namespace).await.unwrap().is_none().then_some(())
     })
     .await;

@@ -84,7 +84,7 @@ pub async fn pages_together_are_one_consistent_list(scope: &Scope) {
         }
     }
     assert_eq!(all, whole.items);
-    // With a selector nobody counts what is left.
+    // With a selector the remaining items are not counted.
     let selected = api.list(&ListParams::default().labels("paged=yes").limit(2)).await.unwrap();
     assert_eq!((selected.items.len(), selected.metadata.remaining_item_count), (2, None));
     let refused = refusal(api.list(&ListParams::default().limit(3).continue_token("nonsense")).await);

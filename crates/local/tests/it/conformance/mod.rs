@@ -1,4 +1,4 @@
-//! What any Kubernetes API must do, asked through `kube::Client` only.
+//! The behaviour of every Kubernetes API, tested through `kube::Client` only.
 //!
 //! Nothing here knows which API it talks to: another crate can include this directory with `#[path]`, write
 //! `for_each_case!(its_macro)` and hand every case a [`Scope`] over a client of its own. Only behaviour that a real
@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-/// Calls a macro with `module::case` for every case there is.
+/// Calls a macro with `module::case` for every case.
 macro_rules! for_each_case {
     ($call:ident) => {
         $call! {
@@ -56,30 +56,30 @@ macro_rules! for_each_case {
             watches: a_watch_from_nothing_starts_with_what_is_there,
             watches: initial_events_end_with_a_bookmark,
             watches: a_watch_ends_at_its_timeout,
-            deletion: a_finalizer_holds_back_the_removal,
+            deletion: a_finalizer_delays_the_removal,
             deletion: preconditions_guard_a_deletion,
-            deletion: background_deletion_takes_dependents_along,
+            deletion: background_deletion_deletes_dependents,
             deletion: foreground_deletion_waits_for_dependents,
             deletion: orphans_survive_their_owner,
             deletion: a_dependent_with_another_owner_stays,
-            deletion: a_dependent_of_nobody_is_collected,
+            deletion: a_dependent_of_an_absent_owner_is_collected,
             deletion: a_collection_is_deleted_by_selector,
-            deletion: a_namespace_takes_its_content_along,
-            deletion: nothing_is_created_in_a_namespace_that_ends,
+            deletion: deleting_a_namespace_deletes_its_content,
+            deletion: nothing_is_created_in_a_terminating_namespace,
             definitions: a_definition_is_established_and_serves_objects,
             definitions: unknown_fields_are_pruned_and_reported,
             definitions: defaults_are_filled_in,
             definitions: a_schema_violation_names_every_field,
             definitions: versions_differ_in_name_only,
-            definitions: the_end_of_a_definition_takes_its_objects_along,
-            definitions: a_wrong_definition_is_refused,
-            refusals: bad_requests_get_the_code_and_reason_they_deserve,
+            definitions: deleting_a_definition_deletes_its_objects,
+            definitions: an_invalid_definition_is_rejected,
+            refusals: bad_requests_get_code_and_reason_of_kubernetes,
             refusals: invalid_objects_are_unprocessable,
             refusals: a_body_above_three_mebibytes_is_too_large,
-            refusals: creating_twice_is_refused,
+            refusals: creating_twice_is_rejected,
             shapes: discovery_lists_groups_and_resources,
             shapes: a_table_has_columns_and_rows,
-            shapes: metadata_can_be_asked_for_alone,
+            shapes: metadata_can_be_requested_alone,
         }
     };
 }
@@ -162,32 +162,33 @@ pub async fn create(api: &Api<ConfigMap>, object: &ConfigMap) -> ConfigMap {
     api.create(&PostParams::default(), object).await.unwrap()
 }
 
-/// The code and reason of a refusal.
+/// The code and reason of an error.
 pub fn refusal<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> (u16, String) {
     match result {
         Err(kube::Error::Api(status)) => (status.code, status.reason.clone()),
-        other => panic!("expected a refusal, not {other:?}"),
+        other => panic!("expected an error of the API, got {other:?}"),
     }
 }
 
 /// Waits until a question is answered with something. Clusters do some things in their own time.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut question: impl FnMut() -> F) -> T {
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut condition: impl FnMut() -> F) -> T {
     let mut pause = tokio::time::interval(Duration::from_millis(20));
-    let asking = async {
+    let polling = async {
         loop {
             pause.tick().await;
-            if let Some(answer) = question().await {
+            if let Some(answer) = condition().await {
                 return answer;
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(3), asking)
+    tokio::time::timeout(Duration::from_mins(3), polling)
         .await
         .unwrap_or_else(|_| panic!("{what}: not within 3 minutes"))
 }
 
-pub async fn gone(api: &Api<ConfigMap>, name: &str) {
-    eventually(&format!("{name} goes"), || async { api.get_opt(name).await.unwrap().is_none().then_some(()) }).await;
+pub async fn wait_until_deleted(api: &Api<ConfigMap>, name: &str) {
+    eventually(&format!("{name} is deleted"), || async { api.get_opt(name).await.unwrap().is_none().then_some(()) })
+        .await;
 }
 
 pub fn names(list: &[ConfigMap]) -> Vec<String> {

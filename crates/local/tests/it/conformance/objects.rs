@@ -107,7 +107,7 @@ pub async fn the_generation_counts_changes_of_the_spec_only(scope: &Scope) {
 pub async fn the_status_is_only_written_through_its_subresource(scope: &Scope) {
     scope.make_service_account().await;
     let api: Api<Pod> = Api::namespaced(scope.client.clone(), &scope.namespace);
-    // For a scheduler that does not exist: a real one would give the pod a node while this looks on.
+    // With a scheduler that does not exist: the default one would assign the pod to a node during the test.
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "one"},
         "spec": {"schedulerName": "nobody", "containers": [{"name": "main", "image": "main"}]},

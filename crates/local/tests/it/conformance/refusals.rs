@@ -5,7 +5,7 @@ use http::{Method, Request};
 use kube::{api::PostParams, client::Body};
 use serde_json::json;
 
-pub async fn bad_requests_get_the_code_and_reason_they_deserve(scope: &Scope) {
+pub async fn bad_requests_get_code_and_reason_of_kubernetes(scope: &Scope) {
     create(&scope.config_maps(), &config_map("there", "value")).await;
     let (maps, there) = (scope.path("configmaps"), scope.path("configmaps/there"));
     let json = "application/json";
@@ -17,32 +17,32 @@ pub async fn bad_requests_get_the_code_and_reason_they_deserve(scope: &Scope) {
     let (get, post, put, patch, delete) = (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
     let missing_namespace = "/api/v1/namespaces/no-such-namespace/configmaps".to_owned();
     let cases: Vec<(&Method, String, &str, &str, u16, &str)> = vec![
-        // Paths that lead nowhere.
+        // Unknown paths.
         (&get, "/api/v1/nonsense".into(), json, "", 404, "NotFound"),
         (&get, scope.path("configmaps/absent"), json, "", 404, "NotFound"),
         (&get, scope.path("configmaps/there/nonsense"), json, "", 404, "NotFound"),
         (&post, missing_namespace, json, &body, 404, "NotFound"),
-        // Bodies that cannot be read.
+        // Bodies that cannot be parsed.
         (&post, maps.clone(), json, "{\"metadata\": ", 400, "BadRequest"),
         (&post, maps.clone(), json, "[]", 400, "BadRequest"),
         (&post, maps.clone(), json, &other_kind, 400, "BadRequest"),
         (&post, maps.clone(), json, &other_place, 400, "BadRequest"),
         (&put, there.clone(), json, &other_name, 400, "BadRequest"),
         (&post, maps.clone(), json, "{\"metadata\": {\"name\": \"new\", \"labels\": {\"a\": 1}}}", 400, "BadRequest"),
-        // Types that nobody knows.
+        // Unknown media types.
         (&post, maps.clone(), "text/plain", &body, 415, "UnsupportedMediaType"),
         (&put, there.clone(), "text/plain", &body, 415, "UnsupportedMediaType"),
         (&patch, there.clone(), "application/json", "{}", 415, "UnsupportedMediaType"),
         (&patch, there.clone(), "text/plain", "{}", 415, "UnsupportedMediaType"),
-        // Methods that are not there.
+        // Unsupported methods.
         (&put, maps.clone(), json, &body, 405, "MethodNotAllowed"),
         (&patch, maps.clone(), merge, "{}", 405, "MethodNotAllowed"),
         (&post, there.clone(), json, &body, 405, "MethodNotAllowed"),
         (&post, "/api/v1/configmaps".into(), json, &body, 405, "MethodNotAllowed"),
-        // Patches that are none.
+        // Invalid patches.
         (&patch, there.clone(), merge, "{\"data\": ", 400, "BadRequest"),
         (&patch, there.clone(), "application/json-patch+json", "{}", 400, "BadRequest"),
-        // Questions that make no sense.
+        // Invalid queries.
         (&get, format!("{maps}?labelSelector=a%20b%20c"), json, "", 400, "BadRequest"),
         (&get, format!("{maps}?fieldSelector=nonsense"), json, "", 400, "BadRequest"),
         (&get, format!("{maps}?continue=nonsense&limit=1"), json, "", 400, "BadRequest"),
@@ -55,7 +55,7 @@ pub async fn bad_requests_get_the_code_and_reason_they_deserve(scope: &Scope) {
         assert_eq!((actual, status["reason"].as_str()), (code, Some(reason)), "{method} {path} {body}: {status}");
         assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Failure")), "{method} {path}");
     }
-    // An unknown group or version is refused before anybody knows how to shape an answer: Kubernetes says so in plain text.
+    // For an unknown group or version Kubernetes responds in plain text, before it negotiates the form of the response.
     for path in ["/apis/nonsense.example.com/v1/things", "/apis/apps/v9/deployments", "/nonsense"] {
         assert_eq!(scope.raw(Method::GET, path, json, "").await.0, 404, "{path}");
     }
@@ -95,7 +95,7 @@ pub async fn a_body_above_three_mebibytes_is_too_large(scope: &Scope) {
     assert_eq!((code, &status["reason"]), (413, &json!("RequestEntityTooLarge")));
 }
 
-pub async fn creating_twice_is_refused(scope: &Scope) {
+pub async fn creating_twice_is_rejected(scope: &Scope) {
     let api = scope.config_maps();
     create(&api, &config_map("once", "value")).await;
     let twice = api.create(&PostParams::default(), &config_map("once", "other")).await;

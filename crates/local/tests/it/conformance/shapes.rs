@@ -57,7 +57,7 @@ pub async fn a_table_has_columns_and_rows(scope: &Scope) {
     }
 }
 
-pub async fn metadata_can_be_asked_for_alone(scope: &Scope) {
+pub async fn metadata_can_be_requested_alone(scope: &Scope) {
     let made = create(&scope.config_maps(), &config_map("bare", "value")).await;
     let api: kube::Api<kube::core::PartialObjectMeta<k8s_openapi::api::core::v1::ConfigMap>> =
         kube::Api::namespaced(scope.client.clone(), &scope.namespace);

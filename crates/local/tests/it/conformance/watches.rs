@@ -20,7 +20,7 @@ async fn watch(api: &Api<ConfigMap>, parameters: &WatchParams, since: &str) -> E
 async fn next(events: &mut Events) -> (&'static str, String) {
     let reading = async {
         loop {
-            match events.try_next().await.unwrap().expect("the watch goes on") {
+            match events.try_next().await.unwrap().expect("the watch continues") {
                 WatchEvent::Added(object) => return ("ADDED", object.name_any()),
                 WatchEvent::Modified(object) => return ("MODIFIED", object.name_any()),
                 WatchEvent::Deleted(object) => return ("DELETED", object.name_any()),

@@ -1,11 +1,11 @@
-//! What a request is about: its path and its query.
+//! The path and the query of a request.
 
-use crate::failure::Failure;
+use crate::status_error::StatusError;
 use jiff::{SignedDuration, Timestamp};
 
-/// A path below `/api` or `/apis`, taken apart.
+/// The parts of a path below `/api` or `/apis`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct RequestInfo {
     pub group: String,
     pub version: String,
     pub plural: String,
@@ -14,8 +14,8 @@ pub(crate) struct Target {
     pub subresource: Option<String>,
 }
 
-impl Target {
-    /// `None` for paths that do not lead to objects.
+impl RequestInfo {
+    /// `None` for paths that are not those of objects.
     pub fn parse(path: &str) -> Option<Self> {
         let decoded: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let parts: Vec<&str> = decoded.iter().map(String::as_str).collect();
@@ -55,7 +55,7 @@ fn decode(part: &str) -> String {
     })
 }
 
-/// The query parameters that mean something here.
+/// The supported query parameters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
     pub labels: String,
@@ -83,7 +83,7 @@ pub(crate) struct Query {
     pub flags: Vec<String>,
 }
 
-/// What happens to fields that the schema does not know.
+/// How fields that the schema does not contain are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Validation {
     Ignore,
@@ -93,7 +93,7 @@ pub(crate) enum Validation {
 }
 
 impl Query {
-    pub fn parse(raw: &str) -> Result<Self, Failure> {
+    pub fn parse(raw: &str) -> Result<Self, StatusError> {
         let mut query = Self::default();
         for (name, value) in url::form_urlencoded::parse(raw.as_bytes()) {
             query.set(&name, value.into_owned())?;
@@ -101,50 +101,50 @@ impl Query {
         Ok(query)
     }
 
-    fn set(&mut self, name: &str, value: String) -> Result<(), Failure> {
+    fn set(&mut self, name: &str, value: String) -> Result<(), StatusError> {
         match name {
             "labelSelector" => self.labels = value,
             "fieldSelector" => self.fields = value,
-            "limit" => self.limit = number(name, &value)?,
+            "limit" => self.limit = parse_number(name, &value)?,
             "continue" => self.token = value,
             "resourceVersion" => self.revision = value,
             "resourceVersionMatch" => self.revision_match = value,
-            "watch" => self.watch = truth(&value),
-            "allowWatchBookmarks" => self.bookmarks = truth(&value),
-            "sendInitialEvents" => self.initial_events = Some(truth(&value)),
-            "timeoutSeconds" => self.timeout = Some(number(name, &value)?),
+            "watch" => self.watch = parse_bool(&value),
+            "allowWatchBookmarks" => self.bookmarks = parse_bool(&value),
+            "sendInitialEvents" => self.initial_events = Some(parse_bool(&value)),
+            "timeoutSeconds" => self.timeout = Some(parse_number(name, &value)?),
             "dryRun" => self.dry_run = dry_run(&value)?,
             "fieldValidation" => self.validation = Validation::parse(&value)?,
             "includeObject" => self.include_object = value,
-            "gracePeriodSeconds" => self.grace = Some(number(name, &value)?),
+            "gracePeriodSeconds" => self.grace = Some(parse_number(name, &value)?),
             "propagationPolicy" => self.propagation = Some(value),
             "container" => self.container = value,
             "command" => self.command.push(value),
-            "tailLines" => self.tail = Some(number(name, &value)?),
-            "sinceTime" => self.since = Some(time(name, &value)?),
-            "sinceSeconds" => self.since = Some(before_now(number(name, &value)?)),
+            "tailLines" => self.tail = Some(parse_number(name, &value)?),
+            "sinceTime" => self.since = Some(parse_time(name, &value)?),
+            "sinceSeconds" => self.since = Some(seconds_ago(parse_number(name, &value)?)),
             _ if matches!(value.as_str(), "true" | "1") => self.flags.push(name.to_owned()),
             _ => {}
         }
         Ok(())
     }
 
-    pub fn is(&self, flag: &str) -> bool {
+    pub fn has_flag(&self, flag: &str) -> bool {
         self.flags.iter().any(|given| given == flag)
     }
 
     /// The resource version as a number; empty counts as none.
-    pub fn revision(&self) -> Result<Option<u64>, Failure> {
+    pub fn revision(&self) -> Result<Option<u64>, StatusError> {
         if self.revision.is_empty() {
             return Ok(None);
         }
         let parsed = self.revision.parse();
-        parsed.map(Some).map_err(|_| Failure::bad_request(format!("invalid resource version: {:?}", self.revision)))
+        parsed.map(Some).map_err(|_| StatusError::bad_request(format!("invalid resource version: {:?}", self.revision)))
     }
 }
 
 impl Validation {
-    fn parse(value: &str) -> Result<Self, Failure> {
+    fn parse(value: &str) -> Result<Self, StatusError> {
         match value {
             "Ignore" => Ok(Self::Ignore),
             "" | "Warn" => Ok(Self::Warn),
@@ -156,8 +156,8 @@ impl Validation {
     }
 }
 
-/// The only dry run there is.
-pub(crate) fn dry_run(value: &str) -> Result<bool, Failure> {
+/// Kubernetes supports only `All`.
+pub(crate) fn dry_run(value: &str) -> Result<bool, StatusError> {
     match value {
         "" => Ok(false),
         "All" => Ok(true),
@@ -165,25 +165,25 @@ pub(crate) fn dry_run(value: &str) -> Result<bool, Failure> {
     }
 }
 
-fn invalid_option(message: &str) -> Failure {
-    Failure::new(422, "Invalid", format!("Options.meta.k8s.io \"\" is invalid: {message}"))
+fn invalid_option(message: &str) -> StatusError {
+    StatusError::new(422, "Invalid", format!("Options.meta.k8s.io \"\" is invalid: {message}"))
 }
 
-fn truth(value: &str) -> bool {
+fn parse_bool(value: &str) -> bool {
     !matches!(value, "0" | "false" | "False" | "FALSE" | "f" | "F")
 }
 
-fn number<T: std::str::FromStr + Default>(name: &str, value: &str) -> Result<T, Failure> {
+fn parse_number<T: std::str::FromStr + Default>(name: &str, value: &str) -> Result<T, StatusError> {
     if value.is_empty() {
         return Ok(T::default());
     }
-    value.parse().map_err(|_| Failure::bad_request(format!("parameter {name} is not a number: {value:?}")))
+    value.parse().map_err(|_| StatusError::bad_request(format!("parameter {name} is not a number: {value:?}")))
 }
 
-fn time(name: &str, value: &str) -> Result<Timestamp, Failure> {
-    value.parse().map_err(|_| Failure::bad_request(format!("parameter {name} is not a time: {value:?}")))
+fn parse_time(name: &str, value: &str) -> Result<Timestamp, StatusError> {
+    value.parse().map_err(|_| StatusError::bad_request(format!("parameter {name} is not a time: {value:?}")))
 }
 
-fn before_now(seconds: u32) -> Timestamp {
+fn seconds_ago(seconds: u32) -> Timestamp {
     Timestamp::now().checked_sub(SignedDuration::from_secs(seconds.into())).unwrap_or(Timestamp::MIN)
 }

@@ -1,6 +1,6 @@
-//! Answers of the API and their HTTP form.
+//! Responses of the API and their HTTP form.
 
-use crate::{failure::Failure, kind::Kind, negotiate::Form, table};
+use crate::{kind::Kind, negotiate::Form, status_error::StatusError, table};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response, StatusCode, header};
@@ -12,14 +12,14 @@ use std::convert::Infallible;
 /// The body of a response: whole, or a stream of watch events.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What a request leads to.
-pub(crate) struct Answer {
+/// The response to a request, before it becomes HTTP.
+pub(crate) struct ApiResponse {
     pub code: u16,
     pub bytes: Bytes,
     pub warnings: Vec<String>,
 }
 
-impl Answer {
+impl ApiResponse {
     pub fn ok(bytes: Bytes) -> Self {
         Self { code: 200, bytes, warnings: Vec::new() }
     }
@@ -28,9 +28,9 @@ impl Answer {
         Self::ok(value.to_string().into())
     }
 
-    /// One object, in the form the client asked for.
-    pub fn shaped(mut self, kind: &Kind, form: Form) -> Result<Self, Failure> {
-        self.bytes = shape(kind, form, self.bytes)?;
+    /// Converts the object to the form that the client requested.
+    pub fn render(mut self, kind: &Kind, form: Form) -> Result<Self, StatusError> {
+        self.bytes = render_object(kind, form, self.bytes)?;
         Ok(self)
     }
 
@@ -46,8 +46,8 @@ impl Answer {
     }
 }
 
-/// One object in another form.
-pub(crate) fn shape(kind: &Kind, form: Form, object: Bytes) -> Result<Bytes, Failure> {
+/// Converts one object to a form.
+pub(crate) fn render_object(kind: &Kind, form: Form, object: Bytes) -> Result<Bytes, StatusError> {
     let parse = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes);
     Ok(match form {
         Form::Object => object,
@@ -60,7 +60,7 @@ pub(crate) fn shape(kind: &Kind, form: Form, object: Bytes) -> Result<Bytes, Fai
     })
 }
 
-impl Failure {
+impl StatusError {
     pub fn into_response(self) -> Response<Body> {
         respond(self.code, Full::new(self.status().to_string().into()).boxed_unsync())
     }

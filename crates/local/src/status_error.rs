@@ -1,30 +1,30 @@
-//! Refusals: everything that goes wrong in a request becomes a `Status` object with the code and reason that a
-//! Kubernetes API server would use, because clients decide by those two.
+//! Errors of requests. Each becomes a `Status` object with the code and reason that kube-apiserver uses, because
+//! clients decide by those two.
 
 pub(crate) use plimsoll_select::schema::StatusCause;
 use serde_json::{Value, json};
 
-/// A refused request.
+/// The error of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct StatusError {
     pub code: u16,
     pub reason: &'static str,
     pub message: String,
     pub details: Value,
-    /// Continue token for a list that may go on, inconsistently.
-    pub resume: Option<String>,
+    /// Continue token for an expired list that may be continued inconsistently.
+    pub continue_token: Option<String>,
 }
 
-/// What a refusal is about, as `details` shows it.
+/// The object that an error is about, for `details`.
 #[derive(Clone, Copy)]
-pub(crate) struct About<'a> {
+pub(crate) struct StatusDetails<'a> {
     pub group: &'a str,
-    /// The plural, except in an invalid object's refusal, which names the kind.
+    /// The plural; for an invalid object the kind.
     pub kind: &'a str,
     pub name: &'a str,
 }
 
-impl About<'_> {
+impl StatusDetails<'_> {
     fn qualified(&self) -> String {
         if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }
@@ -40,13 +40,13 @@ impl About<'_> {
     }
 }
 
-impl Failure {
+impl StatusError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: json!({}), resume: None }
+        Self { code, reason, message: message.into(), details: json!({}), continue_token: None }
     }
 
-    fn about(mut self, about: About<'_>) -> Self {
-        self.details = about.details();
+    fn with_details(mut self, object: StatusDetails<'_>) -> Self {
+        self.details = object.details();
         self
     }
 
@@ -58,35 +58,35 @@ impl Failure {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// The path leads nowhere.
-    pub fn no_such_path() -> Self {
+    /// No resource or endpoint has this path.
+    pub fn unknown_path() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
-    pub fn not_found(about: About<'_>) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{}\" not found", about.qualified(), about.name)).about(about)
+    pub fn not_found(object: StatusDetails<'_>) -> Self {
+        Self::new(404, "NotFound", format!("{} \"{}\" not found", object.qualified(), object.name)).with_details(object)
     }
 
-    pub fn already_exists(about: About<'_>, being_deleted: bool) -> Self {
+    pub fn already_exists(object: StatusDetails<'_>, being_deleted: bool) -> Self {
         let prefix = if being_deleted { "object is being deleted: " } else { "" };
-        let message = format!("{prefix}{} \"{}\" already exists", about.qualified(), about.name);
-        Self::new(409, "AlreadyExists", message).about(about)
+        let message = format!("{prefix}{} \"{}\" already exists", object.qualified(), object.name);
+        Self::new(409, "AlreadyExists", message).with_details(object)
     }
 
-    pub fn conflict(about: About<'_>, why: impl AsRef<str>) -> Self {
+    pub fn conflict(object: StatusDetails<'_>, cause: impl AsRef<str>) -> Self {
         let message =
-            format!("Operation cannot be fulfilled on {} \"{}\": {}", about.qualified(), about.name, why.as_ref());
-        Self::new(409, "Conflict", message).about(about)
+            format!("Operation cannot be fulfilled on {} \"{}\": {}", object.qualified(), object.name, cause.as_ref());
+        Self::new(409, "Conflict", message).with_details(object)
     }
 
-    pub fn forbidden(about: About<'_>, why: impl AsRef<str>) -> Self {
-        let message = format!("{} \"{}\" is forbidden: {}", about.qualified(), about.name, why.as_ref());
-        Self::new(403, "Forbidden", message).about(about)
+    pub fn forbidden(object: StatusDetails<'_>, cause: impl AsRef<str>) -> Self {
+        let message = format!("{} \"{}\" is forbidden: {}", object.qualified(), object.name, cause.as_ref());
+        Self::new(403, "Forbidden", message).with_details(object)
     }
 
-    pub fn namespace_terminating(about: About<'_>, namespace: &str) -> Self {
-        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let mut failure = Self::forbidden(about, why);
+    pub fn namespace_terminating(object: StatusDetails<'_>, namespace: &str) -> Self {
+        let cause = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut failure = Self::forbidden(object, cause);
         failure.details["causes"] = json!([{
             "reason": "NamespaceTerminating",
             "message": format!("namespace {namespace} is being terminated"),
@@ -95,13 +95,13 @@ impl Failure {
         failure
     }
 
-    /// `about.kind` is the kind here, not the plural, as the real server has it.
-    pub fn invalid(about: About<'_>, causes: &[StatusCause]) -> Self {
+    /// `object.kind` is the kind here, not the plural, as the real server has it.
+    pub fn invalid(object: StatusDetails<'_>, causes: &[StatusCause]) -> Self {
         let texts: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let mut failure =
-            Self::new(422, "Invalid", format!("{} \"{}\" is invalid: {list}", about.qualified(), about.name))
-                .about(about);
+            Self::new(422, "Invalid", format!("{} \"{}\" is invalid: {list}", object.qualified(), object.name))
+                .with_details(object);
         failure.details["causes"] = causes
             .iter()
             .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
@@ -136,12 +136,12 @@ impl Failure {
     }
 
     /// A watch that starts before the retained history, or fell behind it.
-    pub fn too_old(asked: u64, oldest: u64) -> Self {
-        Self::expired(format!("too old resource version: {asked} ({oldest})"))
+    pub fn revision_too_old(requested: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
-    pub fn revision_in_future(asked: u64, current: u64) -> Self {
-        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+    pub fn revision_in_future(requested: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut failure = Self::new(504, "Timeout", message);
         failure.details = json!({
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
@@ -154,11 +154,11 @@ impl Failure {
         Self::new(500, "InternalError", format!("Internal error occurred: {}", message.into()))
     }
 
-    pub fn not_implemented(what: &str) -> Self {
-        Self::new(501, "NotImplemented", format!("the local API does not implement {what}"))
+    pub fn not_implemented(feature: &str) -> Self {
+        Self::new(501, "NotImplemented", format!("the local API does not implement {feature}"))
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {},
@@ -170,20 +170,20 @@ impl Failure {
         if self.details.as_object().is_some_and(|details| !details.is_empty()) {
             status["details"] = self.details.clone();
         }
-        if let Some(token) = &self.resume {
+        if let Some(token) = &self.continue_token {
             status["metadata"]["continue"] = json!(token);
         }
         status
     }
 }
 
-impl From<redb::StorageError> for Failure {
+impl From<redb::StorageError> for StatusError {
     fn from(error: redb::StorageError) -> Self {
         Self::internal(format!("database: {error}"))
     }
 }
 
-impl From<serde_json::Error> for Failure {
+impl From<serde_json::Error> for StatusError {
     fn from(error: serde_json::Error) -> Self {
         Self::internal(format!("stored object is not JSON: {error}"))
     }

@@ -6,18 +6,18 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What is in one of them, by key.
-pub(super) type Contents = BTreeMap<String, Vec<u8>>;
+/// The data of a ConfigMap or Secret, by key.
+pub(super) type ConfigData = BTreeMap<String, Vec<u8>>;
 
-/// Which of the two is meant.
+/// A ConfigMap or a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Referent {
+pub(super) enum ConfigSource {
     ConfigMap,
     Secret,
 }
 
-impl Referent {
-    /// What the kubelet calls it.
+impl ConfigSource {
+    /// The kind, as in messages of the kubelet.
     pub fn kind(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
@@ -32,22 +32,22 @@ impl Referent {
         }
     }
 
-    /// Its contents; nothing if it may be absent and is.
+    /// Its data; `None` if it is optional and absent.
     pub fn read(
         self,
         core: &Core,
         pod: &Value,
         name: &str,
         is_optional: bool,
-    ) -> Result<Option<Contents>, Unavailable> {
-        match core.read(self.resource(), text(pod, "/metadata/namespace"), name)? {
-            Some(object) => Ok(Some(self.contents(&object))),
+    ) -> Result<Option<ConfigData>, Unavailable> {
+        match core.read_object(self.resource(), text(pod, "/metadata/namespace"), name)? {
+            Some(object) => Ok(Some(self.config_data(&object))),
             None if is_optional => Ok(None),
             None => Err(Unavailable::Missing(format!("{} \"{name}\" not found", self.kind().to_lowercase()))),
         }
     }
 
-    fn contents(self, object: &Value) -> Contents {
+    fn config_data(self, object: &Value) -> ConfigData {
         let encoded = if self == Self::Secret { "data" } else { "binaryData" };
         let decode = |field: &str, value: &Value| {
             let value = value.as_str().unwrap_or_default();
