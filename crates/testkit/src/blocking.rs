@@ -1,11 +1,11 @@
-//! Talking to the API server from destructors.
+//! Requests to the API server from destructors.
 
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-/// Runs a short request to its end on a thread and a runtime of its own: the caller's runtime may be waiting for this very drop.
+/// Runs a short request on its own thread and runtime: the runtime of the caller may be waiting for this drop.
 pub fn run(request: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
     let work = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

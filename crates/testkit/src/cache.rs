@@ -1,4 +1,4 @@
-//! Where the installed programs and everything that a run leaves between two starts live: outside the clone.
+//! The cache directory, outside the clone, with the installed programs and the state between two runs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub fn program(name: &str) -> Result<PathBuf, Unavailable> {
     if path.is_file() {
         return Ok(path);
     }
-    Err(Unavailable::new(name, format!("it is not installed: run `hack/install {name}`")))
+    Err(Unavailable::new(name, format!("not installed; run `hack/install {name}`")))
 }
 
 /// The path of a program that comes with the system, or with a Debian package that `hack/install` installs.

@@ -1,4 +1,4 @@
-//! A Kubernetes cluster under the tests: started here, left running by `make cluster-up`, or somebody else's.
+//! A Kubernetes cluster for the tests: started here, running from `make cluster-up`, or an external one.
 
 mod certificates;
 mod component;
@@ -17,7 +17,7 @@ use kube::{Client, Config};
 use tokio::sync::OnceCell;
 
 pub use component::Component;
-pub use machine::{CutOff, Machine, Paused};
+pub use machine::{Machine, NetworkPartition, PausedComponent};
 
 use crate::csi::Csi;
 use crate::enclosure::Lifetime;
@@ -32,15 +32,15 @@ pub const NODE: &str = "plimsoll";
 #[derive(Debug)]
 pub struct Cluster {
     kubeconfig: PathBuf,
-    // Before the machine: it ends first.
+    // Declared before the machine: it is dropped first.
     csi: OnceCell<Csi>,
     machine: Option<Machine>,
 }
 
 /// The cluster that all tests of this process share.
 ///
-/// In this order: the one that `PLIMSOLL_TEST_KUBECONFIG` names, the one that `make cluster-up` left running, or one that is
-/// started now and ends with this process.
+/// In this order: the cluster of `PLIMSOLL_TEST_KUBECONFIG`, the one from `make cluster-up`, or a new one that ends with
+/// this process.
 pub async fn cluster() -> Result<&'static Cluster, Unavailable> {
     static SHARED: OnceLock<Result<Cluster, Unavailable>> = OnceLock::new();
     let start = || SHARED.get_or_init(Cluster::find_or_start).as_ref().map_err(Clone::clone);
@@ -53,16 +53,16 @@ impl Cluster {
         if let Some(path) = env::var_os("PLIMSOLL_TEST_KUBECONFIG") {
             return Ok(Self { kubeconfig: path.into(), csi: OnceCell::new(), machine: None });
         }
-        if let Some(cluster) = Self::left_running() {
+        if let Some(cluster) = Self::find_running() {
             return Ok(cluster);
         }
         Self::preflight()?;
-        // A machine that has everything and still cannot start a cluster is broken, which no skip may hide.
+        // A machine that has all programs but cannot start a cluster is broken; that must not become a skip.
         #[expect(clippy::panic, reason = "there is no test to run without its cluster, and this is not a skip")]
         Self::start(Lifetime::Bound).map_err(|error| -> Unavailable { panic!("the cluster does not start: {error:?}") })
     }
 
-    /// Says what this machine lacks to run a cluster.
+    /// Reports what this machine lacks to run a cluster.
     pub fn preflight() -> Result<(), Unavailable> {
         crate::skip::unless_fast("a real cluster")?;
         if !rustix::process::geteuid().is_root() {
@@ -77,21 +77,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts one and waits until its node is ready.
+    /// Starts a cluster and waits until its node is ready.
     pub fn start(lifetime: Lifetime) -> Result<Self> {
         Ok(Self::of(Machine::start(lifetime)?))
     }
 
-    /// The one that `make cluster-up` started, if it still runs.
-    pub fn left_running() -> Option<Self> {
-        Machine::left_running().map(Self::of)
+    /// The cluster from `make cluster-up`, if it runs.
+    pub fn find_running() -> Option<Self> {
+        Machine::find_running().map(Self::of)
     }
 
     fn of(machine: Machine) -> Self {
         Self { kubeconfig: machine.directory().join("kubeconfig"), csi: OnceCell::new(), machine: Some(machine) }
     }
 
-    /// The file that `kubectl` and other programs need.
+    /// The kubeconfig for `kubectl` and other programs.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -104,12 +104,12 @@ impl Cluster {
         Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
     }
 
-    /// A client. Each test has its own: a client belongs to the runtime that made it, and that ends with its test.
+    /// A client. Each test has its own: a client belongs to the runtime that created it, which ends with its test.
     pub async fn client(&self) -> Result<Client> {
         Ok(Client::try_from(self.config().await?)?)
     }
 
-    /// Runs kubectl, of the cluster's own version; an error holds what it printed.
+    /// Runs the kubectl of the cluster's version; an error contains its output.
     pub fn kubectl<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
         let mut command = Command::new(crate::cache::program("kubectl")?);
         let output = command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments).output()?;
@@ -136,17 +136,17 @@ impl Cluster {
         self.machine.as_ref().ok_or_else(|| Unavailable::new("the node", reason))
     }
 
-    /// Volumes with snapshots: started beside the cluster when they are first asked for, for all tests of this process.
+    /// The CSI driver with snapshots: started on first use, for all tests of this process.
     pub async fn csi(&self) -> Result<&Csi, Unavailable> {
         self.machine()?;
         Csi::preflight()?;
-        // As with the cluster itself: what is there and does not start is broken.
+        // As with the cluster itself, a failed start is an error, not a skip.
         #[expect(clippy::panic, reason = "there is no test to run without it, and this is not a skip")]
         let start = || async { Csi::start(self).await.unwrap_or_else(|error| panic!("CSI does not start: {error:?}")) };
         Ok(self.csi.get_or_init(start).await)
     }
 
-    /// Ends it, and waits until nothing of it is left.
+    /// Shuts it down, and waits until nothing of it is left.
     pub fn end(self) -> Result<()> {
         drop(self.csi);
         self.machine.map_or(Ok(()), Machine::end)

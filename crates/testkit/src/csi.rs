@@ -1,12 +1,12 @@
-//! Volume snapshots on the real cluster: the real snapshot controller and its sidecar, and a small driver of our own.
+//! Volume snapshots on the real cluster: the snapshot controller and its sidecar, and a small CSI driver for tests.
 //!
 //! ```text
 //! VolumeSnapshot ──► snapshot-controller ──► VolumeSnapshotContent ──► csi-snapshotter ──socket──┐
 //! PersistentVolumeClaim ──► provisioner (here) ──────────────────────────────────────────────────┼─► Driver: directories, copies
 //! pod ──► kubelet ──plugins_registry──► registrar (here) ─────────────────────────────socket─────┘
 //! ```
-//! Controller and sidecar are processes with a keeper each; driver, registrar and provisioner are threads of the test process,
-//! because a test can only be sure of finding its own program. Mounts are made in the node's namespaces and go with them.
+//! Controller and sidecar are child processes; driver, registrar and provisioner are threads of the test process, because
+//! a test can rely only on its own program. Mounts are made in the namespaces of the node and end with them.
 
 mod directories;
 mod driver;
@@ -30,33 +30,33 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::cache;
+use crate::child_process::ChildProcess;
 use crate::cluster::{Cluster, Machine, NODE};
-use crate::keeper::Kept;
 use crate::skip::Unavailable;
 use crate::wait;
 use directories::Directories;
-use driver::{BUSY, Driver, FAULT, READY_AFTER, REFUSE};
+use driver::{Driver, FAULT, FAULT_BUSY, FAULT_REJECT, READY_AFTER};
 use provisioner::Provisioner;
 
 /// The driver's name.
 pub const DRIVER: &str = "csi.plimsoll.test";
 
-/// A storage class whose volumes are made at once, and the snapshot class whose snapshots are ready at once.
+/// A storage class with immediate binding, and the snapshot class whose snapshots are ready immediately.
 pub const CLASS: &str = "plimsoll-csi";
-/// A storage class whose volumes are made for the first pod.
+/// A storage class with `WaitForFirstConsumer`.
 pub const WAITING_CLASS: &str = "plimsoll-csi-waiting";
 /// A snapshot class whose snapshots stay when their objects are deleted.
-pub const RETAINED: &str = "plimsoll-csi-retained";
-/// A storage class and a snapshot class that the driver refuses, for ever.
-pub const REFUSED: &str = "plimsoll-csi-refused";
-/// A snapshot class for which the driver is busy when it is first asked.
-pub const BUSY_AT_FIRST: &str = "plimsoll-csi-busy";
+pub const RETAIN_CLASS: &str = "plimsoll-csi-retained";
+/// A storage class and a snapshot class for which the driver always returns an error.
+pub const FAILING_CLASS: &str = "plimsoll-csi-refused";
+/// A snapshot class for which the driver returns `Unavailable` on the first request.
+pub const BUSY_CLASS: &str = "plimsoll-csi-busy";
 /// A snapshot class whose snapshots take five seconds to be ready.
-pub const SLOW: &str = "plimsoll-csi-slow";
+pub const SLOW_CLASS: &str = "plimsoll-csi-slow";
 
 /// Programs that `hack/install csi` builds.
 const PROGRAMS: [&str; 2] = ["snapshot-controller", "csi-snapshotter"];
-const LIMIT: Duration = Duration::from_mins(2);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Everything that makes volumes and snapshots of [`DRIVER`] work. Ends when it is dropped.
 #[derive(Debug)]
@@ -64,11 +64,11 @@ pub struct Csi {
     driver: Arc<Driver>,
     sockets: [PathBuf; 2],
     runtime: Option<Runtime>,
-    sidecars: Vec<Kept>,
+    sidecars: Vec<ChildProcess>,
 }
 
 impl Csi {
-    /// Says what this machine lacks for it.
+    /// Reports what this machine lacks for it.
     pub fn preflight() -> Result<(), Unavailable> {
         for program in PROGRAMS {
             cache::program(program)?;
@@ -79,18 +79,18 @@ impl Csi {
         Err(Unavailable::new("the snapshot API", "its definitions are not installed: run `hack/install csi`"))
     }
 
-    /// Starts it beside a cluster, and waits until the kubelet knows the driver.
+    /// Starts it for a cluster, and waits until the kubelet has registered the driver.
     pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
         let machine = cluster.machine()?;
         let client = cluster.client().await?;
-        define(cluster)?;
+        apply_definitions(cluster)?;
         create_classes(&client).await?;
         let mut this = Self::start_driver(machine, cluster.config().await?)?;
         for program in PROGRAMS {
             this.sidecars.push(start_sidecar(program, cluster.kubeconfig(), &this.sockets[0])?);
         }
-        let known = wait::until("the kubelet to know the driver", LIMIT, || async {
-            anyhow::Ok((this.driver.is_registered() && is_known(&client).await?).then_some(()))
+        let known = wait::until("the kubelet to know the driver", START_TIMEOUT, || async {
+            anyhow::Ok((this.driver.is_registered() && is_driver_registered(&client).await?).then_some(()))
         });
         known.await.with_context(|| this.logs())?;
         Ok(this)
@@ -98,7 +98,7 @@ impl Csi {
 
     fn start_driver(machine: &Machine, config: kube::Config) -> Result<Self> {
         let (kubelet, root) = (machine.directory().join("kubelet"), machine.directory().join("csi"));
-        let driver = Arc::new(Driver::new(Directories::below(&root)?, machine.init()));
+        let driver = Arc::new(Driver::new(Directories::create(&root)?, machine.init()));
         let sockets =
             [socket_in(&kubelet.join("plugins").join(DRIVER))?, socket_in(&kubelet.join("plugins_registry"))?];
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -109,7 +109,7 @@ impl Csi {
 
     fn serve(&self, config: kube::Config) -> Result<()> {
         let runtime = self.runtime.as_ref().context("it has ended")?;
-        // Sockets belong to the runtime in whose context they are made.
+        // Sockets belong to the runtime in which they are created.
         let _context = runtime.enter();
         runtime.spawn(self.driver.services().listen(&self.sockets[0])?);
         runtime.spawn(self.driver.registrar(&self.sockets[0]).listen(&self.sockets[1])?);
@@ -122,27 +122,27 @@ impl Csi {
         Ok(())
     }
 
-    /// The files of a volume, by the driver's own name of it: the `volumeHandle` of a PersistentVolume.
+    /// The files of a volume, by the `volumeHandle` of its PersistentVolume.
     pub fn volume_directory(&self, handle: &str) -> Option<PathBuf> {
         driver::volume_directory(&self.driver, handle)
     }
 
-    /// The snapshots that the driver keeps, by its own names: the `snapshotHandle` of a VolumeSnapshotContent.
+    /// The snapshots of the driver, by the `snapshotHandle` of their VolumeSnapshotContents.
     pub fn snapshots(&self) -> Vec<String> {
         let found = self.driver.directories().snapshots().unwrap_or_default();
         found.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Those of one volume, by the driver's name of it.
+    /// The snapshots of one volume, by its `volumeHandle`.
     pub fn snapshots_of(&self, volume: &str) -> Vec<String> {
         let found = self.driver.directories().snapshots().unwrap_or_default();
         found.into_iter().filter(|(_, facts)| facts.volume == volume).map(|(id, _)| id).collect()
     }
 
-    /// What controller and sidecar have printed, for a test that fails.
+    /// The logs of controller and sidecar, for failed tests.
     pub fn logs(&self) -> String {
-        let tail = |(program, kept): (&str, &Kept)| {
-            let log = kept.log();
+        let tail = |(program, process): (&str, &ChildProcess)| {
+            let log = process.log();
             let lines: Vec<&str> = log.lines().rev().take(30).collect();
             format!("--- {program}\n{}\n", lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
         };
@@ -152,12 +152,12 @@ impl Csi {
 
 impl Drop for Csi {
     fn drop(&mut self) {
-        // The sidecar ends by itself when the driver does; this way nobody has to wonder why.
+        // The sidecar would exit with the driver; stopping it first keeps its log free of errors.
         self.sidecars.clear();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-        // Its end is how the kubelet learns that the driver is gone.
+        // The kubelet unregisters the driver when this socket ends.
         for socket in &self.sockets {
             let _ = fs::remove_file(socket);
         }
@@ -182,7 +182,7 @@ fn definitions() -> PathBuf {
     cache::directory().join("crds/snapshot.storage.k8s.io")
 }
 
-fn define(cluster: &Cluster) -> Result<()> {
+fn apply_definitions(cluster: &Cluster) -> Result<()> {
     let folder = definitions().display().to_string();
     cluster.kubectl(["apply", "--server-side", "--force-conflicts", "--filename", &folder])?;
     let wait = ["wait", "--for=condition=Established", "--timeout=60s", "--filename", &folder];
@@ -199,7 +199,7 @@ async fn create_classes(client: &Client) -> Result<()> {
             "driver": DRIVER, "deletionPolicy": policy, "parameters": parameters})
     };
     let mut usual = snapshots(CLASS, "Delete", json!({}));
-    // How a backup tool is told which of several classes to use.
+    // Tells a backup tool which of several classes to use.
     usual["metadata"]["labels"] = json!({"velero.io/csi-volumesnapshot-class": "true"});
     let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER},
         "spec": {"attachRequired": false, "podInfoOnMount": false, "volumeLifecycleModes": ["Persistent"]}});
@@ -207,12 +207,12 @@ async fn create_classes(client: &Client) -> Result<()> {
         driver,
         storage(CLASS, "Immediate", json!({})),
         storage(WAITING_CLASS, "WaitForFirstConsumer", json!({})),
-        storage(REFUSED, "Immediate", json!({FAULT: REFUSE})),
+        storage(FAILING_CLASS, "Immediate", json!({FAULT: FAULT_REJECT})),
         usual,
-        snapshots(RETAINED, "Retain", json!({})),
-        snapshots(REFUSED, "Delete", json!({FAULT: REFUSE})),
-        snapshots(BUSY_AT_FIRST, "Delete", json!({FAULT: BUSY})),
-        snapshots(SLOW, "Delete", json!({READY_AFTER: "5"})),
+        snapshots(RETAIN_CLASS, "Retain", json!({})),
+        snapshots(FAILING_CLASS, "Delete", json!({FAULT: FAULT_REJECT})),
+        snapshots(BUSY_CLASS, "Delete", json!({FAULT: FAULT_BUSY})),
+        snapshots(SLOW_CLASS, "Delete", json!({READY_AFTER: "5"})),
     ];
     for object in all {
         apply(client, object).await?;
@@ -231,10 +231,10 @@ async fn apply(client: &Client, object: Value) -> Result<()> {
     applied.with_context(|| format!("failed to create {} {name}", types.kind)).map(|_| ())
 }
 
-/// The directory is made; what was left of another run is removed, which ends its registration.
+/// Creates the directory. A socket of an earlier run is removed, which ends its registration.
 ///
-/// The name has an `@` in it for the sake of our HTTP library: Go's clients make a host name of the path, in which a `%2F` is only
-/// allowed in front of an `@`.
+/// The name contains an `@` because of our HTTP library: Go clients send the path as host name, in which a `%2F` is only
+/// valid before an `@`.
 fn socket_in(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let socket = folder.join(format!("csi@{DRIVER}.sock"));
@@ -242,7 +242,7 @@ fn socket_in(folder: &Path) -> Result<PathBuf> {
     Ok(socket)
 }
 
-fn start_sidecar(program: &str, kubeconfig: &Path, socket: &Path) -> Result<Kept> {
+fn start_sidecar(program: &str, kubeconfig: &Path, socket: &Path) -> Result<ChildProcess> {
     let mut command = Command::new(cache::program(program)?);
     command.arg(format!("--kubeconfig={}", kubeconfig.display()));
     command.args(["--retry-interval-start=200ms", "--retry-interval-max=2s", "--kube-api-qps=100"]);
@@ -250,10 +250,10 @@ fn start_sidecar(program: &str, kubeconfig: &Path, socket: &Path) -> Result<Kept
     if program == "csi-snapshotter" {
         command.arg(format!("--csi-address={}", socket.display()));
     }
-    Kept::start(command, crate::peers::own_directory(program))
+    ChildProcess::start(command, crate::peers::unique_directory(program))
 }
 
-async fn is_known(client: &Client) -> Result<bool> {
+async fn is_driver_registered(client: &Client) -> Result<bool> {
     let node = Api::<CSINode>::all(client.clone()).get_opt(NODE).await?;
     Ok(node.is_some_and(|node| node.spec.drivers.iter().any(|driver| driver.name == DRIVER)))
 }

@@ -1,4 +1,4 @@
-//! A part of the machine that dies as a whole: its own processes, mounts, network and host name.
+//! Processes, mounts, network and host name in namespaces that end together.
 //!
 //! ```text
 //! test process ══pipe══╗   reaper (bash)      waits, then removes control groups and files
@@ -8,8 +8,8 @@
 //!                                   └─ kubelet, API server, …   entered from outside with nsenter
 //! ```
 //! Killing a containerd leaves its shims and mounts behind, and no destructor runs in a test process that was killed. So the
-//! kernel does the work: the end of a namespace's first process ends all others in it, and mounts and interfaces go with the
-//! last of them. Nothing was ever mounted outside, so removing the directory afterwards cannot reach into a volume.
+//! kernel does the work: the end of a namespace's first process ends all others in it, and mounts and interfaces are removed
+//! with the last of them. Nothing was ever mounted outside, so removing the directory afterwards cannot reach into a volume.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -24,14 +24,14 @@ use crate::wait::{WAIT_TIMEOUT, until_blocking};
 const REAPER: &str = include_str!("enclosure/reaper.sh");
 const INIT: &str = include_str!("enclosure/init.sh");
 const NETWORK: &str = include_str!("enclosure/network.sh");
-const SLOTS: u8 = 32;
+const MAX_SLOTS: u8 = 32;
 
 /// How long an enclosure lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Until it is dropped or this process ends, in whatever way.
+    /// Until it is dropped or this process ends for any reason.
     Bound,
-    /// Until somebody calls [`Enclosure::end`].
+    /// Until [`Enclosure::end`] is called.
     Free,
 }
 
@@ -40,12 +40,12 @@ pub enum Lifetime {
 pub struct Enclosure {
     slot: u8,
     init: Process,
-    // Held for their ends: the pipe's is the signal, the child is waited for.
+    // Kept until the end: closing the pipe is the signal, the child is waited for.
     reaper: Option<(Child, Option<ChildStdin>)>,
 }
 
 impl Enclosure {
-    /// Makes one. Its directory is empty but for what `prepare` writes there.
+    /// Starts an enclosure. Its directory contains only what `prepare` writes there.
     pub fn start(lifetime: Lifetime, prepare: impl FnOnce(Addresses, &Path) -> Result<()>) -> Result<Self> {
         let (slot, lock) = claim_slot()?;
         prepare(Addresses::of(slot), &directory_of(slot))?;
@@ -57,12 +57,12 @@ impl Enclosure {
         Ok(enclosure)
     }
 
-    /// One that another process started, if it still lives.
+    /// An enclosure of another process, if it runs.
     pub fn attach(slot: u8, init: Process) -> Option<Self> {
         init.is_alive().then_some(Self { slot, init, reaper: None })
     }
 
-    /// Its number: two that live at the same time have different ones.
+    /// Its number, unique among running enclosures.
     pub fn slot(&self) -> u8 {
         self.slot
     }
@@ -82,7 +82,7 @@ impl Enclosure {
         Addresses::of(self.slot)
     }
 
-    /// A command that will run inside. The started process is the only child of the one that is spawned.
+    /// A command that runs inside. The started process is the only child of the spawned one.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg("--target").arg(self.init.id().to_string());
@@ -169,27 +169,27 @@ impl Addresses {
     }
 }
 
-fn runs() -> PathBuf {
+fn runs_directory() -> PathBuf {
     crate::cache::directory().join("run")
 }
 
 fn directory_of(slot: u8) -> PathBuf {
-    runs().join(slot.to_string())
+    runs_directory().join(slot.to_string())
 }
 
 fn lock_file(slot: u8) -> Result<File> {
-    fs::create_dir_all(runs())?;
-    let path = runs().join(format!("{slot}.lock"));
+    fs::create_dir_all(runs_directory())?;
+    let path = runs_directory().join(format!("{slot}.lock"));
     File::options().create(true).append(true).open(&path).with_context(|| format!("failed to open {}", path.display()))
 }
 
-/// Takes a number that nobody uses, with its directory empty.
+/// Claims an unused number and empties its directory.
 fn claim_slot() -> Result<(u8, File)> {
-    for slot in 0..SLOTS {
+    for slot in 0..MAX_SLOTS {
         let lock = lock_file(slot)?;
         if lock.try_lock().is_ok() {
             let directory = directory_of(slot);
-            // The reaper removes it; only if that was killed too is there something left.
+            // The reaper removes it, unless it was killed too.
             if directory.exists() {
                 fs::remove_dir_all(&directory)?;
             }
@@ -200,7 +200,7 @@ fn claim_slot() -> Result<(u8, File)> {
     bail!("all {SLOTS} slots are in use by runs that have not ended")
 }
 
-/// The reaper's output goes to the lock file, which keeps it locked for exactly as long as the reaper lives.
+/// The output of the reaper goes to the lock file, which keeps it locked while the reaper runs.
 fn spawn_reaper(slot: u8, lock: File, lifetime: Lifetime) -> Result<Child> {
     let mut reaper = Command::new("bash");
     reaper.args(["-c", REAPER, "reaper"]).arg(directory_of(slot)).arg(slot.to_string()).arg(INIT);
@@ -216,6 +216,6 @@ fn find_init(slot: u8, reaper: &mut Child) -> Result<Process> {
     until_blocking("the namespaces", WAIT_TIMEOUT, probe)?;
     let only_child = |process: Process| process.children().into_iter().next();
     Process::find(reaper.id()).and_then(only_child).and_then(only_child).with_context(|| {
-        format!("the namespaces could not be made; see {}", runs().join(format!("{slot}.lock")).display())
+        format!("cannot create the namespaces; see {}", runs_directory().join(format!("{slot}.lock")).display())
     })
 }

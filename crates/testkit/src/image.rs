@@ -11,12 +11,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cache;
 
-/// What every pod's sandbox runs.
+/// The image of pod sandboxes.
 pub const PAUSE: &str = "plimsoll.test/pause:1";
 /// A shell and the usual commands, statically linked.
 pub const BUSYBOX: &str = "plimsoll.test/busybox:1";
 
-/// An image to be made: busybox, and what a test adds.
+/// An image to build: busybox and additional files.
 #[derive(Debug, Clone)]
 pub struct Image {
     name: String,
@@ -30,7 +30,7 @@ impl Image {
         Self { name: name.into(), files: Vec::new(), entrypoint: Vec::new() }
     }
 
-    /// The name by which pods ask for it. Its tag must not be `latest`, or the kubelet would try to pull it.
+    /// Its name. The tag must not be `latest`, or the kubelet would try to pull it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -42,7 +42,7 @@ impl Image {
         self
     }
 
-    /// Adds a program with the shared libraries it needs, so that a debug build of ours runs too.
+    /// Adds a program with the shared libraries it needs, so that a debug build runs too.
     pub fn with_program(mut self, source: impl Into<PathBuf>, path: impl Into<String>) -> Result<Self> {
         let source = source.into();
         for library in shared_libraries(&source)? {
@@ -53,7 +53,7 @@ impl Image {
         Ok(self)
     }
 
-    /// What its containers run unless a pod says otherwise.
+    /// The entrypoint of its containers.
     #[must_use]
     pub fn with_entrypoint<S: Into<String>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
         self.entrypoint = words.into_iter().map(Into::into).collect();
@@ -95,7 +95,7 @@ impl Image {
     }
 }
 
-/// The image in which scripts run: ours, or on a foreign cluster the one that `PLIMSOLL_TEST_IMAGE` names.
+/// The image in which scripts run: ours, or on an external cluster that of `PLIMSOLL_TEST_IMAGE`.
 pub fn shell() -> String {
     std::env::var("PLIMSOLL_TEST_IMAGE").unwrap_or_else(|_| BUSYBOX.into())
 }
@@ -105,7 +105,7 @@ pub(crate) fn pull_policy(image: &str) -> &'static str {
     if image.starts_with("plimsoll.test/") { "Never" } else { "IfNotPresent" }
 }
 
-/// The two images that a cluster has from the start.
+/// The two images that every cluster has.
 pub(crate) fn built_in() -> [Image; 2] {
     [Image::busybox(PAUSE).with_entrypoint(["/bin/sleep", "2147483647"]), Image::busybox(BUSYBOX)]
 }
@@ -131,7 +131,7 @@ fn applets(busybox: &Path) -> Result<Vec<String>> {
     Ok(applets.lines().filter(|name| *name != "busybox").map(String::from).collect())
 }
 
-/// The absolute paths in `ldd`'s answer; a static program has none.
+/// The absolute paths in the output of `ldd`; a static program has none.
 fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(program).output().context("failed to run ldd")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,25 +1,25 @@
-//! What the tests stand on: a real Kubernetes, the real peers, and faults on request.
+//! Test infrastructure: a real Kubernetes, other programs such as Velero, and fault injection.
 //!
 //! ```text
 //! test ── cluster() ──► Cluster ── client, namespace, volume ──► API server ─┐
-//!   │                      ├─ Machine ── kill, pause, cut off, load image    ├─ one Enclosure: dies as a whole
+//!   │                      ├─ Machine ── kill, pause, partition, load image  ├─ one Enclosure: ends as a whole
 //!   │                      └─ Csi ── volumes with snapshots                  │
 //!   │                                                  kubelet, containerd ──┘
 //!   ├── proxy::Proxy ──► API server or object store, with latency, errors, hangs, cut streams
-//!   └── peers: S3 servers, velero   (plain processes, each with a keeper)
+//!   └── peers: S3 servers, velero   (child processes)
 //! ```
-//! Every program is one that `hack/install` put into the cache. A test that needs what is not there ends with
-//! [`require!`]: skipped by name and reason, and failed in CI.
+//! `hack/install` puts every program into the cache. [`require!`] skips a test whose requirements are missing, with name
+//! and reason, and fails it in CI.
 //!
-//! It must never leave anything behind: no process, mount, interface, control group or file survives the test process, however
-//! that ends. It must never be linked into the product: it is a dev-dependency, and panics where a test would.
+//! It must never leave anything behind: no process, mount, interface, control group or file survives the test process,
+//! even if that is killed. It must never be linked into the product: it is a dev-dependency, and panics as a test does.
 
 pub mod cache;
+pub mod child_process;
 pub mod cluster;
 pub mod csi;
 pub mod enclosure;
 pub mod image;
-pub mod keeper;
 pub mod load;
 pub mod measure;
 pub mod memory;

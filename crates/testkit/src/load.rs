@@ -33,7 +33,7 @@ pub struct Load {
     namespaces: usize,
 }
 
-/// How much work was done in which time.
+/// A number of objects and the time for them.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
     /// Objects.
@@ -51,7 +51,7 @@ impl Rate {
 }
 
 impl Load {
-    /// The standard load has 100 namespaces; tests and quick looks take fewer.
+    /// The standard load has 100 namespaces; tests use fewer.
     pub fn new(prefix: impl Into<String>, namespaces: usize) -> Self {
         Self { prefix: prefix.into(), namespaces }
     }
@@ -61,7 +61,7 @@ impl Load {
         (0..self.namespaces).map(|number| format!("{}-{number:03}", self.prefix)).collect()
     }
 
-    /// Creates everything with so many requests under way at once. The namespaces themselves are not counted.
+    /// Creates everything with this number of concurrent requests. The namespaces themselves are not counted.
     pub async fn create(&self, client: &Client, clients: usize) -> Result<Rate> {
         for name in self.namespaces() {
             let body = json!({"metadata": {"name": name, "labels": {LABEL: self.prefix}}});
@@ -87,8 +87,8 @@ impl Load {
         Ok(Rate { count: work.len(), time: started.elapsed() })
     }
 
-    /// Gives every object a second owner of its fields: one that a restore has to write down separately.
-    pub async fn own_twice(&self, client: &Client, clients: usize) -> Result<()> {
+    /// Adds a second field manager to every object, which a restore has to write separately.
+    pub async fn add_second_field_manager(&self, client: &Client, clients: usize) -> Result<()> {
         let paths: Vec<String> =
             self.namespaces().iter().flat_map(|namespace| self.objects(namespace)).map(path_of).collect();
         let work = futures::stream::iter(paths).map(|path| async move {
@@ -120,7 +120,7 @@ impl Load {
         Ok(Rate { count, time: started.elapsed() })
     }
 
-    /// Deletes everything and waits until it is gone.
+    /// Deletes everything and waits until it is deleted.
     pub async fn delete(&self, client: &Client) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for name in self.namespaces() {

@@ -1,4 +1,4 @@
-//! What the benchmarks of objects share: a server of ours on a cluster, an operation timed to its end, a row of figures.
+//! Shared code of the object benchmarks: a server on a cluster, a timed operation, a row of figures.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,14 +18,14 @@ use crate::{Cluster, wait};
 pub const NAMESPACE: &str = "plimsoll-bench";
 
 /// The program that is measured, on a cluster with its definitions and a storage location.
-pub struct Subject {
+pub struct BenchmarkTarget {
     client: Client,
     plimsoll: PathBuf,
 }
 
-/// A server of the subject; it ends with this handle.
+/// A server of the target; it ends with this handle.
 pub struct Server<'a> {
-    subject: &'a Subject,
+    target: &'a BenchmarkTarget,
     process: Child,
     scratch: tempfile::TempDir,
 }
@@ -37,26 +37,26 @@ impl Drop for Server<'_> {
     }
 }
 
-impl Subject {
+impl BenchmarkTarget {
     /// Installs the definitions and a location in a bucket of an S3 server.
     pub async fn prepare(plimsoll: PathBuf, cluster: &Cluster, endpoint: &str, bucket: &str) -> Result<Self> {
-        let subject = Self { client: cluster.client().await?, plimsoll };
-        let install = Command::new(&subject.plimsoll)
+        let target = Self { client: cluster.client().await?, plimsoll };
+        let install = Command::new(&target.plimsoll)
             .args(["crds", "apply", "--kubeconfig"])
             .arg(cluster.kubeconfig())
             .stdout(Stdio::null())
             .status()?;
         anyhow::ensure!(install.success(), "plimsoll crds apply failed");
         let keys = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n");
-        subject.create("v1", "Namespace", None, json!({ "metadata": { "name": NAMESPACE } })).await?;
+        target.create("v1", "Namespace", None, json!({ "metadata": { "name": NAMESPACE } })).await?;
         let secret = json!({ "metadata": { "name": "keys" }, "stringData": { "cloud": keys } });
-        subject.create("v1", "Secret", Some(NAMESPACE), secret).await?;
+        target.create("v1", "Secret", Some(NAMESPACE), secret).await?;
         let location = json!({ "metadata": { "name": "default" }, "spec": { "provider": "aws", "default": true,
             "objectStorage": { "bucket": bucket }, "credential": { "name": "keys", "key": "cloud" },
             "config": { "region": "us-east-1", "s3ForcePathStyle": "true", "s3Url": endpoint } } });
-        let created = || subject.create("velero.io/v1", "BackupStorageLocation", Some(NAMESPACE), location.clone());
+        let created = || target.create("velero.io/v1", "BackupStorageLocation", Some(NAMESPACE), location.clone());
         wait::until("the definitions", Duration::from_secs(30), || async { anyhow::Ok(created().await.ok()) }).await?;
-        Ok(subject)
+        Ok(target)
     }
 
     /// Creates an object of any kind.
@@ -79,7 +79,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Starts a server and waits until it leads: a first small backup takes the election, which nobody wants to measure.
+    /// Starts a server and runs a small backup, so that leader election is not measured.
     pub async fn serve(&self, kubeconfig: &Path, name: &str) -> Result<Server<'_>> {
         let scratch = tempfile::tempdir()?;
         let process = Command::new(&self.plimsoll)
@@ -91,44 +91,50 @@ impl Subject {
             .stderr(Stdio::null())
             .spawn()
             .context("failed to start plimsoll server")?;
-        let server = Server { subject: self, process, scratch };
+        let server = Server { target: self, process, scratch };
         let spec = json!({ "includedNamespaces": [NAMESPACE], "includedResources": ["secrets"] });
-        server.perform("Backup", &format!("warm-{name}"), spec).await?;
+        server.run_operation("Backup", &format!("warm-{name}"), spec).await?;
         Ok(server)
     }
 }
 
 impl Server<'_> {
-    /// Creates a Backup or Restore and waits for its good end.
-    pub async fn perform(&self, kind: &str, name: &str, spec: Value) -> Result<Rate> {
+    /// Creates a Backup or Restore and waits until it is completed.
+    pub async fn run_operation(&self, kind: &str, name: &str, spec: Value) -> Result<Rate> {
         let started = Instant::now();
         let object = json!({ "metadata": { "name": name }, "spec": spec });
-        self.subject.create("velero.io/v1", kind, Some(NAMESPACE), object).await?;
-        ended(&self.subject.client, NAMESPACE, kind, name, started).await
+        self.target.create("velero.io/v1", kind, Some(NAMESPACE), object).await?;
+        wait_for_operation(&self.target.client, NAMESPACE, kind, name, started).await
     }
 
-    /// The most memory it has had, in kilobytes.
+    /// Its peak memory in kilobytes.
     pub fn peak_memory(&self) -> u64 {
         peak_memory(self.process.id())
     }
 
-    /// Where it keeps what it does not send away.
+    /// Its scratch directory.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 }
 
-/// Waits for the good end of a Backup or Restore, ours or Velero's, and reads how many items it counted.
-pub async fn ended(client: &Client, namespace: &str, kind: &str, name: &str, started: Instant) -> Result<Rate> {
+/// Waits until a Backup or Restore of Plimsoll or Velero is completed, and returns its rate of items.
+pub async fn wait_for_operation(
+    client: &Client,
+    namespace: &str,
+    kind: &str,
+    name: &str,
+    started: Instant,
+) -> Result<Rate> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("velero.io", "v1", kind));
     let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let ended = wait::until(format!("{kind} {name} to end"), Duration::from_mins(30), || async {
+    let finished = wait::until(format!("{kind} {name} to end"), Duration::from_mins(30), || async {
         let object = objects.get(name).await?;
         let phase = object.data["status"]["phase"].as_str().unwrap_or_default();
-        let over = matches!(phase, "Completed" | "PartiallyFailed" | "Failed" | "FailedValidation");
-        anyhow::Ok(over.then_some(object))
+        let is_finished = matches!(phase, "Completed" | "PartiallyFailed" | "Failed" | "FailedValidation");
+        anyhow::Ok(is_finished.then_some(object))
     });
-    let object = ended.await?;
+    let object = finished.await?;
     let time = started.elapsed();
     let status = &object.data["status"];
     anyhow::ensure!(status["phase"] == "Completed", "{kind} {name} ended as {status}");
@@ -136,17 +142,18 @@ pub async fn ended(client: &Client, namespace: &str, kind: &str, name: &str, sta
     Ok(Rate { count: usize::try_from(count)?, time })
 }
 
-/// The most memory a process has had, in kilobytes.
+/// The peak memory of a process in kilobytes.
 pub fn peak_memory(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|text| text.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
-/// One line of a benchmark's result; `beside` is what the time is compared with.
+/// One line of a benchmark's result; `baseline` is what the time is compared with.
 #[expect(clippy::cast_precision_loss, reason = "a benchmark's figures are small")]
-pub fn row(what: &str, rate: Rate, beside: Option<(&str, Rate)>, memory: Option<u64>) -> String {
-    let ratio = beside.map(|(other, base)| format!("{:.2} {other}", rate.time.as_secs_f64() / base.time.as_secs_f64()));
+pub fn row(what: &str, rate: Rate, baseline: Option<(&str, Rate)>, memory: Option<u64>) -> String {
+    let ratio =
+        baseline.map(|(other, base)| format!("{:.2} {other}", rate.time.as_secs_f64() / base.time.as_secs_f64()));
     let memory = memory.map(|kilobytes| format!("{:.0} MB at most", kilobytes as f64 / 1024.0));
     let (count, time, speed) = (rate.count, rate.time.as_secs_f64(), rate.per_second());
     let (ratio, memory) = (ratio.unwrap_or_default(), memory.unwrap_or_default());

@@ -1,22 +1,21 @@
-//! The same memory for everybody.
+//! Fills the page cache, so that all benchmark steps start with the same memory.
 //!
-//! A virtual machine gives memory that nobody uses back to its host, and fetching it again costs several times what
-//! writing to it costs: whoever runs first after something large was deleted would pay for all others. So before every
-//! step the memory is filled with the pages of a file that is one hole, as the memory of a busy node is always filled
-//! with pages of files, and then with what the step reads.
+//! A virtual machine returns unused memory to its host, and getting it back costs several times as much as writing to
+//! it: the first step after something large was deleted would be slower than the others. So before every step the memory
+//! is filled with the pages of a sparse file, as on a busy node, and then with the files that the step reads.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Writes out what earlier steps left, fills the memory, and reads `wanted`.
-pub fn even_out(work: &Path, wanted: &[PathBuf]) -> io::Result<()> {
+/// Syncs the file systems, fills the page cache, and reads `paths`.
+pub fn fill_page_cache(work: &Path, paths: &[PathBuf]) -> io::Result<()> {
     let hole = work.join("hole");
     File::create(&hole)?.set_len(total()?)?;
     let file = File::open(&hole)?;
     rustix::fs::sync();
     read(file, &mut vec![0; 1 << 20])?;
-    wanted.iter().try_for_each(|path| read_all(path, &mut vec![0; 1 << 20]))
+    paths.iter().try_for_each(|path| read_all(path, &mut vec![0; 1 << 20]))
 }
 
 /// All memory but a tenth.

@@ -15,14 +15,14 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Creates one with a name of its own, in which pods can be created at once.
+    /// Creates a namespace with a unique name and waits until pods can be created in it.
     pub(crate) async fn create(config: Config, prefix: &str) -> Result<Self> {
         let client = Client::try_from(config.clone())?;
         let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
         let wanted = KubernetesNamespace { metadata, ..KubernetesNamespace::default() };
         let created = Api::all(client.clone()).create(&PostParams::default(), &wanted).await?;
         let namespace = Self { name: created.metadata.name.unwrap_or_default(), config };
-        // Without its default account, the API server refuses pods.
+        // The API server rejects pods without the default service account.
         let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace.name);
         wait::until("the default account", wait::WAIT_TIMEOUT, || accounts.get_opt("default")).await?;
         Ok(namespace)
@@ -35,7 +35,7 @@ impl Namespace {
 }
 
 impl Drop for Namespace {
-    /// Asks for its deletion and does not wait for it.
+    /// Requests its deletion without waiting for it.
     fn drop(&mut self) {
         let (name, config) = (self.name.clone(), self.config.clone());
         let _ = crate::blocking::run(async move {

@@ -1,4 +1,4 @@
-//! The programs of others that our tests run beside: an S3 server, Velero; and our own, installed.
+//! Other programs that tests need: an S3 server, Velero, and Plimsoll installed in pods.
 
 pub mod plimsoll_pods;
 pub mod s3;
@@ -16,18 +16,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result};
 
-/// A directory name below the cache that no other process of these tests uses.
-pub(crate) fn own_directory(of: &str) -> PathBuf {
+/// A unique directory name below the cache.
+pub(crate) fn unique_directory(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    crate::cache::directory().join("run").join(format!("{of}-{}-{number}", std::process::id()))
+    crate::cache::directory().join("run").join(format!("{name}-{}-{number}", std::process::id()))
 }
 
 /// The first port of the range that [`free_port`] chooses from.
 const FIRST_PORT: u16 = 10_000;
 
-/// A port that nobody listens on. It lies below the ports that the kernel gives to outgoing connections, of which there are many
-/// while tests run: none of them takes it before the server does that it is meant for.
+/// A free port below the range of outgoing connections, so that none of those takes it before the server does.
 pub fn free_port(address: &str) -> Result<u16> {
     let is_free = |port: &u16| TcpListener::bind((address, *port)).is_ok();
     let candidates = std::iter::repeat_with(|| rand::random_range(FIRST_PORT..first_outgoing_port())).take(100);

@@ -12,8 +12,8 @@ use tokio::io::AsyncReadExt as _;
 use crate::image;
 use crate::wait;
 
-/// How long a pod may take to get where it is expected. Mostly the machine's load decides.
-const LIMIT: Duration = Duration::from_mins(2);
+/// How long a pod may take to reach a state; depends mostly on the load of the machine.
+const WAIT_LIMIT: Duration = Duration::from_mins(2);
 
 /// A pod to be created.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// One that runs this shell script in busybox and is not started again when that ends.
+    /// A pod that runs this shell script in busybox and is not restarted.
     pub fn script(name: impl Into<String>, script: impl Into<String>) -> Self {
         let command = vec!["sh".into(), "-ec".into(), script.into()];
         Self {
@@ -42,7 +42,7 @@ impl Pod {
         }
     }
 
-    /// One that waits until it is deleted.
+    /// A pod that waits until it is deleted.
     pub fn idle(name: impl Into<String>) -> Self {
         Self::script(name, "trap exit TERM; sleep 2147483647 & wait")
     }
@@ -90,13 +90,13 @@ impl Pod {
     }
 
     /// Creates it.
-    pub async fn create(self, client: &Client, namespace: &str) -> Result<Running> {
+    pub async fn create(self, client: &Client, namespace: &str) -> Result<PodHandle> {
         let pods: Api<KubernetesPod> = Api::namespaced(client.clone(), namespace);
         let pod = serde_json::from_value(self.manifest())?;
         pods.create(&PostParams::default(), &pod)
             .await
             .with_context(|| format!("failed to create pod {}", self.name))?;
-        Ok(Running { pods, name: self.name })
+        Ok(PodHandle { pods, name: self.name })
     }
 
     fn manifest(&self) -> Value {
@@ -120,26 +120,26 @@ impl Pod {
     }
 }
 
-/// A pod that was created.
+/// A created pod.
 #[derive(Debug, Clone)]
-pub struct Running {
+pub struct PodHandle {
     pods: Api<KubernetesPod>,
     name: String,
 }
 
-/// What a command in a pod left behind.
+/// The result of a command in a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// Its standard output.
     pub stdout: String,
     /// Its standard error.
     pub stderr: String,
-    /// Whether it ended with 0.
+    /// Whether its exit code was 0.
     pub success: bool,
 }
 
-impl Running {
-    /// One that somebody else made.
+impl PodHandle {
+    /// An existing pod.
     pub fn find(client: &Client, namespace: &str, name: &str) -> Self {
         Self { pods: Api::namespaced(client.clone(), namespace), name: name.to_owned() }
     }
@@ -149,23 +149,23 @@ impl Running {
         &self.name
     }
 
-    /// As it is now.
+    /// Its current state.
     pub async fn now(&self) -> Result<KubernetesPod> {
         Ok(self.pods.get(&self.name).await?)
     }
 
     /// Waits until its container runs.
     pub async fn ready(&self) -> Result<KubernetesPod> {
-        self.reach("Ready", |pod| {
+        self.wait_for("Ready", |pod| {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
         })
         .await
     }
 
-    /// Waits until it has ended well, and returns what it printed. A failure's output is part of the error.
+    /// Waits until it has succeeded, and returns its log. The log of a failed pod is part of the error.
     pub async fn finished(&self) -> Result<String> {
-        let pod = self.reach("ended", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await?;
+        let pod = self.wait_for("ended", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await?;
         let logs = self.pods.logs(&self.name, &LogParams::default()).await?;
         if phase(&pod) == "Failed" {
             bail!("pod {} failed and printed: {logs}", self.name);
@@ -186,18 +186,19 @@ impl Running {
         Ok(Output { stdout, stderr, success })
     }
 
-    async fn reach(&self, what: &str, accept: impl Fn(&KubernetesPod) -> bool) -> Result<KubernetesPod> {
+    async fn wait_for(&self, what: &str, accept: impl Fn(&KubernetesPod) -> bool) -> Result<KubernetesPod> {
         let what = format!("pod {} to be {what}", self.name);
-        let outcome =
-            wait::until(what, LIMIT, || async { self.pods.get(&self.name).await.map(|pod| Some(pod).filter(&accept)) });
+        let outcome = wait::until(what, WAIT_LIMIT, || async {
+            self.pods.get(&self.name).await.map(|pod| Some(pod).filter(&accept))
+        });
         match outcome.await {
             Ok(pod) => Ok(pod),
-            Err(error) => Err(error.context(self.last_words().await)),
+            Err(error) => Err(error.context(self.status_text().await)),
         }
     }
 
-    /// The status as the node wrote it: it names what a pod waits for.
-    async fn last_words(&self) -> String {
+    /// The status, which names what a pod waits for.
+    async fn status_text(&self) -> String {
         let status = self.pods.get(&self.name).await.ok().and_then(|pod| pod.status);
         serde_json::to_string(&status).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Processes seen from outside: their children, whether they live, and the signals that tests send them.
+//! Other processes: their children, their state, and signals.
 
 use std::fs;
 
@@ -7,22 +7,22 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::{WAIT_TIMEOUT, until_blocking};
 
-/// A process by its number on this machine.
+/// A process on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Process {
     id: i32,
-    /// Ticks since boot at which it started: with the number, a name that is never reused.
+    /// Ticks since boot at which it started; with the id this is never reused.
     started: u64,
 }
 
 impl Process {
-    /// The process with this number, if it is there.
+    /// The process with this id, if it exists.
     pub fn find(id: u32) -> Option<Self> {
         let id = i32::try_from(id).ok()?;
         Stat::read(id).map(|stat| Self { id, started: stat.started })
     }
 
-    /// Its number.
+    /// Its id.
     pub fn id(self) -> i32 {
         self.id
     }
@@ -43,13 +43,13 @@ impl Process {
         kill_process(pid, signal).with_context(|| format!("failed to send {signal:?} to process {}", self.id))
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it and waits until it has exited.
     pub fn kill(self) -> Result<()> {
         if self.is_alive() {
             self.signal(Signal::KILL)?;
         }
-        let gone = || (!self.is_alive()).then_some(());
-        until_blocking(format!("the end of process {}", self.id), WAIT_TIMEOUT, gone)
+        let has_exited = || (!self.is_alive()).then_some(());
+        until_blocking(format!("the end of process {}", self.id), WAIT_TIMEOUT, has_exited)
     }
 
     /// Its direct children.
@@ -59,7 +59,7 @@ impl Process {
 }
 
 /// Every process whose command line contains `needle`.
-pub fn mentioning(needle: &str) -> Vec<Process> {
+pub fn find_by_command_line(needle: &str) -> Vec<Process> {
     let mentions = |process: &Process| {
         let line = fs::read(format!("/proc/{}/cmdline", process.id)).unwrap_or_default();
         String::from_utf8_lossy(&line).contains(needle)

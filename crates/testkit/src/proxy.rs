@@ -1,14 +1,14 @@
-//! A proxy that stands before the API server or the object store and misbehaves on request.
+//! A proxy for the API server or the object store that injects faults.
 //!
 //! ```text
-//! client ─TCP─► gate and line (stall, close, slow: whole connections) ─► HTTP rules (faults: single requests) ─► upstream
+//! client ─TCP─► gate, bandwidth (stall, close, slow down connections) ─► HTTP rules (faults of requests) ─► upstream
 //! ```
 //! It speaks plain HTTP/1.1 to its clients and passes headers on unchanged, so that signed requests stay valid; upgraded
 //! connections (exec, port-forward) pass through.
 
+mod bandwidth;
 mod body;
 mod connection;
-mod line;
 mod rules;
 
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use rules::{Active, Fault, Requests};
+pub use rules::{ActiveFault, Fault, Requests};
 
 use crate::cluster::Cluster;
+use bandwidth::BandwidthLimit;
 use connection::{Connection, Gate, Upstream};
-use line::Line;
 use rules::Rules;
 
 /// A listening proxy; it and all its connections end when this is dropped.
@@ -38,25 +38,25 @@ pub struct Proxy {
     address: SocketAddr,
     rules: Arc<Rules>,
     gate: watch::Sender<Gate>,
-    line: Arc<Line>,
+    bandwidth: Arc<BandwidthLimit>,
     kubeconfig: Option<(tempfile::TempDir, PathBuf)>,
     _stop: DropGuard,
 }
 
 impl Proxy {
-    /// Stands before the API server of a cluster. Its clients find it with [`Proxy::kubeconfig`].
-    pub async fn before_api_server(cluster: &Cluster) -> Result<Self> {
-        Self::before_api_server_at("127.0.0.1:0", cluster).await
+    /// Starts a proxy for the API server of a cluster. Clients use [`Proxy::kubeconfig`].
+    pub async fn for_api_server(cluster: &Cluster) -> Result<Self> {
+        Self::for_api_server_at("127.0.0.1:0", cluster).await
     }
 
-    /// The same on an address of one's choice, as for [`Proxy::before`]: a program in a pod needs the kubeconfig too, because
-    /// the address and the certificate that are injected there are the API server's own.
-    pub async fn before_api_server_at(bind: &str, cluster: &Cluster) -> Result<Self> {
-        Self::before_api_server_of(bind, cluster.kubeconfig()).await
+    /// The same on a given address, as for [`Proxy::for_server`]: a program in a pod needs the kubeconfig too, because
+    /// the injected address and certificate are those of the API server.
+    pub async fn for_api_server_at(bind: &str, cluster: &Cluster) -> Result<Self> {
+        Self::for_kubeconfig(bind, cluster.kubeconfig()).await
     }
 
-    /// The same before whatever cluster a kubeconfig leads to.
-    pub async fn before_api_server_of(bind: &str, kubeconfig: &Path) -> Result<Self> {
+    /// The same for the API server of a kubeconfig.
+    pub async fn for_kubeconfig(bind: &str, kubeconfig: &Path) -> Result<Self> {
         crate::install_crypto();
         let mut file = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(file.clone(), &KubeConfigOptions::default()).await?;
@@ -74,9 +74,9 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Stands before a server that speaks plain HTTP, such as an object store, on an address of one's choice: pods reach the
-    /// machine at [`Addresses::host`](crate::enclosure::Addresses::host), tests at `127.0.0.1`; port 0 takes any.
-    pub async fn before(bind: &str, upstream: &str) -> Result<Self> {
+    /// Starts a proxy for a plain HTTP server, such as an object store, on a given address: pods reach the machine at
+    /// [`Addresses::host`](crate::enclosure::Addresses::host), tests at `127.0.0.1`; port 0 selects a free one.
+    pub async fn for_server(bind: &str, upstream: &str) -> Result<Self> {
         let uri: http::Uri = upstream.parse()?;
         let authority = uri.authority().with_context(|| format!("{upstream} names no server"))?;
         Self::listen(bind, Upstream { authority: authority.to_string(), tls: None }).await
@@ -85,21 +85,21 @@ impl Proxy {
     async fn listen(bind: &str, upstream: Upstream) -> Result<Self> {
         let listener = TcpListener::bind(bind).await.with_context(|| format!("failed to listen on {bind}"))?;
         let address = listener.local_addr()?;
-        let (rules, line) = (Arc::new(Rules::default()), Arc::new(Line::default()));
+        let (rules, bandwidth) = (Arc::new(Rules::default()), Arc::new(BandwidthLimit::default()));
         let (gate, watched) = watch::channel(Gate::Open);
         let stop = CancellationToken::new();
-        let shared = (Arc::clone(&rules), Arc::clone(&line));
-        let connection = Arc::new(Connection { upstream, rules: shared.0, gate: watched, line: shared.1 });
+        let shared = (Arc::clone(&rules), Arc::clone(&bandwidth));
+        let connection = Arc::new(Connection { upstream, rules: shared.0, gate: watched, bandwidth: shared.1 });
         tokio::spawn(accept(listener, connection, stop.clone()));
-        Ok(Self { address, rules, gate, line, kubeconfig: None, _stop: stop.drop_guard() })
+        Ok(Self { address, rules, gate, bandwidth, kubeconfig: None, _stop: stop.drop_guard() })
     }
 
-    /// Where it listens.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A kubeconfig whose server is this proxy. Only one before an API server has it.
+    /// A kubeconfig whose server is this proxy; `None` unless it is a proxy for an API server.
     pub fn kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_ref().map(|(_, path)| path.as_path())
     }
@@ -112,27 +112,27 @@ impl Proxy {
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// Does this to the matching requests until the result is dropped. Of several faults the youngest wins.
-    pub fn inject(&self, requests: Requests, fault: Fault) -> Active {
+    /// Injects a fault into matching requests until the result is dropped. The newest matching fault applies.
+    pub fn inject(&self, requests: Requests, fault: Fault) -> ActiveFault {
         self.rules.add(requests, fault)
     }
 
-    /// How many requests of this kind have come, whatever became of them.
+    /// The number of matching requests so far, with or without faults.
     pub fn seen(&self, requests: &Requests) -> usize {
         self.rules.seen(requests)
     }
 
-    /// Holds back every byte, on open connections too, until [`Proxy::open`].
+    /// Stalls all traffic, on open connections too, until [`Proxy::open`].
     pub fn stall(&self) {
         self.gate.send_replace(Gate::Stalled);
     }
 
-    /// Lets so many bytes a second pass, in both directions and on all connections together; with `None` as many as come.
-    pub fn slow_down(&self, bytes_a_second: Option<u64>) {
-        self.line.set(bytes_a_second);
+    /// Limits the bandwidth of all connections together, in both directions; `None` removes the limit.
+    pub fn slow_down(&self, bytes_per_second: Option<u64>) {
+        self.bandwidth.set(bytes_per_second);
     }
 
-    /// Cuts every connection and accepts none until [`Proxy::open`].
+    /// Closes all connections and accepts none until [`Proxy::open`].
     pub fn close(&self) {
         self.gate.send_replace(Gate::Closed);
     }

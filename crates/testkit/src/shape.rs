@@ -22,7 +22,7 @@ pub enum Size {
     Around(u64),
 }
 
-/// What is in the files.
+/// The content of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Text that compresses to about a third.
@@ -38,15 +38,15 @@ pub struct Shape {
     pub files: u32,
     /// How large.
     pub size: Size,
-    /// What is in them.
+    /// Their content.
     pub content: Content,
-    /// Where the random numbers start.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// What was written.
+/// The number and size of the written files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Written {
+pub struct WriteSummary {
     /// Number of files.
     pub files: u64,
     /// Sum of their sizes.
@@ -76,9 +76,9 @@ impl Shape {
     }
 
     /// Writes the files, a hundred to a directory.
-    pub fn write_into(&self, folder: &Path) -> Result<Written> {
+    pub fn write_into(&self, folder: &Path) -> Result<WriteSummary> {
         let mut random = StdRng::seed_from_u64(self.seed);
-        let mut written = Written::default();
+        let mut written = WriteSummary::default();
         for number in 0..self.files {
             let directory = folder.join(format!("{}-{:03}", self.seed, number / FILES_IN_A_DIRECTORY));
             fs::create_dir_all(&directory)?;
@@ -145,7 +145,7 @@ mod tests {
         files
     }
 
-    fn written(shape: Shape) -> (Written, BTreeMap<PathBuf, Vec<u8>>) {
+    fn written(shape: Shape) -> (WriteSummary, BTreeMap<PathBuf, Vec<u8>>) {
         let folder = tempfile::tempdir().unwrap();
         let written = shape.write_into(folder.path()).unwrap();
         (written, tree(folder.path()))
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_was_written_is_what_lies_there() {
+    fn the_summary_matches_the_written_files() {
         let (counts, files) = written(Shape::small_files(250));
         assert_eq!(counts.files, 250);
         assert_eq!(files.len(), 250);

@@ -1,12 +1,12 @@
-//! How long something took, as far as that is not this machine's fault.
+//! Measures elapsed time without the time in which the machine was overloaded.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Counts the time in which nobody had to wait for a processor or a disk.
+/// Counts the time in which no process waited for a CPU or a disk.
 ///
-/// A promise such as "ends within five seconds" is measured with it. On a machine that is busy with other things, which the kernel
-/// tells (`/proc/pressure`), the time in which processes stood in line does not count; on one that is not, all of it does.
+/// Used for limits such as \"ends within five seconds\". Time in which processes waited for a resource, according to the
+/// pressure stall information of the kernel (`/proc/pressure`), does not count.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     begun: Instant,
@@ -19,15 +19,15 @@ impl Stopwatch {
         Self { begun: Instant::now(), pressure: pressure() }
     }
 
-    /// What it shows.
+    /// The elapsed time.
     pub fn elapsed(self) -> Duration {
         let waited = pressure().saturating_sub(self.pressure);
         self.begun.elapsed().saturating_sub(waited)
     }
 }
 
-/// How long processes of this machine have waited since it was started: for a processor or for a disk, whichever was longer.
-/// Nothing where the kernel does not count that.
+/// How long processes have waited since boot, for a CPU or for a disk, whichever was longer. Zero if the kernel does not
+/// report it.
 fn pressure() -> Duration {
     let of = |resource: &str| fs::read_to_string(format!("/proc/pressure/{resource}")).ok().as_deref().and_then(some);
     ["cpu", "io"].iter().filter_map(|resource| of(resource)).max().unwrap_or_default()

@@ -10,7 +10,7 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 
 use crate::cluster::NODE;
-use crate::shape::{Shape, Written};
+use crate::shape::{Shape, WriteSummary};
 
 /// A claim that is bound to a directory of this machine.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Creates a volume of the `local` kind (file-system backups refuse `hostPath`) and a claim for it.
+    /// Creates a `local` volume (file-system backups do not support `hostPath`) and a claim for it.
     pub(crate) async fn create(config: Config, folder: &Path, namespace: &str, claim: &str) -> Result<Self> {
         let name = format!("{namespace}-{claim}");
         let directory = folder.join(&name);
@@ -67,7 +67,7 @@ impl Volume {
     }
 
     /// Fills it.
-    pub fn fill(&self, shape: &Shape) -> Result<Written> {
+    pub fn fill(&self, shape: &Shape) -> Result<WriteSummary> {
         shape.write_into(&self.directory)
     }
 }

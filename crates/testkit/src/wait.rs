@@ -1,4 +1,4 @@
-//! Waiting for conditions, with a deadline and a name for what did not happen.
+//! Waits for conditions, with a deadline and a description for the error.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-const INTERVAL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a test waits for what must come. Only a test that fails waits for so long, and a busy machine takes its time.
+/// How long a test waits for an expected state. Only a failing test waits this long; a busy machine is slow.
 pub const WAIT_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// Asks until there is an answer. Fails, naming `what` and the last word of the probe, once `limit` has passed.
+/// Calls `probe` until it returns a value. Fails after `limit`, naming `what` and the last error of the probe.
 pub async fn until<T, E, F, Fut>(what: impl Display, limit: Duration, mut probe: F) -> Result<T>
 where
     F: FnMut() -> Fut,
@@ -28,7 +28,7 @@ where
         if Instant::now() >= deadline {
             bail!("waited {limit:?} in vain for {what}: {last}");
         }
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -42,6 +42,6 @@ pub fn until_blocking<T>(what: impl Display, limit: Duration, mut probe: impl Fn
         if Instant::now() >= deadline {
             bail!("waited {limit:?} in vain for {what}");
         }
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

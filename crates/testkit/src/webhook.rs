@@ -1,4 +1,4 @@
-//! A validating admission webhook that allows everything and counts how often it was asked.
+//! A validating admission webhook that allows everything and counts its calls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Listens, with a certificate of its own, where an API server of the test kit can reach it:
+    /// Listens with its own certificate on an address that the API server of the test kit can reach:
     /// [`Addresses::host`](crate::enclosure::Addresses::host).
     pub async fn listen(address: &str) -> Result<Self> {
         crate::install_crypto();
@@ -45,12 +45,12 @@ impl Webhook {
         Ok(Self { address, certificate: certificate.pem(), calls, _stop: stop.drop_guard() })
     }
 
-    /// How often it was asked.
+    /// The number of calls.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// The object that makes an API server ask it about everything that is created or changed in namespaces with this label.
+    /// The ValidatingWebhookConfiguration for everything that is created or changed in namespaces with this label.
     pub fn configuration(&self, name: &str, label: &str) -> Value {
         let bundle = BASE64_STANDARD.encode(&self.certificate);
         json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -74,12 +74,12 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, calls: Arc<AtomicU
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, calls) = (acceptor.clone(), Arc::clone(&calls));
         tokio::spawn(async move {
-            let _ = converse(stream, &acceptor, calls).await;
+            let _ = serve_connection(stream, &acceptor, calls).await;
         });
     }
 }
 
-async fn converse(stream: TcpStream, acceptor: &TlsAcceptor, calls: Arc<AtomicUsize>) -> Result<()> {
+async fn serve_connection(stream: TcpStream, acceptor: &TlsAcceptor, calls: Arc<AtomicUsize>) -> Result<()> {
     let stream = TokioIo::new(acceptor.accept(stream).await?);
     let allow = service_fn(move |request| {
         calls.fetch_add(1, Ordering::SeqCst);

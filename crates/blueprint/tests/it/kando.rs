@@ -113,15 +113,16 @@ async fn delete_removes_an_object_and_its_prefix_but_no_sibling() {
 async fn an_interrupted_connection_is_retried_without_data_loss() {
     require!(cache::program("versitygw"));
     let bed = Bed::start();
-    let proxy = Proxy::before("127.0.0.1:0", bed.server.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", bed.server.endpoint()).await.unwrap();
     let kando = open(&proxy.url(), SECRET_KEY);
     let data = content(9_000_001);
-    let cut = proxy.inject(Requests::with_method(Method::PUT).first(1), Fault::CutRequest(100_000));
+    let cut = proxy.inject(Requests::with_method(Method::PUT).first(1), Fault::TruncateRequest(100_000));
     kando.push("cut", &data[..], None, |_| {}).await.unwrap();
     assert_eq!(cut.hits(), 1);
     drop(cut);
     assert!(bed.file("team/a/cut").unwrap() == data, "another content");
-    let cut = proxy.inject(Requests::with_method(Method::GET).containing("/cut").first(1), Fault::CutAnswer(1_000_000));
+    let cut = proxy
+        .inject(Requests::with_method(Method::GET).containing("/cut").first(1), Fault::TruncateResponse(1_000_000));
     let mut back = Vec::new();
     kando.pull("cut", &mut back, |_| {}).await.unwrap();
     assert_eq!(cut.hits(), 1);

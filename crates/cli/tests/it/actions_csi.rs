@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod as KubernetesPod};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
-use plimsoll_testkit::csi::{self, CLASS, DRIVER, REFUSED, RETAINED, SLOW};
+use plimsoll_testkit::csi::{self, CLASS, DRIVER, FAILING_CLASS, RETAIN_CLASS, SLOW_CLASS};
 use plimsoll_testkit::wait::WAIT_TIMEOUT;
 use plimsoll_testkit::{Csi, Pod, require};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub fn blueprint() -> Value {
     let given = |key: &str| format!("{{{{ .ArtifactsIn.snapshot.KeyValue.{key} }}}}");
     let here = "{{ .Namespace.Name }}";
     let take = json!({ "pvc": "data", "namespace": here, "snapshotClass": "{{ .Options.class }}", "labels": { "of": "data" } });
-    let adopt = json!({ "name": "adopted", "namespace": here, "driver": DRIVER, "snapshotClass": RETAINED,
+    let adopt = json!({ "name": "adopted", "namespace": here, "driver": DRIVER, "snapshotClass": RETAIN_CLASS,
         "snapshotHandle": "{{ .Options.handle }}" });
     let restore = json!({ "name": given("name"), "pvc": "{{ .Options.claim }}", "namespace": here, "storageClass": CLASS,
         "restoreSize": given("size"), "accessModes": ["ReadWriteOnce"], "labels": { "restored": "yes" } });
@@ -125,7 +125,7 @@ async fn a_blueprint_takes_restores_and_deletes_csi_snapshots() {
 }
 
 async fn a_retained_snapshot_is_adopted(home: &Home<'_>, csi: &Csi) {
-    let taken = done(home, "retain", "backup", json!({ "class": RETAINED }), &json!({})).await;
+    let taken = done(home, "retain", "backup", json!({ "class": RETAIN_CLASS }), &json!({})).await;
     let contents = of_snapshots(home, "VolumeSnapshotContent");
     let content = taken["snapshot"]["keyValue"]["content"].as_str().unwrap();
     let handle = contents.get(content).await.unwrap().data["status"]["snapshotHandle"].as_str().unwrap().to_owned();
@@ -148,7 +148,7 @@ async fn failed(home: &Home<'_>, set: &str, action: &str, options: Value, artifa
 }
 
 async fn a_refusal_is_reported_at_once(home: &Home<'_>) {
-    let said = failed(home, "refused", "backup", json!({ "class": REFUSED }), &json!({})).await;
+    let said = failed(home, "refused", "backup", json!({ "class": FAILING_CLASS }), &json!({})).await;
     assert!(said.contains("VolumeSnapshot") && said.contains("this class is made to be refused"), "{said}");
     let said = failed(home, "no-class", "backup", json!({ "class": "no-such-class" }), &json!({})).await;
     assert!(said.contains("no-such-class"), "{said}");
@@ -163,7 +163,7 @@ async fn a_refusal_is_reported_at_once(home: &Home<'_>) {
 }
 
 async fn a_slow_one_is_waited_for(home: &Home<'_>) {
-    ask(home, "slow", "backup", json!({ "class": SLOW }), &json!({})).await;
+    ask(home, "slow", "backup", json!({ "class": SLOW_CLASS }), &json!({})).await;
     let (mut waited, mut seen, mut last) = (false, Seen::default(), Value::Null);
     eventually("the slow one has ended", async || {
         let operation = home.find("Operation", "run-slow").await;

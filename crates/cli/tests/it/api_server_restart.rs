@@ -23,7 +23,7 @@ async fn an_api_server_that_restarts_in_the_middle_costs_neither_a_backup_nor_a_
     let shop = bed.application("shop", 60).await;
     let before = bed.contents("shop").await;
     // Requests take their time on the way, so that the middle is certainly met.
-    let proxy = Proxy::before_api_server(&cluster).await.unwrap();
+    let proxy = Proxy::for_api_server(&cluster).await.unwrap();
     let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", LEASE_DURATION], &[]);
 
     let lists = Requests::with_method(Method::GET).containing(format!("/namespaces/{shop}/"));

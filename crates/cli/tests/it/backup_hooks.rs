@@ -1,6 +1,6 @@
 //! Commands around the backup of a pod, in real containers: whatever happens, what was opened is closed.
 
-use plimsoll_testkit::pod::Running;
+use plimsoll_testkit::pod::PodHandle;
 use plimsoll_testkit::{Pod, require};
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::bed::{Bed, Home, eventually, phase};
 const JOURNAL: &str = "/tmp/journal";
 
 /// A pod that writes down what its hooks do.
-async fn application(bed: &Bed, namespace: &str, name: &str, annotations: &[(&str, &str)]) -> Running {
+async fn application(bed: &Bed, namespace: &str, name: &str, annotations: &[(&str, &str)]) -> PodHandle {
     let mut pod = Pod::idle(name).label("app", name);
     for (key, value) in annotations {
         pod = pod.annotation(key, value);
@@ -23,7 +23,7 @@ fn shell(script: &str) -> String {
     json!(["sh", "-c", script]).to_string()
 }
 
-async fn written(pod: &Running) -> Vec<String> {
+async fn written(pod: &PodHandle) -> Vec<String> {
     let output = pod.exec(["sh", "-c", &format!("cat {JOURNAL} 2>/dev/null || true")]).await.unwrap();
     output.stdout.lines().map(str::to_owned).collect()
 }

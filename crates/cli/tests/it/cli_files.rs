@@ -87,13 +87,13 @@ async fn a_download_that_is_cut_goes_on_where_it_was() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = home.server();
     bed.application("shop", 30).await;
     backed_up(&home, "b").await;
     let tarball = || Requests::with_method(Method::GET).containing("backups/b/b.tar.gz");
-    let cut = proxy.inject(tarball().first(2), Fault::CutAnswer(1000));
+    let cut = proxy.inject(tarball().first(2), Fault::TruncateResponse(1000));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.tar.gz").display().to_string();
     said(&home, &["backup", "download", "b", "-o", &path]).await;

@@ -116,7 +116,7 @@ async fn a_server_and_an_agent_killed_in_the_middle_of_an_upload_cost_no_byte() 
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     let before = claim.files().await;

@@ -178,7 +178,7 @@ async fn the_data_of_a_snapshot_is_moved_into_a_repository_and_back_with_live_by
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     // Every pack takes its time, so that the transfer is seen while it moves.
@@ -198,7 +198,7 @@ async fn a_cancelled_backup_stops_the_data_that_moves_and_nothing_stays() {
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     // Every pack takes its time, so that the transfer moves and cannot end before it is cancelled.
@@ -228,7 +228,7 @@ async fn a_cancelled_restore_stops_the_data_that_comes_back_and_nothing_stays() 
     let bed = Bed::local_with_pods().await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let claim = CsiClaim::make(&bed, "shop", 160 << 20).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &["--concurrency", "1"], &[]));

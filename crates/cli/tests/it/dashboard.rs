@@ -133,13 +133,13 @@ mod real {
         let bed = Bed::real(cluster).await;
         let store = S3Server::start(&host).unwrap();
         let bucket = store.create_bucket("seen").unwrap();
-        let line = Proxy::before(&format!("{host}:0"), store.endpoint()).await.unwrap();
+        let line = Proxy::for_server(&format!("{host}:0"), store.endpoint()).await.unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
         let ours = PlimsollInPods::install(cluster, program, &line.url(), "seen", &PODS).await.unwrap();
         let home = Home { bed: &bed, namespace: ours.namespace().to_owned(), bucket };
         let shop = bed.application("shop", 6).await;
         // Everything that people type goes over a line on which it can be seen, and cut.
-        let api = Proxy::before_api_server(cluster).await.unwrap();
+        let api = Proxy::for_api_server(cluster).await.unwrap();
         let kubeconfig = api.kubeconfig().unwrap().to_owned();
         let command = |arguments: &[&str]| {
             let mut command = plimsoll();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use http::Method;
 use plimsoll_testkit::peers::S3Server;
-use plimsoll_testkit::proxy::{Active, Fault, Requests};
+use plimsoll_testkit::proxy::{ActiveFault, Fault, Requests};
 use plimsoll_testkit::{Proxy, cache, require};
 use serde_json::{Value, json};
 
@@ -31,12 +31,12 @@ async fn object_storage_that_refuses_hangs_or_cuts_streams_is_waited_for_visibly
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);
     let shop = bed.application("shop", 30).await;
     location(&home, "Available").await;
-    let cases = [("refused", Fault::Status(500)), ("cut", Fault::CutRequest(100)), ("lost", Fault::LoseAnswer)];
+    let cases = [("refused", Fault::Status(500)), ("cut", Fault::TruncateRequest(100)), ("lost", Fault::DropResponse)];
     for (name, fault) in cases {
         let active =
             proxy.inject(Requests::with_method(Method::PUT).containing(format!("backups/{name}/")).first(2), fault);
@@ -62,7 +62,7 @@ async fn object_storage_that_does_not_allow_writing_fails_the_backup_by_name() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = home.server();
     let shop = bed.application("shop", 3).await;
@@ -144,23 +144,23 @@ async fn an_api_server_that_refuses_cuts_or_goes_away_is_waited_for() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let home = bed.home("home").await;
-    let proxy = Proxy::before_api_server(cluster).await.unwrap();
+    let proxy = Proxy::for_api_server(cluster).await.unwrap();
     let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", "1m"], &[]);
     let shop = bed.application("shop", 30).await;
     location(&home, "Available").await;
     let lists = |what: &str| Requests::with_method(Method::GET).containing(format!("/namespaces/{shop}/{what}?"));
     let faults = [
         proxy.inject(lists("configmaps").first(2), Fault::Status(429)),
-        proxy.inject(lists("secrets").first(2), Fault::CutAnswer(300)),
+        proxy.inject(lists("secrets").first(2), Fault::TruncateResponse(300)),
         proxy.inject(Requests::with_method(Method::PUT).containing("/configmaps/").first(2), Fault::Status(503)),
         proxy.inject(lists("serviceaccounts").first(2), Fault::Status(500)),
-        proxy.inject(Requests::with_method(Method::PATCH).containing("/backups/b").first(2), Fault::Refuse),
+        proxy.inject(Requests::with_method(Method::PATCH).containing("/backups/b").first(2), Fault::CloseConnection),
         proxy.inject(Requests::with_method(Method::PUT).containing("/operations/").first(2), Fault::Status(409)),
     ];
     home.backup("b", json!({ "includedNamespaces": [shop] })).await;
     let backup = home.ended("Backup", "b").await;
     assert_eq!((phase(&backup), &backup["status"]["errors"]), ("Completed", &json!(0)), "{backup:#}\n{}", home.log());
-    let hits: Vec<_> = faults.iter().map(Active::hits).collect();
+    let hits: Vec<_> = faults.iter().map(ActiveFault::hits).collect();
     assert!(hits[..5].iter().all(|hits| *hits > 0), "every fault was met: {hits:?}");
     drop(faults);
 
@@ -183,7 +183,7 @@ async fn an_api_server_that_refuses_every_few_requests_costs_neither_a_backup_no
         let home = bed.home(&format!("home-{every}")).await;
         let shop = bed.application(&format!("shop-{every}"), 12).await;
         let before = bed.contents(&shop).await;
-        let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+        let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
         let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", "1m"], &[]);
         location(&home, "Available").await;
         let refused = proxy.inject(Requests::all().every(every), Fault::Status(503));
@@ -214,7 +214,7 @@ async fn an_api_that_does_not_answer_is_left_out_and_named() {
     let cluster = require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let home = bed.home("home").await;
-    let proxy = Proxy::before_api_server(cluster).await.unwrap();
+    let proxy = Proxy::for_api_server(cluster).await.unwrap();
     let _server = home.server_through(proxy.kubeconfig().unwrap(), &[], &[]);
     let shop = bed.application("shop", 3).await;
     location(&home, "Available").await;

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use plimsoll_testkit::cluster::NODE;
 use plimsoll_testkit::peers::{PlimsollInPods, S3Server, VeleroInPods};
-use plimsoll_testkit::pod::Running;
+use plimsoll_testkit::pod::PodHandle;
 use plimsoll_testkit::{cache, require};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -49,8 +49,8 @@ pub async fn fill(client: &Client, namespace: &str, source: Value) -> String {
     sums
 }
 
-async fn running(client: &Client, namespace: &str) -> Running {
-    let pod = Running::find(client, namespace, "db");
+async fn running(client: &Client, namespace: &str) -> PodHandle {
+    let pod = PodHandle::find(client, namespace, "db");
     pod.ready().await.unwrap();
     pod
 }

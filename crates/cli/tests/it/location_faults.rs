@@ -23,12 +23,12 @@ async fn a_location_that_fails_is_unavailable_until_it_answers_again() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "validationFrequency": "1s" } })).await;
     let _server = home.server_through(&bed.kubeconfig, &IMPATIENT, &[]);
     location(&home, "it is available", |location| phase(location) == "Available").await;
-    for fault in [Fault::Status(500), Fault::Hang, Fault::CutAnswer(5)] {
+    for fault in [Fault::Status(500), Fault::Hang, Fault::TruncateResponse(5)] {
         let active = proxy.inject(Requests::with_method(Method::GET), fault);
         location(&home, &format!("{fault:?} makes it unavailable, with the reason"), |location| {
             phase(location) == "Unavailable" && message(location).contains("s3://bucket-home")
@@ -46,7 +46,7 @@ async fn an_api_server_that_does_not_answer_says_nothing_about_a_location() {
     let bed = Bed::local().await;
     let home = bed.home("home").await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "validationFrequency": "1s" } })).await;
-    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
     let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", "1m"], &[]);
     location(&home, "it is available", |location| phase(location) == "Available").await;
     let secrets = Requests::with_method(Method::GET).containing("/secrets/cloud-credentials");
@@ -64,7 +64,7 @@ async fn a_sync_and_a_deletion_survive_object_storage_that_fails_on_the_way() {
     require!(cache::program("versitygw"));
     let bed = Bed::local().await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     home.patch("BackupStorageLocation", "default", json!({ "spec": { "backupSyncPeriod": "1s" } })).await;
     let shop = bed.application("shop", 6).await;
@@ -78,8 +78,10 @@ async fn a_sync_and_a_deletion_survive_object_storage_that_fails_on_the_way() {
     drop(listing);
     location(&home, "the next one succeeds", |location| message(location).is_empty()).await;
 
-    let cut = proxy
-        .inject(Requests::with_method(Method::GET).containing("velero-backup.json").first(2), Fault::CutAnswer(20));
+    let cut = proxy.inject(
+        Requests::with_method(Method::GET).containing("velero-backup.json").first(2),
+        Fault::TruncateResponse(20),
+    );
     home.delete("Backup", "b").await;
     eventually("the backup is synced in spite of cut answers", async || home.find("Backup", "b").await.is_some()).await;
     assert!(cut.hits() > 0);

@@ -338,7 +338,7 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
     let host = cluster.machine().unwrap().addresses().host();
     let store = S3Server::start(&host).unwrap();
     store.create_bucket("observed").unwrap();
-    let way = Proxy::before(&format!("{host}:0"), store.endpoint()).await.unwrap();
+    let way = Proxy::for_server(&format!("{host}:0"), store.endpoint()).await.unwrap();
     require!(cluster.csi().await);
     let features = ["--features=EnableCSI"];
     let velero = VeleroInPods::install_with(&cluster, &way.url(), "observed", &features).await.unwrap();
@@ -348,7 +348,7 @@ async fn beside_an_unchanged_velero_every_fault_is_named_and_nothing_is_touched(
     }
     let [shop, bulk, disks] = [0, 1, 2].map(|place: usize| namespaces[place].name().to_owned());
     let client = cluster.client().await.unwrap();
-    let door = Proxy::before_api_server(&cluster).await.unwrap();
+    let door = Proxy::for_api_server(&cluster).await.unwrap();
     let scene = Scene { door, store: way, client, velero, shop, bulk, disks };
     let often = json!({ "spec": { "validationFrequency": "5s" } });
     scene.patch("velero.io", "BackupStorageLocation", "default", often).await;

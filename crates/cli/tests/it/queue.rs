@@ -18,7 +18,7 @@ on_both_clusters! {
 async fn backups_of_the_same_namespace_wait_for_each_other_and_others_pass_them(bed: &Bed) {
     plimsoll_testkit::require!(plimsoll_testkit::cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (shop, mill) = (bed.application("shop", 6).await, bed.application("mill", 6).await);
     let _server = home.server_through(&bed.kubeconfig, &["--concurrency", "2", "--store-idle-timeout", "2s"], &[]);

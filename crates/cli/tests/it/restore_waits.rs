@@ -186,7 +186,7 @@ async fn an_api_server_that_refuses_loses_answers_or_goes_away_costs_time_and_no
     let cluster = require!(plimsoll_testkit::cluster().await);
     let bed = Bed::real(cluster).await;
     let home = bed.home("home").await;
-    let proxy = Proxy::before_api_server(cluster).await.unwrap();
+    let proxy = Proxy::for_api_server(cluster).await.unwrap();
     let _server = home.server_through(proxy.kubeconfig().unwrap(), &["--lease-duration", "1m"], &[]);
     let shop = bed.ns("shop");
     let mut planted = Planted::new();
@@ -195,7 +195,7 @@ async fn an_api_server_that_refuses_loses_answers_or_goes_away_costs_time_and_no
     }
     planted.plant(&home, "b").await;
     let creates = || Requests::with_method(Method::POST).containing(format!("/namespaces/{shop}/configmaps"));
-    let lost = proxy.inject(creates().first(5), Fault::LoseAnswer);
+    let lost = proxy.inject(creates().first(5), Fault::DropResponse);
     home.restore("lost", json!({ "backupName": "b" })).await;
     let restore = home.ended("Restore", "lost").await;
     assert_eq!(

@@ -134,7 +134,7 @@ async fn an_agent_that_is_killed_in_the_middle_and_never_returns_is_named_within
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 3_000_000).await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     // The store takes no pack, so that no transfer can end before its agent does.
     let _stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
@@ -168,7 +168,7 @@ async fn a_cancelled_transfer_stops_and_so_do_those_of_a_cancelled_backup() {
     let application = Application::start(&bed, "shop", 96 << 20).await;
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     // The store takes no pack, so that no transfer can end before it is cancelled.
     let stand_still = || proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
@@ -349,7 +349,7 @@ async fn a_container_that_may_not_look_into_its_volume_says_so_and_its_restore_n
 async fn an_api_server_that_fails_for_a_moment_costs_no_transfer() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 100_000).await);
-    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
     // The first look at each of them.
     let reads = |what: &str| Requests::with_method(Method::GET).containing(what).first(1);
     let broken = [
@@ -474,7 +474,7 @@ async fn a_dead_store_stands_in_the_transfers_own_status_until_it_is_back() {
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 100_000).await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
     home.backup("good", json!({ "includedNamespaces": [application.namespace] })).await;

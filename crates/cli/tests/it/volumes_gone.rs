@@ -76,7 +76,7 @@ async fn has_lost_both(home: &Home<'_>) {
 async fn a_transfer_that_is_deleted_between_two_lists_is_named_and_does_not_hold_the_backup_up() {
     let bed = Bed::local_with_pods().await;
     let (home, application) = (bed.home("home").await, Application::start(&bed, "shop", 10_000).await);
-    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
     let _server = server(&home, &proxy, &[]);
     begin(&home, &application).await;
     are_seen(&home).await;
@@ -93,7 +93,7 @@ async fn a_transfer_that_is_deleted_and_never_heard_of_again_does_not_hold_the_b
     let application = Application::start(&bed, "shop", 10_000).await;
     // Seen once, and late by the time that it could not be read any more.
     let home = bed.home("seen").await;
-    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
     let seen = server(&home, &proxy, &["--fs-backup-timeout", "20s"]);
     begin(&home, &application).await;
     are_seen(&home).await;
@@ -106,7 +106,7 @@ async fn a_transfer_that_is_deleted_and_never_heard_of_again_does_not_hold_the_b
     drop(seen);
 
     let home = bed.home("unseen").await;
-    let proxy = Proxy::before_api_server_of("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
+    let proxy = Proxy::for_kubeconfig("127.0.0.1:0", &bed.kubeconfig).await.unwrap();
     let _unlisted = proxy.inject(lists(&home), Fault::Status(500));
     let _server = server(&home, &proxy, &[]);
     begin(&home, &application).await;

@@ -90,7 +90,7 @@ async fn whoever_watches_a_volume_on_its_way_sees_bytes_move_at_least_every_two_
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
     application.annotate("backup.velero.io/backup-volumes", "data").await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
 
@@ -158,7 +158,7 @@ async fn whoever_watches_a_volume_whose_mover_is_killed_sees_the_bytes_of_the_ne
     let application = Application::start(&bed, "shop", usize::try_from(BYTES).unwrap()).await;
     application.annotate("backup.velero.io/backup-volumes", "data").await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
 

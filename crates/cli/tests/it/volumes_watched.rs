@@ -63,7 +63,7 @@ async fn volumes_on_their_way_show_percent_words_and_files_and_wait_for_their_tu
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 96 << 20).await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let _server = server(&home, "built-in", &[]);
     let stuck = proxy.inject(Requests::with_method(Method::PUT).containing("/data/"), Fault::Hang);
@@ -134,7 +134,7 @@ async fn a_volume_on_its_way_back_shows_percent_and_stops_soon_when_asked() {
     require!(cache::program("versitygw"));
     let application = Application::start(&bed, "shop", 96 << 20).await;
     let store = S3Server::start("127.0.0.1").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let home = bed.home_on_s3("home", &store, &proxy.url()).await;
     let (_server, agent) = (server(&home, "built-in", &[]), agent(&home, &[], &[]));
     home.backup("b", json!({ "includedNamespaces": [application.namespace] })).await;

@@ -194,7 +194,7 @@ fn a_restore_works_with_read_only_credentials() {
     fill(&bed.source());
     let snapshot = bed.back_up().snapshot.unwrap();
     let endpoint = bed.server.as_ref().unwrap().endpoint().to_owned();
-    let proxy = bed.runtime.block_on(Proxy::before("127.0.0.1:0", &endpoint)).unwrap();
+    let proxy = bed.runtime.block_on(Proxy::for_server("127.0.0.1:0", &endpoint)).unwrap();
     bed.location.config.insert("s3Url".into(), proxy.url());
     let _read_only = proxy.inject(Requests::with_method(Method::PUT), Fault::Status(403));
     let error = bed.try_back_up().unwrap_err();

@@ -157,7 +157,7 @@ fn the_slower_of_two_inits_opens_the_repository_of_the_other() {
     let mut bed = require!(Testbed::without_repository(TestMover::BuiltIn, StoreKind::S3));
     let direct = bed.location.clone();
     let endpoint = bed.server.as_ref().unwrap().endpoint().to_owned();
-    let proxy = bed.runtime.block_on(Proxy::before("127.0.0.1:0", &endpoint)).unwrap();
+    let proxy = bed.runtime.block_on(Proxy::for_server("127.0.0.1:0", &endpoint)).unwrap();
     bed.location.config.insert("s3Url".into(), proxy.url());
     let keys = Requests::with_method(Method::PUT).containing("/keys/");
     let _slow = proxy.inject(keys.clone(), Fault::Latency(Duration::from_secs(5)));

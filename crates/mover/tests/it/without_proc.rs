@@ -50,7 +50,7 @@ fn an_old_restic_without_proc_reports_the_growth_of_the_volume() {
     std::fs::hard_link(bed.source().join("third"), bed.source().join("third-again")).unwrap();
     let snapshot = bed.back_up().snapshot.unwrap();
     let endpoint = bed.server.as_ref().unwrap().endpoint().to_owned();
-    let proxy = bed.runtime.block_on(Proxy::before("127.0.0.1:0", &endpoint)).unwrap();
+    let proxy = bed.runtime.block_on(Proxy::for_server("127.0.0.1:0", &endpoint)).unwrap();
     bed.location.config.insert("s3Url".into(), proxy.url());
     without_proc(&mut bed);
     // More than is restored, as two hard links: if it counted, the restore would look complete.

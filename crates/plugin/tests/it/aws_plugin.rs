@@ -80,7 +80,7 @@ async fn an_aborted_upload_leaves_no_object(store: &Store) {
 async fn a_killed_plugin_is_restarted(store: &Store, plugin: &std::path::Path) {
     let this = Process::find(std::process::id()).unwrap();
     let name = plugin.file_name().unwrap().to_str().unwrap();
-    let plugins = plimsoll_testkit::process::mentioning(name);
+    let plugins = plimsoll_testkit::process::find_by_command_line(name);
     for process in this.children().into_iter().filter(|child| plugins.contains(child)) {
         process.signal(Signal::KILL).unwrap();
     }

@@ -1,9 +1,9 @@
-//! How fast and in how much memory we back up the standard load, beside a plain LIST and the real Velero in the same run.
+//! Measures time and memory of a backup of the standard load, compared with a plain LIST and with Velero in the same run.
 //!
 //!     bench-backup PLIMSOLL [NAMESPACES] [--large] [--without-velero]
 //!
-//! `PLIMSOLL` is the program to measure. `--large` adds a run on ten times the load, for the memory. Only the ratios mean
-//! something on another machine.
+//! `PLIMSOLL` is the program to measure. `--large` adds a run on ten times the load, for the memory. Only the ratios are
+//! meaningful on another machine.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::load::Load;
-use plimsoll_testkit::measure::{Subject, ended, peak_memory, row};
+use plimsoll_testkit::measure::{BenchmarkTarget, peak_memory, row, wait_for_operation};
 use plimsoll_testkit::peers::{S3Server, Velero};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy};
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     let arguments = arguments()?;
     Cluster::preflight()?;
     Velero::preflight()?;
-    // Its own cluster: what others leave in a shared one would be backed up too.
+    // Its own cluster: objects of other tests in a shared one would be backed up too.
     let cluster = Cluster::start(Lifetime::Bound)?;
     tokio::runtime::Runtime::new()?.block_on(run(&cluster, &arguments))
 }
@@ -56,19 +56,19 @@ async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let load = Load::new("load", arguments.namespaces);
     println!("{}", row("create, 32 clients", load.create(&client, CLIENTS).await?, None, None));
 
-    let ours = Subject::prepare(arguments.plimsoll.clone(), cluster, store.endpoint(), BUCKET).await?;
+    let ours = BenchmarkTarget::prepare(arguments.plimsoll.clone(), cluster, store.endpoint(), BUCKET).await?;
     let spec = json!({ "includedNamespaces": load.namespaces() });
     for round in 1..=2 {
         compare(&client, &ours, cluster.kubeconfig(), &format!("near-{round}"), &spec).await?;
     }
-    let proxy = Proxy::before_api_server(cluster).await?;
+    let proxy = Proxy::for_api_server(cluster).await?;
     let slow = proxy.inject(Requests::all(), Fault::Latency(LATENCY));
     let kubeconfig = proxy.kubeconfig().context("a proxy before an API server has a kubeconfig")?;
     compare(&proxy.client().await?, &ours, kubeconfig, "far-20ms", &spec).await?;
     drop(slow);
 
     if arguments.velero {
-        beside_velero(cluster, &store, &load).await?;
+        compare_with_velero(cluster, &store, &load).await?;
     }
     if arguments.large {
         let more = Load::new("more", arguments.namespaces * 9);
@@ -79,25 +79,25 @@ async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
 }
 
 /// A plain LIST, and then a backup by a server of its own.
-async fn compare(client: &Client, ours: &Subject, kubeconfig: &Path, name: &str, spec: &Value) -> Result<()> {
+async fn compare(client: &Client, ours: &BenchmarkTarget, kubeconfig: &Path, name: &str, spec: &Value) -> Result<()> {
     let listed = Load::list(client).await?;
     println!("{}", row(&format!("list, {name}"), listed, None, None));
     let server = ours.serve(kubeconfig, name).await?;
-    let backup = server.perform("Backup", name, spec.clone()).await?;
+    let backup = server.run_operation("Backup", name, spec.clone()).await?;
     let figures =
         row(&format!("plimsoll, {name}"), backup, Some(("times the list", listed)), Some(server.peak_memory()));
     println!("{figures}");
     Ok(())
 }
 
-async fn beside_velero(cluster: &Cluster, store: &S3Server, load: &Load) -> Result<()> {
+async fn compare_with_velero(cluster: &Cluster, store: &S3Server, load: &Load) -> Result<()> {
     store.create_bucket("velero")?;
     let client = cluster.client().await?;
     let velero = Velero::start(cluster, store.endpoint(), "velero").await?;
     let listed = Load::list(&client).await?;
     let started = Instant::now();
     velero.cli(["backup", "create", "bench", "--include-namespaces", &load.namespaces().join(",")])?;
-    let backup = ended(&client, velero.namespace(), "Backup", "bench", started).await?;
+    let backup = wait_for_operation(&client, velero.namespace(), "Backup", "bench", started).await?;
     let memory = peak_memory(velero.server().id());
     println!("{}", row("velero", backup, Some(("times the list", listed)), Some(memory)));
     Ok(())

@@ -1,9 +1,9 @@
-//! How fast and in how much memory we restore the standard load, beside clients that only create it and the real Velero.
+//! Measures time and memory of a restore of the standard load, compared with clients that only create it and with Velero.
 //!
 //!     bench-restore PLIMSOLL [NAMESPACES] [--without-velero]
 //!
-//! `PLIMSOLL` is the program to measure. Every restore stands beside 32 clients that create the same objects with no checks, in
-//! the same run and under the same conditions: only the ratios mean something on another machine.
+//! `PLIMSOLL` is the program to measure. Every restore is compared with 32 clients that create the same objects without checks,
+//! in the same run and under the same conditions: only the ratios are meaningful on another machine.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use kube::Client;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::load::{LABEL, Load, Rate};
-use plimsoll_testkit::measure::{Server, Subject, ended, peak_memory, row};
+use plimsoll_testkit::measure::{BenchmarkTarget, Server, peak_memory, row, wait_for_operation};
 use plimsoll_testkit::peers::{S3Server, Velero};
 use plimsoll_testkit::proxy::{Fault, Requests};
 use plimsoll_testkit::{Cluster, Proxy, Webhook};
@@ -49,22 +49,22 @@ async fn run(cluster: &Cluster, arguments: &Arguments) -> Result<()> {
     let client = cluster.client().await?;
     let store = S3Server::start("127.0.0.1")?;
     store.create_bucket(BUCKET)?;
-    let ours = Subject::prepare(arguments.plimsoll.clone(), cluster, store.endpoint(), BUCKET).await?;
+    let ours = BenchmarkTarget::prepare(arguments.plimsoll.clone(), cluster, store.endpoint(), BUCKET).await?;
     let load = Load::new("load", arguments.namespaces);
     let bench = Bench { client: client.clone(), load: load.clone() };
 
     let near = ours.serve(cluster.kubeconfig(), "near").await?;
     let raw = bench.create(&client, "near").await?;
-    near.perform("Backup", "once", json!({ "includedNamespaces": load.namespaces() })).await?;
-    load.own_twice(&client, CLIENTS).await?;
-    near.perform("Backup", "twice", json!({ "includedNamespaces": load.namespaces() })).await?;
+    near.run_operation("Backup", "once", json!({ "includedNamespaces": load.namespaces() })).await?;
+    load.add_second_field_manager(&client, CLIENTS).await?;
+    near.run_operation("Backup", "twice", json!({ "includedNamespaces": load.namespaces() })).await?;
     load.delete(&client).await?;
     bench.restore(&near, "near", raw).await?;
-    with_a_webhook(cluster, &bench, &ours, &near).await?;
+    with_webhook(cluster, &bench, &ours, &near).await?;
     drop(near);
-    far_away(cluster, &bench, &ours).await?;
+    with_latency(cluster, &bench, &ours).await?;
     if arguments.velero {
-        beside_velero(cluster, &store, &bench).await?;
+        compare_with_velero(cluster, &store, &bench).await?;
     }
     Ok(())
 }
@@ -75,18 +75,18 @@ struct Bench {
 }
 
 impl Bench {
-    /// What the API server can do when nobody checks anything.
+    /// The rate of the API server without any checks by the client.
     async fn create(&self, client: &Client, conditions: &str) -> Result<Rate> {
         let raw = self.load.create(client, CLIENTS).await?;
         println!("{}", row(&format!("32 clients, {conditions}"), raw, None, None));
         Ok(raw)
     }
 
-    /// Restores both backups: objects with one owner of their fields, and with two.
+    /// Restores both backups: objects with one field manager, and with two.
     async fn restore(&self, server: &Server<'_>, conditions: &str, raw: Rate) -> Result<()> {
         for backup in ["once", "twice"] {
             let name = format!("{conditions}-{backup}");
-            let rate = server.perform("Restore", &name, json!({ "backupName": backup })).await?;
+            let rate = server.run_operation("Restore", &name, json!({ "backupName": backup })).await?;
             let what = format!("plimsoll, {name}");
             println!("{}", row(&what, rate, Some(("times the clients", raw)), Some(server.peak_memory())));
             self.load.delete(&self.client).await?;
@@ -95,8 +95,8 @@ impl Bench {
     }
 }
 
-/// The same with a validating webhook that is asked about every object.
-async fn with_a_webhook(cluster: &Cluster, bench: &Bench, ours: &Subject, near: &Server<'_>) -> Result<()> {
+/// The same with a validating webhook for every object.
+async fn with_webhook(cluster: &Cluster, bench: &Bench, ours: &BenchmarkTarget, near: &Server<'_>) -> Result<()> {
     let machine = cluster.machine()?;
     let webhook = Webhook::listen(&machine.addresses().host()).await?;
     let configuration = webhook.configuration("bench", LABEL);
@@ -112,8 +112,8 @@ async fn with_a_webhook(cluster: &Cluster, bench: &Bench, ours: &Subject, near: 
 }
 
 /// The same with every request taking longer by [`LATENCY`].
-async fn far_away(cluster: &Cluster, bench: &Bench, ours: &Subject) -> Result<()> {
-    let proxy = Proxy::before_api_server(cluster).await?;
+async fn with_latency(cluster: &Cluster, bench: &Bench, ours: &BenchmarkTarget) -> Result<()> {
+    let proxy = Proxy::for_api_server(cluster).await?;
     let _slow = proxy.inject(Requests::all(), Fault::Latency(LATENCY));
     let raw = bench.create(&proxy.client().await?, "20ms").await?;
     bench.load.delete(&bench.client).await?;
@@ -122,18 +122,18 @@ async fn far_away(cluster: &Cluster, bench: &Bench, ours: &Subject) -> Result<()
     bench.restore(&far, "20ms", raw).await
 }
 
-async fn beside_velero(cluster: &Cluster, store: &S3Server, bench: &Bench) -> Result<()> {
+async fn compare_with_velero(cluster: &Cluster, store: &S3Server, bench: &Bench) -> Result<()> {
     Velero::preflight()?;
     store.create_bucket("velero")?;
     let Bench { client, load } = bench;
     let velero = Velero::start(cluster, store.endpoint(), "velero").await?;
     let raw = bench.create(client, "velero").await?;
     velero.cli(["backup", "create", "bench", "--include-namespaces", &load.namespaces().join(",")])?;
-    ended(client, velero.namespace(), "Backup", "bench", Instant::now()).await?;
+    wait_for_operation(client, velero.namespace(), "Backup", "bench", Instant::now()).await?;
     load.delete(client).await?;
     let started = Instant::now();
     velero.cli(["restore", "create", "bench", "--from-backup", "bench"])?;
-    let restore = ended(client, velero.namespace(), "Restore", "bench", started).await?;
+    let restore = wait_for_operation(client, velero.namespace(), "Restore", "bench", started).await?;
     let memory = peak_memory(velero.server().id());
     println!("{}", row("velero restore", restore, Some(("times the clients", raw)), Some(memory)));
     Ok(())

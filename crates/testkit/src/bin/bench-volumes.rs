@@ -3,7 +3,7 @@
 //!
 //!     bench-volumes PLIMSOLL [SCALE] [--movers-only] [--pods-only] [--extremes]
 //!
-//! `PLIMSOLL` is the program to measure; `SCALE` divides the data. Only the ratios mean something on another machine. `--extremes`
+//! `PLIMSOLL` is the program to measure; `SCALE` divides the data. Only the ratios are meaningful on another machine. `--extremes`
 //! instead runs every mover on one directory with a million entries and on one file of 10 GiB: 35 GB of disk.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
@@ -113,8 +113,8 @@ struct Cost {
     memory: u64,
 }
 
-/// Each mover takes its turn: first backup, unchanged second one, restore into an empty directory. Every figure is printed when it is
-/// there, because the whole may take most of an hour, and once more beside the others' at the end.
+/// Runs each mover: first backup, unchanged second one, restore into an empty directory. Every figure is printed
+/// immediately, because the whole may take most of an hour, and again in a comparison at the end.
 fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let source = folder.path().join("source");
@@ -131,13 +131,13 @@ fn movers(arguments: &Arguments, fill: impl Fn(&Path) -> Result<()>) -> Result<(
         bench.run(&json!("ensure"))?;
         let backup =
             json!({ "backup": { "directory": source, "source": "bench/pod/data", "tags": { "pvc-uid": "bench" } } });
-        memory::even_out(folder.path(), std::slice::from_ref(&source))?;
+        memory::fill_page_cache(folder.path(), std::slice::from_ref(&source))?;
         let (first, outcome) = bench.step(STEPS[0], &backup)?;
         let (second, _) = bench.step(STEPS[1], &backup)?;
         let target = folder.path().join(format!("target-{kind}"));
         std::fs::create_dir(&target)?;
         let snapshot = outcome.pointer("/backup/snapshot").context("a backup has a snapshot")?.clone();
-        memory::even_out(folder.path(), &[bench.bucket()])?;
+        memory::fill_page_cache(folder.path(), &[bench.bucket()])?;
         let (restore, _) =
             bench.step(STEPS[2], &json!({ "restore": { "snapshot": snapshot, "directory": target } }))?;
         std::fs::remove_dir_all(&target)?;
@@ -306,9 +306,9 @@ impl Load {
             let started = Instant::now();
             run(words).map(|_| started.elapsed())
         };
-        // The same memory for whoever comes first and last.
+        // The same page cache for the first and the last run.
         let sources: Vec<PathBuf> = self.volumes.iter().map(|volume| volume.directory().to_owned()).collect();
-        memory::even_out(self.scratch.path(), &sources)?;
+        memory::fill_page_cache(self.scratch.path(), &sources)?;
         let watching = tokio::spawn(watch(client.clone(), namespace.to_owned()));
         let whole = timed(backup_of(self.big.name(), "b", true))?;
         watching.abort();
@@ -333,7 +333,7 @@ fn transfers_of(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Says, while a backup runs, how old the shown bytes of its largest volume get.
+/// Reports, while a backup runs, the longest time between two progress updates of its largest volume.
 async fn watch(client: Client, namespace: String) {
     let api = transfers_of(&client, &namespace);
     let (mut shown, mut since, mut longest, mut seen) = (0, Instant::now(), Duration::ZERO, 0_u32);

@@ -24,11 +24,11 @@ use serde::Deserialize;
 
 /// How many test binaries run at once.
 const LANES: usize = 2;
-/// The longest ones begin first, so that none of them is left for the end.
+/// The longest suites start first, so that none of them runs alone at the end.
 const LONGEST_FIRST: [&str; 5] = ["cli it", "testkit it", "mover it", "repository it", "local it"];
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 const SLOWEST_TESTS: usize = 20;
-/// With `PLIMSOLL_TEST_RETRY`, at most this many failed tests are run once more, alone. More than that is not bad luck.
+/// With `PLIMSOLL_TEST_RETRY`, at most this many failed tests are run once more, alone. More failures are not flakiness.
 const MAX_RETRIED_TESTS: usize = 3;
 
 fn main() -> Result<ExitCode> {
@@ -59,7 +59,7 @@ fn main() -> Result<ExitCode> {
 /// The command line.
 struct Options {
     artifacts: PathBuf,
-    /// What was done before, with its seconds: it is listed with the rest.
+    /// Earlier steps with their duration in seconds, listed with the rest.
     parts: Vec<(String, f64)>,
     arguments: Vec<String>,
 }

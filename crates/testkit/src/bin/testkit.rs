@@ -1,4 +1,4 @@
-//! The cluster of the tests, by hand: `cluster-up`, `cluster-down`, `cluster-status`.
+//! Controls the cluster of the tests: `cluster-up`, `cluster-down`, `cluster-status`.
 
 #![expect(clippy::print_stdout, reason = "a command line tool for developers")]
 
@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use plimsoll_testkit::child_process::ChildProcess;
 use plimsoll_testkit::cluster::{Cluster, Component};
 use plimsoll_testkit::enclosure::Lifetime;
-use plimsoll_testkit::keeper::Kept;
 
 fn main() -> Result<ExitCode> {
     match std::env::args().nth(1).as_deref() {
@@ -17,8 +17,8 @@ fn main() -> Result<ExitCode> {
         Some("cluster-down") => down(),
         Some("cluster-status") => status(),
         // For the test kit's own tests, which kill this process.
-        Some("hold") => hold(),
-        Some("keep") => keep(&std::env::args().nth(2).context("keep needs a directory")?),
+        Some("hold") => hold_cluster(),
+        Some("keep") => run_child_process(&std::env::args().nth(2).context("keep needs a directory")?),
         // And which run it in a pod.
         Some("in-cluster") => in_cluster(),
         _ => bail!("usage: testkit cluster-up | cluster-down | cluster-status"),
@@ -26,7 +26,7 @@ fn main() -> Result<ExitCode> {
 }
 
 fn up() -> Result<ExitCode> {
-    if let Some(cluster) = Cluster::left_running() {
+    if let Some(cluster) = Cluster::find_running() {
         println!("already running; export KUBECONFIG={}", cluster.kubeconfig().display());
         return Ok(ExitCode::SUCCESS);
     }
@@ -47,13 +47,13 @@ fn install() -> Result<()> {
     let installer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/install");
     let status = Command::new(&installer).arg("cluster").status();
     if !status.with_context(|| format!("failed to run {}", installer.display()))?.success() {
-        bail!("the cluster's programs could not be installed");
+        bail!("cannot install the programs of the cluster");
     }
     Ok(())
 }
 
 fn down() -> Result<ExitCode> {
-    match Cluster::left_running() {
+    match Cluster::find_running() {
         None => println!("not running"),
         Some(cluster) => {
             cluster.end()?;
@@ -63,9 +63,9 @@ fn down() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends with 1 where no cluster runs, so that scripts can ask.
+/// Exits with 1 if no cluster runs, for use in scripts.
 fn status() -> Result<ExitCode> {
-    let Some(cluster) = Cluster::left_running() else {
+    let Some(cluster) = Cluster::find_running() else {
         println!("not running");
         return Ok(ExitCode::FAILURE);
     };
@@ -79,7 +79,7 @@ fn status() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn hold() -> Result<ExitCode> {
+fn hold_cluster() -> Result<ExitCode> {
     let cluster = Cluster::start(Lifetime::Bound)?;
     println!("{}", cluster.machine()?.directory().display());
     loop {
@@ -87,17 +87,17 @@ fn hold() -> Result<ExitCode> {
     }
 }
 
-fn keep(directory: &str) -> Result<ExitCode> {
+fn run_child_process(directory: &str) -> Result<ExitCode> {
     let mut command = Command::new("sleep");
     command.arg("1000");
-    let kept = Kept::start(command, directory.into())?;
-    println!("{}", kept.id());
+    let child = ChildProcess::start(command, directory.into())?;
+    println!("{}", child.id());
     loop {
         std::thread::park();
     }
 }
 
-/// Asks the API server for its version, as any program in a pod would: with the injected address, account and authority.
+/// Gets the version of the API server as a program in a pod, with the injected address, service account and CA.
 fn in_cluster() -> Result<ExitCode> {
     plimsoll_testkit::install_crypto();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -21,12 +21,12 @@ pub enum Component {
     Containerd,
     /// The node's agent.
     Kubelet,
-    /// What makes service addresses work.
+    /// Routes service addresses.
     KubeProxy,
 }
 
 impl Component {
-    /// All of them, in an order in which they can be started.
+    /// All components, in the order in which they are started.
     pub const ALL: [Self; 7] = [
         Self::Etcd,
         Self::Containerd,
@@ -58,8 +58,7 @@ impl Component {
         }
     }
 
-    /// The loopback address at which this component, and no other, is a client or a server: so that a packet filter can cut
-    /// it off alone.
+    /// The loopback address of this component only, as client or server, so that a packet filter can isolate it.
     pub(super) fn address(self) -> &'static str {
         match self {
             Self::Etcd => "127.0.0.11",

@@ -1,4 +1,4 @@
-//! The node and the control plane as processes: started, killed, paused, cut off.
+//! The node and the control plane as processes that can be started, killed, paused and partitioned.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use crate::image::{self, Image};
 use crate::process::Process;
 use crate::wait::{WAIT_TIMEOUT, until, until_blocking};
 
-const LIMIT: Duration = Duration::from_mins(2);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A running node with its control plane.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ pub struct Machine {
     enclosure: Enclosure,
 }
 
-/// What `make cluster-up` writes down so that later processes find its cluster.
+/// The record of `make cluster-up` by which later processes find its cluster.
 #[derive(Debug, Serialize, Deserialize)]
-struct LeftRunning {
+struct ClusterRecord {
     slot: u8,
     init: Process,
 }
@@ -41,22 +41,22 @@ impl Machine {
         let machine = Self { enclosure: Enclosure::start(lifetime, settings::write)? };
         machine.start_all().with_context(|| machine.log_tails())?;
         if lifetime == Lifetime::Free {
-            let left = LeftRunning { slot: machine.enclosure.slot(), init: machine.enclosure.init() };
-            fs::write(note(), serde_json::to_vec(&left)?)?;
+            let left = ClusterRecord { slot: machine.enclosure.slot(), init: machine.enclosure.init() };
+            fs::write(record_file(), serde_json::to_vec(&left)?)?;
         }
         Ok(machine)
     }
 
-    pub(super) fn left_running() -> Option<Self> {
-        let left: LeftRunning = serde_json::from_slice(&fs::read(note()).ok()?).ok()?;
+    pub(super) fn find_running() -> Option<Self> {
+        let left: ClusterRecord = serde_json::from_slice(&fs::read(record_file()).ok()?).ok()?;
         Enclosure::attach(left.slot, left.init).map(|enclosure| Self { enclosure })
     }
 
     pub(super) fn end(mut self) -> Result<()> {
         self.enclosure.end()?;
-        // Only the noted one is ever ended by another process than the one that started it.
-        if Self::left_running().is_none() {
-            let _ = fs::remove_file(note());
+        // Only the recorded one can be shut down by another process than the one that started it.
+        if Self::find_running().is_none() {
+            let _ = fs::remove_file(record_file());
         }
         Ok(())
     }
@@ -76,12 +76,12 @@ impl Machine {
         self.enclosure.init()
     }
 
-    /// A command that will run beside the components, in their namespaces.
+    /// A command that runs in the namespaces of the components.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         self.enclosure.command(program)
     }
 
-    /// Makes an image known to the node.
+    /// Loads an image into the node.
     pub fn load_image(&self, image: &Image) -> Result<()> {
         let file = tempfile::NamedTempFile::new_in(self.directory())?;
         image.write(file.path())?;
@@ -97,18 +97,18 @@ impl Machine {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// What a component has printed.
+    /// The log of a component.
     pub fn log(&self, component: Component) -> String {
         fs::read_to_string(self.log_file(component)).unwrap_or_default()
     }
 
-    /// Kills a component, as a crash would, and waits until it is gone.
+    /// Kills a component with SIGKILL and waits until it has exited.
     pub fn kill(&self, component: Component) -> Result<()> {
         self.process(component)?.kill()
     }
 
-    /// Starts a component that was killed. It takes up its work by itself, in its own time; only containerd is waited for,
-    /// because a kubelet that does not find it gives up.
+    /// Starts a killed component without waiting until it is ready; only containerd is waited for, because the kubelet
+    /// exits without it.
     pub fn start_component(&self, component: Component) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_file(component))?;
         let mut command = self.command(component.program()?);
@@ -119,32 +119,32 @@ impl Machine {
         let parent = Process::find(entry.id()).context("nsenter ended at once")?;
         let what = format!("the process of {}", component.name());
         let child = until_blocking(what, WAIT_TIMEOUT, || parent.children().into_iter().next());
-        // Somebody has to wait for it, or it would stay a zombie after the component has been killed.
+        // It must be waited for, or it would become a zombie when the component is killed.
         std::thread::spawn(move || entry.wait());
         fs::write(self.process_file(component), serde_json::to_vec(&child?)?)?;
-        if component == Component::Containerd { self.containerd_answers() } else { Ok(()) }
+        if component == Component::Containerd { self.wait_for_containerd() } else { Ok(()) }
     }
 
-    fn containerd_answers(&self) -> Result<()> {
-        // The way into a mount namespace from outside.
+    fn wait_for_containerd(&self) -> Result<()> {
+        // A path into the mount namespace.
         let socket = format!("/proc/{}/root/run/containerd/containerd.sock", self.init().id());
-        until_blocking("containerd", LIMIT, || UnixStream::connect(&socket).ok()).map(|_| ())
+        until_blocking("containerd", START_TIMEOUT, || UnixStream::connect(&socket).ok()).map(|_| ())
     }
 
-    /// Stops a component until the result is dropped: it keeps its connections and answers nobody.
-    pub fn pause(&self, component: Component) -> Result<Paused> {
+    /// Stops a component with SIGSTOP until the result is dropped: it keeps its connections and does not respond.
+    pub fn pause(&self, component: Component) -> Result<PausedComponent> {
         let process = self.process(component)?;
         process.signal(Signal::STOP)?;
         let what = format!("{} to stop", component.name());
         until_blocking(what, WAIT_TIMEOUT, || process.is_stopped().then_some(()))?;
-        Ok(Paused(process))
+        Ok(PausedComponent(process))
     }
 
-    /// Cuts a component off until the result is dropped: its packets vanish, on open connections too.
+    /// Drops the packets of a component until the result is dropped, on open connections too.
     ///
     /// A client of the API server loses the API server; the API server and etcd lose their clients. Containerd is reached
     /// through a socket, not over the network: pause it instead.
-    pub fn cut_off(&self, component: Component) -> Result<CutOff<'_>> {
+    pub fn partition(&self, component: Component) -> Result<NetworkPartition<'_>> {
         let rule = match component {
             Component::ApiServer => vec!["--protocol", "tcp", "--destination-port", "6443"],
             _ => vec!["--destination", component.address()],
@@ -152,18 +152,18 @@ impl Machine {
         self.drop_packets(&[("INPUT", rule)])
     }
 
-    /// Cuts a pod off from everything, by its address.
-    pub fn cut_off_pod(&self, address: &str) -> Result<CutOff<'_>> {
+    /// Drops the packets of a pod, by its address.
+    pub fn partition_pod(&self, address: &str) -> Result<NetworkPartition<'_>> {
         let (from, to) = (vec!["--source", address], vec!["--destination", address]);
         // Bridged packets between pods pass the filter too: the kernel hands them over by default.
         self.drop_packets(&[("INPUT", from.clone()), ("FORWARD", from), ("FORWARD", to)])
     }
 
-    fn drop_packets(&self, rules: &[(&str, Vec<&str>)]) -> Result<CutOff<'_>> {
+    fn drop_packets(&self, rules: &[(&str, Vec<&str>)]) -> Result<NetworkPartition<'_>> {
         let words =
             |(chain, rule): &(&str, Vec<&str>)| [chain].into_iter().chain(rule).map(|&w| w.to_owned()).collect();
         let rules: Vec<Vec<String>> = rules.iter().map(words).collect();
-        let cut = CutOff { machine: self, rules };
+        let cut = NetworkPartition { machine: self, rules };
         cut.rules.iter().try_for_each(|rule| self.packet_filter("--insert", rule))?;
         Ok(cut)
     }
@@ -180,19 +180,19 @@ impl Machine {
         }
         image::built_in().iter().try_for_each(|image| self.load_image(image))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = runtime.block_on(self.answering_client())?;
+        let client = runtime.block_on(self.wait_for_client())?;
         for component in [Component::ControllerManager, Component::Scheduler, Component::Kubelet, Component::KubeProxy]
         {
             self.start_component(component)?;
         }
-        runtime.block_on(node_ready(client))
+        runtime.block_on(wait_for_node(client))
     }
 
-    async fn answering_client(&self) -> Result<Client> {
+    async fn wait_for_client(&self) -> Result<Client> {
         crate::install_crypto();
         let file = Kubeconfig::read_from(self.directory().join("kubeconfig"))?;
         let client = Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?;
-        until("the API server", LIMIT, || async {
+        until("the API server", START_TIMEOUT, || async {
             let request = http::Request::get("/readyz").body(Vec::new())?;
             anyhow::Ok(Some(client.request_text(request).await?))
         })
@@ -208,7 +208,7 @@ impl Machine {
         self.directory().join("log").join(component.name())
     }
 
-    /// The last lines of every log: the directory, and with it the logs, is gone when somebody reads the error.
+    /// The last lines of every log, for errors: the directory with the logs is removed.
     fn log_tails(&self) -> String {
         let tail = |component: Component| {
             let log = self.log(component);
@@ -219,24 +219,24 @@ impl Machine {
     }
 }
 
-/// A stopped component, which goes on when this is dropped.
+/// A stopped component, which continues when this is dropped.
 #[derive(Debug)]
-pub struct Paused(Process);
+pub struct PausedComponent(Process);
 
-impl Drop for Paused {
+impl Drop for PausedComponent {
     fn drop(&mut self) {
         let _ = self.0.signal(Signal::CONT);
     }
 }
 
-/// Something that is cut off until this is dropped.
+/// Packets are dropped until this is dropped.
 #[derive(Debug)]
-pub struct CutOff<'a> {
+pub struct NetworkPartition<'a> {
     machine: &'a Machine,
     rules: Vec<Vec<String>>,
 }
 
-impl Drop for CutOff<'_> {
+impl Drop for NetworkPartition<'_> {
     fn drop(&mut self) {
         for rule in &self.rules {
             let _ = self.machine.packet_filter("--delete", rule);
@@ -244,14 +244,14 @@ impl Drop for CutOff<'_> {
     }
 }
 
-fn note() -> PathBuf {
+fn record_file() -> PathBuf {
     cache::directory().join("run/left-running.json")
 }
 
-/// Ready, and no longer tainted: until the taint has gone, pods are not scheduled.
-async fn node_ready(client: Client) -> Result<()> {
+/// Waits until the node is ready and untainted: pods are not scheduled on a tainted node.
+async fn wait_for_node(client: Client) -> Result<()> {
     let nodes: Api<Node> = Api::all(client);
-    until("the node to be ready", LIMIT, || async {
+    until("the node to be ready", START_TIMEOUT, || async {
         let node = nodes.get_opt(NODE).await?;
         anyhow::Ok(node.filter(is_ready).map(|_| ()))
     })

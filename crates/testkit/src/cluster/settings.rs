@@ -11,7 +11,7 @@ use super::component::Component;
 use crate::enclosure::Addresses;
 use crate::image;
 
-/// The bearer token of the tests: it may do everything.
+/// The bearer token of the tests, with all permissions.
 pub const ADMIN_TOKEN: &str = "plimsoll-admin";
 
 /// Writes all of them into the cluster's directory.
@@ -102,7 +102,7 @@ fn kubelet(slot: u8, state: &Path) -> Value {
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/plimsoll-{slot}"), "failCgroupV1": false,
         "failSwapOn": false, "oomScoreAdj": 0,
-        // A full disk must not evict pods or remove images that nobody could pull again.
+        // A full disk must not evict pods or remove images that cannot be pulled again.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": state.join("resolv.conf"),

@@ -1,4 +1,4 @@
-//! The driver itself: Identity, Controller and Node of the container storage interface, and its registration with the kubelet.
+//! The CSI driver: its Identity, Controller and Node services, and its registration with the kubelet.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, Ready, ready};
 use tonic::Status;
 
 use super::DRIVER;
-use super::directories::{Directories, SnapshotFacts};
+use super::directories::{Directories, SnapshotRecord};
 use super::services::Services;
 use super::wire::{
     CONTROLLER_SERVICE, CREATE_DELETE_SNAPSHOT, CREATE_DELETE_VOLUME, Capabilities, ContentSource,
@@ -22,105 +22,107 @@ use super::wire::{
 use crate::cluster::NODE;
 use crate::process::Process;
 
-/// A class's parameter that makes the driver misbehave: [`REFUSE`] or [`BUSY`].
+/// A parameter of a class that injects a fault: [`FAULT_REJECT`] or [`FAULT_BUSY`].
 pub const FAULT: &str = "fault";
-/// Every request is refused, for ever.
-pub const REFUSE: &str = "refuse";
-/// The first request for each object finds the driver unavailable.
-pub const BUSY: &str = "busy";
-/// A snapshot class's parameter: after how many seconds a snapshot is ready.
+/// Every request fails with `InvalidArgument`.
+pub const FAULT_REJECT: &str = "refuse";
+/// The first request for each object fails with `Unavailable`.
+pub const FAULT_BUSY: &str = "busy";
+/// A parameter of a snapshot class: the seconds until a snapshot is ready.
 pub const READY_AFTER: &str = "readyAfter";
 
 const PUBLISH: &str = r#"set -e; mkdir -p "$2"; mountpoint -q "$2" && exit; mount --bind "$1" "$2"
 [ "$3" = false ] || mount -o remount,bind,ro "$2""#;
 const UNPUBLISH: &str = r#"while umount "$1" 2>/dev/null; do :; done; [ ! -d "$1" ] || rmdir "$1""#;
 
-type Answer<T> = Result<T, Box<Status>>;
+type DriverResult<T> = Result<T, Box<Status>>;
 
 /// A driver whose volumes are directories and whose snapshots are copies.
 #[derive(Debug)]
 pub struct Driver {
     directories: Directories,
-    /// The first process of the node, in whose namespaces mounts have to be made.
+    /// The first process of the node, in whose namespaces volumes are mounted.
     node: Process,
-    asked: Mutex<HashSet<String>>,
+    seen_requests: Mutex<HashSet<String>>,
     registered: AtomicBool,
 }
 
 impl Driver {
     pub fn new(directories: Directories, node: Process) -> Self {
-        Self { directories, node, asked: Mutex::default(), registered: AtomicBool::new(false) }
+        Self { directories, node, seen_requests: Mutex::default(), registered: AtomicBool::new(false) }
     }
 
     pub fn directories(&self) -> &Directories {
         &self.directories
     }
 
-    /// Whether the kubelet has said so.
+    /// Whether the kubelet has registered the driver.
     pub fn is_registered(&self) -> bool {
         self.registered.load(Ordering::Acquire)
     }
 
-    pub fn create_volume(&self, request: CreateVolumeRequest) -> Answer<CreateVolumeResponse> {
-        self.misbehave(&request.name, &request.parameters)?;
+    pub fn create_volume(&self, request: CreateVolumeRequest) -> DriverResult<CreateVolumeResponse> {
+        self.inject_fault(&request.name, &request.parameters)?;
         let size = request.capacity_range.map_or(0, |range| range.required_bytes);
         let source = request.content_source;
         let snapshot = source.as_ref().and_then(|source| source.snapshot.as_ref()).map(|source| source.id.clone());
         if source.is_some() && snapshot.is_none() {
-            return Err(Box::new(Status::invalid_argument("volumes are made from snapshots, not from other volumes")));
+            return Err(Box::new(Status::invalid_argument(
+                "volumes can be created from snapshots, not from other volumes",
+            )));
         }
         if let Some(id) = &snapshot {
             self.check_source(id, size)?;
         }
-        let facts = self.directories.create_volume(&request.name, size, snapshot.as_deref())?;
-        let volume = Volume { capacity_bytes: facts.size, id: request.name, content_source: source };
+        let record = self.directories.create_volume(&request.name, size, snapshot.as_deref())?;
+        let volume = Volume { capacity_bytes: record.size, id: request.name, content_source: source };
         Ok(CreateVolumeResponse { volume: Some(volume) })
     }
 
-    fn check_source(&self, snapshot: &str, size: i64) -> Answer<()> {
+    fn check_source(&self, snapshot: &str, size: i64) -> DriverResult<()> {
         let missing = || Box::new(Status::not_found(format!("there is no snapshot {snapshot}")));
-        let facts = self.directories.snapshot_facts(snapshot)?.ok_or_else(missing)?;
-        if !facts.is_ready() {
+        let record = self.directories.snapshot_record(snapshot)?.ok_or_else(missing)?;
+        if !record.is_ready() {
             return Err(Box::new(Status::unavailable(format!("snapshot {snapshot} is not ready"))));
         }
-        if size < facts.size {
-            let text = format!("{size} bytes are less than the {} of snapshot {snapshot}", facts.size);
+        if size < record.size {
+            let text = format!("{size} bytes are less than the {} of snapshot {snapshot}", record.size);
             return Err(Box::new(Status::out_of_range(text)));
         }
         Ok(())
     }
 
-    pub fn delete_volume(&self, id: &str) -> Answer<()> {
+    pub fn delete_volume(&self, id: &str) -> DriverResult<()> {
         self.directories.delete_volume(id)
     }
 
-    fn create_snapshot(&self, request: &CreateSnapshotRequest) -> Answer<SnapshotEntry> {
-        self.misbehave(&request.name, &request.parameters)?;
-        let wrong = |text: &String| {
+    fn create_snapshot(&self, request: &CreateSnapshotRequest) -> DriverResult<SnapshotEntry> {
+        self.inject_fault(&request.name, &request.parameters)?;
+        let invalid = |text: &String| {
             Box::new(Status::invalid_argument(format!("parameter {READY_AFTER} is {text:?}, no number of seconds")))
         };
         let after = request.parameters.get(READY_AFTER);
-        let after = after.map(|text| text.parse().map_err(|_| wrong(text))).transpose()?.unwrap_or(0);
+        let after = after.map(|text| text.parse().map_err(|_| invalid(text))).transpose()?.unwrap_or(0);
         let after = Duration::from_secs(after);
-        let facts = self.directories.create_snapshot(&request.name, &request.source_volume_id, after)?;
-        Ok(entry(request.name.clone(), &facts))
+        let record = self.directories.create_snapshot(&request.name, &request.source_volume_id, after)?;
+        Ok(entry(request.name.clone(), &record))
     }
 
-    fn list_snapshots(&self, request: &ListSnapshotsRequest) -> Answer<ListSnapshotsResponse> {
+    fn list_snapshots(&self, request: &ListSnapshotsRequest) -> DriverResult<ListSnapshotsResponse> {
         let asks = |wanted: &str, own: &str| wanted.is_empty() || wanted == own;
-        let wanted = |(id, facts): &(String, SnapshotFacts)| {
-            asks(&request.snapshot_id, id) && asks(&request.source_volume_id, &facts.volume)
+        let wanted = |(id, record): &(String, SnapshotRecord)| {
+            asks(&request.snapshot_id, id) && asks(&request.source_volume_id, &record.volume)
         };
         let found = self.directories.snapshots()?.into_iter().filter(wanted);
-        Ok(ListSnapshotsResponse { entries: found.map(|(id, facts)| entry(id, &facts)).collect() })
+        Ok(ListSnapshotsResponse { entries: found.map(|(id, record)| entry(id, &record)).collect() })
     }
 
-    fn misbehave(&self, name: &str, parameters: &HashMap<String, String>) -> Answer<()> {
+    fn inject_fault(&self, name: &str, parameters: &HashMap<String, String>) -> DriverResult<()> {
         match parameters.get(FAULT).map(String::as_str) {
             None => Ok(()),
-            Some(REFUSE) => Err(Box::new(Status::invalid_argument("this class is made to be refused"))),
-            Some(BUSY) => {
-                let first = self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+            Some(FAULT_REJECT) => Err(Box::new(Status::invalid_argument("this class is made to be refused"))),
+            Some(FAULT_BUSY) => {
+                let first = self.seen_requests.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
                 if first {
                     Err(Box::new(Status::unavailable("this class is made to be busy at first")))
                 } else {
@@ -131,21 +133,21 @@ impl Driver {
         }
     }
 
-    fn publish(&self, request: &NodePublishVolumeRequest) -> Answer<Empty> {
+    fn publish(&self, request: &NodePublishVolumeRequest) -> DriverResult<Empty> {
         let directory = self.directories.volume(&request.volume_id)?;
         if !directory.is_dir() {
             return Err(Box::new(Status::not_found(format!("there is no volume {}", request.volume_id))));
         }
         let directory = directory.display().to_string();
-        self.on_the_node(PUBLISH, &[&directory, &request.target_path, &request.readonly.to_string()])
+        self.run_on_node(PUBLISH, &[&directory, &request.target_path, &request.readonly.to_string()])
     }
 
-    fn unpublish(&self, request: &NodeUnpublishVolumeRequest) -> Answer<Empty> {
-        self.on_the_node(UNPUBLISH, &[&request.target_path])
+    fn unpublish(&self, request: &NodeUnpublishVolumeRequest) -> DriverResult<Empty> {
+        self.run_on_node(UNPUBLISH, &[&request.target_path])
     }
 
-    /// In its namespace of processes too: what is mounted there is told by its own `/proc`.
-    fn on_the_node(&self, script: &str, arguments: &[&str]) -> Answer<Empty> {
+    /// Runs in the PID namespace of the node too: its mounts are listed in its own `/proc`.
+    fn run_on_node(&self, script: &str, arguments: &[&str]) -> DriverResult<Empty> {
         let mut enter = Command::new("nsenter");
         enter
             .arg("--target")
@@ -158,40 +160,48 @@ impl Driver {
         Err(Box::new(Status::internal(String::from_utf8_lossy(&output.stderr).into_owned())))
     }
 
-    /// What the kubelet and the snapshot sidecar call.
+    /// The services that the kubelet and the snapshot sidecar call.
     pub fn services(self: &Arc<Self>) -> Services {
         let identity = PluginInfo { name: DRIVER.into(), vendor_version: env!("CARGO_PKG_VERSION").into() };
         let services = Services::default()
-            .on("/csi.v1.Identity/GetPluginInfo", constant(identity))
-            .on("/csi.v1.Identity/GetPluginCapabilities", constant(Capabilities::of(&[CONTROLLER_SERVICE])))
-            .on("/csi.v1.Identity/Probe", constant(Empty {}))
-            .on("/csi.v1.Node/NodeGetCapabilities", constant(Capabilities::of(&[])))
-            .on("/csi.v1.Node/NodeGetInfo", constant(NodeInfo { node_id: NODE.into() }))
-            .on("/csi.v1.Node/NodePublishVolume", self.working(|driver, request| driver.publish(&request)))
-            .on("/csi.v1.Node/NodeUnpublishVolume", self.working(|driver, request| driver.unpublish(&request)));
+            .on("/csi.v1.Identity/GetPluginInfo", constant_method(identity))
+            .on("/csi.v1.Identity/GetPluginCapabilities", constant_method(Capabilities::of(&[CONTROLLER_SERVICE])))
+            .on("/csi.v1.Identity/Probe", constant_method(Empty {}))
+            .on("/csi.v1.Node/NodeGetCapabilities", constant_method(Capabilities::of(&[])))
+            .on("/csi.v1.Node/NodeGetInfo", constant_method(NodeInfo { node_id: NODE.into() }))
+            .on("/csi.v1.Node/NodePublishVolume", self.blocking_method(|driver, request| driver.publish(&request)))
+            .on("/csi.v1.Node/NodeUnpublishVolume", self.blocking_method(|driver, request| driver.unpublish(&request)));
         self.controller(services)
     }
 
     fn controller(self: &Arc<Self>, services: Services) -> Services {
-        let able = Capabilities::of(&[CREATE_DELETE_VOLUME, CREATE_DELETE_SNAPSHOT, LIST_SNAPSHOTS]);
+        let capabilities = Capabilities::of(&[CREATE_DELETE_VOLUME, CREATE_DELETE_SNAPSHOT, LIST_SNAPSHOTS]);
         services
-            .on("/csi.v1.Controller/ControllerGetCapabilities", constant(able))
-            .on("/csi.v1.Controller/CreateVolume", self.working(Self::create_volume))
+            .on("/csi.v1.Controller/ControllerGetCapabilities", constant_method(capabilities))
+            .on("/csi.v1.Controller/CreateVolume", self.blocking_method(Self::create_volume))
             .on(
                 "/csi.v1.Controller/DeleteVolume",
-                self.working(|driver, request: DeleteRequest| driver.delete_volume(&request.id).map(|()| Empty {})),
+                self.blocking_method(|driver, request: DeleteRequest| {
+                    driver.delete_volume(&request.id).map(|()| Empty {})
+                }),
             )
-            .on("/csi.v1.Controller/CreateSnapshot", self.working(|driver, request| driver.create_snapshot(&request)))
+            .on(
+                "/csi.v1.Controller/CreateSnapshot",
+                self.blocking_method(|driver, request| driver.create_snapshot(&request)),
+            )
             .on(
                 "/csi.v1.Controller/DeleteSnapshot",
-                self.working(|driver, request: DeleteRequest| {
+                self.blocking_method(|driver, request: DeleteRequest| {
                     driver.directories.delete_snapshot(&request.id).map(|()| Empty {})
                 }),
             )
-            .on("/csi.v1.Controller/ListSnapshots", self.working(|driver, request| driver.list_snapshots(&request)))
+            .on(
+                "/csi.v1.Controller/ListSnapshots",
+                self.blocking_method(|driver, request| driver.list_snapshots(&request)),
+            )
     }
 
-    /// What the kubelet asks whoever appears in its directory of plugins.
+    /// The plugin registration service of the kubelet.
     pub fn registrar(self: &Arc<Self>, endpoint: &Path) -> Services {
         let this = Registration {
             kind: "CSIPlugin".into(),
@@ -200,7 +210,7 @@ impl Driver {
             supported_versions: vec!["1.0.0".into()],
         };
         let driver = Arc::clone(self);
-        Services::default().on("/pluginregistration.Registration/GetInfo", constant(this)).on(
+        Services::default().on("/pluginregistration.Registration/GetInfo", constant_method(this)).on(
             "/pluginregistration.Registration/NotifyRegistrationStatus",
             move |status: RegistrationStatus| {
                 driver.registered.store(status.registered, Ordering::Release);
@@ -209,13 +219,13 @@ impl Driver {
         )
     }
 
-    /// A method that copies, mounts or deletes, away from the threads that answer.
-    fn working<Ask, Reply>(
+    /// A method that blocks, run on a thread for blocking work.
+    fn blocking_method<Req, Reply>(
         self: &Arc<Self>,
-        work: fn(&Self, Ask) -> Answer<Reply>,
-    ) -> impl Fn(Ask) -> BoxFuture<'static, Result<Reply, Status>> + Clone + Send + Sync + 'static + use<Ask, Reply>
+        work: fn(&Self, Req) -> DriverResult<Reply>,
+    ) -> impl Fn(Req) -> BoxFuture<'static, Result<Reply, Status>> + Clone + Send + Sync + 'static + use<Req, Reply>
     where
-        Ask: Send + 'static,
+        Req: Send + 'static,
         Reply: Send + 'static,
     {
         let driver = Arc::clone(self);
@@ -229,26 +239,28 @@ impl Driver {
     }
 }
 
-/// A method that asks for nothing and always gets the same.
-fn constant<Reply>(reply: Reply) -> impl Fn(Empty) -> Ready<Result<Reply, Status>> + Clone + Send + Sync + 'static
+/// A method without a request that always returns the same response.
+fn constant_method<Reply>(
+    reply: Reply,
+) -> impl Fn(Empty) -> Ready<Result<Reply, Status>> + Clone + Send + Sync + 'static
 where
     Reply: Clone + Send + Sync + 'static,
 {
     move |_| ready(Ok(reply.clone()))
 }
 
-fn entry(id: String, facts: &SnapshotFacts) -> SnapshotEntry {
+fn entry(id: String, record: &SnapshotRecord) -> SnapshotEntry {
     let snapshot = Snapshot {
-        size_bytes: facts.size,
+        size_bytes: record.size,
         id,
-        source_volume_id: facts.volume.clone(),
-        creation_time: Some(facts.created.into()),
-        ready_to_use: facts.is_ready(),
+        source_volume_id: record.volume.clone(),
+        creation_time: Some(record.created.into()),
+        ready_to_use: record.is_ready(),
     };
     SnapshotEntry { snapshot: Some(snapshot) }
 }
 
-/// A volume's source, as a request has it.
+/// The content source of a volume in a request.
 pub fn from_snapshot(id: String) -> ContentSource {
     ContentSource { snapshot: Some(super::wire::SourceId { id }), volume: None }
 }

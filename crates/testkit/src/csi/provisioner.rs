@@ -1,4 +1,4 @@
-//! Makes volumes for claims of the driver's classes, from snapshots where they ask for it, and removes those that are released.
+//! Provisions volumes for claims of the driver's classes, also from snapshots, and deletes released volumes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,41 +16,41 @@ use super::DRIVER;
 use super::driver::{Driver, from_snapshot};
 use super::wire::{CapacityRange, ContentSource, CreateVolumeRequest};
 
-/// How often claims and volumes are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval at which claims and volumes are listed.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Set by Kubernetes once it is time to make a volume.
+/// Set by Kubernetes when a volume is to be provisioned.
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// Set by the scheduler for a class that waits for the first pod.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Looks after claims and volumes.
+/// Provisions and deletes volumes.
 pub struct Provisioner {
     client: Client,
     driver: Arc<Driver>,
-    /// What was said last about a claim: once is enough.
-    said: Mutex<HashMap<String, String>>,
+    /// The last event of each claim, so that it is recorded once.
+    last_events: Mutex<HashMap<String, String>>,
 }
 
 impl Provisioner {
     pub fn new(client: Client, driver: Arc<Driver>) -> Self {
-        Self { client, driver, said: Mutex::default() }
+        Self { client, driver, last_events: Mutex::default() }
     }
 
-    /// Works until it is dropped. An API server that does not answer is asked again.
+    /// Runs until it is dropped. Errors are retried.
     pub async fn run(self) {
         loop {
             let _ = self.provision_all().await;
             let _ = self.remove_released().await;
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     async fn provision_all(&self) -> Result<()> {
         let claims: Api<PersistentVolumeClaim> = Api::all(self.client.clone());
-        for claim in claims.list(&ListParams::default()).await?.iter().filter(|claim| is_wanted(claim)) {
+        for claim in claims.list(&ListParams::default()).await?.iter().filter(|claim| is_pending(claim)) {
             if let Err(error) = self.provision(claim).await {
-                self.complain(claim, &format!("{error:#}")).await;
+                self.record_event(claim, &format!("{error:#}")).await;
             }
         }
         Ok(())
@@ -63,42 +63,43 @@ impl Provisioner {
         if is_waiting(&class) && !claim.annotations().contains_key(SELECTED_NODE) {
             return Ok(());
         }
-        // As other provisioners: a claim with a selector waits for a volume that somebody else makes.
+        // As with other provisioners, a claim with a selector waits for a matching volume.
         if spec.selector.is_some() {
-            bail!("claims with a selector get no volume made for them");
+            bail!("claims with a selector are not provisioned");
         }
         if spec.volume_mode.as_deref() == Some("Block") {
-            bail!("this driver has no block volumes");
+            bail!("this driver does not support block volumes");
         }
-        let asked = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get("storage"));
-        let asked = &asked.context("it asks for no size")?.0;
+        let requested = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get("storage"));
+        let requested = &requested.context("it requests no size")?.0;
         let name = format!("pvc-{}", claim.uid().context("it has no uid")?);
         let request = CreateVolumeRequest {
             name: name.clone(),
-            capacity_range: Some(CapacityRange { required_bytes: bytes(asked)? }),
+            capacity_range: Some(CapacityRange { required_bytes: bytes(requested)? }),
             parameters: class.parameters.clone().unwrap_or_default().into_iter().collect(),
             content_source: self.source(claim).await?,
         };
         let driver = Arc::clone(&self.driver);
-        let made = tokio::task::spawn_blocking(move || driver.create_volume(request)).await?;
-        if let Err(status) = made {
+        let created = tokio::task::spawn_blocking(move || driver.create_volume(request)).await?;
+        if let Err(status) = created {
             bail!("rpc error: code = {:?} desc = {}", status.code(), status.message());
         }
-        let volume = serde_json::from_value(volume_of(claim, &class, &name, asked))?;
+        let volume = serde_json::from_value(volume_of(claim, &class, &name, requested))?;
         match Api::<PersistentVolume>::all(self.client.clone()).create(&PostParams::default(), &volume).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             other => Ok(other.map(|_| ())?),
         }
     }
 
-    /// The snapshot that a claim asks for, by the driver's own name.
+    /// The content source that a claim requests.
     async fn source(&self, claim: &PersistentVolumeClaim) -> Result<Option<ContentSource>> {
         let spec = serde_json::to_value(&claim.spec)?;
-        let asked = [&spec["dataSource"], &spec["dataSourceRef"]].into_iter().find(|source| source.is_object());
-        let Some(asked) = asked else { return Ok(None) };
-        let (kind, name) = (asked["kind"].as_str().unwrap_or_default(), asked["name"].as_str().unwrap_or_default());
+        let requested = [&spec["dataSource"], &spec["dataSourceRef"]].into_iter().find(|source| source.is_object());
+        let Some(requested) = requested else { return Ok(None) };
+        let (kind, name) =
+            (requested["kind"].as_str().unwrap_or_default(), requested["name"].as_str().unwrap_or_default());
         if kind != "VolumeSnapshot" {
-            bail!("volumes are made from a VolumeSnapshot, not from a {kind}");
+            bail!("the data source must be a VolumeSnapshot, not a {kind}");
         }
         let namespace = claim.namespace().unwrap_or_default();
         let snapshots: Api<DynamicObject> =
@@ -115,9 +116,10 @@ impl Provisioner {
         Ok(Some(from_snapshot(handle.to_owned())))
     }
 
-    async fn complain(&self, claim: &PersistentVolumeClaim, text: &str) {
+    async fn record_event(&self, claim: &PersistentVolumeClaim, text: &str) {
         let (Some(uid), Some(namespace)) = (claim.uid(), claim.namespace()) else { return };
-        let before = self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), text.to_owned());
+        let before =
+            self.last_events.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone(), text.to_owned());
         if before.as_deref() == Some(text) {
             return;
         }
@@ -135,10 +137,10 @@ impl Provisioner {
     async fn remove_released(&self) -> Result<()> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         for volume in volumes.list(&ListParams::default()).await? {
-            let Some(handle) = released(&volume).map(str::to_owned) else { continue };
+            let Some(handle) = released_handle(&volume).map(str::to_owned) else { continue };
             let driver = Arc::clone(&self.driver);
-            let gone = tokio::task::spawn_blocking(move || driver.delete_volume(&handle)).await?;
-            if gone.is_ok() {
+            let removed = tokio::task::spawn_blocking(move || driver.delete_volume(&handle)).await?;
+            if removed.is_ok() {
                 volumes.delete(&volume.name_any(), &DeleteParams::default()).await?;
             }
         }
@@ -151,7 +153,7 @@ pub fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind))
 }
 
-fn is_wanted(claim: &PersistentVolumeClaim) -> bool {
+fn is_pending(claim: &PersistentVolumeClaim) -> bool {
     let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).is_some_and(|name| !name.is_empty());
     let ours = claim.annotations().get(PROVISIONER).is_some_and(|name| name == DRIVER);
     ours && !bound && claim.metadata.deletion_timestamp.is_none()
@@ -176,16 +178,17 @@ fn volume_of(claim: &PersistentVolumeClaim, class: &StorageClass, name: &str, si
     })
 }
 
-/// The driver's name of a volume that nobody has any more and that is to be removed.
-fn released(volume: &PersistentVolume) -> Option<&str> {
+/// The `volumeHandle` of a released volume with the reclaim policy `Delete`.
+fn released_handle(volume: &PersistentVolume) -> Option<&str> {
     let spec = volume.spec.as_ref()?;
     let csi = spec.csi.as_ref().filter(|csi| csi.driver == DRIVER)?;
     let is_released = volume.status.as_ref()?.phase.as_deref() == Some("Released");
-    let goes = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
-    (is_released && goes && volume.metadata.deletion_timestamp.is_none()).then_some(csi.volume_handle.as_str())
+    let is_delete_policy = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+    (is_released && is_delete_policy && volume.metadata.deletion_timestamp.is_none())
+        .then_some(csi.volume_handle.as_str())
 }
 
-/// The bytes that a quantity such as `1Gi` means.
+/// The bytes of a quantity such as `1Gi`.
 fn bytes(quantity: &str) -> Result<i64> {
     let split = quantity.find(|c: char| !c.is_ascii_digit()).unwrap_or(quantity.len());
     let (number, unit) = quantity.split_at(split);
@@ -198,9 +201,9 @@ fn bytes(quantity: &str) -> Result<i64> {
         "Mi" => 1 << 20,
         "Gi" => 1 << 30,
         "Ti" => 1 << 40,
-        other => bail!("sizes in {other:?} are not known here"),
+        other => bail!("unit {other:?} is not supported"),
     };
-    let number: i64 = number.parse().with_context(|| format!("{quantity:?} is no size"))?;
+    let number: i64 = number.parse().with_context(|| format!("{quantity:?} is not a size"))?;
     number.checked_mul(unit).with_context(|| format!("{quantity:?} is too large"))
 }
 
@@ -209,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_kubernetes_writes_them() {
+    fn quantities_are_parsed_as_in_kubernetes() {
         for (text, expected) in [("10", 10), ("3k", 3_000), ("2Mi", 2 << 20), ("1Gi", 1 << 30)] {
             assert_eq!(bytes(text).unwrap(), expected);
         }

@@ -27,27 +27,27 @@ pub struct Services {
 }
 
 impl Services {
-    /// Answers `/package.Service/Method`.
+    /// Adds the handler of `/package.Service/Method`.
     #[must_use]
-    pub fn on<Ask, Answer, Work>(
+    pub fn on<Req, Resp, Work>(
         mut self,
         path: &'static str,
-        work: impl Fn(Ask) -> Work + Clone + Send + Sync + 'static,
+        work: impl Fn(Req) -> Work + Clone + Send + Sync + 'static,
     ) -> Self
     where
-        Ask: Message + Default + 'static,
-        Answer: Message + Default + 'static,
-        Work: Future<Output = Result<Answer, Status>> + Send + 'static,
+        Req: Message + Default + 'static,
+        Resp: Message + Default + 'static,
+        Work: Future<Output = Result<Resp, Status>> + Send + 'static,
     {
         let handler = move |request: Request<Incoming>| -> BoxFuture<'static, Response<Body>> {
             let work = work.clone();
-            Box::pin(async move { Grpc::new(ProstCodec::<Answer, Ask>::default()).unary(Unary(work), request).await })
+            Box::pin(async move { Grpc::new(ProstCodec::<Resp, Req>::default()).unary(Unary(work), request).await })
         };
         self.handlers.insert(path, Arc::new(handler));
         self
     }
 
-    /// Listens at `socket`, in the place of whoever did so before. What is returned answers until it is dropped.
+    /// Listens at `socket`, replacing an earlier listener. The returned future serves until it is dropped.
     pub fn listen(self, socket: &Path) -> Result<impl Future<Output = Result<()>> + Send + use<>> {
         let _ = std::fs::remove_file(socket);
         let listener =
@@ -57,37 +57,37 @@ impl Services {
             loop {
                 let (stream, _) = listener.accept().await?;
                 let handlers = Arc::clone(&handlers);
-                let answer = service_fn(move |request| answer(Arc::clone(&handlers), request));
+                let service = service_fn(move |request| dispatch(Arc::clone(&handlers), request));
                 let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), answer);
+                    .serve_connection(TokioIo::new(stream), service);
                 tokio::spawn(connection);
             }
         })
     }
 }
 
-async fn answer(
+async fn dispatch(
     handlers: Arc<HashMap<&'static str, Handler>>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     match handlers.get(request.uri().path()).cloned() {
         Some(handler) => Ok(handler(request).await),
-        None => Ok(Status::unimplemented("this driver does not know the method").into_http()),
+        None => Ok(Status::unimplemented("this driver does not implement the method").into_http()),
     }
 }
 
 struct Unary<F>(F);
 
-impl<Ask, Answer, Work, F> UnaryService<Ask> for Unary<F>
+impl<Req, Resp, Work, F> UnaryService<Req> for Unary<F>
 where
-    F: Fn(Ask) -> Work,
-    Work: Future<Output = Result<Answer, Status>> + Send + 'static,
-    Answer: Send + 'static,
+    F: Fn(Req) -> Work,
+    Work: Future<Output = Result<Resp, Status>> + Send + 'static,
+    Resp: Send + 'static,
 {
-    type Response = Answer;
-    type Future = BoxFuture<'static, Result<tonic::Response<Answer>, Status>>;
+    type Response = Resp;
+    type Future = BoxFuture<'static, Result<tonic::Response<Resp>, Status>>;
 
-    fn call(&mut self, request: tonic::Request<Ask>) -> Self::Future {
+    fn call(&mut self, request: tonic::Request<Req>) -> Self::Future {
         let work = (self.0)(request.into_inner());
         Box::pin(async move { work.await.map(tonic::Response::new) })
     }

@@ -1,6 +1,6 @@
-//! The messages of the container storage interface and of the kubelet's plugin registration, as far as they are used here.
+//! The messages of CSI and of the plugin registration of the kubelet that the driver uses.
 //!
-//! Written by hand, as few as possible: a field that nobody reads is left out, and readers skip what they do not know.
+//! Written by hand, as few as possible: unused fields are omitted, and readers skip unknown fields.
 
 use std::collections::HashMap;
 
@@ -177,7 +177,7 @@ pub struct NodeInfo {
     pub node_id: String,
 }
 
-/// What a kubelet is told about a plugin that wants to be registered.
+/// The registration of a plugin with the kubelet.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Registration {
     #[prost(string, tag = "1")]

@@ -1,4 +1,4 @@
-//! Our own server and agents, installed as users install them: in pods, under the rights that the installer gives them.
+//! Plimsoll installed as users install it: in pods, with the RBAC of the installer.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,10 +16,10 @@ use crate::namespace::Namespace;
 /// The image that [`PlimsollInPods::install`] loads.
 pub const IMAGE: &str = "plimsoll.test/plimsoll:1";
 
-/// What a system trusts; every base image that is meant for programs without one has it.
+/// The CA certificates of the system, as in base images for static programs.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Plimsoll in a namespace of its own, with one backup location. Uninstalled when it is dropped.
+/// Plimsoll in its own namespace, with one backup location. Uninstalled when it is dropped.
 #[derive(Debug)]
 pub struct PlimsollInPods {
     program: PathBuf,
@@ -28,8 +28,8 @@ pub struct PlimsollInPods {
 }
 
 impl PlimsollInPods {
-    /// Puts `program` into an image, with kopia and restic if they are there, installs it with a bucket and these further
-    /// `arguments`, and waits until it works. Pods must reach `endpoint`.
+    /// Builds an image with `program`, and with kopia and restic if installed, installs it with a bucket and further
+    /// `arguments`, and waits until it is ready. Pods must reach `endpoint`.
     pub async fn install(
         cluster: &Cluster,
         program: &Path,
@@ -46,7 +46,7 @@ impl PlimsollInPods {
         Self::install_at(cluster, program, &location, arguments).await
     }
 
-    /// The same, with a directory of the node, which is made, as its location.
+    /// The same, with a new directory of the node as location.
     pub async fn install_in_directory(
         cluster: &Cluster,
         program: &Path,
@@ -79,7 +79,7 @@ impl PlimsollInPods {
         self.namespace.name()
     }
 
-    /// Runs our command line tool; an error holds what it printed.
+    /// Runs the command line tool; an error contains its output.
     pub fn cli<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
         let mut command = Command::new(&self.program);
         command.args(arguments).arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", self.namespace()]);
@@ -89,7 +89,7 @@ impl PlimsollInPods {
         if output.status.success() { Ok(text) } else { bail!("plimsoll ended with {}: {text}", output.status) }
     }
 
-    /// What its pods have logged and what became of them, for a test that fails.
+    /// Logs, states and events of its pods, for failed tests.
     pub fn logs(&self) -> String {
         let kubectl = |arguments: &[&str]| {
             let program = cache::program("kubectl").map_err(|error| error.to_string());
@@ -109,13 +109,13 @@ impl PlimsollInPods {
 }
 
 impl Drop for PlimsollInPods {
-    /// What is outside of the namespace.
+    /// Removes the objects outside of the namespace.
     fn drop(&mut self) {
         let _ = self.cli(["uninstall", "--confirm"]);
     }
 }
 
-/// Once for each build of the program: it is large.
+/// Loads the image once for each build of the program: it is large.
 fn load_image(cluster: &Cluster, program: &Path) -> Result<()> {
     static LOADED: Mutex<Vec<(PathBuf, PathBuf, SystemTime)>> = Mutex::new(Vec::new());
     let machine = cluster.machine()?;
@@ -132,7 +132,7 @@ fn image(program: &Path) -> Result<Image> {
     let mut image = Image::busybox(IMAGE)
         .with_program(program, "/plimsoll")
         .with_context(|| format!("failed to make an image of {}", program.display()))?;
-    // A client of object storage does not start without any, whatever it talks to.
+    // Clients of object storage do not start without CA certificates.
     if Path::new(CERTIFICATES).exists() {
         image = image.with_file(CERTIFICATES, CERTIFICATES);
     }

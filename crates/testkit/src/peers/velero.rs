@@ -1,4 +1,4 @@
-//! The real Velero, as a plain process beside the cluster: enough to write and read buckets, and to be measured.
+//! Velero as a process outside the cluster: for compatibility of buckets and for benchmarks.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,18 +15,18 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::s3::{ACCESS_KEY, SECRET_KEY};
-use super::{free_port, own_directory};
+use super::{free_port, unique_directory};
 use crate::cache;
+use crate::child_process::ChildProcess;
 use crate::cluster::Cluster;
-use crate::keeper::Kept;
 use crate::namespace::Namespace;
 use crate::skip::Unavailable;
 use crate::wait;
 
-/// A running Velero server in a namespace of its own, with one backup location.
+/// A running Velero server with its own namespace and one backup location.
 #[derive(Debug)]
 pub struct Velero {
-    server: Kept,
+    server: ChildProcess,
     namespace: Namespace,
     kubeconfig: PathBuf,
 }
@@ -39,7 +39,7 @@ impl Velero {
     }
 
     /// Starts the server with its AWS plugin, and waits until it can use the bucket. `endpoint` is the address of an
-    /// [`S3Server`](super::S3Server) with that bucket, or of a proxy before one.
+    /// [`S3Server`](super::S3Server) with that bucket, or of a proxy for one.
     pub async fn start(cluster: &Cluster, endpoint: &str, bucket: &str) -> Result<Self> {
         run(velero(cluster.kubeconfig())?.args(["install", "--crds-only"]))
             .context("failed to install Velero's CRDs")?;
@@ -47,9 +47,10 @@ impl Velero {
         let client = cluster.client().await?;
         create_deployment(&client, namespace.name()).await?;
         create_location(&client, namespace.name(), endpoint, bucket, None).await?;
-        let directory = own_directory("velero");
+        let directory = unique_directory("velero");
         write_files(&directory)?;
-        let server = Kept::start(server_command(cluster.kubeconfig(), &directory, namespace.name())?, directory)?;
+        let server =
+            ChildProcess::start(server_command(cluster.kubeconfig(), &directory, namespace.name())?, directory)?;
         let this = Self { server, namespace, kubeconfig: cluster.kubeconfig().to_owned() };
         location_available(&client, this.namespace()).await.with_context(|| this.server.log())?;
         Ok(this)
@@ -61,11 +62,11 @@ impl Velero {
     }
 
     /// The server's process.
-    pub fn server(&self) -> &Kept {
+    pub fn server(&self) -> &ChildProcess {
         &self.server
     }
 
-    /// Runs Velero's command line tool; an error holds what it printed.
+    /// Runs the command line tool of Velero; an error contains its output.
     pub fn cli<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
         cli(&self.kubeconfig, self.namespace(), arguments)
     }
@@ -127,7 +128,7 @@ fn server_command(kubeconfig: &Path, directory: &Path, namespace: &str) -> Resul
     Ok(command)
 }
 
-/// The server looks for the deployment it believes to be part of; nobody runs it.
+/// The server requires its deployment to exist; it is not run.
 async fn create_deployment(client: &Client, namespace: &str) -> Result<()> {
     let labels = json!({"component": "velero"});
     let deployment = json!({

@@ -1,4 +1,4 @@
-//! The real Velero installed as its users install it: server and node agent in pods, with the data of volumes.
+//! Velero installed as its users install it: server and node agent in pods, with volume data.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use crate::skip::Unavailable;
 const IMAGE: &str = "plimsoll.test/velero:1";
 const PLUGIN: &str = "plimsoll.test/velero-plugin-for-aws:1";
 
-/// Velero in a namespace of its own, with one backup location.
+/// Velero in its own namespace, with one backup location.
 #[derive(Debug)]
 pub struct VeleroInPods {
     namespace: Namespace,
@@ -70,14 +70,14 @@ impl VeleroInPods {
         self.namespace.name()
     }
 
-    /// Runs Velero's command line tool; an error holds what it printed.
+    /// Runs the command line tool of Velero; an error contains its output.
     pub fn cli<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Result<String> {
         cli(&self.kubeconfig, self.namespace(), arguments)
     }
 }
 
 impl Drop for VeleroInPods {
-    /// The one object outside the namespace.
+    /// Removes the one object outside the namespace.
     fn drop(&mut self) {
         let (binding, config) = (format!("velero-{}", self.namespace()), self.config.clone());
         let _ = crate::blocking::run(async move {

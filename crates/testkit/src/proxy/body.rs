@@ -1,4 +1,4 @@
-//! A body that ends badly.
+//! A truncated body.
 
 use std::future::Future as _;
 use std::io;
@@ -14,51 +14,51 @@ use tokio::time::Sleep;
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(super) type BoxBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Error>;
 
-/// How a body ends before its time.
+/// How a truncated body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum BodyEnd {
     /// With an error, which closes the connection.
     Cut,
-    /// Not at all.
+    /// It never ends.
     Hang,
 }
 
-/// The body as it is.
-pub(super) fn whole<B>(body: B) -> BoxBody
+/// The unchanged body.
+pub(super) fn pass_through<B>(body: B) -> BoxBody
 where
     B: Body<Data = Bytes, Error: Into<Error>> + Send + 'static,
 {
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// Its first bytes, then its bad end.
-pub(super) fn spoiled(body: BoxBody, after: usize, end: End) -> BoxBody {
-    Spoiled { body, left: after, end, pause: None }.boxed_unsync()
+/// Its first bytes, then its end.
+pub(super) fn truncate(body: BoxBody, after: usize, end: BodyEnd) -> BoxBody {
+    TruncatedBody { body, left: after, end, pause: None }.boxed_unsync()
 }
 
-/// An error makes the connection end at once, with what is still in its buffers. They are written as soon as the body has
-/// nothing to give, so it has nothing to give for a moment.
-const TIME_TO_WRITE: Duration = Duration::from_millis(100);
+/// An error closes the connection immediately and discards its buffers. They are flushed while the body is pending, so
+/// it is pending for a moment first.
+const FLUSH_DELAY: Duration = Duration::from_millis(100);
 
-struct Spoiled {
+struct TruncatedBody {
     body: BoxBody,
     left: usize,
-    end: End,
+    end: BodyEnd,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl Spoiled {
+impl TruncatedBody {
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Error> {
-        if self.end == End::Hang {
-            // Nobody wakes this task again, except its client by leaving.
+        if self.end == BodyEnd::Hang {
+            // Only the client wakes this task, by disconnecting.
             return Poll::Pending;
         }
-        let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(TIME_TO_WRITE)));
+        let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(FLUSH_DELAY)));
         pause.as_mut().poll(context).map(|()| io::Error::from(io::ErrorKind::ConnectionReset).into())
     }
 }
 
-impl Body for Spoiled {
+impl Body for TruncatedBody {
     type Data = Bytes;
     type Error = Error;
 

@@ -1,4 +1,4 @@
-//! One client's connection: bytes through the gate, requests through the rules.
+//! The connection of one client: bytes pass the gate, requests pass the rules.
 
 use std::io;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 
-use super::body::{BoxBody, End, Error, spoiled, whole};
-use super::line::Line;
+use super::bandwidth::BandwidthLimit;
+use super::body::{BodyEnd, BoxBody, Error, pass_through, truncate};
 use super::rules::{Fault, Rules};
 
 const BUFFER: usize = 64 << 10;
@@ -36,12 +36,12 @@ pub(super) struct Upstream {
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-/// What every connection needs.
+/// The state that every connection needs.
 pub(super) struct Connection {
     pub(super) upstream: Upstream,
     pub(super) rules: Arc<Rules>,
     pub(super) gate: watch::Receiver<Gate>,
-    pub(super) line: Arc<Line>,
+    pub(super) bandwidth: Arc<BandwidthLimit>,
 }
 
 impl Connection {
@@ -53,15 +53,15 @@ impl Connection {
         let (near_reader, near_writer) = tokio::io::split(near);
         let relay = async {
             tokio::join!(
-                pump(client_reader, near_writer, self.gate.clone(), &self.line),
-                pump(near_reader, client_writer, self.gate.clone(), &self.line)
+                pump(client_reader, near_writer, self.gate.clone(), &self.bandwidth),
+                pump(near_reader, client_writer, self.gate.clone(), &self.bandwidth)
             )
         };
         let this = Arc::clone(&self);
         let http = hyper::server::conn::http1::Builder::new()
-            .serve_connection(TokioIo::new(far), service_fn(move |request| Arc::clone(&this).answer(request)))
+            .serve_connection(TokioIo::new(far), service_fn(move |request| Arc::clone(&this).handle(request)))
             .with_upgrades();
-        // An upgraded connection outlives its HTTP part, so the relay decides when it is over.
+        // An upgraded connection outlives its HTTP part, so the relay decides when it ends.
         let both = async { tokio::join!(relay, async { http.await.ok() }) };
         tokio::select! {
             _ = both => {}
@@ -69,34 +69,36 @@ impl Connection {
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<BoxBody>, Error> {
-        let request = request.map(whole);
-        match self.rules.meet(request.method(), request.uri()) {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<BoxBody>, Error> {
+        let request = request.map(pass_through);
+        match self.rules.match_fault(request.method(), request.uri()) {
             None => self.forward(request).await,
             Some(Fault::Latency(time)) => {
                 tokio::time::sleep(time).await;
                 self.forward(request).await
             }
-            Some(Fault::Status(code)) => Ok(refusal(code)?),
+            Some(Fault::Status(code)) => Ok(error_response(code)?),
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse) => Err(closed()),
-            Some(Fault::LoseAnswer) => {
-                let answer = self.forward(request).await?;
-                // To its end: a server may do its work while it answers.
-                let _ = http_body_util::BodyExt::collect(answer.into_body()).await;
+            Some(Fault::CloseConnection) => Err(closed()),
+            Some(Fault::DropResponse) => {
+                let response = self.forward(request).await?;
+                // Read the whole response: a server may work while it responds.
+                let _ = http_body_util::BodyExt::collect(response.into_body()).await;
                 Err(closed())
             }
-            Some(Fault::CutAnswer(after)) => {
-                self.forward(request).await.map(|it| it.map(|b| spoiled(b, after, End::Cut)))
+            Some(Fault::TruncateResponse(after)) => {
+                self.forward(request).await.map(|it| it.map(|b| truncate(b, after, BodyEnd::Cut)))
             }
-            Some(Fault::HangAnswer(after)) => {
-                self.forward(request).await.map(|it| it.map(|b| spoiled(b, after, End::Hang)))
+            Some(Fault::StallResponse(after)) => {
+                self.forward(request).await.map(|it| it.map(|b| truncate(b, after, BodyEnd::Hang)))
             }
-            Some(Fault::CutRequest(after)) => self.forward(request.map(|b| spoiled(b, after, End::Cut))).await,
+            Some(Fault::TruncateRequest(after)) => {
+                self.forward(request.map(|b| truncate(b, after, BodyEnd::Cut))).await
+            }
         }
     }
 
-    /// Each request has a connection of its own: a fault on one can then never touch another.
+    /// Each request has its own connection, so that a fault affects one request only.
     async fn forward(&self, mut request: Request<BoxBody>) -> Result<Response<BoxBody>, Error> {
         let near = hyper::upgrade::on(&mut request);
         let stream = self.upstream.connect().await?;
@@ -111,7 +113,7 @@ impl Connection {
                 Ok::<_, Error>(())
             });
         }
-        Ok(response.map(whole))
+        Ok(response.map(pass_through))
     }
 }
 
@@ -133,7 +135,7 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut gate: watch::Receiver<Gate>,
-    line: &Line,
+    bandwidth: &BandwidthLimit,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -144,13 +146,13 @@ async fn pump(
         if gate.wait_for(|state| *state != Gate::Stalled).await.is_err() {
             return Ok(());
         }
-        line.pass(count).await;
+        bandwidth.acquire(count).await;
         to.write_all(&buffer[..count]).await?;
     }
 }
 
-/// In the form of the API server's own refusals, which every Kubernetes client can read.
-fn refusal(code: u16) -> Result<Response<BoxBody>, Error> {
+/// A `Status` as the API server returns it, which every Kubernetes client understands.
+fn error_response(code: u16) -> Result<Response<BoxBody>, Error> {
     let status = StatusCode::from_u16(code)?;
     let reason = match code {
         404 => "NotFound",
@@ -163,7 +165,7 @@ fn refusal(code: u16) -> Result<Response<BoxBody>, Error> {
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason,
         "message": format!("injected by the fault proxy: {status}"),
     });
-    let body = whole(Full::from(text.to_string()));
+    let body = pass_through(Full::from(text.to_string()));
     Ok(Response::builder().status(status).header("content-type", "application/json").body(body)?)
 }
 

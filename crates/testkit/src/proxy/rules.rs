@@ -1,29 +1,29 @@
-//! Which requests meet which fault.
+//! Rules that select requests for faults.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use http::{Method, Uri};
 
-/// What is done to a request.
+/// A fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is passed on after this time.
+    /// It is forwarded after this time.
     Latency(Duration),
-    /// It is answered with this status; the server never sees it.
+    /// It gets this status; the server never gets it.
     Status(u16),
-    /// It is never answered; the server never sees it.
+    /// It gets no response; the server never gets it.
     Hang,
-    /// The connection is closed instead of an answer; the server never sees it.
-    Refuse,
-    /// The server does what is asked, and the connection is closed instead of its answer.
-    LoseAnswer,
-    /// The answer's body ends after so many bytes, with its connection.
-    CutAnswer(usize),
-    /// The answer's body stands still after so many bytes.
-    HangAnswer(usize),
-    /// The server gets so many bytes of the request's body, then its connection ends.
-    CutRequest(usize),
+    /// The connection is closed without a response; the server never gets the request.
+    CloseConnection,
+    /// The server handles the request, and the connection is closed without a response.
+    DropResponse,
+    /// The connection is closed after this number of bytes of the response body.
+    TruncateResponse(usize),
+    /// The response body stalls after this number of bytes.
+    StallResponse(usize),
+    /// The server gets this number of bytes of the request body, then its connection is closed.
+    TruncateRequest(usize),
 }
 
 /// A set of requests.
@@ -36,31 +36,31 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// All of them.
+    /// All requests.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Those with this method.
+    /// Requests with this method.
     pub fn with_method(method: Method) -> Self {
         Self { method: Some(method), ..Self::default() }
     }
 
-    /// Those of them whose path and query contain this.
+    /// Only requests whose path and query contain this.
     #[must_use]
     pub fn containing(mut self, fragment: impl Into<String>) -> Self {
         self.fragments.push(fragment.into());
         self
     }
 
-    /// Only the first so many of them.
+    /// Only the first `limit` requests.
     #[must_use]
     pub fn first(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Only each so manieth of them.
+    /// Only every `number`th request.
     #[must_use]
     pub fn every(mut self, number: usize) -> Self {
         self.every = Some(number);
@@ -73,7 +73,7 @@ impl Requests {
     }
 }
 
-/// All rules of a proxy, and what it has seen.
+/// All rules of a proxy, and the requests that it got.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     inner: Arc<Mutex<Inner>>,
@@ -91,34 +91,34 @@ struct Rule {
     id: u64,
     requests: Requests,
     fault: Fault,
-    met: usize,
+    matched: usize,
     hits: usize,
 }
 
 impl Rule {
-    /// Whether the fault is for this request, which is counted.
+    /// Whether the fault applies to this request; counts it.
     fn applies(&mut self, method: &Method, uri: &str) -> bool {
         if !self.requests.contains(method, uri) || self.requests.limit.is_some_and(|limit| self.hits >= limit) {
             return false;
         }
-        self.met += 1;
-        let applies = self.requests.every.is_none_or(|every| self.met.is_multiple_of(every));
+        self.matched += 1;
+        let applies = self.requests.every.is_none_or(|every| self.matched.is_multiple_of(every));
         self.hits += usize::from(applies);
         applies
     }
 }
 
 impl Rules {
-    pub(super) fn add(&self, requests: Requests, fault: Fault) -> Active {
+    pub(super) fn add(&self, requests: Requests, fault: Fault) -> ActiveFault {
         let mut inner = lock(&self.inner);
         inner.next += 1;
         let id = inner.next;
-        inner.rules.push(Rule { id, requests, fault, met: 0, hits: 0 });
-        Active { id, rules: Arc::downgrade(&self.inner) }
+        inner.rules.push(Rule { id, requests, fault, matched: 0, hits: 0 });
+        ActiveFault { id, rules: Arc::downgrade(&self.inner) }
     }
 
-    /// Notes a request and says what is to be done to it.
-    pub(super) fn meet(&self, method: &Method, uri: &Uri) -> Option<Fault> {
+    /// Records a request and returns its fault, if any.
+    pub(super) fn match_fault(&self, method: &Method, uri: &Uri) -> Option<Fault> {
         let uri = uri.to_string();
         let mut inner = lock(&self.inner);
         let fault = inner.rules.iter_mut().rev().find_map(|rule| rule.applies(method, &uri).then_some(rule.fault));
@@ -134,20 +134,20 @@ impl Rules {
 /// A fault that lasts until this is dropped.
 #[derive(Debug)]
 #[must_use = "the fault ends when this is dropped"]
-pub struct Active {
+pub struct ActiveFault {
     id: u64,
     rules: Weak<Mutex<Inner>>,
 }
 
-impl Active {
-    /// How many requests it has met.
+impl ActiveFault {
+    /// The number of requests that it applied to.
     pub fn hits(&self) -> usize {
         let Some(inner) = self.rules.upgrade() else { return 0 };
         lock(&inner).rules.iter().find(|rule| rule.id == self.id).map_or(0, |rule| rule.hits)
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveFault {
     fn drop(&mut self) {
         if let Some(inner) = self.rules.upgrade() {
             lock(&inner).rules.retain(|rule| rule.id != self.id);

@@ -1,4 +1,4 @@
-//! The real cluster does what tests need of it.
+//! The features of the cluster that tests use.
 
 use k8s_openapi::api::core::v1::Namespace as KubernetesNamespace;
 use kube::Api;
@@ -41,11 +41,11 @@ async fn exec_returns_both_streams_and_whether_the_command_succeeded() {
 }
 
 #[tokio::test]
-async fn a_program_of_ours_in_a_pod_reaches_the_api_server_at_the_injected_address() {
+async fn a_program_in_a_pod_reaches_the_api_server_at_the_injected_address() {
     let cluster = require!(cluster().await);
     let machine = require!(cluster.machine());
     let namespace = cluster.namespace("api").await.unwrap();
-    // A debug build like any of ours: dynamically linked.
+    // A debug build is dynamically linked.
     let image =
         Image::busybox("plimsoll.test/own:1").with_program(env!("CARGO_BIN_EXE_testkit"), "/usr/bin/testkit").unwrap();
     machine.load_image(&image).unwrap();
@@ -67,7 +67,7 @@ async fn kubectl_of_the_same_version_execs_into_a_pod() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_away_with_its_test() {
+async fn a_namespace_is_deleted_with_its_test() {
     let cluster = require!(cluster().await);
     let namespaces: Api<KubernetesNamespace> = Api::all(cluster.client().await.unwrap());
     let namespace = cluster.namespace("short").await.unwrap();

@@ -1,4 +1,4 @@
-//! The suite that holds the embedded API to Kubernetes, on Kubernetes: what it asserts must be true there first.
+//! The conformance suite of the embedded API on Kubernetes, which must pass it too.
 
 use plimsoll_testkit::{cluster, require};
 

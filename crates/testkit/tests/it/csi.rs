@@ -1,4 +1,4 @@
-//! Volumes with snapshots on the real cluster: the driver does what the real controller and sidecar ask of it.
+//! Volumes with snapshots on the real cluster: the driver with the snapshot controller and its sidecar.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use plimsoll_testkit::csi::{self, BUSY_AT_FIRST, CLASS, DRIVER, REFUSED, SLOW, WAITING_CLASS};
+use plimsoll_testkit::csi::{self, BUSY_CLASS, CLASS, DRIVER, FAILING_CLASS, SLOW_CLASS, WAITING_CLASS};
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::wait::until;
 use plimsoll_testkit::{Cluster, Csi, Pod, cluster, require};
 use serde_json::{Value, json};
 
-const LIMIT: Duration = Duration::from_mins(2);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 
 fn snapshots(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
@@ -25,10 +25,12 @@ async fn take(api: &Api<DynamicObject>, name: &str, class: &str) {
     api.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
 }
 
-/// The status of a snapshot once it is as wanted.
+/// Waits until the status of a snapshot matches and returns it.
 async fn status_of(csi: &Csi, api: &Api<DynamicObject>, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let look = || async { api.get(name).await.map(|found| Some(found.data["status"].clone()).filter(&wanted)) };
-    until(format!("snapshot {name}"), LIMIT, look).await.unwrap_or_else(|error| panic!("{error:#}\n{}", csi.logs()))
+    until(format!("snapshot {name}"), START_TIMEOUT, look)
+        .await
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", csi.logs()))
 }
 
 fn is_ready(status: &Value) -> bool {
@@ -40,7 +42,7 @@ async fn run(client: &Client, namespace: &str, name: &str, claim: &str, script: 
     pod.finished().await.unwrap()
 }
 
-/// The volumes whose claims are, or were, in a namespace.
+/// The volumes of current and deleted claims of a namespace.
 async fn volumes_of(client: &Client, namespace: &str) -> Vec<String> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let all = volumes.list(&ListParams::default()).await.unwrap();
@@ -51,7 +53,7 @@ async fn volumes_of(client: &Client, namespace: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_claim_from_a_snapshot_has_what_a_pod_wrote_before_it_was_taken() {
+async fn a_claim_from_a_snapshot_has_the_content_before_the_snapshot() {
     let cluster = require!(cluster().await);
     let csi = require!(cluster.csi().await);
     let client = &cluster.client().await.unwrap();
@@ -66,7 +68,7 @@ async fn a_claim_from_a_snapshot_has_what_a_pod_wrote_before_it_was_taken() {
     assert_eq!(status["restoreSize"], "64Mi");
     run(client, namespace, "changer", "data", "echo after > /data/file; sync").await;
 
-    // One class makes the volume for the first pod, the other at once.
+    // One class waits for the first consumer, the other binds immediately.
     for (claim, class) in [("early", CLASS), ("late", WAITING_CLASS)] {
         csi::claim(client, namespace, claim, class, Some("first")).await.unwrap();
         let read = run(client, namespace, &format!("reader-{claim}"), claim, "cat /data/link").await;
@@ -77,38 +79,38 @@ async fn a_claim_from_a_snapshot_has_what_a_pod_wrote_before_it_was_taken() {
     let files = |handle: &String| csi.volume_directory(handle);
     assert!(handles.iter().all(|handle| files(handle).is_some_and(|directory| directory.join("file").exists())));
 
-    // What is deleted in the cluster goes from the storage.
+    // Objects deleted in the cluster are deleted from the storage.
     let handle = format!("snapshot-{}", api.get("first").await.unwrap().metadata.uid.unwrap());
     assert!(csi.snapshots().contains(&handle), "{:?}", csi.snapshots());
     api.delete("first", &DeleteParams::default()).await.unwrap();
     let gone = || async { anyhow::Ok((!csi.snapshots().contains(&handle)).then_some(())) };
-    until("the snapshot to go", LIMIT, gone).await.unwrap();
+    until("the snapshot to go", START_TIMEOUT, gone).await.unwrap();
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), namespace);
     pods.delete("reader-early", &DeleteParams::default()).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     claims.delete("early", &DeleteParams::default()).await.unwrap();
     let gone = || async { anyhow::Ok((handles.iter().filter_map(files).count() == 2).then_some(())) };
-    until("the volume to go", LIMIT, gone).await.unwrap();
+    until("the volume to go", START_TIMEOUT, gone).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_class_can_make_the_driver_refuse_or_take_its_time() {
+async fn a_class_can_make_the_driver_fail_or_slow() {
     let cluster = require!(cluster().await);
     let csi = require!(cluster.csi().await);
     let client = &cluster.client().await.unwrap();
     let namespace = cluster.namespace("csi-faults").await.unwrap();
     let namespace = namespace.name();
     csi::claim(client, namespace, "data", CLASS, None).await.unwrap();
-    csi::claim(client, namespace, "never", REFUSED, None).await.unwrap();
+    csi::claim(client, namespace, "never", FAILING_CLASS, None).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let bound = || async {
         let phase = claims.get("data").await?.status.and_then(|status| status.phase);
         Ok::<_, kube::Error>(phase.filter(|phase| phase == "Bound"))
     };
-    until("the claim to be bound", LIMIT, bound).await.unwrap();
+    until("the claim to be bound", START_TIMEOUT, bound).await.unwrap();
 
     let api = snapshots(client, namespace);
-    for (name, class) in [("slow", SLOW), ("refused", REFUSED), ("busy", BUSY_AT_FIRST)] {
+    for (name, class) in [("slow", SLOW_CLASS), ("refused", FAILING_CLASS), ("busy", BUSY_CLASS)] {
         take(&api, name, class).await;
     }
     let bound = |status: &Value| status["boundVolumeSnapshotContentName"].is_string();
@@ -131,7 +133,7 @@ async fn a_class_can_make_the_driver_refuse_or_take_its_time() {
 }
 
 #[test]
-fn nothing_is_left_of_a_cluster_that_was_ended_with_a_volume_of_the_driver_mounted() {
+fn nothing_is_left_of_a_cluster_that_ended_with_a_mounted_csi_volume() {
     require!(Cluster::preflight());
     require!(Csi::preflight());
     let cluster = Cluster::start(Lifetime::Bound).unwrap();
@@ -145,5 +147,5 @@ fn nothing_is_left_of_a_cluster_that_was_ended_with_a_volume_of_the_driver_mount
         pod.ready().await.unwrap();
     });
     cluster.end().unwrap();
-    crate::leftovers::vanishes(&state);
+    crate::leftovers::assert_no_traces(&state);
 }

@@ -1,6 +1,6 @@
-//! Components that are killed, paused and cut off, and what is left of the cluster then.
+//! Components that are killed, paused and partitioned, and the behaviour of the cluster.
 //!
-//! These run on a cluster of their own: the other tests would not like what is done here.
+//! These run on their own cluster: other tests would fail.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use plimsoll_testkit::cluster::NODE;
 use plimsoll_testkit::enclosure::Lifetime;
 use plimsoll_testkit::{Cluster, Component, Pod, require};
 
-/// One cluster for these tests, one test at a time: two faults at once would each spoil the other's test.
+/// One cluster for these tests, one test at a time: faults of two tests would interfere.
 fn alone() -> Arc<Cluster> {
     static SHARED: Mutex<Option<Arc<Cluster>>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ async fn a_pod_keeps_running_while_containerd_and_kubelet_die_and_return() {
 }
 
 #[tokio::test]
-async fn a_paused_api_server_answers_nobody_until_it_goes_on() {
+async fn a_paused_api_server_does_not_respond_until_it_continues() {
     require!(Cluster::preflight());
     let _turn = ONE_AT_A_TIME.lock().await;
     let cluster = start().await;
@@ -100,26 +100,26 @@ async fn a_paused_api_server_answers_nobody_until_it_goes_on() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_cut_off_loses_open_connections_too() {
+async fn a_partitioned_api_server_loses_open_connections() {
     require!(Cluster::preflight());
     let _turn = ONE_AT_A_TIME.lock().await;
     let cluster = start().await;
     let (machine, client) = (cluster.machine().unwrap(), cluster.client().await.unwrap());
     can_write(&client).await.unwrap();
-    let cut = machine.cut_off(Component::ApiServer).unwrap();
+    let cut = machine.partition(Component::ApiServer).unwrap();
     assert_eq!(can_write(&client).await, Err("no answer".into()));
     drop(cut);
     writes_again(&cluster.client().await.unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_scheduler_that_is_cut_off_schedules_nothing_and_others_do_not_notice() {
+async fn a_partitioned_scheduler_schedules_nothing_and_others_are_unaffected() {
     require!(Cluster::preflight());
     let _turn = ONE_AT_A_TIME.lock().await;
     let cluster = start().await;
     let (machine, client) = (cluster.machine().unwrap(), cluster.client().await.unwrap());
     let namespace = cluster.namespace("cut").await.unwrap();
-    let cut = machine.cut_off(Component::Scheduler).unwrap();
+    let cut = machine.partition(Component::Scheduler).unwrap();
     let pod = Pod::script("waiting", "echo ran").create(&client, namespace.name()).await.unwrap();
     let past_it = Pod::script("past", "echo ran").on(NODE).create(&client, namespace.name()).await.unwrap();
     assert_eq!(past_it.finished().await.unwrap(), "ran\n");
@@ -129,7 +129,7 @@ async fn a_scheduler_that_is_cut_off_schedules_nothing_and_others_do_not_notice(
 }
 
 #[tokio::test]
-async fn a_pod_that_is_cut_off_cannot_reach_the_api_server() {
+async fn a_partitioned_pod_cannot_reach_the_api_server() {
     require!(Cluster::preflight());
     let _turn = ONE_AT_A_TIME.lock().await;
     let cluster = start().await;
@@ -139,7 +139,7 @@ async fn a_pod_that_is_cut_off_cannot_reach_the_api_server() {
     let address = pod.ready().await.unwrap().status.unwrap().pod_ip.unwrap();
     let call = ["sh", "-c", "nc -w 2 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT < /dev/null"];
     assert!(pod.exec(call).await.unwrap().success);
-    let cut = machine.cut_off_pod(&address).unwrap();
+    let cut = machine.partition_pod(&address).unwrap();
     assert!(!pod.exec(call).await.unwrap().success);
     drop(cut);
     assert!(pod.exec(call).await.unwrap().success);

@@ -5,19 +5,19 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use plimsoll_testkit::child_process::ChildProcess;
 use plimsoll_testkit::enclosure::Lifetime;
-use plimsoll_testkit::keeper::Kept;
 use plimsoll_testkit::pod::Pod;
-use plimsoll_testkit::process::{Process, mentioning};
+use plimsoll_testkit::process::{Process, find_by_command_line};
 use plimsoll_testkit::wait::{WAIT_TIMEOUT, until_blocking};
 use plimsoll_testkit::{Cluster, require};
 
-/// Everything by which a cluster could be noticed after its end.
+/// Everything that a cluster could leave behind.
 fn traces(state: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let path = state.display().to_string();
     let slot = state.file_name().unwrap().to_str().unwrap();
-    found.extend(mentioning(&format!("{path}/")).iter().map(|process| format!("process {}", process.id())));
+    found.extend(find_by_command_line(&format!("{path}/")).iter().map(|process| format!("process {}", process.id())));
     found.extend(state.exists().then(|| format!("directory {path}")));
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     found.extend(mounts.lines().filter(|line| line.contains(&format!("{path}/"))).map(|line| format!("mount {line}")));
@@ -34,13 +34,13 @@ fn control_groups(slot: &str) -> Vec<String> {
     folders.filter(|path| path.exists()).map(|path| format!("control group {}", path.display())).collect()
 }
 
-pub fn vanishes(state: &Path) {
+pub fn assert_no_traces(state: &Path) {
     let gone = until_blocking("the cluster to vanish", WAIT_TIMEOUT, || traces(state).is_empty().then_some(()));
     gone.unwrap_or_else(|_| panic!("still there: {:#?}", traces(state)));
 }
 
 #[test]
-fn nothing_is_left_of_a_cluster_that_was_ended_with_a_pod_in_it() {
+fn nothing_is_left_of_a_cluster_that_ended_with_a_pod() {
     require!(Cluster::preflight());
     let cluster = Cluster::start(Lifetime::Bound).unwrap();
     let state = cluster.machine().unwrap().directory();
@@ -51,7 +51,7 @@ fn nothing_is_left_of_a_cluster_that_was_ended_with_a_pod_in_it() {
     });
     assert!(traces(&state).len() >= 10, "the search must find a running cluster: {:?}", traces(&state));
     cluster.end().unwrap();
-    vanishes(&state);
+    assert_no_traces(&state);
 }
 
 #[test]
@@ -64,35 +64,35 @@ fn nothing_is_left_of_a_cluster_whose_test_process_was_killed() {
     assert!(traces(&state).len() >= 10, "the search must find a running cluster: {:?}", traces(&state));
     holder.kill().unwrap();
     holder.wait().unwrap();
-    vanishes(&state);
+    assert_no_traces(&state);
 }
 
 #[test]
-fn a_kept_process_and_its_children_and_files_end_with_the_guard() {
+fn a_child_process_ends_with_its_guard_with_children_and_files() {
     let folder = tempfile::tempdir().unwrap();
-    let directory = folder.path().join("kept");
+    let directory = folder.path().join("child");
     let mut command = Command::new("bash");
     command.args(["-c", "sleep 1000 & echo $!; wait"]);
-    let kept = Kept::start(command, directory.clone()).unwrap();
-    let child = until_blocking("the child", WAIT_TIMEOUT, || kept.log().trim().parse().ok()).unwrap();
+    let child = ChildProcess::start(command, directory.clone()).unwrap();
+    let child = until_blocking("the child", WAIT_TIMEOUT, || child.log().trim().parse().ok()).unwrap();
     let child = Process::find(child).unwrap();
-    drop(kept);
+    drop(child);
     until_blocking("its end", WAIT_TIMEOUT, || (!child.is_alive()).then_some(())).unwrap();
     assert!(!directory.exists());
 }
 
 #[test]
-fn a_kept_process_ends_with_a_test_process_that_is_killed() {
+fn a_child_process_ends_with_a_killed_test_process() {
     let folder = tempfile::tempdir().unwrap();
-    let directory = folder.path().join("kept");
+    let directory = folder.path().join("child");
     let mut holder = Command::new(env!("CARGO_BIN_EXE_testkit"));
     let mut holder = holder.arg("keep").arg(&directory).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let kept = Process::find(line.trim().parse().unwrap()).unwrap();
-    assert!(kept.is_alive() && directory.exists());
+    let child = Process::find(line.trim().parse().unwrap()).unwrap();
+    assert!(child.is_alive() && directory.exists());
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let gone = || (!kept.is_alive() && !directory.exists()).then_some(());
-    until_blocking("the kept process to end", WAIT_TIMEOUT, gone).unwrap();
+    let gone = || (!child.is_alive() && !directory.exists()).then_some(());
+    until_blocking("the child process to end", WAIT_TIMEOUT, gone).unwrap();
 }

@@ -1,6 +1,6 @@
-//! The test kit, tested: nobody should trust tests that stand on something untested.
+//! Tests of the test kit itself.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what helps a test fails as a test does")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod cluster;
 mod conformance;

@@ -1,4 +1,4 @@
-//! The peers run beside the cluster.
+//! Velero, S3 servers and Chromium run with the cluster.
 
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,7 +16,7 @@ async fn velero_backs_up_through_a_faulty_proxy_to_an_s3_server_and_restores_wha
     require!(cache::program("versitygw"));
     let store = S3Server::start("127.0.0.1").unwrap();
     store.create_bucket("backups").unwrap();
-    let proxy = Proxy::before("127.0.0.1:0", store.endpoint()).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", store.endpoint()).await.unwrap();
     let velero = Velero::start(cluster, &proxy.url(), "backups").await.unwrap();
     let namespace = cluster.namespace("subject").await.unwrap();
     let config_maps: Api<ConfigMap> = Api::namespaced(cluster.client().await.unwrap(), namespace.name());
@@ -24,7 +24,7 @@ async fn velero_backs_up_through_a_faulty_proxy_to_an_s3_server_and_restores_wha
     precious.metadata.name = Some("precious".into());
     config_maps.create(&PostParams::default(), &precious).await.unwrap();
 
-    // Signed requests must pass unchanged, and a client that retries must get over one refusal.
+    // Signed requests must pass unchanged, and a client with retries must survive one error.
     let fault = proxy.inject(Requests::with_method(Method::PUT).first(1), Fault::Status(503));
     let backup = ["backup", "create", "one", "--include-namespaces", namespace.name(), "--wait"].map(String::from);
     let velero = tokio::task::spawn_blocking(move || velero.cli(backup).map(|_| velero)).await.unwrap().unwrap();
@@ -32,7 +32,7 @@ async fn velero_backs_up_through_a_faulty_proxy_to_an_s3_server_and_restores_wha
     assert!(velero.cli(["backup", "get", "one"]).unwrap().contains("Completed"));
     config_maps.delete("precious", &DeleteParams::default()).await.unwrap();
     let restore = ["restore", "create", "back", "--from-backup", "one", "--wait"];
-    // Not on this thread: the proxy, through which the server reads, runs on it.
+    // Not on this thread: the proxy of the server runs on it.
     let _velero = tokio::task::spawn_blocking(move || velero.cli(restore).map(|_| velero)).await.unwrap().unwrap();
     assert_eq!(config_maps.get("precious").await.unwrap().data, precious.data);
 }

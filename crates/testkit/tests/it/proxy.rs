@@ -1,4 +1,4 @@
-//! The fault proxy does what each fault says, and nothing to other requests.
+//! The fault proxy injects each fault into matching requests only.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ async fn get(proxy: &Proxy, path: &str) -> Result<Response<Incoming>, hyper::Err
     send(proxy, Method::GET, path, b"").await
 }
 
-/// The bytes of the body that came, and whether it ended well.
+/// The number of received bytes of the body, and whether it was complete.
 async fn read(response: Response<Incoming>) -> (usize, bool) {
     let (mut body, mut count) = (response.into_body(), 0);
     loop {
@@ -92,7 +92,7 @@ async fn read(response: Response<Incoming>) -> (usize, bool) {
 
 async fn both() -> (Server, Proxy) {
     let server = Server::start().await;
-    let proxy = Proxy::before("127.0.0.1:0", &server.url).await.unwrap();
+    let proxy = Proxy::for_server("127.0.0.1:0", &server.url).await.unwrap();
     (server, proxy)
 }
 
@@ -119,7 +119,7 @@ async fn latency_delays_the_matching_request_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_status_is_answered_as_often_as_asked_and_the_server_never_sees_the_request() {
+async fn a_status_is_returned_up_to_the_limit_and_the_server_never_gets_the_request() {
     let (server, proxy) = both().await;
     let fault = proxy.inject(Requests::all().first(2), Fault::Status(503));
     for _ in 0..2 {
@@ -131,7 +131,7 @@ async fn a_status_is_answered_as_often_as_asked_and_the_server_never_sees_the_re
 }
 
 #[tokio::test]
-async fn each_so_manieth_request_meets_a_fault_and_the_others_do_not() {
+async fn every_nth_request_gets_a_fault() {
     let (_server, proxy) = both().await;
     let fault = proxy.inject(Requests::all().containing("/some").every(3), Fault::Status(503));
     let mut refused = Vec::new();
@@ -152,7 +152,7 @@ async fn a_fault_ends_when_its_guard_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_hang_gives_no_answer_and_the_server_never_sees_the_request() {
+async fn a_hang_gives_no_response_and_the_server_never_gets_the_request() {
     let (server, proxy) = both().await;
     let _fault = proxy.inject(Requests::all(), Fault::Hang);
     assert!(tokio::time::timeout(SOON, get(&proxy, "/")).await.is_err());
@@ -160,48 +160,48 @@ async fn a_hang_gives_no_answer_and_the_server_never_sees_the_request() {
 }
 
 #[tokio::test]
-async fn a_refused_request_ends_with_its_connection() {
+async fn a_closed_connection_ends_the_request() {
     let (server, proxy) = both().await;
-    let _fault = proxy.inject(Requests::all(), Fault::Refuse);
+    let _fault = proxy.inject(Requests::all(), Fault::CloseConnection);
     assert!(get(&proxy, "/").await.is_err());
     assert_eq!(server.requests(), 0);
 }
 
 #[tokio::test]
-async fn a_lost_answer_means_that_the_server_did_the_work_all_the_same() {
+async fn a_dropped_response_does_not_prevent_the_work_of_the_server() {
     let (server, proxy) = both().await;
-    let _fault = proxy.inject(Requests::all(), Fault::LoseAnswer);
+    let _fault = proxy.inject(Requests::all(), Fault::DropResponse);
     assert!(get(&proxy, "/").await.is_err());
     assert_eq!(server.requests(), 1);
 }
 
 #[tokio::test]
-async fn a_cut_answer_breaks_off_after_exactly_so_many_bytes() {
+async fn a_truncated_response_ends_after_the_exact_number_of_bytes() {
     let (_server, proxy) = both().await;
-    let _fault = proxy.inject(Requests::all(), Fault::CutAnswer(1234));
+    let _fault = proxy.inject(Requests::all(), Fault::TruncateResponse(1234));
     assert_eq!(read(get(&proxy, "/").await.unwrap()).await, (1234, false));
 }
 
 #[tokio::test]
-async fn a_hanging_answer_stands_still_after_so_many_bytes() {
+async fn a_stalled_response_stalls_after_the_number_of_bytes() {
     let (_server, proxy) = both().await;
-    let _fault = proxy.inject(Requests::all(), Fault::HangAnswer(1234));
+    let _fault = proxy.inject(Requests::all(), Fault::StallResponse(1234));
     let mut body = get(&proxy, "/").await.unwrap().into_body();
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap().len(), 1234);
     assert!(tokio::time::timeout(SOON, body.frame()).await.is_err());
 }
 
 #[tokio::test]
-async fn a_cut_request_reaches_the_server_in_part() {
+async fn a_truncated_request_reaches_the_server_partially() {
     let (server, proxy) = both().await;
-    let _fault = proxy.inject(Requests::all(), Fault::CutRequest(1234));
+    let _fault = proxy.inject(Requests::all(), Fault::TruncateRequest(1234));
     assert!(send(&proxy, Method::PUT, "/", &[1; 5000]).await.is_err());
     let received = || async { Ok::<_, Infallible>((server.received.load(Ordering::SeqCst) == 1234).then_some(())) };
     until("the part", WAIT_TIMEOUT, received).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_stall_holds_everything_back_until_it_ends() {
+async fn a_stall_stops_all_traffic_until_it_ends() {
     let (_server, proxy) = both().await;
     proxy.stall();
     let request = get(&proxy, "/");
@@ -212,7 +212,7 @@ async fn a_stall_holds_everything_back_until_it_ends() {
 }
 
 #[tokio::test]
-async fn a_slow_line_is_shared_by_all_connections_until_it_is_fast_again() {
+async fn a_bandwidth_limit_is_shared_by_all_connections_until_removed() {
     let (_server, proxy) = both().await;
     let one = async || read(get(&proxy, "/").await.unwrap()).await;
     proxy.slow_down(Some(250_000));
@@ -225,13 +225,13 @@ async fn a_slow_line_is_shared_by_all_connections_until_it_is_fast_again() {
             one().await;
         }
     });
-    fast.await.expect("it would take two minutes on the slow line");
+    fast.await.expect("it would take two minutes with the limit");
 }
 
 #[tokio::test]
-async fn closing_cuts_open_streams_and_refuses_new_ones_until_it_opens_again() {
+async fn closing_ends_open_streams_and_rejects_new_ones_until_reopened() {
     let (_server, proxy) = both().await;
-    let fault = proxy.inject(Requests::all(), Fault::HangAnswer(10));
+    let fault = proxy.inject(Requests::all(), Fault::StallResponse(10));
     let open = get(&proxy, "/").await.unwrap();
     proxy.close();
     assert_eq!(read(open).await, (10, false));
@@ -242,9 +242,9 @@ async fn closing_cuts_open_streams_and_refuses_new_ones_until_it_opens_again() {
 }
 
 #[tokio::test]
-async fn before_a_real_api_server_it_passes_lists_and_exec_and_answers_with_errors_that_clients_understand() {
+async fn a_proxy_for_an_api_server_passes_lists_and_exec_and_returns_status_errors() {
     let cluster = require!(cluster().await);
-    let proxy = Proxy::before_api_server(cluster).await.unwrap();
+    let proxy = Proxy::for_api_server(cluster).await.unwrap();
     let client = proxy.client().await.unwrap();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     assert!(!namespaces.list(&ListParams::default()).await.unwrap().items.is_empty());

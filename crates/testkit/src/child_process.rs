@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! test process ──┬── program        (its own process group)
-//!                └── keeper (bash)  waits for the end of a pipe that only the test process holds open
+//!                └── watchdog (bash)  waits for the end of a pipe that only the test process holds open
 //! ```
-//! When the pipe ends without a word, the test process is dead: the keeper kills the group and removes the files. A parent-death
-//! signal would not do: it fires when the *thread* that started the child ends, and does not reach grandchildren.
+//! When the pipe ends without input, the test process is dead: the watchdog kills the group and removes the files. A
+//! parent-death signal is not enough: it fires when the *thread* that started the child ends, and does not reach
+//! grandchildren.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -16,26 +17,26 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-const WATCH: &str = r#"trap '' INT TERM HUP; read -r word && exit; kill -KILL -- "-$1"; rm -rf -- "$2""#;
+const WATCHDOG_SCRIPT: &str = r#"trap '' INT TERM HUP; read -r word && exit; kill -KILL -- "-$1"; rm -rf -- "$2""#;
 
-/// A running program with a directory of its own, both gone when this is dropped.
+/// A running program with its own directory. Dropping this kills the program and removes the directory.
 #[derive(Debug)]
-pub struct Kept {
+pub struct ChildProcess {
     child: Child,
     directory: PathBuf,
-    keeper: Child,
+    watchdog: Child,
     pipe: ChildStdin,
 }
 
-impl Kept {
+impl ChildProcess {
     /// Starts the program. `directory` becomes its working directory, holds its `log`, and is removed at the end.
     pub fn start(mut command: Command, directory: PathBuf) -> Result<Self> {
         fs::create_dir_all(&directory)?;
         let log = File::create(directory.join("log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&directory).process_group(0);
         let child = command.spawn().with_context(|| format!("failed to start {}", command.get_program().display()))?;
-        let (keeper, pipe) = keep(&child, &directory)?;
-        Ok(Self { child, directory, keeper, pipe })
+        let (watchdog, pipe) = start_watchdog(&child, &directory)?;
+        Ok(Self { child, directory, watchdog, pipe })
     }
 
     /// The process that was started.
@@ -53,7 +54,7 @@ impl Kept {
         &self.directory
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has exited.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
@@ -64,21 +65,21 @@ impl Kept {
     }
 }
 
-fn keep(child: &Child, directory: &Path) -> Result<(Child, ChildStdin)> {
+fn start_watchdog(child: &Child, directory: &Path) -> Result<(Child, ChildStdin)> {
     let mut watch = Command::new("bash");
-    watch.args(["-c", WATCH, "keeper"]).arg(child.id().to_string()).arg(directory);
+    watch.args(["-c", WATCHDOG_SCRIPT, "watchdog"]).arg(child.id().to_string()).arg(directory);
     watch.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    let mut keeper = watch.spawn().context("failed to start bash, which keeps child processes from surviving")?;
-    let pipe = keeper.stdin.take().context("the keeper has no standard input")?;
-    Ok((keeper, pipe))
+    let mut watchdog = watch.spawn().context("failed to start the watchdog with bash")?;
+    let pipe = watchdog.stdin.take().context("the watchdog has no standard input")?;
+    Ok((watchdog, pipe))
 }
 
-impl Drop for Kept {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.signal(Signal::KILL);
-        // Before the child is waited for: afterwards its number may belong to somebody else.
+        // Before the child is waited for: afterwards its process id may be reused.
         let _ = self.pipe.write_all(b"done\n");
-        let _ = self.keeper.wait();
+        let _ = self.watchdog.wait();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
